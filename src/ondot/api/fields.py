@@ -1,0 +1,219 @@
+"""The kinds of value that fields of a body take: durations, instants, names, addresses, headers, argv.
+
+Each is a pydantic type that says in a ValueError what it expects ("must be …"); `faults` makes the sentence
+around it. Limits stand here. What ondot itself sets in a request to a handler cannot be set by a job: a
+forged `webhook-id` or a second `content-length` would break the receiver's trust in them.
+"""
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from ondot.model.duration import EXPECTED, seconds
+
+INSTANT: Final = 'an instant in RFC 3339, for example "2030-01-31T09:00:00Z"'
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+OWN_HEADERS: Final = frozenset({"traceparent", "content-length", "host", "transfer-encoding", "connection"})
+OWN_HEADER_PREFIXES: Final = ("webhook-", "ondot-")
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_BLANK_OR_CONTROL: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f\\]")
+_NOT_IN_HEADERS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_POOL: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+_RFC_3339: Final = re.compile(r"(\d{4})-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+_FIRST_YEAR, _LAST_YEAR = 1970, 2200
+
+
+def sentence(message: str) -> PydanticCustomError:
+    """A refusal that says all in its own words."""
+    return PydanticCustomError("sentence", "{message}", {"message": message})
+
+
+def not_yet(what: str, advice: str) -> str:
+    return f"{what} is not there yet: this release of ondot cannot do it; {advice}."
+
+
+def _instant_or_local(written: object) -> datetime:
+    found = _RFC_3339.fullmatch(written) if isinstance(written, str) else None
+    if found is None:
+        raise ValueError(INSTANT)
+    assert isinstance(written, str)
+    # One year of margin, since the offset may move it; datetime itself overflows in the years 1 and 9999.
+    if not _FIRST_YEAR - 1 <= int(found[1]) <= _LAST_YEAR + 1:
+        raise ValueError(f"an instant in the years {_FIRST_YEAR} to {_LAST_YEAR}")
+    try:
+        at = datetime.fromisoformat(written.upper())
+    except ValueError:
+        raise ValueError(f"a date and time that exist, {INSTANT.removeprefix('an instant ')}") from None
+    if at.tzinfo is not None:
+        at = at.astimezone(UTC)
+    if not _FIRST_YEAR <= at.year <= _LAST_YEAR:
+        raise ValueError(f"an instant in the years {_FIRST_YEAR} to {_LAST_YEAR}")
+    return at
+
+
+def _instant(written: object) -> datetime:
+    at = _instant_or_local(written)
+    if at.tzinfo is None:
+        raise ValueError(f"{INSTANT}, with its offset from UTC at the end (Z or +01:00)")
+    return at
+
+
+def _plain_text(text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError("text without control characters (no line breaks, no tabs)")
+    if not text.strip():
+        raise ValueError("text that is not blank")
+    return text
+
+
+def _pool(name: str) -> str:
+    if not _POOL.fullmatch(name):
+        raise ValueError("a pool's name: lower-case letters, digits, _ . and -, at most 63, a letter or digit first")
+    return name
+
+
+def _function(name: str) -> str:
+    if not name or len(name) > 200 or _BLANK_OR_CONTROL.search(name):
+        raise ValueError(
+            "the name under which a worker registered the function, without blanks, at most 200 characters"
+        )
+    return name
+
+
+@lru_cache(maxsize=4096)
+def _url(url: str) -> str:
+    if len(url) > 2048:
+        raise ValueError("an address of at most 2,048 characters")
+    if _BLANK_OR_CONTROL.search(url):
+        raise ValueError("an address without blanks, control characters and backslashes; encode them (%20)")
+    expected = "an address that begins with http:// or https:// and has a host"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(expected) from None
+    if parts.scheme not in {"http", "https"} or not host:
+        raise ValueError(expected)
+    if "@" in parts.netloc:
+        # Not echoed: the password would end in logs and on screens.
+        raise sentence("`url` must not hold a user name or password; send them in a header such as authorization.")
+    return url
+
+
+def _method(method: str) -> str:
+    if method.upper() not in METHODS:
+        raise ValueError(f"one of {', '.join(METHODS)}")
+    return method.upper()
+
+
+def _header_name(name: str) -> str:
+    if len(name) > 256 or not _TOKEN.fullmatch(name):
+        raise sentence(f"{name[:60]!r} is not a header name: letters, digits and - are, for example x-team.")
+    if name.lower() in OWN_HEADERS or name.lower().startswith(OWN_HEADER_PREFIXES):
+        raise sentence(f"ondot sets the header {name} itself, so that receivers can trust it; leave it out.")
+    return name
+
+
+def _header_value(value: str) -> str:
+    if len(value) > 8192 or _NOT_IN_HEADERS.search(value):
+        raise ValueError("text of at most 8,192 characters without line breaks and control characters")
+    return value
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("free of names that differ only in upper and lower case")
+    return headers
+
+
+def _is_list_of_words(command: object) -> object:
+    if isinstance(command, str):
+        raise sentence(
+            "`command` must be a list of words, since ondot runs it without a shell: "
+            'for example ["echo", "hello"], or ["sh", "-c", "echo hello | wc -c"] where a shell is wanted.'
+        )
+    return command
+
+
+def _argv(command: list[str]) -> list[str]:
+    if not command[0].strip():
+        raise ValueError("a list of words whose first names a program")
+    if any("\0" in word for word in command):
+        raise ValueError("a list of words without NUL characters")
+    return command
+
+
+def _nothing(what: str, advice: str) -> BeforeValidator:
+    def validate(value: object) -> object:
+        if value is None or value == []:
+            return value
+        raise sentence(not_yet(what, advice))
+
+    return BeforeValidator(validate)
+
+
+def _overlap(value: object) -> object:
+    if value == "allow":
+        return value
+    if isinstance(value, str) and value.lower() in {
+        "skip",
+        "queue",
+        "cancel",
+        "cancel_running",
+        "replace",
+        "forbid",
+    }:
+        raise sentence(not_yet(f'`overlap` "{value}"', 'leave it out, or write "allow"'))
+    raise ValueError('"allow"')
+
+
+_DURATION_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "maxLength": 64}],
+    "description": EXPECTED,
+    "examples": ["90s", "15m", "1h30m", "PT15M", 90],
+}
+_INSTANT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "string",
+    "format": "date-time",
+    "examples": ["2030-01-31T09:00:00Z"],
+}
+
+Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)]
+Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema(_INSTANT_SCHEMA)]
+InstantOrLocal = Annotated[datetime, BeforeValidator(_instant_or_local), WithJsonSchema(_INSTANT_SCHEMA)]
+PlainText = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain_text)]
+PoolName = Annotated[str, AfterValidator(_pool), Field(json_schema_extra={"pattern": f"^{_POOL.pattern}$"})]
+FunctionName = Annotated[str, AfterValidator(_function)]
+Url = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format": "uri", "maxLength": 2048})]
+Method = Annotated[str, AfterValidator(_method), Field(json_schema_extra={"enum": list(METHODS)})]
+Headers = Annotated[
+    dict[Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]],
+    Field(max_length=64),
+    AfterValidator(_headers),
+]
+Argv = Annotated[
+    list[Annotated[str, Field(max_length=32_768)]],
+    Field(min_length=1, max_length=256),
+    AfterValidator(_argv),
+    BeforeValidator(_is_list_of_words),
+]
+Labels = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=63)], Annotated[str, Field(max_length=255)]],
+    Field(max_length=64),
+]
+Overlap = Annotated[str, BeforeValidator(_overlap), WithJsonSchema({"type": "string", "enum": ["allow"]})]
+NoConcurrencyKey = Annotated[
+    None, _nothing("`concurrency_key`", "leave it out, or write null"), WithJsonSchema({"type": "null"})
+]
+NoParents = Annotated[
+    list[Any],
+    _nothing("`depends_on`", "leave it out, or write []"),
+    WithJsonSchema({"type": "array", "maxItems": 0}),
+]

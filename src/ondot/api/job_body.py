@@ -1,0 +1,249 @@
+"""A job as it stands in a request: the fields of the contract's long form, with what they mean and what they
+take.
+
+Checked strictly: no field that is not known, no "3" for 3, no true for 1. The descriptions and examples are
+those of the OpenAPI document, and of the messages about faults. Defaults are the model's.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ondot.api.fields import (
+    Argv,
+    Duration,
+    FunctionName,
+    Headers,
+    Instant,
+    InstantOrLocal,
+    Labels,
+    Method,
+    NoConcurrencyKey,
+    NoParents,
+    Overlap,
+    PlainText,
+    PoolName,
+    Url,
+)
+from ondot.api.shorthand import OTHER_SHORT, SHORT
+from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, Priority
+from ondot.model.misfire import Misfire
+from ondot.model.retry import Backoff, Retry
+from ondot.model.schedule import Dst
+
+DAY_S: Final = 86_400
+CENTURY_S: Final = 100 * 366 * DAY_S
+LARGEST_INTEGER: Final = 2**31 - 1
+
+_HTTP: Final = HttpTarget(url="")
+_RETRY: Final = Retry()
+_MISFIRE: Final = Misfire()
+_DST: Final = Dst()
+_JOB: Final = JobSpec(name="", target=FunctionTarget(name=""))
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DstBody(Body):
+    """What a fire does when the clocks change."""
+
+    gap: Literal["shift", "skip"] = Field(
+        default=_DST.gap,
+        description="A fire in the hour that is left out: run right after it, or not at all.",
+    )
+    fold: Literal["first", "last", "both"] = Field(
+        default=_DST.fold, description="A fire in the hour that comes twice: which of the two."
+    )
+
+
+class MisfireBody(Body):
+    """What is done after an outage about fires that were not planned in time."""
+
+    policy: Literal["skip", "once", "all"] = Field(
+        default=_MISFIRE.policy,
+        description="None of the missed fires, the latest, or all within the window.",
+        examples=["once"],
+    )
+    grace: Duration = Field(default=_MISFIRE.grace_s, description="How late a fire may be planned.", examples=["60s"])
+    window: Duration = Field(
+        default=_MISFIRE.window_s, description="For `all`: how old a fire may be.", examples=["1h"]
+    )
+    limit: int = Field(default=_MISFIRE.limit, description="For `all`: how many at most.", examples=[100])
+
+
+# One of each, by a factory: pydantic copies plain defaults for every body, a third of the time of a batch.
+_DEFAULT_DST: Final = DstBody()
+_DEFAULT_MISFIRE: Final = MisfireBody()
+
+
+class BlackoutBody(Body):
+    from_at: Instant = Field(description="The first instant without fires.", examples=["2030-12-24T00:00:00Z"])
+    to_at: Instant = Field(description="The first instant with fires again.", examples=["2030-12-27T00:00:00Z"])
+
+
+class CalendarBody(Body):
+    """Days and times on which a schedule does not fire."""
+
+    exclude_holidays: str | None = Field(
+        default=None,
+        max_length=16,
+        description="A country, or country and region, whose holidays are left out.",
+        examples=["DE"],
+    )
+    exclude_dates: list[str] = Field(
+        default_factory=list, max_length=1000, description="Dates left out.", examples=[["2030-12-24"]]
+    )
+    business_days: bool = Field(default=False, description="Only Monday to Friday.", examples=[True])
+    blackouts: list[BlackoutBody] = Field(default_factory=list, max_length=1000, description="Windows without fires.")
+
+
+class ScheduleBody(Body):
+    """When: exactly one of `cron`, `every`, `at`, `in`, `rrule`, `event`."""
+
+    cron: str | None = Field(
+        default=None, description="A cron expression of 5 or 6 fields, or a macro.", examples=["0 9 * * 1-5"]
+    )
+    every: Duration | None = Field(default=None, description="An interval.", examples=["15m"])
+    at: InstantOrLocal | None = Field(
+        default=None,
+        description="One instant; without an offset it is local time in `timezone`.",
+        examples=["2030-01-31T09:00:00Z"],
+    )
+    in_: Annotated[Duration, Field(le=CENTURY_S)] | None = Field(
+        default=None, alias="in", description="Once, after so long.", examples=["10m"]
+    )
+    rrule: Any = Field(default=None, description="Not there yet.")
+    event: Any = Field(default=None, description="Not there yet.")
+    timezone: str | None = Field(
+        default=None, description="An IANA time zone; UTC if left out.", examples=["Europe/Berlin"]
+    )
+    dst: DstBody = Field(default_factory=lambda: _DEFAULT_DST, description="For cron: what changes of the clocks do.")
+    anchor_at: Instant | None = Field(
+        default=None, description="For `every`: an instant it counts from; otherwise `start_at`, or now."
+    )
+    jitter: Duration = Field(
+        default=0.0, description="Start up to so much later, the same for each fire.", examples=["30s"]
+    )
+    start_at: Instant | None = Field(default=None, description="No fire before it.", examples=["2030-01-01T00:00:00Z"])
+    end_at: Instant | None = Field(default=None, description="No fire after it.", examples=["2031-01-01T00:00:00Z"])
+    max_fires: int | None = Field(
+        default=None, ge=1, le=LARGEST_INTEGER, description="No more fires than these.", examples=[10]
+    )
+    misfire: MisfireBody = Field(default_factory=lambda: _DEFAULT_MISFIRE, description="What is done after an outage.")
+    calendar: CalendarBody | None = Field(default=None, description="When it does not fire.")
+
+
+class HttpBody(Body):
+    url: Url = Field(description="The address to call.", examples=["https://example.com/report"])
+    method: Method = Field(default=_HTTP.method, description="The HTTP method.", examples=["POST"])
+    headers: Headers = Field(
+        default_factory=dict,
+        description="Headers to send, besides those of ondot.",
+        examples=[{"x-team": "bi"}],
+    )
+
+
+class ShellBody(Body):
+    command: Argv = Field(description="The program and its arguments.", examples=[["echo", "hello"]])
+
+
+class TargetBody(Body):
+    """What is called: exactly one of `http`, `function`, `shell`, `grpc`, `publish`."""
+
+    http: HttpBody | None = Field(
+        default=None, description="An HTTP call.", examples=[{"url": "https://example.com/report"}]
+    )
+    function: FunctionName | None = Field(
+        default=None, description="A function of a worker.", examples=["daily_report"]
+    )
+    shell: ShellBody | None = Field(default=None, description="A program.", examples=[{"command": ["echo", "hello"]}])
+    grpc: Any = Field(default=None, description="Not there yet.")
+    publish: Any = Field(default=None, description="Not there yet.")
+
+
+RetryDuration = Annotated[Duration, Field(le=366 * DAY_S)]
+
+
+class RetryBody(Body):
+    """What follows a failed attempt."""
+
+    max_retries: int = Field(
+        default=_RETRY.max_retries, ge=0, le=100, description="Attempts after the first.", examples=[3]
+    )
+    backoff: Backoff = Field(default=_RETRY.backoff, description="How the delay grows.", examples=["exponential"])
+    initial: RetryDuration = Field(default=_RETRY.initial_s, description="The first delay.", examples=["1s"])
+    factor: float = Field(default=_RETRY.factor, ge=1, le=100, description="For `exponential`.", examples=[2])
+    max: RetryDuration = Field(default=_RETRY.max_s, description="The longest delay.", examples=["1h"])
+    jitter: bool = Field(default=_RETRY.jitter, description="Spread the delays at random.", examples=[True])
+    delays: list[RetryDuration] = Field(
+        default_factory=list,
+        max_length=100,
+        description="For `listed`: the delays, the last again and again.",
+        examples=[["1s", "1m"]],
+    )
+    max_worker_losses: int = Field(
+        default=_RETRY.max_worker_losses,
+        ge=0,
+        le=100,
+        description="Lost workers until it is given up as poison.",
+        examples=[3],
+    )
+
+
+_DEFAULT_RETRY: Final = RetryBody()
+
+
+def _add_short_forms(schema: dict[str, Any]) -> None:
+    """The OpenAPI document knows the short forms too, so that nobody takes them for faults."""
+    for short, long in (*SHORT.items(), *OTHER_SHORT.items()):
+        schema["properties"][short] = {"description": f"Short for `{'.'.join(long)}`."}
+
+
+class JobBody(Body):
+    """A job: what to call, when, and what to do if it fails."""
+
+    model_config = ConfigDict(json_schema_extra=_add_short_forms)
+
+    name: PlainText = Field(description="What people call the job.", examples=["daily-report"])
+    schedule: ScheduleBody | None = Field(
+        default=None,
+        description="When it fires; without one it runs once, now.",
+        examples=[{"cron": "0 9 * * 1-5"}],
+    )
+    target: TargetBody | None = Field(
+        default=None,
+        description="What is called.",
+        examples=[{"http": {"url": "https://example.com/report"}}],
+    )
+    payload: Any = Field(default=None, description="Any JSON, handed to the target.", examples=[{"region": "eu"}])
+    pool: PoolName = Field(default=_JOB.pool, description="The workers that run it.", examples=["default"])
+    priority: Priority = Field(default=_JOB.priority, description="Who goes first in a pool.", examples=["normal"])
+    labels: Labels = Field(default_factory=dict, description="Your own words to find it by.", examples=[{"team": "bi"}])
+    retry: RetryBody = Field(
+        default_factory=lambda: _DEFAULT_RETRY,
+        description="What follows a failed attempt.",
+        examples=[{"max_retries": 3}],
+    )
+    timeout: Annotated[Duration, Field(gt=0, le=7 * DAY_S)] = Field(
+        default=_JOB.timeout_s, description="How long one attempt may take.", examples=["5m"]
+    )
+    overlap: Overlap = Field(default="allow", description="Whether executions may overlap.", examples=["allow"])
+    concurrency_key: NoConcurrencyKey = Field(default=None, description="Not there yet.")
+    depends_on: NoParents = Field(default_factory=list, description="Not there yet.")
+    key: PlainText | None = Field(default=None, description="Your own id: one job for each.", examples=["report-eu"])
+
+
+class PreviewBody(Body):
+    """A schedule to look at before a job has it."""
+
+    schedule: ScheduleBody = Field(description="The schedule.", examples=[{"cron": "0 9 * * 1-5"}])
+    after: Instant | None = Field(default=None, description="The fires after this instant; after now if left out.")
+    n: int = Field(default=10, ge=1, le=1000, description="How many fires.", examples=[10])
+
+
+class RunBody(Body):
+    """One execution now."""
+
+    payload: Any = Field(default=None, description="Instead of the job's own payload.", examples=[{"region": "us"}])

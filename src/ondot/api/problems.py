@@ -1,0 +1,71 @@
+"""From an error to its HTTP answer: one list of codes and statuses, and RFC 9457 problem+json.
+
+The codes are the tree of `model.errors`; a test holds the two together. A problem says what went wrong
+(`title`), what to do (`detail`), and for bodies where (`errors`, with JSON pointers into what was sent). The
+facts of an error become members of their own, so that a program need not read the sentence.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ondot.model.errors import InvalidBody, OndotError
+
+CONTENT_TYPE: Final = "application/problem+json"
+TYPE: Final = "urn:ondot:problem:"
+
+CODES: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "error": 500,
+        "invalid-request": 400,
+        "not-json": 400,
+        "invalid-body": 422,
+        "invalid-schedule": 422,
+        "idempotency-key-reused": 422,
+        "too-large": 413,
+        "unauthorized": 401,
+        "forbidden": 403,
+        "not-found": 404,
+        "conflict": 409,
+        "precondition-failed": 412,
+        "unavailable": 503,
+        "misconfigured": 500,
+    }
+)
+
+_OWN_MEMBERS: Final = frozenset({"type", "title", "status", "detail", "instance", "errors"})
+
+
+def status_of(error: OndotError) -> int:
+    return CODES[error.code]
+
+
+def problem(error: OndotError, instance: str | None = None) -> dict[str, object]:
+    """The body of the answer, ready for any JSON encoder: facts without a form in JSON are told as text."""
+    body: dict[str, object] = {
+        "type": f"{TYPE}{error.code}",
+        "title": error.title,
+        "status": status_of(error),
+        "detail": error.message,
+    }
+    if instance is not None:
+        body["instance"] = instance
+    if isinstance(error, InvalidBody) and error.faults:
+        body["errors"] = [{"pointer": fault.pointer, "detail": fault.message} for fault in error.faults]
+    body.update({name: _plain(fact) for name, fact in error.facts.items() if name not in _OWN_MEMBERS})
+    return body
+
+
+def _plain(fact: object) -> object:
+    match fact:
+        case None | bool() | int() | float():
+            return fact
+        case str():
+            # A plain str: an enum's member would be written by its name in some encoders.
+            return str(fact)
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item) for item in fact]
+        case Mapping():
+            return {str(name): _plain(item) for name, item in fact.items()}
+        case _:
+            return str(fact)

@@ -1,0 +1,236 @@
+"""Short forms, for the first curl of a newcomer and for bodies people bring from elsewhere: here and nowhere
+else.
+
+`lengthen` turns each into the long form of the contract, and everything behind it knows only that. What was
+written stays known in `Lengthened.origins`, so that a fault found in the long form points at the short field
+it came from. A short form beside the long one it stands for, or two short forms of one thing, is refused with
+both named: ondot does not guess which of them was meant.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from ondot.api.bodies import escaped
+from ondot.model.errors import Fault, InvalidBody
+
+Path = tuple[str, ...]
+
+SHORT: Final[dict[str, Path]] = {
+    "cron": ("schedule", "cron"),
+    "cron_expression": ("schedule", "cron"),
+    "every": ("schedule", "every"),
+    "at": ("schedule", "at"),
+    "run_at": ("schedule", "at"),
+    "schedule_at": ("schedule", "at"),
+    "in": ("schedule", "in"),
+    "delay": ("schedule", "in"),
+    "timezone": ("schedule", "timezone"),
+    "url": ("target", "http", "url"),
+    "callback_url": ("target", "http", "url"),
+    "function": ("target", "function"),
+    "command": ("target", "shell", "command"),
+    "max_retries": ("retry", "max_retries"),
+    "timeout_s": ("timeout",),
+    "timeout_sec": ("timeout",),
+    "timeout_seconds": ("timeout",),
+}
+"""Fields that only move."""
+
+OTHER_SHORT: Final[dict[str, Path]] = {
+    "type": ("schedule",),
+    "handler": ("target",),
+    "retry_policy": ("retry",),
+}
+"""Fields that need a look at what they hold."""
+
+SHORT_NAMES: Final = frozenset({*SHORT, *OTHER_SHORT})
+
+SCHEDULE_KINDS: Final = ("cron", "every", "at", "in", "rrule", "event")
+TARGET_KINDS: Final = ("http", "function", "shell", "grpc", "publish")
+
+# The kind that `"schedule": "text"` then is, and the kinds that may stand beside the type.
+_TYPES: Final[dict[str, tuple[str, frozenset[str], str]]] = {
+    "CRON": ("cron", frozenset({"cron"}), '"schedule": "0 3 * * *"'),
+    "ONE_TIME": ("at", frozenset({"at", "in"}), '"schedule": "2030-01-31T09:00:00Z"'),
+    "INTERVAL": ("every", frozenset({"every"}), '"schedule": "15m"'),
+    "DELAYED": ("in", frozenset({"in", "at"}), '"schedule": "10m"'),
+}
+# What people who mean the target write into `type`.
+_TARGETS: Final = ("http", "HTTP", "webhook", "WEBHOOK", "function", "shell")
+_PLACES: Final = frozenset({"schedule", "target", "retry"})
+_PRIORITIES: Final = {"medium": "normal", "high": "high", "normal": "normal", "low": "low"}
+_BACKOFFS: Final = {
+    "constant": "fixed",
+    **{name: name for name in ("exponential", "linear", "fixed", "listed")},
+}
+_MILLISECONDS: Final = {"initial_delay_ms": "initial", "max_delay_ms": "max"}
+_LONGEST_MS: Final = 10**12
+
+
+@dataclass(slots=True)
+class Lengthened:
+    """The long form; where each moved field was written; and what could not be moved."""
+
+    body: dict[str, object]
+    origins: dict[Path, Path] = field(default_factory=dict)
+    faults: list[tuple[Path, str]] = field(default_factory=list)
+
+    def put(self, path: Path, value: object, origin: Path) -> None:
+        node = self.body
+        for depth, segment in enumerate(path[:-1], start=1):
+            below = node.get(segment)
+            if below is None:
+                below = node[segment] = {}
+            if not isinstance(below, dict):
+                self._refuse_both(path[:depth], origin)
+                return
+            node = below
+        if node.get(path[-1]) is not None:
+            self._refuse_both(path, origin)
+            return
+        node[path[-1]] = value
+        self.origins[path] = origin
+
+    def _refuse_both(self, path: Path, origin: Path) -> None:
+        other = self.origins.get(path, path)
+        message = f"`{'.'.join(other)}` and `{'.'.join(origin)}` say the same thing; give one of them."
+        self.faults.append((origin, message))
+
+
+def lengthen(body: dict[str, object]) -> dict[str, object]:
+    """The long form of a body in snake_case, which is left as it is. Raises InvalidBody."""
+    long = lengthened(body)
+    if long.faults:
+        faults = tuple(Fault("".join(f"/{escaped(s)}" for s in path), message) for path, message in long.faults)
+        raise InvalidBody(" ".join(fault.message for fault in faults), faults=faults)
+    return long.body
+
+
+def lengthened(body: dict[str, object]) -> Lengthened:
+    """The same with faults as values, and the origins. The paths of faults are those of the short form."""
+    long = Lengthened({})
+    short: list[str] = []
+    for name, value in body.items():
+        if name in SHORT_NAMES:
+            short.append(name)
+        else:
+            # Copies: what is put into them must not show in the caller's body.
+            long.body[name] = dict(value) if isinstance(value, dict) and name in _PLACES else value
+    _lengthen_target(long)
+    if "type" in body or isinstance(body.get("schedule"), (str, int, float)):
+        _lengthen_type(long, body)
+    for name in short:
+        _lengthen_field(long, name, body[name])
+    if "type" in body:
+        _compare_with_type(long, body["type"])
+    _lower(long)
+    return long
+
+
+def _lengthen_field(long: Lengthened, name: str, value: object) -> None:
+    if name == "retry_policy":
+        _lengthen_retry_policy(long, value)
+    elif name == "handler" and value is not None:
+        _lengthen_handler(long, value, (name,))
+    elif name in SHORT:
+        path = SHORT[name]
+        # No schedule and no target is what null says there; no timeout or retries is not something ondot has.
+        if value is not None or path[0] not in {"schedule", "target"}:
+            long.put(path, value, (name,))
+
+
+def _lengthen_handler(long: Lengthened, value: object, origin: Path) -> None:
+    if not isinstance(value, str):
+        message = f"`{'.'.join(origin)}` must be text: a function's name, or an address that begins with https://."
+        long.faults.append((origin, message))
+    elif value.lower().startswith(("http://", "https://")):
+        long.put(("target", "http", "url"), value, origin)
+    else:
+        long.put(("target", "function"), value, origin)
+
+
+def _lengthen_target(long: Lengthened) -> None:
+    target = long.body.get("target")
+    if not isinstance(target, dict):
+        return
+    for kind, content in target.items():
+        target[kind] = dict(content) if isinstance(content, dict) else content
+    named = target.get("function")
+    if isinstance(named, dict) and named.keys() == {"name"}:
+        target["function"] = named["name"]
+        long.origins["target", "function"] = ("target", "function", "name")
+    if (pool := target.pop("pool", None)) is not None:
+        long.put(("pool",), pool, ("target", "pool"))
+    if (handler := target.pop("handler", None)) is not None:
+        _lengthen_handler(long, handler, ("target", "handler"))
+
+
+def _lengthen_type(long: Lengthened, body: dict[str, object]) -> None:
+    """`"schedule"` as text or a number, which `"type"` explains."""
+    schedule = body.get("schedule")
+    if not isinstance(schedule, (str, int, float)) or isinstance(schedule, bool):
+        return
+    del long.body["schedule"]
+    if "type" not in body:
+        advice = 'write {"cron": "0 3 * * *"} or {"every": "15m"}, or say what it is by "type": "CRON"'
+        long.faults.append((("schedule",), f"`schedule` must be an object: {advice}."))
+    elif (known := _type(body["type"])) is not None:
+        long.put(("schedule", known[0]), schedule, ("schedule",))
+
+
+def _compare_with_type(long: Lengthened, written: object) -> None:
+    known = _type(written)
+    if known is None:
+        advice = "say what to call with `target`, `url`, `function` or `command`" if written in _TARGETS else ""
+        names = ", ".join(_TYPES)
+        message = f"`type` must be one of {names}, the kind of schedule, and may be left out"
+        long.faults.append((("type",), f"{message}; {advice}." if advice else f"{message}."))
+        return
+    _, allowed, example = known
+    schedule = long.body.get("schedule")
+    given = [kind for kind in SCHEDULE_KINDS if isinstance(schedule, dict) and schedule.get(kind) is not None]
+    if not given and "at" not in allowed and not any(path[0] == "schedule" for path, _ in long.faults):
+        long.faults.append((("type",), f"`type` {written} needs to know when: add {example}."))
+    for kind in given:
+        if kind not in allowed:
+            came_from = ".".join(long.origins.get(("schedule", kind), ("schedule", kind)))
+            message = f"`type` says {written}, but `{came_from}` is given; leave out one of them."
+            long.faults.append((("type",), message))
+
+
+def _type(written: object) -> tuple[str, frozenset[str], str] | None:
+    return _TYPES.get(written.upper()) if isinstance(written, str) else None
+
+
+def _lengthen_retry_policy(long: Lengthened, policy: object) -> None:
+    if not isinstance(policy, dict):
+        message = '`retry_policy` must be an object, for example {"max_attempts": 4, "backoff": "EXPONENTIAL"}.'
+        long.faults.append((("retry_policy",), message))
+        return
+    for name, value in policy.items():
+        origin = ("retry_policy", name)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if name == "max_attempts":
+            if isinstance(value, int) and is_number and 1 <= value <= 101:
+                long.put(("retry", "max_retries"), value - 1, origin)
+            else:
+                expected = "a whole number from 1 to 101: it counts the first attempt"
+                long.faults.append((origin, f"`retry_policy.max_attempts` must be {expected}."))
+        elif name in _MILLISECONDS:
+            if is_number and 0 <= value <= _LONGEST_MS:
+                long.put(("retry", _MILLISECONDS[name]), value / 1000, origin)
+            else:
+                message = f"`retry_policy.{name}` must be a number of milliseconds, for example 1000."
+                long.faults.append((origin, message))
+        else:
+            long.put(("retry", name), value, origin)
+
+
+def _lower(long: Lengthened) -> None:
+    """Names in capitals, and those of other tools."""
+    priority = long.body.get("priority")
+    if isinstance(priority, str):
+        long.body["priority"] = _PRIORITIES.get(priority.lower(), priority)
+    retry = long.body.get("retry")
+    if isinstance(retry, dict) and isinstance(backoff := retry.get("backoff"), str):
+        retry["backoff"] = _BACKOFFS.get(backoff.lower(), backoff)

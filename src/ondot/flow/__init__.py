@@ -1,0 +1,16 @@
+"""The life of a job, one stage per file, in the order in which a job goes through them:
+
+① submit    accept: idempotency, store the job and its first fire
+② plan      look ahead: turn coming fires of owned partitions into executions, before they are due
+②a change   update, pause, resume, delete: take back what was planned
+③ dispatch  wake the pool: a hint over the transport
+④ lease     a worker leases a batch
+⑤ run       one attempt: resolve target, deadline, call, outcome
+⑥ complete  outcome → SUCCEEDED | RETRYING | FAILED, fenced, in batches
+  recover   lost workers → back to the queue
+  retain    day partitions, what has aged out, what was committed late
+
+A stage's unit of work is one pass: a bounded function that tests call and roles repeat. State changes of executions
+are written in one place each: plan (`plan_fires`), lease (`lease_executions`), complete and recover
+(`complete_executions`), change (`take_back_executions`, `end_executions`).
+"""

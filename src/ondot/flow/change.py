@@ -1,0 +1,219 @@
+"""②a Change a job: update, pause, resume, delete (S8, P10). Takes back what was planned and has not come yet.
+
+One transaction, its statements in one order, each with a fresh snapshot: ① lock the job and its timer, raise the
+timer's version, so that a plan in flight either is committed and seen below or will be refused; ② settle what the old
+schedule owes up to now; ③ take back the fires still to come; ④ write where the job stands. One statement for all of it
+would not see a plan that commits while it waits for the lock.
+A due fire that has not begun runs the new version on update, ends SKIPPED on pause and CANCELLED on delete. What has
+begun keeps its version and ends by itself; delete also cancels retries that wait.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.plan import Planning, plan_timers
+from ondot.model.errors import Conflict, NotFound, PreconditionFailed
+from ondot.model.execution import State
+from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
+from ondot.model.job import JobSpec, JobState
+from ondot.model.planning import (
+    MISSED_A_STEP,
+    Timer,
+    fired_through_after_take_back,
+    fires_between,
+    skipped_range,
+)
+from ondot.model.schedule import Once, Schedule, next_fire
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.executions import end_waiting, has_begun, renew_due, take_back_fires
+from ondot.store.jobs import LockedJob, change_job, lock_job
+from ondot.store.timers import lock_timer, record_skipped, set_timer
+
+Wakes = list[tuple[PoolNo, datetime]]
+
+
+async def update(
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    spec: JobSpec,
+    *,
+    if_version: int | None = None,
+) -> None:
+    """A new version takes over at once."""
+    async with database.transaction() as connection:
+        job = await _lock(connection, tenant_no, job_id, if_version)
+        wakes = await update_locked(connection, database, tenant_no, job, spec)
+    dispatcher.wake(wakes)
+
+
+async def pause(database: Database, tenant_no: TenantNo, job_id: JobId) -> None:
+    """No further fire until it is resumed. Pausing twice is pausing once."""
+    async with database.transaction() as connection:
+        job = await _lock(connection, tenant_no, job_id)
+        if job.state is JobState.PAUSED:
+            return
+        timer = await _settle_and_take_back(connection, database, tenant_no, job)
+        await end_waiting(connection, tenant_no, job_id, State.SKIPPED, "paused", fires_only=True)
+        await change_job(connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version)
+        await set_timer(connection, replace(timer, next_fire_at=None))
+
+
+async def resume(database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId) -> None:
+    """Fire again from now on; the fires of the pause are recorded as skipped."""
+    async with database.transaction() as connection:
+        job = await _lock(connection, tenant_no, job_id)
+        if job.state is JobState.ACTIVE:
+            return
+        timer = await _timer(connection, tenant_no, job)
+        if job.spec.recurs:
+            await _record_pause(connection, tenant_no, job, timer)
+        timer = replace(timer, next_fire_at=_next(_schedule(job), timer, job.now), version=timer.version + 1)
+        await change_job(connection, tenant_no, job_id, state=JobState.ACTIVE, version=job.version)
+        wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now)
+    dispatcher.wake(wakes)
+
+
+async def delete(database: Database, tenant_no: TenantNo, job_id: JobId) -> None:
+    """No further fire; what waits is cancelled, what runs may end. Deleting twice is deleting once."""
+    async with database.transaction() as connection:
+        job = await _lock(connection, tenant_no, job_id, deleted_too=True)
+        if job.state is JobState.DELETED:
+            return
+        timer = await _settle_and_take_back(connection, database, tenant_no, job)
+        await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", fires_only=False)
+        await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
+        await set_timer(connection, replace(timer, next_fire_at=None))
+
+
+async def update_locked(
+    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, spec: JobSpec
+) -> Wakes:
+    """Update a job whose row the caller has locked; gives the pools to wake after the commit."""
+    timer = await _settle_and_take_back(connection, database, tenant_no, job)
+    version = job.version + 1
+    await renew_due(connection, tenant_no, job.id, version)
+    numbers = await database.pools.numbers(connection, tenant_no, [spec.pool])
+    await change_job(
+        connection, tenant_no, job.id, state=job.state, version=version, spec=spec, pool_no=numbers[spec.pool]
+    )
+    assert spec.schedule is not None
+    timer = replace(
+        timer,
+        job_version=version,
+        next_fire_at=None if job.state is JobState.PAUSED else _next(spec.schedule, timer, job.now),
+        fires_left=spec.schedule.max_fires,
+    )
+    return await _stand(connection, database, tenant_no, timer, spec, job.now)
+
+
+async def _lock(
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    if_version: int | None = None,
+    *,
+    deleted_too: bool = False,
+) -> LockedJob:
+    job = await lock_job(connection, tenant_no, job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    if if_version is not None and job.version != if_version:
+        raise PreconditionFailed(
+            f"The job {job_id} is at version {job.version}, not {if_version}: read it again, then change that."
+        )
+    if job.state is JobState.DELETED and not deleted_too:
+        raise Conflict(f"The job {job_id} is deleted: create it anew.")
+    return job
+
+
+async def _settle_and_take_back(
+    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob
+) -> Timer:
+    """Steps ① to ③; gives the timer as it stands then, its version raised, without a next fire."""
+    timer = await _timer(connection, tenant_no, job)
+    schedule = _schedule(job)
+    while timer.next_fire_at is not None and timer.next_fire_at <= job.now:
+        # The schedulers are behind: plan what is due by now, by the rules of the schedule that is about to go.
+        numbers = await database.pools.numbers(connection, tenant_no, [job.spec.pool])
+        planning = Planning(timer, job.spec, numbers[job.spec.pool])
+        await plan_timers(connection, database.clock, [planning], now=job.now, horizon_at=job.now)
+        settled = await lock_timer(connection, job.id)
+        if settled is None or settled.next_fire_at == timer.next_fire_at:
+            break
+        timer = settled
+    taken = await take_back_fires(connection, tenant_no, job.id, due_too=not job.spec.recurs)
+    if timer.fires_left is not None:
+        timer = replace(timer, fires_left=timer.fires_left + len(taken))
+    if job.spec.recurs:
+        first_taken_at = taken[0] if taken else None
+        fired_through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, job.now)
+    elif await has_begun(connection, tenant_no, job.id):
+        # Looked at last: the taking back above waited for a lease that was taking it.
+        raise Conflict(f"The job {job.id} has begun or ended: a one-time job can be changed only before it runs.")
+    else:
+        fired_through = None if taken else timer.fired_through
+    return replace(timer, version=timer.version + 1, fired_through=fired_through)
+
+
+async def _timer(connection: Connection, tenant_no: TenantNo, job: LockedJob) -> Timer:
+    """The job's timer, locked; a one-time job that was planned at once has none, and stands where it fired."""
+    timer = await lock_timer(connection, job.id)
+    if timer is not None:
+        return timer
+    when = _schedule(job).when
+    fired_through = when.at if isinstance(when, Once) else None
+    return Timer(job.id, tenant_no, partition_of(job.id), 1, job.version, None, fired_through)
+
+
+async def _stand(
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    timer: Timer,
+    spec: JobSpec,
+    now: datetime,
+) -> Wakes:
+    """Step ④: write the timer, and plan at once what is nearer than the horizon."""
+    await set_timer(connection, timer)
+    horizon_at = now + timedelta(seconds=database.settings.horizon_s)
+    if timer.next_fire_at is None or timer.next_fire_at > horizon_at:
+        return []
+    numbers = await database.pools.numbers(connection, tenant_no, [spec.pool])
+    planned = await plan_timers(
+        connection,
+        database.clock,
+        [Planning(timer, spec, numbers[spec.pool])],
+        now=now,
+        horizon_at=horizon_at,
+    )
+    return list(planned.pools)
+
+
+async def _record_pause(connection: Connection, tenant_no: TenantNo, job: LockedJob, timer: Timer) -> None:
+    fires = fires_between(_schedule(job), timer.fired_through or job.now, job.now, at_most=MISSED_A_STEP)
+    skipped = skipped_range(fires, "paused")
+    if skipped is None:
+        return
+    exact = skipped.count < MISSED_A_STEP
+    if not exact:
+        skipped = replace(skipped, to_at=job.now)
+    await record_skipped(connection, tenant_no, job.id, skipped, exact=exact)
+
+
+def _next(schedule: Schedule, timer: Timer, now: datetime) -> datetime | None:
+    """The first fire after now that was not fired before."""
+    after = max(now, timer.fired_through) if timer.fired_through else now
+    if isinstance(schedule.when, Once):
+        # A one-time job has nothing after it: one that came due while it was paused runs now.
+        fired = timer.fired_through is not None and timer.fired_through >= schedule.when.at
+        return None if fired else schedule.when.at
+    return next_fire(schedule, after)
+
+
+def _schedule(job: LockedJob) -> Schedule:
+    assert job.spec.schedule is not None, "submit completes every schedule"
+    return job.spec.schedule

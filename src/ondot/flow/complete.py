@@ -1,0 +1,188 @@
+"""⑥ Outcome → SUCCEEDED | RETRYING | FAILED …, fenced, in batches (E11, P5, P6).
+
+Outcomes are gathered for a few milliseconds and written in one statement. The completer keeps each until PostgreSQL
+has it, however long the database is away. One that changed nothing is looked up: recorded already (a reply was lost),
+or refused because its worker was stale; both are counted, neither is an error. A batch that PostgreSQL refuses for
+what is in it is split until the bad row stands alone, which then ends FAILED with that reason.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import asyncpg
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.run import encode
+from ondot.model.errors import Unavailable
+from ondot.model.execution import Outcome, State
+from ondot.model.ids import LeaseId, WorkerId
+from ondot.store.database import Database
+from ondot.store.executions import Completion, Written, complete_executions, find_outcomes
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
+
+GATHER_S = 0.003
+BATCH = 1_000
+WRITERS = 2
+AGAIN_S = 0.5
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    completion: Completion
+    lease_id: LeaseId
+
+
+class Completer:
+    """Writes the outcomes of one incarnation of a worker, and knows which leases it still holds."""
+
+    def __init__(self, database: Database, dispatcher: Dispatcher, worker_id: WorkerId) -> None:
+        self._database = database
+        self._dispatcher = dispatcher
+        self._worker_id = worker_id
+        self._queue: deque[Done] = deque()
+        self._arrived = asyncio.Event()
+        self._open: Counter[LeaseId] = Counter()
+        self._ended: list[LeaseId] = []
+        self._writing = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def leases(self) -> tuple[LeaseId, ...]:
+        """The leases held: named with every beat."""
+        return tuple(self._open)
+
+    def hold(self, lease_id: LeaseId, members: int) -> None:
+        if members:
+            self._open[lease_id] += members
+
+    def add(self, done: Done) -> None:
+        self._queue.append(done)
+        self._idle.clear()
+        self._arrived.set()
+
+    async def drained(self) -> None:
+        """Wait until every outcome that was added is written."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled; two statements in flight, since one commit at a time leaves the disk idle."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(WRITERS):
+                group.create_task(self._write_for_ever(), name=f"completer-{number}")
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._arrived.wait()
+            await asyncio.sleep(GATHER_S)
+            batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            if not self._queue:
+                self._arrived.clear()
+            if not batch:
+                continue
+            self._writing += 1
+            try:
+                await self._write_until_stored(batch)
+            finally:
+                self._writing -= 1
+            if not self._writing and not self._queue:
+                self._idle.set()
+
+    async def _write_until_stored(self, batch: list[Done]) -> None:
+        while True:
+            try:
+                await self.write(batch)
+            except Unavailable as error:
+                log.warning("outcomes.kept", count=len(batch), error=error.message)
+                await asyncio.sleep(AGAIN_S)
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+                log.warning("outcomes.again", count=len(batch), error=str(error))
+            except asyncpg.PostgresError as error:
+                if len(batch) == 1:
+                    batch = [replace(batch[0], completion=_unstorable(batch[0].completion, error))]
+                    continue
+                middle = len(batch) // 2
+                await self._write_until_stored(batch[:middle])
+                await self._write_until_stored(batch[middle:])
+                return
+            else:
+                return
+
+    async def write(self, batch: Sequence[Done]) -> list[Written]:
+        """Write one batch of outcomes: one statement, and a look-up for those that changed nothing."""
+        members = Counter(done.lease_id for done in batch)
+        last_of = [id_ for id_, count in members.items() if self._open[id_] <= count] + self._ended
+        async with self._database.connection() as connection:
+            written = await complete_executions(
+                connection, self._worker_id, [done.completion for done in batch], last_of
+            )
+            changed = {entry.execution_id for entry in written}
+            missing = [done.completion for done in batch if done.completion.execution_id not in changed]
+            recorded = (
+                await find_outcomes(
+                    connection, self._worker_id, [(entry.execution_id, entry.attempt_no) for entry in missing]
+                )
+                if missing
+                else {}
+            )
+        self._ended.clear()
+        self._release(members, set(last_of))
+        for completion in missing:
+            self._count_unchanged(completion, recorded.get(completion.execution_id, False))
+        for done in batch:
+            COMPLETED.labels(done.completion.outcome.value).inc()
+            if done.completion.state in {State.FAILED, State.RETRYING}:
+                _tell(done.completion)
+        self._dispatcher.wake((entry.pool_no, entry.ready_at) for entry in written if entry.ready_at is not None)
+        return written
+
+    def _release(self, members: Counter[LeaseId], deleted: set[LeaseId]) -> None:
+        """Forget the leases whose last member was written; those that ended in two batches at once go with the next."""
+        for lease_id, count in members.items():
+            self._open[lease_id] -= count
+            if self._open[lease_id] <= 0:
+                del self._open[lease_id]
+                if lease_id not in deleted:
+                    self._ended.append(lease_id)
+
+    def _count_unchanged(self, completion: Completion, recorded: bool) -> None:
+        if recorded:
+            REPEATED.inc()
+            return
+        STALE.inc()
+        log.warning(
+            "completion.refused",
+            execution_id=str(completion.execution_id),
+            attempt=completion.attempt_no,
+            worker_id=str(self._worker_id),
+            why="the execution was given to another worker, or has ended",
+        )
+
+
+def _unstorable(completion: Completion, error: Exception) -> Completion:
+    message = f"PostgreSQL refuses what the attempt left behind: {error}"
+    log.error("outcome.unstorable", execution_id=str(completion.execution_id), error=str(error))
+    return replace(
+        completion,
+        state=State.FAILED,
+        outcome=Outcome.FAILED,
+        result=None,
+        error=encode({"code": "unstorable", "message": message}),
+        reason="its outcome could not be stored",
+    )
+
+
+def _tell(completion: Completion) -> None:
+    log.info(
+        "execution.failed" if completion.state is State.FAILED else "execution.retrying",
+        execution_id=str(completion.execution_id),
+        attempt=completion.attempt_no,
+        outcome=completion.outcome.value,
+        again_in_s=round(completion.delay_s, 3) if completion.state is State.RETRYING else None,
+        reason=completion.reason,
+    )

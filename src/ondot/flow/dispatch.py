@@ -1,0 +1,45 @@
+"""③ Wake the pool: hints over the transport, never the truth.
+
+Leading edge: the first wake-up after idle goes out at once, then at most one message each 5 ms with all that came in
+between. NOTIFY in every commit would cap the database at half its commits a second, so none is sent inside a submit.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+
+from ondot.model.ids import PoolNo
+from ondot.ports.transport import Transport, Wake
+from ondot.telemetry.log import get_logger
+
+BETWEEN_S = 0.005
+
+log = get_logger()
+
+
+class Dispatcher:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._pending: dict[PoolNo, datetime] = {}
+        self._wanted = asyncio.Event()
+
+    def wake(self, pools: Iterable[tuple[PoolNo, datetime]]) -> None:
+        """Ask for a wake-up of these pools at these instants; returns at once."""
+        for pool_no, ready_at in pools:
+            known = self._pending.get(pool_no)
+            self._pending[pool_no] = ready_at if known is None else min(known, ready_at)
+        if self._pending:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Send what was asked for, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            wakes = [Wake(pool_no, ready_at) for pool_no, ready_at in self._pending.items()]
+            self._pending.clear()
+            try:
+                await self._transport.publish(wakes)
+            except Exception as error:  # noqa: BLE001 - a hint that is lost costs a poll, whatever the reason
+                log.warning("wake.lost", error=str(error), pools=len(wakes))
+            await asyncio.sleep(BETWEEN_S)

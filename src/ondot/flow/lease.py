@@ -1,0 +1,128 @@
+"""④ A worker leases a batch (E1, E2, E11): which lanes is policy (`model.fairness`), SQL only takes.
+
+The lease id is minted before the first try: after a lost reply the worker asks by it, and adopts what it got. A worker
+never leases more than its free slots. The lower bound of each lane, in the worker's memory, keeps the scan off the
+dead rows that pile up at a lane's head while somebody holds an old snapshot.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ondot.model.errors import Unavailable
+from ondot.model.execution import PriorityClass
+from ondot.model.fairness import Lane, in_order
+from ondot.model.ids import DEFAULT_TENANT, EPOCH, LeaseId, PoolNo, WorkerId
+from ondot.model.job import JobSpec
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.executions import find_payloads
+from ondot.store.queue import Leased, find_lease, lease_executions, survey_lanes
+from ondot.telemetry.metrics import LATENESS, LEASED
+
+BATCH = 1_000
+BOUND_BEHIND = timedelta(seconds=2)
+"""How far a lane's bound stays behind the last row taken: commits may come in another order than their instants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt to be run. `spec` None: it cannot be read any more, and the attempt fails with that reason."""
+
+    leased: Leased
+    lease_id: LeaseId
+    spec: JobSpec | None
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one pass brought. `next_at`: when the next work known to this worker may start, by the database's clock.
+
+    `more`: there is due work left. `contended`: there was, but others had it locked.
+    """
+
+    assignments: list[Assignment]
+    next_at: datetime | None = None
+    more: bool = False
+    contended: bool = False
+
+
+class Leaser:
+    """Leases for one incarnation of a worker."""
+
+    def __init__(self, database: Database, worker_id: WorkerId, pool_nos: Sequence[PoolNo]) -> None:
+        self._database = database
+        self._worker_id = worker_id
+        self._lanes = [
+            Lane(pool_no, priority_class, DEFAULT_TENANT) for pool_no in pool_nos for priority_class in PriorityClass
+        ]
+        self._from_ats: dict[Lane, datetime] = {}
+        self._unclear: LeaseId | None = None
+
+    @property
+    def bounds(self) -> list[tuple[Lane, datetime]]:
+        """Below these this worker looks no more; told with every beat, so that housekeeping can sweep there."""
+        return list(self._from_ats.items())
+
+    async def one_pass(self, free_slots: int) -> Batch:
+        """Survey the lanes and lease up to `free_slots` of what is due."""
+        if self._unclear is not None:
+            return await self._adopt(self._unclear)
+        async with self._database.connection() as connection:
+            waiting, now = await survey_lanes(connection, self._lanes, self._bounds_of(self._lanes))
+            if now is None:
+                return Batch([])
+            due = [entry for entry in waiting if entry.ready_at <= now]
+            next_at = min((entry.ready_at for entry in waiting if entry.ready_at > now), default=None)
+            if not due or not free_slots:
+                return Batch([], next_at, more=bool(due))
+            lanes = in_order(due)
+            lease_id = LeaseId(self._database.clock.new_id())
+            self._unclear = lease_id
+            leased = await lease_executions(
+                connection,
+                lease_id,
+                self._worker_id,
+                limit=min(free_slots, BATCH),
+                lanes=lanes,
+                from_ats=self._bounds_of(lanes),
+            )
+            self._unclear = None
+            assignments = await self._assign(connection, lease_id, leased)
+            return Batch(assignments, next_at, more=bool(leased), contended=not leased)
+
+    async def _adopt(self, lease_id: LeaseId) -> Batch:
+        """The reply to a lease was lost: take up what it got, if it got anything."""
+        async with self._database.connection() as connection:
+            leased = await find_lease(connection, lease_id, self._worker_id)
+            self._unclear = None
+            return Batch(await self._assign(connection, lease_id, leased), more=True)
+
+    async def _assign(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
+        if not leased:
+            return []
+        LEASED.inc(len(leased))
+        for row in leased:
+            lane = Lane(row.pool_no, PriorityClass(row.priority_class), row.tenant_no)
+            self._from_ats[lane] = max(row.ready_at - BOUND_BEHIND, self._from_ats.get(lane, EPOCH))
+            LATENESS.observe(max((row.started_at - row.ready_at).total_seconds(), 0.0))
+        try:
+            specs = await self._database.specs.find(connection, {(row.job_id, row.job_version) for row in leased})
+            own = [row.id for row in leased if row.own_payload]
+            payloads = await find_payloads(connection, own) if own else {}
+        except Unavailable:
+            self._unclear = lease_id
+            raise
+        return [
+            Assignment(
+                row,
+                lease_id,
+                spec := specs.get((row.job_id, row.job_version)),
+                payloads.get(row.id) or (bytes(spec.payload) if spec else b"null"),
+            )
+            for row in leased
+        ]
+
+    def _bounds_of(self, lanes: Sequence[Lane]) -> list[datetime]:
+        return [self._from_ats.get(lane, EPOCH) for lane in lanes]

@@ -1,0 +1,122 @@
+"""Recover: lost workers → back to the queue (E6, P6, P7, L3).
+
+Lost is judged by two clocks (`model.liveness`) and written by compare-and-set on the beat it was judged by; from then
+on the incarnation's beats and leases are refused. Then the leases of lost or missing workers are given back: what is
+RUNNING under exactly that worker and attempt, in the class that is served first, for one of its losses. A lease whose
+live worker does not name it for two beats is one whose reply never arrived: given back without cost.
+"""
+
+import time
+from collections import defaultdict
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.run import encode
+from ondot.model.execution import Outcome, PriorityClass, State
+from ondot.model.ids import LeaseId, WorkerId
+from ondot.model.job import JobSpec
+from ondot.model.liveness import Watch
+from ondot.model.retry import GiveUp, Retry, after_loss
+from ondot.store.database import Database
+from ondot.store.executions import Completion, complete_executions
+from ondot.store.workers import (
+    LostExecution,
+    OrphanedLease,
+    lose_worker,
+    lost_executions,
+    orphaned_leases,
+    read_beats,
+)
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import RECOVERED, WORKERS_LOST
+
+LEASES_A_PASS = 50
+BEATS_A_TIMEOUT = 3
+
+log = get_logger()
+
+
+async def lose_pass(database: Database, watch: Watch) -> int:
+    """Look at the beats once and declare lost who is; gives how many."""
+    async with database.connection() as connection:
+        beats, now = await read_beats(connection)
+        if now is None:
+            return 0
+        lost = 0
+        for beat in watch.look(beats, monotonic_s=time.monotonic(), database_now=now):
+            if await lose_worker(connection, beat):
+                lost += 1
+                WORKERS_LOST.inc()
+                log.warning(
+                    "worker.lost",
+                    worker_id=str(beat.worker_id),
+                    silent_s=round((now - beat.beat_at).total_seconds(), 1),
+                    then="its executions go back to the queue",
+                )
+    return lost
+
+
+async def recover_pass(database: Database, dispatcher: Dispatcher) -> int:
+    """Give back what some orphaned leases hold; gives how many leases were looked at."""
+    beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
+    async with database.connection() as connection:
+        leases = await orphaned_leases(connection, beat_every_s, LEASES_A_PASS)
+        if not leases:
+            return 0
+        executions = await lost_executions(connection, [lease.id for lease in leases])
+        specs = await database.specs.find(
+            connection, {(execution.job_id, execution.job_version) for execution in executions}
+        )
+        unnamed = {lease.id for lease in leases if lease.unnamed}
+        completions: dict[WorkerId, list[Completion]] = defaultdict(list)
+        for execution in executions:
+            spec = specs.get((execution.job_id, execution.job_version))
+            completions[execution.worker_id].append(_given_back(execution, spec, execution.lease_id in unnamed))
+        for worker_id, ids in _leases_by_worker(leases).items():
+            written = await complete_executions(connection, worker_id, completions[worker_id], ids)
+            dispatcher.wake((entry.pool_no, entry.ready_at) for entry in written if entry.ready_at is not None)
+            _tell(worker_id, ids, completions[worker_id], len(written))
+    return len(leases)
+
+
+def _given_back(execution: LostExecution, spec: JobSpec | None, unnamed: bool) -> Completion:
+    if unnamed:
+        error = {
+            "code": "lease_unheard",
+            "message": "The worker never learned of this lease: no call was made.",
+        }
+        return Completion(
+            execution.id,
+            execution.attempt_no,
+            State.PENDING,
+            Outcome.PREEMPTED,
+            error=encode(error),
+            priority_class=int(PriorityClass.RECOVERED),
+        )
+    decision = after_loss(spec.retry if spec else Retry(), execution.losses + 1)
+    error = {
+        "code": "worker_lost",
+        "message": f"The worker {execution.worker_id} was lost while it ran this.",
+    }
+    given_up = isinstance(decision, GiveUp)
+    return Completion(
+        execution.id,
+        execution.attempt_no,
+        State.FAILED if given_up else State.RETRYING,
+        Outcome.WORKER_LOST,
+        error=encode(error),
+        reason=decision.reason if isinstance(decision, GiveUp) else None,
+        priority_class=int(PriorityClass.RECOVERED),
+    )
+
+
+def _leases_by_worker(leases: list[OrphanedLease]) -> dict[WorkerId, list[LeaseId]]:
+    by_worker: dict[WorkerId, list[LeaseId]] = defaultdict(list)
+    for lease in leases:
+        by_worker[lease.worker_id].append(lease.id)
+    return by_worker
+
+
+def _tell(worker_id: WorkerId, leases: list[LeaseId], completions: list[Completion], written: int) -> None:
+    for completion in completions:
+        RECOVERED.labels("returned" if completion.state is State.PENDING else completion.state.value.lower()).inc()
+    log.warning("executions.recovered", worker_id=str(worker_id), leases=len(leases), executions=written)

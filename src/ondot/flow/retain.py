@@ -1,0 +1,38 @@
+"""Keep house: day partitions ahead, idempotency keys that have aged out, workers and nodes that are gone, and the sweep
+of queue rows that were committed too late for any worker to look at them."""
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.store.database import Database
+from ondot.store.days import make_days
+from ondot.store.idempotency import forget_keys
+from ondot.store.nodes import forget_nodes
+from ondot.store.queue import sweep_late_ready
+from ondot.store.workers import forget_workers
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import SWEPT
+
+ROWS_A_PASS = 1_000
+
+log = get_logger()
+
+
+async def sweep_pass(database: Database, dispatcher: Dispatcher) -> int:
+    """Re-insert what stands below every live worker's bound (callers' long transactions); gives how much."""
+    async with database.connection() as connection:
+        swept = await sweep_late_ready(connection, ROWS_A_PASS)
+    now = database.clock.now()
+    dispatcher.wake((pool_no, now) for pool_no in swept)
+    count = sum(swept.values())
+    if count:
+        SWEPT.inc(count)
+        log.warning("ready.swept", count=count)
+    return count
+
+
+async def retain_pass(database: Database) -> int:
+    """Make the days ahead and forget what has aged out; gives how many idempotency keys went."""
+    await make_days(database)
+    async with database.connection() as connection:
+        await forget_workers(connection)
+        await forget_nodes(connection)
+        return await forget_keys(connection, ROWS_A_PASS)

@@ -1,0 +1,260 @@
+"""① Accept: idempotency, store the jobs and their first fires; acknowledged after COMMIT (S1, E11, P1, P2).
+
+A fire inside the horizon is planned in the same transaction by the same function as any other, so that a job due in
+three seconds waits for no pass. Ids are minted before the first try. A job whose `key` is taken is an update of the
+job that has it (S12).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import asyncpg
+import msgspec
+from msgspec import structs
+
+from ondot.flow.change import update_locked
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
+from ondot.model.errors import Conflict, NotFound
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
+from ondot.model.job import JobSpec, JobState
+from ondot.model.planning import Timer
+from ondot.model.schedule import Interval, Once, Schedule, jitter_offset, next_fire
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.executions import insert_execution
+from ondot.store.idempotency import claim_key, store_answer
+from ondot.store.jobs import NewJob, NewOnceJob, find_keys, get_job, insert_jobs, insert_once_jobs, lock_job
+
+UPSERT_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A job as it was stored, with what the answer to its creator needs."""
+
+    id: JobId
+    spec: JobSpec
+    state: JobState
+    version: int
+    next_fire_at: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """The caller's key for a request, and a hash of all that makes the request what it is."""
+
+    key: str
+    request_hash: bytes
+
+
+Answer = Callable[[list[Accepted]], str]
+"""Renders what was accepted as JSON: stored with the idempotency key, so that a repetition gets the same bytes."""
+
+
+async def submit(
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    *,
+    answer: Answer,
+    idempotency: Idempotency | None = None,
+) -> str:
+    """Store these jobs, all or none; gives the answer."""
+    tries = UPSERT_TRIES if any(spec.key for spec in specs) else 1
+    while True:
+        tries -= 1
+        try:
+            return await _submit(database, dispatcher, tenant_no, specs, answer, idempotency)
+        except asyncpg.UniqueViolationError as error:
+            # Two who create the same `key` at once: the second finds the first's job when it looks again.
+            if tries == 0:
+                raise Conflict("Others are creating jobs with the same key at the same time: try again.") from error
+
+
+async def _submit(
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    answer: Answer,
+    idempotency: Idempotency | None,
+) -> str:
+    now = database.clock.now()
+    if idempotency is None and len(specs) == 1 and not specs[0].recurs and specs[0].key is None:
+        # The most common request by far: one statement, which commits by itself.
+        async with database.connection() as connection:
+            accepted, pools = await _store_once_jobs(connection, database, tenant_no, specs, now)
+        dispatcher.wake(pools)
+        return answer(accepted)
+
+    async with database.transaction() as connection:
+        if idempotency:
+            earlier = await claim_key(connection, tenant_no, idempotency.key, idempotency.request_hash)
+            if earlier is not None:
+                return earlier
+        accepted, pools = await _store_all(connection, database, tenant_no, specs, now)
+        text = answer(accepted)
+        if idempotency:
+            await store_answer(connection, tenant_no, idempotency.key, text)
+    dispatcher.wake(pools)
+    return text
+
+
+async def _store_all(
+    connection: Connection, database: Database, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime
+) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
+    """Store a mixed batch and give the accepted ones in its order."""
+    taken = await _existing(connection, tenant_no, specs)
+    once = [n for n, spec in enumerate(specs) if not spec.recurs and spec.key is None]
+    new = [n for n, spec in enumerate(specs) if (spec.recurs or spec.key is not None) and spec.key not in taken]
+    accepted: dict[int, Accepted] = {}
+    pools: list[tuple[PoolNo, datetime]] = []
+    for numbers, store in ((once, _store_once_jobs), (new, _store_jobs)):
+        if numbers:
+            stored, woken = await store(connection, database, tenant_no, [specs[n] for n in numbers], now)
+            accepted |= dict(zip(numbers, stored, strict=True))
+            pools += woken
+    for n in sorted(set(range(len(specs))) - set(accepted), key=lambda n: specs[n].key or ""):
+        accepted[n], woken = await _update(connection, database, tenant_no, taken[specs[n].key or ""], specs[n], now)
+        pools += woken
+    return [accepted[n] for n in range(len(specs))], pools
+
+
+async def _existing(connection: Connection, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> dict[str, JobId]:
+    keys = [spec.key for spec in specs if spec.key is not None]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Conflict(f"The key {twice!r} stands twice in one batch: a key names one job.")
+    return await find_keys(connection, tenant_no, keys) if keys else {}
+
+
+async def _store_once_jobs(
+    connection: Connection, database: Database, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime
+) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
+    numbers = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
+    horizon_at = now + timedelta(seconds=database.settings.horizon_s)
+    jobs: list[NewOnceJob] = []
+    for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
+        spec = completed(given, now)
+        assert spec.schedule is not None
+        assert isinstance(spec.schedule.when, Once)
+        fire_at = spec.schedule.when.at
+        execution_id = database.clock.new_id() if fire_at <= horizon_at else None
+        ready_at = fire_at + jitter_offset(job_id, spec.schedule.jitter_s)
+        jobs.append(NewOnceJob(JobId(job_id), spec, numbers[spec.pool], fire_at, ready_at, execution_id))
+    await insert_once_jobs(connection, tenant_no, jobs)
+    accepted = [
+        Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.fire_at if job.fire_at > now else None, now) for job in jobs
+    ]
+    return accepted, [(job.pool_no, job.ready_at) for job in jobs if job.execution_id]
+
+
+async def _store_jobs(
+    connection: Connection, database: Database, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime
+) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
+    numbers = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
+    jobs = []
+    for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
+        spec = completed(given, now)
+        jobs.append(NewJob(JobId(job_id), spec, numbers[spec.pool], first_fire(spec, now)))
+    await insert_jobs(connection, tenant_no, jobs)
+
+    horizon_at = now + timedelta(seconds=database.settings.horizon_s)
+    near = [
+        Planning(new_timer(tenant_no, job.id, job.spec, job.next_fire_at), job.spec, job.pool_no)
+        for job in jobs
+        if job.next_fire_at is not None and job.next_fire_at <= horizon_at
+    ]
+    pools: list[tuple[PoolNo, datetime]] = []
+    for start in range(0, len(near), FIRES_A_STATEMENT):
+        # What does not fit a statement is left to the next pass: it is due before the horizon and comes first there.
+        planned = await plan_timers(
+            connection,
+            database.clock,
+            near[start : start + FIRES_A_STATEMENT],
+            now=now,
+            horizon_at=horizon_at,
+        )
+        pools += planned.pools
+    return [Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.next_fire_at, now) for job in jobs], pools
+
+
+async def _update(
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    spec: JobSpec,
+    now: datetime,
+) -> tuple[Accepted, list[tuple[PoolNo, datetime]]]:
+    """An upsert of a key that is taken: the same spec again changes nothing, another becomes a new version."""
+    job = await lock_job(connection, tenant_no, job_id)
+    assert job is not None
+    pools: list[tuple[PoolNo, datetime]] = []
+    if not same_spec(completed(spec, now), job.spec):
+        pools = await update_locked(connection, database, tenant_no, job, completed(spec, now))
+    row = await get_job(connection, tenant_no, job_id)
+    assert row is not None
+    return Accepted(job_id, row.spec, row.state, row.version, row.next_fire_at, row.created_at), pools
+
+
+async def run_now(
+    database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId, payload: bytes | None
+) -> ExecutionId:
+    """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
+    execution_id = ExecutionId(database.clock.new_id())
+    async with database.connection() as connection:
+        job = await get_job(connection, tenant_no, job_id)
+        if job is None:
+            raise NotFound(f"There is no job {job_id}.")
+        if job.state is JobState.DELETED:
+            raise Conflict(f"The job {job_id} is deleted: create it anew to run it.")
+        pools = await database.pools.numbers(connection, tenant_no, [job.spec.pool])
+        pool_no = pools[job.spec.pool]
+        ready_at = await insert_execution(
+            connection,
+            tenant_no,
+            execution_id,
+            job_id,
+            job_version=job.version,
+            pool_no=pool_no,
+            priority_class=int(job.spec.priority_class),
+            origin="run",
+            payload=payload.decode() if payload is not None else None,
+        )
+    dispatcher.wake([(pool_no, ready_at)])
+    return execution_id
+
+
+def completed(spec: JobSpec, now: datetime) -> JobSpec:
+    """The spec as it is stored: a job without a schedule runs once, at the instant it was accepted."""
+    return spec if spec.schedule is not None else structs.replace(spec, schedule=Schedule(when=Once(at=now)))
+
+
+def first_fire(spec: JobSpec, now: datetime) -> datetime | None:
+    """The first fire of a new job: after now, or at once if it is a one-time job that is due (or a minute late)."""
+    assert spec.schedule is not None
+    if isinstance(spec.schedule.when, Once):
+        return spec.schedule.when.at
+    return next_fire(spec.schedule, now)
+
+
+def new_timer(tenant_no: TenantNo, job_id: JobId, spec: JobSpec, next_fire_at: datetime | None) -> Timer:
+    assert spec.schedule is not None
+    return Timer(job_id, tenant_no, partition_of(job_id), 1, 1, next_fire_at, fires_left=spec.schedule.max_fires)
+
+
+def same_spec(left: JobSpec, right: JobSpec) -> bool:
+    """Whether two specs ask for the same; where an interval is anchored does not count, if nobody said where."""
+    return msgspec.json.encode(_unanchored(left)) == msgspec.json.encode(_unanchored(right))
+
+
+def _unanchored(spec: JobSpec) -> JobSpec:
+    if spec.schedule and isinstance(spec.schedule.when, Interval) and spec.schedule.start_at is None:
+        when = structs.replace(spec.schedule.when, anchor_at=datetime.min)  # noqa: DTZ901 - a mark, not a time
+        return structs.replace(spec, schedule=structs.replace(spec.schedule, when=when))
+    return spec

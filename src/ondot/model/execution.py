@@ -1,0 +1,119 @@
+"""The state machine of executions (E5): states, transitions and outcomes as data, in this one place.
+
+SQL headers (`-- transition: start`), the diagram in `docs/state-machine.md`, the API's words and the guard trigger in
+test databases all come from here; tests hold them together.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Literal
+
+
+class State(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    RETRYING = "RETRYING"
+    BLOCKED = "BLOCKED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
+
+
+TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SKIPPED})
+LIVE = frozenset(State) - TERMINAL
+
+
+class Outcome(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    WORKER_LOST = "WORKER_LOST"
+    CANCELLED = "CANCELLED"
+    PREEMPTED = "PREEMPTED"
+
+
+Origin = Literal["fire", "backfill", "run", "event", "replay"]
+
+
+class PriorityClass(IntEnum):
+    """The classes of a pool's queue, in the order in which they are looked at."""
+
+    RECOVERED = 0
+    HIGH = 1
+    NORMAL = 2
+    LOW = 3
+    CATCH_UP = 4
+    SUSPECT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A named step of the machine. No source: it makes the execution. No target: it unmakes it, without a trace."""
+
+    name: str
+    sources: frozenset[State]
+    target: State | None
+    why: str
+
+
+_NOTHING: frozenset[State] = frozenset()
+
+PLAN = Transition("plan", _NOTHING, State.PENDING, "a fire, run-now, event or replay makes an execution")
+BLOCK = Transition("block", _NOTHING, State.BLOCKED, "a step of a workflow waits for its parents")
+UNBLOCK = Transition("unblock", frozenset({State.BLOCKED}), State.PENDING, "its last parent succeeded")
+TAKE_BACK = Transition(
+    "take back",
+    frozenset({State.PENDING}),
+    None,
+    "the job changed before the fire was due: it was never to be",
+)
+START = Transition(
+    "start", frozenset({State.PENDING, State.RETRYING}), State.RUNNING, "a worker leased it: attempt_no rises"
+)
+SUCCEED = Transition("succeed", frozenset({State.RUNNING}), State.SUCCEEDED, "the attempt succeeded")
+RETRY = Transition("retry", frozenset({State.RUNNING}), State.RETRYING, "the attempt failed, retries are left")
+FAIL = Transition(
+    "fail", frozenset({State.RUNNING}), State.FAILED, "the attempt failed, or its worker was lost, for good"
+)
+RECOVER = Transition("recover", frozenset({State.RUNNING}), State.RETRYING, "its worker was lost: costs one of losses")
+RETURN = Transition("return", frozenset({State.RUNNING}), State.PENDING, "its call had not begun: costs nothing")
+STOP = Transition("stop", frozenset({State.RUNNING}), State.CANCELLED, "it was cancelled while it ran")
+CANCEL = Transition(
+    "cancel",
+    frozenset({State.PENDING, State.RETRYING, State.BLOCKED}),
+    State.CANCELLED,
+    "it was cancelled, or its job deleted, before it ran",
+)
+SKIP = Transition(
+    "skip",
+    frozenset({State.PENDING, State.RETRYING, State.BLOCKED}),
+    State.SKIPPED,
+    "its job was paused, it overlapped, or its start deadline passed",
+)
+
+TRANSITIONS = (
+    PLAN,
+    BLOCK,
+    UNBLOCK,
+    TAKE_BACK,
+    START,
+    SUCCEED,
+    RETRY,
+    FAIL,
+    RECOVER,
+    RETURN,
+    STOP,
+    CANCEL,
+    SKIP,
+)
+
+
+def allows(source: State | None, target: State | None) -> bool:
+    """Whether some transition leads from `source` to `target` (None: not there yet, or no longer)."""
+    return any(
+        transition.target == target and (source in transition.sources if source else not transition.sources)
+        for transition in TRANSITIONS
+    )

@@ -1,0 +1,56 @@
+"""Ids: UUIDv7 everywhere, so that an id sorts by the time it was made and finds its own day partition.
+
+They are minted by whoever will need to ask for them again after a lost reply, with a time taken from the database's
+clock (`store.clock`), never from the node's own.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import NewType
+from uuid import UUID
+
+JobId = NewType("JobId", UUID)
+ExecutionId = NewType("ExecutionId", UUID)
+LeaseId = NewType("LeaseId", UUID)
+WorkerId = NewType("WorkerId", UUID)
+NodeId = NewType("NodeId", UUID)
+
+TenantNo = NewType("TenantNo", int)
+PoolNo = NewType("PoolNo", int)
+
+INSTALLATION = TenantNo(0)
+"""Rows that belong to no tenant: nodes, workers, partitions, leases."""
+DEFAULT_TENANT = TenantNo(1)
+
+PARTITIONS = 64
+"""Fixed in the database by the first migration; changing it would move every job."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def uuid7(at: datetime, random: int) -> UUID:
+    """The id of instant `at`: 48 bits of milliseconds, 12 of the microseconds below them, 62 of `random`.
+
+    The sub-millisecond bits (RFC 9562, method 3) keep the ids of one batch in order, so that inserts of a burst
+    fill index pages from one side.
+    """
+    milliseconds, below = divmod((at - EPOCH) // _MICROSECOND, 1000)
+    value = (milliseconds & 0xFFFFFFFFFFFF) << 80
+    value |= 0x7000 << 64 | (below * 4096 // 1000) << 64
+    value |= 0b10 << 62 | (random & 0x3FFFFFFFFFFFFFFF)
+    return UUID(int=value)
+
+
+def instant_of(id_: UUID) -> datetime:
+    """When a UUIDv7 was minted, to the millisecond."""
+    return EPOCH + timedelta(milliseconds=id_.int >> 80)
+
+
+def first_id_at(at: datetime) -> UUID:
+    """The smallest id of an instant: the bound of a day partition."""
+    return UUID(int=((at - EPOCH) // timedelta(milliseconds=1)) << 80)
+
+
+def partition_of(job_id: UUID) -> int:
+    """The partition a job belongs to: from the random bits, so that jobs made in one burst spread evenly."""
+    return job_id.int % PARTITIONS

@@ -1,0 +1,85 @@
+"""What a user registers: one frozen spec for each version of a job.
+
+It is stored as JSON beside its job and never changed again; an execution names the version it runs, so all its
+attempts run the same spec whatever was edited since. Defaults stand here and nowhere else.
+"""
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ondot.model.execution import PriorityClass
+from ondot.model.retry import Retry
+from ondot.model.schedule import Once, Schedule
+
+
+class JobState(StrEnum):
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    ENDED = "ENDED"
+    DELETED = "DELETED"
+
+
+Priority = Literal["high", "normal", "low"]
+
+CLASS_OF: dict[Priority, PriorityClass] = {
+    "high": PriorityClass.HIGH,
+    "normal": PriorityClass.NORMAL,
+    "low": PriorityClass.LOW,
+}
+
+NO_PAYLOAD = Raw(b"null")
+
+
+class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="http"):
+    url: str
+    method: str = "POST"
+    headers: dict[str, str] = {}
+
+
+class FunctionTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="function"):
+    name: str
+
+
+class ShellTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="shell"):
+    command: tuple[str, ...]
+
+
+TargetSpec = HttpTarget | FunctionTarget | ShellTarget
+
+
+class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`schedule` is None only before submit: a job without one runs once, at the instant it was accepted."""
+
+    name: str
+    target: TargetSpec
+    schedule: Schedule | None = None
+    payload: Raw = NO_PAYLOAD
+    pool: str = "default"
+    priority: Priority = "normal"
+    labels: dict[str, str] = {}
+    retry: Retry = Retry()
+    timeout_s: float = 300.0
+    key: str | None = None
+
+    @property
+    def recurs(self) -> bool:
+        return self.schedule is not None and not isinstance(self.schedule.when, Once)
+
+    @property
+    def priority_class(self) -> PriorityClass:
+        return CLASS_OF[self.priority]
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(JobSpec)
+
+
+def encode_spec(spec: JobSpec) -> str:
+    return _ENCODER.encode(spec).decode()
+
+
+def decode_spec(text: str | bytes) -> JobSpec:
+    return _DECODER.decode(text)

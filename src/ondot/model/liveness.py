@@ -1,0 +1,66 @@
+"""Who is lost (E6): a beat counter that stood still for the timeout by two clocks.
+
+The housekeeper's monotonic clock alone would declare every worker lost after its own freeze; the database's alone,
+after a step of its clock or an outage in which nobody could beat. So both must agree, and after a gap in which the
+housekeeper itself did not reach the database, or a step of the database's clock against its own, every watch starts
+anew.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+CLOCK_STEP_S = 2.0
+"""A difference between the two clocks' progress that is taken for a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What the database knows of one worker."""
+
+    worker_id: UUID
+    beat_no: int
+    beat_at: datetime
+
+
+@dataclass(slots=True)
+class _Seen:
+    beat_no: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class Watch:
+    """Memory of one housekeeper. `look` is pure but for this memory: it takes both clocks as arguments."""
+
+    timeout_s: float
+    _seen: dict[UUID, _Seen] = field(default_factory=dict)
+    _last_look: tuple[float, datetime] | None = None
+
+    def look(self, beats: Iterable[Beat], *, monotonic_s: float, database_now: datetime) -> list[Beat]:
+        """The workers that are lost as of this look, with the beat they are judged by."""
+        if self._gap_or_step(monotonic_s, database_now):
+            self._seen.clear()
+        self._last_look = (monotonic_s, database_now)
+        lost = []
+        seen: dict[UUID, _Seen] = {}
+        for beat in beats:
+            before = self._seen.get(beat.worker_id)
+            if before is None or before.beat_no != beat.beat_no:
+                seen[beat.worker_id] = _Seen(beat.beat_no, monotonic_s)
+                continue
+            seen[beat.worker_id] = before
+            still_here = monotonic_s - before.at_s > self.timeout_s
+            still_there = database_now - beat.beat_at > timedelta(seconds=self.timeout_s)
+            if still_here and still_there:
+                lost.append(beat)
+        self._seen = seen
+        return lost
+
+    def _gap_or_step(self, monotonic_s: float, database_now: datetime) -> bool:
+        if self._last_look is None:
+            return False
+        passed_here = monotonic_s - self._last_look[0]
+        passed_there = (database_now - self._last_look[1]).total_seconds()
+        return passed_here > self.timeout_s / 2 or abs(passed_here - passed_there) > CLOCK_STEP_S

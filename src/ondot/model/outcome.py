@@ -1,0 +1,55 @@
+"""What an attempt brought, before it is decided what follows: the words between targets and the flow."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ondot.model.execution import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptError:
+    """Why an attempt failed. `code` is stable and machine-readable, `message` one line for people, `detail` the rest."""
+
+    code: str
+    message: str
+    detail: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.detail:
+            entry["detail"] = self.detail
+        return entry | self.facts
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The result as JSON text, if there is one."""
+
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    error: AttemptError
+    retryable: bool = True
+    retry_after_s: float | None = None
+    outcome: Outcome = Outcome.FAILED
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotBegun:
+    """The call was never made: the worker is stopping, or may have been declared lost. Costs nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The call was begun and its worker stopped before it ended."""
+
+    reason: str
+
+
+Report = Succeeded | Failed | NotBegun | Interrupted

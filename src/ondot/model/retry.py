@@ -1,0 +1,76 @@
+"""What follows a failed attempt or a lost worker (E4, E6): pure decisions, with two budgets counted apart.
+
+`failures` counts against `max_retries`, `losses` against `max_worker_losses`, so that a crash of a worker does not
+eat the retries of innocent work, and work that kills its workers ends as poison all the same.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec import Struct
+
+Backoff = Literal["exponential", "linear", "fixed", "listed"]
+
+
+class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    max_retries: int = 3
+    backoff: Backoff = "exponential"
+    initial_s: float = 1.0
+    factor: float = 2.0
+    max_s: float = 3600.0
+    jitter: bool = True
+    delays_s: tuple[float, ...] = ()
+    max_worker_losses: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RetryIn:
+    """Try again after this long."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No further attempt: the execution ends FAILED, with this reason."""
+
+    reason: str
+
+
+def backoff_s(retry: Retry, failures: int, random: float) -> float:
+    """The delay after the n-th failure (from 1). `random` in [0, 1) spreads it fully: from nothing to the whole."""
+    match retry.backoff:
+        case "exponential":
+            # The exponent is capped: 2.0 ** 2000 is an OverflowError, and the cap decides long before.
+            delay = retry.initial_s * retry.factor ** min(failures - 1, 64)
+        case "linear":
+            delay = retry.initial_s * failures
+        case "fixed":
+            delay = retry.initial_s
+        case "listed":
+            delays = retry.delays_s or (retry.initial_s,)
+            delay = delays[min(failures, len(delays)) - 1]
+    delay = min(delay, retry.max_s)
+    return delay * random if retry.jitter and retry.backoff != "listed" else delay
+
+
+def after_failure(
+    retry: Retry, failures: int, *, retryable: bool, retry_after_s: float | None, random: float
+) -> RetryIn | GiveUp:
+    """Decide on the n-th failure (from 1). A `Retry-After` of the receiver is a floor under the backoff."""
+    if not retryable:
+        return GiveUp("the error is one that is not retried")
+    if failures > retry.max_retries:
+        return GiveUp(
+            f"all {retry.max_retries} retries are used up" if retry.max_retries else "the job asks for no retries"
+        )
+    return RetryIn(max(backoff_s(retry, failures, random), retry_after_s or 0.0))
+
+
+def after_loss(retry: Retry, losses: int) -> RetryIn | GiveUp:
+    """Decide on the n-th lost worker (from 1): back to the queue at once, until the budget is spent."""
+    if losses > retry.max_worker_losses:
+        return GiveUp(
+            f"poison: {losses} workers were lost while they ran it (max_worker_losses is {retry.max_worker_losses})"
+        )
+    return RetryIn(0.0)

@@ -1,0 +1,45 @@
+"""Schedules by the calendar and the clock on the wall (S2, S4).
+
+The expression lists slots of wall time, `dst` maps each to its instants, and the results are kept in a
+small memo: jobs that share an expression come due together, so a herd of them asks one question over and
+over.
+"""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from msgspec import Struct
+
+from ondot.model.schedule.dst import NEVER_AFTER, STRAIGHT, Dst, next_instant
+from ondot.model.schedule.expression import expression
+
+
+class Cron(
+    Struct,
+    tag_field="kind",
+    tag="cron",
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    cache_hash=True,
+):
+    expression: str
+    timezone: str = "UTC"
+    dst: Dst = Dst()
+
+
+@lru_cache(maxsize=8192)
+def next_after(cron: Cron, after: datetime) -> datetime | None:
+    """The first fire strictly after an aware UTC instant."""
+    after_at = after.replace(tzinfo=None)
+    if after_at >= NEVER_AFTER:
+        return None
+    parsed = expression(cron.expression)
+    fire_at = next_instant(parsed.slot_after, cron.timezone, effective_dst(cron), after_at)
+    return None if fire_at is None else fire_at.replace(tzinfo=UTC)
+
+
+def effective_dst(cron: Cron) -> Dst:
+    """The job's policy, or `STRAIGHT` for an expression that follows real time."""
+    return STRAIGHT if expression(cron.expression).is_straight else cron.dst

@@ -1,0 +1,240 @@
+"""Cron expressions: read once, then asked for their wall-clock slots (S2).
+
+Five fields (minute, hour, day of month, month, day of week), or six with seconds first. A field takes `*`,
+numbers, names, lists, ranges and steps; day of month also `L` (last day), `LW` (last weekday), `15W` (the
+weekday nearest to the 15th in the same month) and `?`; day of week also `5#2` (second Friday), `5L` (last
+Friday) and `?`. `?` is `*`. Macros are `@yearly @annually @monthly @weekly @daily @midnight @hourly`.
+
+Two rules are Vixie cron's. **Days**: if both day fields are restricted, a day matches when either does; a
+field that begins with `*` is not restricted, and then both must match. **Straight through**: an expression
+whose minute or hour field begins with `*` (so `*/15 * * * *`, `0 * * * *`, `0 */2 * * *`, `*/5 2 * * *`)
+follows real time: it fires whenever the zone's clock shows a slot, twice in a repeated hour and not for
+times that a gap leaves out. All others name fixed times of day, and the job's `dst` policy applies to them.
+`0-23` is a range and not a wildcard.
+
+The reading of fields is cronsim's; the search is ours, since it goes straight to the next value of each
+field, and to the next day by the shape of the month (its first weekday and length, of which there are 28).
+"""
+
+import re
+from bisect import bisect_right
+from calendar import monthrange
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Final, NamedTuple, NoReturn
+
+from cronsim import CronSim, CronSimError
+
+from ondot.model.errors import Fault, InvalidSchedule
+from ondot.model.schedule.dst import NEVER_AFTER, NEVER_BEFORE, SEARCH_YEARS
+
+MACROS: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+LONGEST: Final = 255
+
+
+class _Field(NamedTuple):
+    name: str
+    allowed: str
+    example: str
+
+
+_FIELDS: Final = (
+    _Field("second", "0 to 59", "0 or */10"),
+    _Field("minute", "0 to 59", "0,30 or */15"),
+    _Field("hour", "0 to 23", "9 or 9-17"),
+    _Field("day-of-month", "1 to 31, L, LW or 15W", "1,15 or L"),
+    _Field("month", "1 to 12 or JAN to DEC", "1-6 or JAN,JUL"),
+    _Field("day-of-week", "0 to 7 (0 and 7 are Sunday), SUN to SAT, 5#2 or 5L", "1-5 or MON-FRI"),
+)
+_SECOND, _MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY = range(6)
+_WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_NEAREST: Final = re.compile(r"(\d{1,2})W")
+_HASHED: Final = re.compile(r"(?:^|,)H")
+_ONE_VALUE: Final = re.compile(r"\b(\w+)-\1/0*[1-9]\d*(?=,|$)")
+_BACKWARDS: Final = re.compile(r"(\d{1,2})-(\d{1,2})")
+
+
+class Expression:
+    """A parsed expression. Immutable but for the day table, which fills itself, the same whoever fills it."""
+
+    def __init__(self, text: str) -> None:
+        fields = _split(text)
+        self.fields = tuple(fields)
+        self.text = " ".join(fields)
+        self.is_straight = fields[_MINUTE].startswith("*") or fields[_HOUR].startswith("*")
+        seconds, minutes, hours, months = (
+            sorted(_values(text, fields, index)) for index in (_SECOND, _MINUTE, _HOUR, _MONTH)
+        )
+        # Each table answers "the first value from i on" by a look, for i one past the field too.
+        self._second_from = _table(seconds, 60)
+        self._minute_from = _table(minutes, 60)
+        self._hour_from = _table(hours, 24)
+        self._month_from = _table(months, 12)
+        self._first = (hours[0], minutes[0], seconds[0])
+        self._nearest = _nearest_weekdays(text, fields)
+        self._days_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
+        self._days = CronSim(f"* * * {_plain_days(fields[_DAY]) or '*'} * *", NEVER_BEFORE)
+        self._weekdays = CronSim(f"* * * * * {fields[_WEEKDAY]}", NEVER_BEFORE)
+        self._days_by_shape: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def slot_after(self, wall: datetime) -> datetime | None:
+        """The first slot strictly after a wall time, or None if there is none in 50 years."""
+        year, month, day = wall.year, wall.month, wall.day
+        if self._month_from[month] == month:
+            days = self._days_in(year, month)
+            if day in days and (time := self._time_after(wall.hour, wall.minute, wall.second)):
+                return datetime(year, month, day, *time)  # noqa: DTZ001  slots are wall time
+            if (index := bisect_right(days, day)) < len(days):
+                return datetime(year, month, days[index], *self._first)  # noqa: DTZ001
+        last_year = min(year + SEARCH_YEARS, NEVER_AFTER.year)
+        while year <= last_year:
+            following = self._month_from[month + 1]
+            if following is None:
+                year, month = year + 1, 0
+                continue
+            month = following
+            if days := self._days_in(year, month):
+                return datetime(year, month, days[0], *self._first)  # noqa: DTZ001
+        return None
+
+    def _time_after(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
+        first_minute, first_second = self._first[1:]
+        if self._hour_from[hour] == hour:
+            if self._minute_from[minute] == minute and (later := self._second_from[second + 1]) is not None:
+                return hour, minute, later
+            if (later := self._minute_from[minute + 1]) is not None:
+                return hour, later, first_second
+        if (later := self._hour_from[hour + 1]) is not None:
+            return later, first_minute, first_second
+        return None
+
+    def _days_in(self, year: int, month: int) -> tuple[int, ...]:
+        shape = monthrange(year, month)
+        days = self._days_by_shape.get(shape)
+        if days is None:
+            days = tuple(day for day in range(1, shape[1] + 1) if self._matches(date(year, month, day), shape))
+            self._days_by_shape[shape] = days
+        return days
+
+    def _matches(self, day: date, shape: tuple[int, int]) -> bool:
+        listed = not self._nearest or bool(_plain_days(self.fields[_DAY]))
+        by_day = (listed and self._days.match_dom(day)) or day.day in {
+            _nearest_weekday(wanted, shape) for wanted in self._nearest if wanted <= shape[1]
+        }
+        by_weekday = self._weekdays.match_dow(day)
+        return (by_day and by_weekday) if self._days_and else (by_day or by_weekday)
+
+
+@lru_cache(maxsize=2048)
+def expression(text: str) -> Expression:
+    """The parsed expression; a refusal names the field at fault, what it allows, and an example."""
+    parsed = Expression(text)
+    if parsed.slot_after(NEVER_BEFORE.replace(year=2000)) is None:
+        _, _, _, days, months, weekdays = parsed.fields
+        also = "" if weekdays == "*" else f" that is a day-of-week {weekdays}"
+        _refuse(
+            text,
+            f"it never fires: month {months} has no day {days}{also}. Take a day it has, or L for the last",
+        )
+    return parsed
+
+
+def _split(text: str) -> list[str]:
+    """Six upper-case fields of what cronsim reads, `W` apart."""
+    if len(text) > LONGEST:
+        _refuse(text, f"it is longer than {LONGEST} characters. Make several jobs of it")
+    fields = text.split()
+    if fields and fields[0].startswith("@"):
+        macro = fields[0].lower()
+        if macro == "@every":
+            given = " ".join(fields[1:]) or "90s"
+            _refuse(text, f'@every is an interval. Use "every": "{given}" in place of "cron"')
+        if macro not in MACROS or len(fields) > 1:
+            _refuse(text, f"the macros are {', '.join(MACROS)}. Take one of them, alone, or five fields")
+        fields = MACROS[macro].split()
+    if len(fields) not in {5, 6}:
+        more = " A year field does not exist: use start_at and end_at." if len(fields) == 7 else ""
+        _refuse(
+            text,
+            "it needs five fields (minute hour day-of-month month day-of-week), or six with seconds first, "
+            f'for example "0 9 * * 1-5"; this one has {len(fields)}.{more}',
+        )
+    fields = [field.upper() for field in fields]
+    if len(fields) == 5:
+        fields.insert(0, "0")
+    for index in (_DAY, _WEEKDAY):
+        if fields[index] == "?":
+            fields[index] = "*"
+    # Names become numbers, so that FRIL and FRI-SUN are read like 5L and 5-7.
+    fields[_WEEKDAY] = re.sub(r"(?<!SUN)(?<!\b0)-SUN\b", "-7", fields[_WEEKDAY])
+    for number, name in enumerate(_WEEKDAYS):
+        fields[_WEEKDAY] = re.sub(rf"\b{name}(?=L?\b)", str(number), fields[_WEEKDAY])
+    # cronsim takes a range of one value with a step for an open one: 5-5/2 is 5, and not 5,7,9 and so on.
+    return [_ONE_VALUE.sub(r"\1", field) for field in fields]
+
+
+def _values(text: str, fields: list[str], index: int) -> set[int]:
+    """What one field allows, read alone so that a refusal knows which field it was."""
+    alone = ["*"] * 6
+    alone[index] = fields[index]
+    try:
+        sim = CronSim(" ".join(alone), NEVER_BEFORE)
+    except CronSimError:
+        _refuse_field(text, index, fields[index])
+    values = (sim.seconds, sim.minutes, sim.hours, sim.days, sim.months, sim.weekdays)[index]
+    return {value for value in values if isinstance(value, int)}
+
+
+def _nearest_weekdays(text: str, fields: list[str]) -> tuple[int, ...]:
+    """The days of the `15W` terms; the rest of both day fields is read too, for its faults."""
+    nearest = [int(match[1]) for term in fields[_DAY].split(",") if (match := _NEAREST.fullmatch(term))]
+    plain = _plain_days(fields[_DAY])
+    if not all(1 <= day <= 31 for day in nearest) or "L/" in plain or "W/" in plain:
+        _refuse_field(text, _DAY, fields[_DAY])
+    if plain:
+        _values(text, [*fields[:_DAY], plain, *fields[_MONTH:]], _DAY)
+    _values(text, fields, _WEEKDAY)
+    return tuple(nearest)
+
+
+def _plain_days(field: str) -> str:
+    return ",".join(term for term in field.split(",") if not _NEAREST.fullmatch(term))
+
+
+def _nearest_weekday(day: int, shape: tuple[int, int]) -> int:
+    """The weekday nearest to a day without leaving the month: Saturday goes back one, Sunday forward one."""
+    first_weekday, length = shape
+    weekday = (first_weekday + day - 1) % 7
+    if weekday == 5:
+        return day - 1 if day > 1 else 3
+    if weekday == 6:
+        return day + 1 if day < length else day - 2
+    return day
+
+
+def _table(values: list[int], size: int) -> tuple[int | None, ...]:
+    return tuple(next((value for value in values if value >= i), None) for i in range(size + 2))
+
+
+def _refuse_field(text: str, index: int, field: str) -> NoReturn:
+    name, allowed, example = _FIELDS[index]
+    if _HASHED.search(field):
+        _refuse(text, f"H in the {name} field is not supported yet. Write a value, and use jitter to spread jobs")
+    if "?" in field:
+        _refuse(text, f'"?" stands alone, in one of the two day fields. Write * in the {name} field')
+    backwards = next((m for m in _BACKWARDS.finditer(field) if int(m[1]) > int(m[2])), None)
+    hint = f" A range does not run backwards: make two of {backwards[0]}." if backwards else ""
+    _refuse(text, f"the {name} field {field!r} cannot be read: it takes {allowed}, for example {example}.{hint}")
+
+
+def _refuse(text: str, reason: str) -> NoReturn:
+    message = f'The cron expression "{text[:80]}" is not valid: {reason.rstrip(".")}.'
+    raise InvalidSchedule(message, faults=(Fault("/cron", message),), cron=text[:LONGEST])

@@ -1,0 +1,98 @@
+"""A schedule told in words (S9): what a person reads back before trusting it.
+
+cron-descriptor tells expressions well, but not lists that mix `L`, `#` or `W` with other days ("day L and
+15"), and it joins two day fields by "or" where both must match; those are told by cronsim, or shown as they
+are written.
+"""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, assert_never
+
+from ondot.model.schedule.cron import Cron
+from ondot.model.schedule.expression import Expression, expression
+from ondot.model.schedule.interval import Interval
+from ondot.model.schedule.once import Once
+
+if TYPE_CHECKING:
+    from ondot.model.schedule.rule import Schedule, When
+
+_UNITS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000))
+
+
+def in_words(schedule: "Schedule") -> str:
+    """One line, 24-hour clock: "At 09:00, Monday through Friday, Europe/Berlin"."""
+    parts = [_when(schedule.when)]
+    if schedule.jitter_s > 0:
+        parts.append(f"up to {duration(schedule.jitter_s)} late")
+    if schedule.start_at is not None:
+        parts.append(f"from {_instant(schedule.start_at)}")
+    if schedule.end_at is not None:
+        parts.append(f"until {_instant(schedule.end_at)}")
+    if schedule.max_fires is not None:
+        parts.append(f"at most {schedule.max_fires} {'time' if schedule.max_fires == 1 else 'times'}")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """ "15 minutes", "1 hour 30 minutes", "1.5 seconds"."""
+    rest = round(seconds * 1_000_000)
+    parts = []
+    for unit, size in _UNITS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(_count(str(count), unit))
+    if rest or not parts:
+        parts.append(_count(f"{rest / 1_000_000:.6f}".rstrip("0").rstrip("."), "second"))
+    return " ".join(parts)
+
+
+def _when(when: "When") -> str:
+    match when:
+        case Cron():
+            return _cron(when.expression, when.timezone)
+        case Interval():
+            every = duration(when.every_s)
+            # "Every hour", but "Every 1 hour 30 minutes".
+            return f"Every {every[2:] if every.startswith('1 ') and every.count(' ') == 1 else every}"
+        case Once():
+            return f"Once at {_instant(when.at)}"
+    assert_never(when)
+
+
+@lru_cache(maxsize=1024)
+def _cron(text: str, timezone: str) -> str:
+    parsed = expression(text)
+    words = _described(parsed)
+    # Real time straight through, the same in every zone of whole hours: "Every 15 minutes, UTC" would only
+    # puzzle.
+    if timezone == "UTC" and set(parsed.fields[2:]) == {"*"}:
+        return words
+    return f"{words}, {timezone}"
+
+
+def _described(parsed: Expression) -> str:
+    from cron_descriptor import Options, get_description
+    from cronsim import CronSim
+
+    second, *fields = parsed.fields
+    text = " ".join(fields if second == "0" else parsed.fields)
+    days, weekdays = parsed.fields[3], parsed.fields[5]
+    is_mixed = any("," in field and set(field) & set("LW#") for field in (days, weekdays))
+    both_must_match = days != "*" and weekdays != "*" and (days.startswith("*") or weekdays.startswith("*"))
+    if not is_mixed and not both_must_match:
+        options = Options()
+        options.use_24hour_time_format = True
+        described: str = get_description(text, options)
+        return described
+    if any(term.rstrip("W").isdigit() and term.endswith("W") for term in days.split(",")):
+        return f"At the times of cron {text}"
+    return CronSim(text, datetime(2000, 1, 1, tzinfo=UTC)).explain()
+
+
+def _count(number: str, unit: str) -> str:
+    return f"{number} {unit}" if number == "1" else f"{number} {unit}s"
+
+
+def _instant(instant: datetime) -> str:
+    return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,87 @@
+"""The beat of a process, from a thread with its own event loop and its own connection.
+
+A herd's arithmetic or a handler that computes may hold the main loop for seconds; the beat must not stop for it. What
+is said in a beat is read from the main thread's objects, which hand out snapshots.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import asyncpg
+
+from ondot.settings import Settings
+from ondot.store.connection import AWAY, Connection
+from ondot.store.database import connect_options
+from ondot.telemetry.log import get_logger
+
+log = get_logger()
+
+OneBeat = Callable[[Connection], Awaitable[bool]]
+"""Beats once; False: there is nothing left to beat for."""
+
+
+class BeatThread:
+    """Beats each `every_s`. `confirmed_s` is when the last beat that PostgreSQL confirmed was *sent* (monotonic)."""
+
+    def __init__(self, settings: Settings, one_beat: OneBeat, *, every_s: float, name: str) -> None:
+        self._settings = settings
+        self._one_beat = one_beat
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._nudge: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"beat-{name}", daemon=True)
+        self.confirmed_s = time.monotonic()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread; a beat that is under way is awaited for a moment."""
+        self._stop.set()
+        if self._nudge:
+            with suppress(RuntimeError):
+                self._nudge()
+        await asyncio.to_thread(self._thread.join, 5.0)
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nobody can have heard of us, at worst."""
+        return time.monotonic() - self.confirmed_s
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_for_ever())
+
+    async def _beat_for_ever(self) -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def nudge() -> None:
+            loop.call_soon_threadsafe(stopped.set)
+
+        self._nudge = nudge
+        connection: asyncpg.Connection[asyncpg.Record] | None = None
+        while not self._stop.is_set():
+            sent_s = time.monotonic()
+            try:
+                async with asyncio.timeout(max(self._every_s * 2, 2.0)):
+                    if connection is None or connection.is_closed():
+                        connection = await asyncpg.connect(**connect_options(self._settings))
+                    if not await self._one_beat(connection):
+                        break
+                self.confirmed_s = sent_s
+            except AWAY as error:
+                log.warning("beat.missed", error=str(error) or type(error).__name__)
+                if connection is not None:
+                    connection.terminate()
+                    connection = None
+            except Exception:  # the boundary of a pass
+                log.exception("beat.failed")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(self._every_s - (time.monotonic() - sent_s), 0.05)):
+                    await stopped.wait()
+        if connection is not None:
+            with suppress(*AWAY):
+                await connection.close(timeout=2)

@@ -1,0 +1,43 @@
+"""Housekeeping: runs in scheduler nodes, on the owner of partition 0 (E6, L3)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.recover import lose_pass, recover_pass
+from ondot.flow.retain import retain_pass, sweep_pass
+from ondot.model.liveness import Watch
+from ondot.roles.loop import every
+from ondot.store.database import Database
+
+LOSE_EVERY_S = 1.0
+SWEEP_EVERY_S = 5.0
+RETAIN_EVERY_S = 60.0
+
+
+class Housekeeper:
+    def __init__(self, database: Database, dispatcher: Dispatcher, on_duty: Callable[[], bool]) -> None:
+        self._database = database
+        self._dispatcher = dispatcher
+        self._on_duty = on_duty
+        self._watch = Watch(database.settings.heartbeat_s)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for name, tick_s, one_pass in (
+                ("recover", LOSE_EVERY_S, self._recover),
+                ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._database, self._dispatcher)),
+                ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._database)),
+            ):
+                group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
+
+    async def _recover(self) -> int:
+        await lose_pass(self._database, self._watch)
+        return await recover_pass(self._database, self._dispatcher)
+
+    def _if_on_duty(self, one_pass: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
+        async def dutiful() -> int:
+            return await one_pass() if self._on_duty() else 0
+
+        return dutiful

@@ -1,0 +1,102 @@
+"""A scheduler node: owns partitions by lease, plans their fires ahead, and keeps house if it owns partition 0 (C1, C2).
+
+Beat, renewal and balance come from a thread of their own, each 1.5 s by default: partitions are owned while the node's
+row has not expired. A node that cannot reach the database stops planning when its lease has run out; two that both
+believe they own a partition do double work and nothing worse, since timers move by compare-and-set. A stopping node
+gives its partitions back at once.
+"""
+
+import asyncio
+import os
+import socket
+import time
+
+from ondot import __version__
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.plan import Planner
+from ondot.model.ids import NodeId
+from ondot.model.partition import balance
+from ondot.ports.transport import Transport
+from ondot.roles.beat import BeatThread
+from ondot.roles.housekeeper import Housekeeper
+from ondot.roles.loop import every
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.days import make_days
+from ondot.store.nodes import beat_node, give_back_partitions, leave_node, take_partitions
+from ondot.telemetry.log import get_logger
+
+PLAN_EVERY_S = 1.0
+BEATS_A_LEASE = 10 / 3
+
+log = get_logger()
+
+
+class Scheduler:
+    def __init__(self, database: Database, transport: Transport) -> None:
+        self._database = database
+        self._dispatcher = Dispatcher(transport)
+        self._node_id = NodeId(database.clock.new_id())
+        self._owned: frozenset[int] = frozenset()
+        self._planner = Planner(database, self._dispatcher)
+        self._loop = asyncio.get_running_loop()
+        self._moved = asyncio.Event()
+        self._beat = BeatThread(
+            database.settings, self._beat_once, every_s=database.settings.lease_s / BEATS_A_LEASE, name="node"
+        )
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The partitions this node may plan now: none once its lease has run out."""
+        return self._owned if self._beat.silent_s < self._database.settings.lease_s else frozenset()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`; then give the partitions back."""
+        await make_days(self._database)
+        self._beat.start()
+        log.info("scheduler.started", node_id=str(self._node_id))
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._dispatcher.run(), name="dispatcher"),
+                group.create_task(every(PLAN_EVERY_S, self._plan, name="plan", wake=self._moved), name="plan"),
+                group.create_task(
+                    Housekeeper(self._database, self._dispatcher, on_duty=lambda: 0 in self.owned).run(),
+                    name="housekeeper",
+                ),
+            ]
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+        await self._beat.stop()
+        async with self._database.transaction() as connection:
+            await give_back_partitions(connection, self._node_id, None)
+            await leave_node(connection, self._node_id)
+        log.info("scheduler.stopped", gave_back=len(self._owned))
+
+    async def _plan(self) -> int:
+        return await self._planner.one_pass(sorted(self.owned))
+
+    async def _beat_once(self, connection: Connection) -> bool:
+        """Renew, then take or give back towards a fair share. Runs in the beat's thread."""
+        sent_s = time.monotonic()
+        standing = await beat_node(
+            connection,
+            self._node_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            release=__version__,
+            lease_s=self._database.settings.lease_s,
+        )
+        self._database.clock.see(standing.now, sent_s)
+        decision = balance(standing.owned, standing.live_nodes, standing.rank)
+        owned = standing.owned - set(decision.give_back)
+        if decision.give_back:
+            self._owned = owned
+            await give_back_partitions(connection, self._node_id, decision.give_back)
+        elif decision.take:
+            owned |= await take_partitions(connection, self._node_id, decision.take)
+        if owned != self._owned:
+            log.info("partitions.owned", count=len(owned), nodes=standing.live_nodes)
+            self._owned = owned
+            self._loop.call_soon_threadsafe(self._moved.set)
+        return True

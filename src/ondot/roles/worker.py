@@ -1,0 +1,278 @@
+"""A worker: leases batches, runs an asyncio task for each attempt, writes the outcomes (E1, E6, C5).
+
+One process is one incarnation at a time. An incarnation that was declared lost (frozen, or cut off for longer than
+its timeout) drops what it runs, since others run it now, and the process goes on as a new one. On a stop nothing new
+is leased, running attempts get their grace, outcomes are written, and what was not begun goes back without cost.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Literal
+
+from ondot import __version__
+from ondot.flow.complete import Completer, Done
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.lease import Assignment, Batch, Leaser
+from ondot.flow.notes import Notes
+from ondot.flow.recover import BEATS_A_TIMEOUT
+from ondot.flow.run import Targets, run_attempt
+from ondot.model.errors import Unavailable
+from ondot.model.ids import PoolNo, WorkerId
+from ondot.model.job import JobSpec
+from ondot.ports.target import Call
+from ondot.ports.transport import Transport, Wake
+from ondot.roles.beat import BeatThread
+from ondot.roles.loop import every
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.workers import beat_worker, leave_worker, register_worker
+from ondot.telemetry.log import get_logger
+
+POLL_S = 1.0
+NOTES_EVERY_S = 1.0
+LOOK_AGAIN_S = 0.02
+GATHER_SLOTS_S = 0.002
+"""After a slot has come free, wait this long for more, so that a busy worker does not lease one at a time."""
+WRITE_AT_STOP_S = 10.0
+
+log = get_logger()
+
+
+class Worker:
+    def __init__(
+        self, database: Database, transport: Transport, targets: Targets, pool_nos: Sequence[PoolNo], slots: int
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._targets = targets
+        self._pool_nos = tuple(pool_nos)
+        self._slots = slots
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`; as a new incarnation whenever the last one was lost."""
+        while not stop.is_set():
+            incarnation = Incarnation(self._database, self._transport, self._targets, self._pool_nos, self._slots)
+            await incarnation.live(stop)
+
+
+class Incarnation:
+    """One life of a worker process, under an id that is never used again."""
+
+    def __init__(
+        self, database: Database, transport: Transport, targets: Targets, pool_nos: tuple[PoolNo, ...], slots: int
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._targets = targets
+        self._pool_nos = pool_nos
+        self._slots = slots
+        self._id = WorkerId(database.clock.new_id())
+        self._dispatcher = Dispatcher(transport)
+        self._leaser = Leaser(database, self._id, pool_nos)
+        self._completer = Completer(database, self._dispatcher, self._id)
+        self._notes = Notes(database, self._id)
+        self._running: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._slot_free = asyncio.Event()
+        self._leasing = asyncio.Lock()
+        self._lost = asyncio.Event()
+        self._state: Literal["ALIVE", "DRAINING"] = "ALIVE"
+        self._loop = asyncio.get_running_loop()
+        self._beat = BeatThread(
+            database.settings,
+            self._beat_once,
+            every_s=database.settings.heartbeat_s / BEATS_A_TIMEOUT,
+            name="worker",
+        )
+
+    async def live(self, stop: asyncio.Event) -> None:
+        """Register, work until `stop` or until this incarnation is lost, then end in order."""
+        await self._register()
+        self._beat.start()
+        log.info("worker.started", worker_id=str(self._id), slots=self._slots)
+        try:
+            async with asyncio.TaskGroup() as group:
+                duties = [
+                    group.create_task(self._dispatcher.run(), name="dispatcher"),
+                    group.create_task(self._transport.listen(self._heard), name="listener"),
+                    group.create_task(self._completer.run(), name="completer"),
+                    group.create_task(every(NOTES_EVERY_S, self._notes.one_pass, name="notes"), name="notes"),
+                ]
+                leasing = group.create_task(every(POLL_S, lambda: self._lease(group), name="lease"), name="lease")
+                await self._first_of(stop, self._lost)
+                self._state = "DRAINING"
+                async with self._leasing:
+                    # Not in the middle of a lease: what it brings must be known, to be given back.
+                    leasing.cancel()
+                if self._lost.is_set():
+                    self._drop()
+                else:
+                    await self._drain()
+                for duty in duties:
+                    duty.cancel()
+        finally:
+            await self._beat.stop()
+        if not self._lost.is_set():
+            await self._leave()
+
+    async def _register(self) -> None:
+        while True:
+            try:
+                async with self._database.connection() as connection:
+                    await register_worker(
+                        connection,
+                        self._id,
+                        host=socket.gethostname(),
+                        pid=os.getpid(),
+                        release=__version__,
+                        pool_nos=self._pool_nos,
+                        slots=self._slots,
+                    )
+            except Unavailable as error:
+                log.warning("worker.waits", error=error.message)
+                await asyncio.sleep(POLL_S)
+            else:
+                return
+
+    async def _leave(self) -> None:
+        with suppress(Unavailable):
+            async with self._database.connection() as connection:
+                await leave_worker(connection, self._id)
+        log.info("worker.stopped", worker_id=str(self._id))
+
+    # Leasing ---------------------------------------------------------------------------------------------------------
+
+    async def _lease(self, group: asyncio.TaskGroup) -> int:
+        """One pass: lease what fits into the free slots, start it, and wait for a reason to look again."""
+        self._wake.clear()
+        self._slot_free.clear()
+        async with self._leasing:
+            free = self._slots - len(self._running)
+            batch = await self._leaser.one_pass(free)
+            if batch.assignments:
+                self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
+            for assignment in batch.assignments:
+                task = group.create_task(self._attempt(assignment), name=f"attempt-{assignment.leased.id}")
+                self._running.add(task)
+                task.add_done_callback(self._freed)
+        await self._wait(batch, free - len(batch.assignments))
+        return 1
+
+    async def _wait(self, batch: Batch, free: int) -> None:
+        """Until a wake-up, the next known instant, a free slot if there is a backlog, or the next poll."""
+        if batch.more and free > 0:
+            return
+        if batch.more:
+            await self._first_of(self._slot_free, self._lost)
+            await asyncio.sleep(GATHER_SLOTS_S)
+            return
+        pause_s = LOOK_AGAIN_S if batch.contended else POLL_S
+        if batch.next_at is not None:
+            pause_s = min(pause_s, max((batch.next_at - self._database.clock.now()).total_seconds(), 0.0))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
+
+    def _heard(self, wake: Wake) -> None:
+        """A wake-up for work further off than the next poll changes nothing: the poll will find it."""
+        if wake.pool_no in self._pool_nos and self._soon(wake.ready_at):
+            self._wake.set()
+
+    def _soon(self, ready_at: datetime) -> bool:
+        return (ready_at - self._database.clock.now()).total_seconds() < POLL_S
+
+    # Running ---------------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, assignment: Assignment) -> None:
+        checkpoint = None
+        with suppress(Unavailable):
+            checkpoint = await self._notes.checkpoint_of(assignment.leased)
+
+        def make_call(assignment: Assignment, spec: JobSpec) -> Call:
+            return self._call(assignment, spec, checkpoint)
+
+        completion = await run_attempt(assignment, self._targets, make_call, self._may_begin)
+        await self._notes.close(assignment.leased)
+        self._completer.add(Done(completion, assignment.lease_id))
+
+    def _call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None) -> Call:
+        leased = assignment.leased
+        return Call(
+            execution_id=leased.id,
+            job_id=leased.job_id,
+            job_name=spec.name,
+            attempt_no=leased.attempt_no,
+            fire_at=leased.fire_at,
+            payload=assignment.payload,
+            timeout_s=spec.timeout_s,
+            say=lambda stream, line: self._notes.say(leased, stream, line),
+            progress=lambda fraction, message, saved: self._notes.progress(leased, fraction, message, saved),
+            checkpoint=checkpoint,
+        )
+
+    def _may_begin(self) -> str | None:
+        if self._state == "DRAINING":
+            return "The worker was stopping when the call was to begin."
+        if self._beat.silent_s > self._database.settings.heartbeat_s:
+            return "The worker had no confirmed heartbeat for its timeout: it may have been declared lost."
+        return None
+
+    def _freed(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._slot_free.set()
+
+    # Ending ----------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Running attempts get their grace, then are ended; every outcome is written."""
+        grace_s = self._database.settings.grace_s
+        if self._running:
+            log.info("worker.draining", running=len(self._running), grace_s=grace_s)
+            await asyncio.wait(self._running, timeout=grace_s)
+        for task in list(self._running):
+            task.cancel()
+        if self._running:
+            log.warning("worker.interrupts", running=len(self._running))
+            await asyncio.wait(self._running, timeout=WRITE_AT_STOP_S)
+        try:
+            async with asyncio.timeout(WRITE_AT_STOP_S):
+                await self._completer.drained()
+        except TimeoutError:
+            log.warning("outcomes.unwritten", then="the executions are recovered when this worker is declared lost")
+
+    def _drop(self) -> None:
+        """Others run what this incarnation had: its own attempts are ended, their outcomes would be refused."""
+        log.warning("worker.was_lost", worker_id=str(self._id), dropped=len(self._running))
+        for task in list(self._running):
+            task.cancel()
+
+    async def _beat_once(self, connection: Connection) -> bool:
+        """Runs in the beat's thread; what it reads are snapshots."""
+        sent_s = time.monotonic()
+        now = await beat_worker(
+            connection,
+            self._id,
+            state=self._state,
+            running=len(self._running),
+            lease_ids=self._completer.leases,
+            bounds=self._leaser.bounds,
+        )
+        if now is None:
+            self._loop.call_soon_threadsafe(self._lost.set)
+            return False
+        self._database.clock.see(now, sent_s)
+        return True
+
+    @staticmethod
+    async def _first_of(*events: asyncio.Event) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()

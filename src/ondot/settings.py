@@ -1,0 +1,169 @@
+"""Settings: one frozen object, read once from flags, `ONDOT_*` variables and `ondot.toml`, in that order.
+
+Secrets may come from a file (`ONDOT_DATABASE_URL_FILE`, `ONDOT_API_KEY_FILE`). Every fault is reported at once, each
+with what to do. What stands here is all that can be set; docs/operations.md tells the same list.
+"""
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from ondot.model.errors import Misconfigured
+
+SECRETS = ("database_url", "api_key")
+TOML = "ondot.toml"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="ONDOT_",
+        frozen=True,
+        extra="forbid",
+        toml_file=TOML,
+        validate_default=True,
+        env_ignore_empty=True,
+    )
+
+    # Where things are.
+    database_url: str | None = Field(
+        None, description="PostgreSQL 15 to 18; without it `ondot up` brings its own"
+    )
+    home: Path | None = Field(None, description="where `ondot up` keeps its data")
+    host: str = Field("127.0.0.1", description="the address the API listens on")
+    port: int = Field(1200, ge=0, le=65535, description="the port the API listens on")
+    url: str = Field("http://127.0.0.1:1200", description="the server, for clients")
+    api_key: str | None = Field(None, description="the API key, for clients")
+
+    # What is allowed.
+    auth: Literal["on", "off"] = Field("on", description="off: ask for no key; on loopback only")
+    allow_private_targets: bool = Field(False, description="HTTP targets in private address ranges")
+    allow_shell: bool = Field(False, description="run shell targets on this worker")
+    allow_unsafe_database: bool = Field(
+        False, description="run on fsync=off or synchronous_commit=off: jobs may be lost"
+    )
+    pgbouncer: bool = Field(
+        False, description="the database is behind PgBouncer in transaction mode: no LISTEN"
+    )
+
+    # How it behaves.
+    lease_s: float = Field(
+        5.0, ge=0.5, le=60, description="a node's right to its partitions ends after this long"
+    )
+    heartbeat_s: float = Field(10.0, ge=0.5, le=600, description="a worker silent for this long is lost")
+    horizon_s: float = Field(20.0, ge=5, le=600, description="how far ahead fires are planned")
+    grace_s: float = Field(25.0, ge=0, le=3600, description="what running attempts get on a stop")
+    ready_lag_s: float = Field(
+        30.0, gt=0, description="/readyz says no when a due fire has waited longer than this"
+    )
+    retention_days: int = Field(30, ge=1, le=3650, description="how long history is kept")
+    slots: int = Field(100, ge=1, le=100_000, description="attempts that one worker process runs at a time")
+    max_body_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="the largest request body")
+    database_connections: int = Field(8, ge=2, le=200, description="connections of one process to PostgreSQL")
+    statement_timeout_s: float = Field(30.0, ge=1, description="no statement of ondot takes longer")
+    log_format: Literal["auto", "json", "console"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, url: str | None) -> str | None:
+        if url is not None and urlsplit(url).scheme not in {"postgresql", "postgres"}:
+            raise ValueError("must begin with postgresql://, e.g. postgresql://user:password@host/database")
+        return url
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        if urlsplit(url).scheme not in {"http", "https"}:
+            raise ValueError("must begin with http:// or https://, e.g. http://127.0.0.1:1200")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _open_only_on_loopback(self) -> "Settings":
+        if self.auth == "off" and not self.on_loopback:
+            raise ValueError(
+                f"auth=off would let anyone who reaches {self.host} run jobs: listen on 127.0.0.1, or make a key with"
+                " `ondot key create` and leave auth on"
+            )
+        if self.lease_s * 2 + 1 > self.horizon_s:
+            raise ValueError(
+                f"lease_s ({self.lease_s:g}) must stay below half of horizon_s ({self.horizon_s:g}): raise the horizon"
+            )
+        return self
+
+    @property
+    def on_loopback(self) -> bool:
+        return self.host in {"127.0.0.1", "localhost", "::1"}
+
+    @property
+    def needs_database_url(self) -> str:
+        if self.database_url is None:
+            raise Misconfigured(
+                "No database: set ONDOT_DATABASE_URL=postgresql://user@host/database, or run `ondot up`, which brings its own."
+            )
+        return self.database_url
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Read the settings; flags that were not given (None) do not count."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    faults = []
+    for name in SECRETS:
+        path = os.environ.get(f"ONDOT_{name.upper()}_FILE")
+        if path and name not in given:
+            try:
+                given[name] = Path(path).read_text().strip()
+            except OSError as error:
+                faults.append(f"ONDOT_{name.upper()}_FILE: cannot read {path}: {error.strerror}")
+    faults.extend(_unknown_variables())
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        faults.extend(_sentence(fault) for fault in error.errors())
+    except ValueError as error:
+        faults.append(f"{TOML}: {error}")
+    if faults:
+        raise Misconfigured("The settings cannot be used:\n" + "\n".join(f"  - {fault}" for fault in faults))
+    return settings
+
+
+def _unknown_variables() -> list[str]:
+    known = {f"ONDOT_{name.upper()}" for name in Settings.model_fields} | {
+        f"ONDOT_{name.upper()}_FILE" for name in SECRETS
+    }
+    faults = []
+    for name in sorted(os.environ):
+        if name.startswith("ONDOT_") and not name.startswith("ONDOT_TEST_") and name not in known:
+            close = get_close_matches(name, known, n=1)
+            faults.append(
+                f"{name}: there is no such setting" + (f"; did you mean {close[0]}?" if close else "")
+            )
+    return faults
+
+
+def _sentence(fault: Any) -> str:
+    name = ".".join(str(part) for part in fault["loc"])
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if not name:
+        return message
+    return f"ONDOT_{name.upper()}: {message} (got {fault['input']!r})"

@@ -1,0 +1,52 @@
+"""The database's clock as seen from this process: to mint ids and to sleep precisely, never to decide what is due.
+
+Decisions are made in SQL by `ondot.clock()`. Here its distance from this process's monotonic clock is estimated from
+round trips; the node's own wall clock, which may be an hour off, is never read.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from ondot.model.ids import uuid7
+
+SETTLE_S = 30.0
+"""An estimate from a quick round trip is preferred to newer, slower ones for this long."""
+
+
+class DatabaseClock:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._offset: timedelta | None = None
+        self._round_trip_s = float("inf")
+        self._seen_s = 0.0
+        self._frozen: datetime | None = None
+
+    def see(self, database_now: datetime, sent_s: float) -> None:
+        """Take a reading: the database said `database_now` to a question sent at `sent_s` (monotonic)."""
+        received_s = self._monotonic()
+        round_trip_s = received_s - sent_s
+        if round_trip_s > self._round_trip_s and received_s - self._seen_s < SETTLE_S:
+            return
+        middle = timedelta(seconds=(sent_s + received_s) / 2)
+        self._offset = database_now - datetime.fromtimestamp(0, UTC) - middle
+        self._round_trip_s, self._seen_s = round_trip_s, received_s
+
+    def freeze(self, now: datetime | None) -> None:
+        """Stand still at this instant, as a clock turned by hand does (`ondot.testing`)."""
+        self._frozen = now
+
+    def now(self) -> datetime:
+        if self._frozen is not None:
+            return self._frozen
+        assert self._offset is not None, "the database was not asked for its time yet"
+        return datetime.fromtimestamp(0, UTC) + self._offset + timedelta(seconds=self._monotonic())
+
+    def new_id(self) -> UUID:
+        return uuid7(self.now(), secrets.randbits(62))
+
+    def new_ids(self, count: int) -> list[UUID]:
+        now = self.now()
+        return [uuid7(now, secrets.randbits(62)) for _ in range(count)]

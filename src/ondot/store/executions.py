@@ -1,0 +1,284 @@
+"""Executions: written by complete and by change, read live and ended as one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ondot.model.execution import Origin, Outcome, State
+from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
+from ondot.store.connection import Connection, Record
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("executions")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text)."""
+
+    execution_id: ExecutionId
+    attempt_no: int
+    state: State
+    outcome: Outcome
+    result: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    delay_s: float = 0.0
+    priority_class: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A completion that counted. `ready_at`: when it may start again, if it may."""
+
+    execution_id: ExecutionId
+    pool_no: PoolNo
+    ready_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    attempt_no: int
+    outcome: Outcome
+    worker_id: UUID | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """An execution as it is shown."""
+
+    id: ExecutionId
+    job_id: JobId
+    job_version: int
+    worker_id: UUID | None
+    fire_at: datetime
+    ready_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    pool: str
+    attempt_no: int
+    failures: int
+    losses: int
+    priority_class: int
+    state: State
+    origin: Origin
+    reason: str | None
+    payload: Any
+    result: Any
+    error: dict[str, Any] | None
+    progress: float | None = None
+    progress_message: str | None = None
+    checkpoint: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    from_at: datetime
+    to_at: datetime
+    reason: str
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LatestRow:
+    state: State
+    started_at: datetime | None
+    retry_count: int
+
+
+async def insert_execution(
+    connection: Connection,
+    tenant_no: TenantNo,
+    execution_id: ExecutionId,
+    job_id: JobId,
+    *,
+    job_version: int,
+    pool_no: PoolNo,
+    priority_class: int,
+    origin: Origin,
+    payload: str | None,
+) -> datetime:
+    """Make an execution that is no fire; gives its instant."""
+    row = await connection.fetchrow(
+        _SQL["insert_execution"].text,
+        tenant_no,
+        execution_id,
+        job_id,
+        job_version,
+        pool_no,
+        priority_class,
+        origin,
+        payload,
+    )
+    assert row is not None
+    fire_at: datetime = row["fire_at"]
+    return fire_at
+
+
+async def complete_executions(
+    connection: Connection, worker_id: WorkerId, completions: Sequence[Completion], last_of: Sequence[LeaseId]
+) -> list[Written]:
+    """Write outcomes, fenced; those that are missing from the answer changed nothing."""
+    ordered = sorted(completions, key=lambda completion: completion.execution_id)
+    rows = await connection.fetch(
+        _SQL["complete_executions"].text,
+        worker_id,
+        [completion.execution_id for completion in ordered],
+        [completion.attempt_no for completion in ordered],
+        [completion.state.value for completion in ordered],
+        [completion.outcome.value for completion in ordered],
+        [completion.result for completion in ordered],
+        [completion.error for completion in ordered],
+        [completion.reason for completion in ordered],
+        [completion.delay_s for completion in ordered],
+        [completion.priority_class for completion in ordered],
+        last_of,
+    )
+    return [Written(*row.values()) for row in rows]
+
+
+async def find_outcomes(
+    connection: Connection, worker_id: WorkerId, attempts: Sequence[tuple[ExecutionId, int]]
+) -> dict[ExecutionId, bool]:
+    """For outcomes that changed nothing: True if this worker had them recorded already, False if it was stale."""
+    rows = await connection.fetch(
+        _SQL["find_outcomes"].text,
+        worker_id,
+        [id_ for id_, _ in attempts],
+        [number for _, number in attempts],
+    )
+    return {row["id"]: row["recorded"] for row in rows}
+
+
+async def find_payloads(connection: Connection, ids: Sequence[ExecutionId]) -> dict[ExecutionId, bytes]:
+    rows = await connection.fetch(_SQL["find_payloads"].text, ids)
+    return {row["id"]: row["payload"].encode() for row in rows if row["payload"] is not None}
+
+
+async def take_back_fires(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, due_too: bool
+) -> list[datetime]:
+    """Take back what is planned of a job and still to come; gives those fires. Ready first, then executions."""
+    rows = await connection.fetch(_SQL["take_back_ready"].text, tenant_no, job_id, due_too)
+    taken = await connection.fetch(_SQL["take_back_executions"].text, tenant_no, [row["execution_id"] for row in rows])
+    return sorted(row["fire_at"] for row in taken)
+
+
+async def renew_due(connection: Connection, tenant_no: TenantNo, job_id: JobId, job_version: int) -> int:
+    return len(await connection.fetch(_SQL["renew_due"].text, tenant_no, job_id, job_version))
+
+
+async def end_waiting(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, state: State, reason: str, *, fires_only: bool
+) -> int:
+    """End what a job has waiting in the queue: with `fires_only` the due fires that have not begun."""
+    rows = await connection.fetch(_SQL["unqueue_job"].text, tenant_no, job_id, fires_only)
+    ids = [row["execution_id"] for row in rows]
+    return len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
+
+
+async def has_begun(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> bool:
+    return bool(await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id))
+
+
+async def get_execution(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> ExecutionRow | None:
+    row = await connection.fetchrow(_SQL["get_execution"].text, tenant_no, id_)
+    return _execution_row(row) if row else None
+
+
+async def list_executions(
+    connection: Connection,
+    tenant_no: TenantNo,
+    *,
+    before: UUID | None = None,
+    limit: int,
+    state: str | None = None,
+    from_at: datetime | None = None,
+    to_at: datetime | None = None,
+    pool_no: PoolNo | None = None,
+) -> list[ExecutionRow]:
+    rows = await connection.fetch(
+        _SQL["list_executions"].text, tenant_no, before, limit, state, from_at, to_at, pool_no
+    )
+    return [_execution_row(row) for row in rows]
+
+
+async def list_job_executions(
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    *,
+    before: UUID | None = None,
+    limit: int,
+    state: str | None = None,
+) -> list[ExecutionRow]:
+    rows = await connection.fetch(_SQL["list_job_executions"].text, tenant_no, before, limit, state, job_id)
+    return [_execution_row(row) for row in rows]
+
+
+async def running_executions(connection: Connection, tenant_no: TenantNo, limit: int) -> list[Record]:
+    return await connection.fetch(_SQL["running_executions"].text, tenant_no, limit)
+
+
+async def latest_execution(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LatestRow | None:
+    row = await connection.fetchrow(_SQL["latest_execution"].text, tenant_no, job_id)
+    return LatestRow(State(row["state"]), row["started_at"], row["retry_count"]) if row else None
+
+
+async def list_attempts(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> list[AttemptRow]:
+    """The attempts that did not succeed."""
+    rows = await connection.fetch(_SQL["list_attempts"].text, tenant_no, id_)
+    return [
+        AttemptRow(
+            row["attempt_no"],
+            Outcome(row["outcome"]),
+            row["worker_id"],
+            row["started_at"],
+            row["ended_at"],
+            _decode(row["error"]),
+        )
+        for row in rows
+    ]
+
+
+async def list_skipped(connection: Connection, tenant_no: TenantNo, job_id: JobId, limit: int) -> list[SkippedRow]:
+    rows = await connection.fetch(_SQL["list_skipped"].text, tenant_no, job_id, limit)
+    return [SkippedRow(*row.values()) for row in rows]
+
+
+def _execution_row(row: Record) -> ExecutionRow:
+    return ExecutionRow(
+        id=ExecutionId(row["id"]),
+        job_id=JobId(row["job_id"]),
+        job_version=row["job_version"],
+        worker_id=row["worker_id"],
+        fire_at=row["fire_at"],
+        ready_at=row["ready_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        pool=row["pool"],
+        attempt_no=row["attempt_no"],
+        failures=row["failures"],
+        losses=row["losses"],
+        priority_class=row["class"],
+        state=State(row["state"]),
+        origin=row["origin"],
+        reason=row["reason"],
+        payload=_decode(row["payload"]),
+        result=_decode(row["result"]),
+        error=_decode(row["error"]),
+        progress=row.get("progress"),
+        progress_message=row.get("progress_message"),
+        checkpoint=_decode(row.get("checkpoint")),
+    )
+
+
+def _decode(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,0 +1,33 @@
+"""Idempotency keys (P2): one object for each key within seven days, over any number of retries and crashes."""
+
+from ondot.model.errors import KeyReused
+from ondot.model.ids import TenantNo
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("idempotency")
+
+
+async def claim_key(connection: Connection, tenant_no: TenantNo, key: str, request_hash: bytes) -> str | None:
+    """None: the key is ours, in this transaction. Otherwise the answer that was given to the same request before.
+
+    A concurrent twin waits in the insert until the first has committed, and then finds its answer.
+    """
+    if await connection.fetchval(_SQL["claim_key"].text, tenant_no, key, request_hash):
+        return None
+    row = await connection.fetchrow(_SQL["find_key"].text, tenant_no, key)
+    assert row is not None, "a key that is taken is there to be read"
+    if row["request_hash"] != request_hash:
+        raise KeyReused(
+            f"The Idempotency-Key {key!r} was used for another request in the last 7 days: use a new key for a new one."
+        )
+    answer: str = row["answer"]
+    return answer
+
+
+async def store_answer(connection: Connection, tenant_no: TenantNo, key: str, answer: str) -> None:
+    await connection.execute(_SQL["store_answer"].text, tenant_no, key, answer)
+
+
+async def forget_keys(connection: Connection, limit: int) -> int:
+    return int(await connection.fetchval(_SQL["forget_keys"].text, limit))

@@ -1,0 +1,183 @@
+"""Jobs: recurring ones in `job` and `job_version`, one-time ones in `job_once`; read as one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
+from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
+from ondot.store.connection import Connection, Record
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class NewOnceJob:
+    """A one-time job. `execution_id` None: it is due later than the horizon and gets a timer."""
+
+    id: JobId
+    spec: JobSpec
+    pool_no: PoolNo
+    fire_at: datetime
+    ready_at: datetime
+    execution_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    id: JobId
+    spec: JobSpec
+    pool_no: PoolNo
+    next_fire_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJob:
+    id: JobId
+    state: JobState
+    version: int
+    spec: JobSpec
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as it is shown. `next_fire_at` is the earliest not yet due, planned or not."""
+
+    id: JobId
+    state: JobState
+    version: int
+    spec: JobSpec
+    next_fire_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+async def insert_once_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewOnceJob]) -> None:
+    await connection.execute(
+        _SQL["insert_once_jobs"].text,
+        tenant_no,
+        [job.id for job in jobs],
+        [job.spec.name for job in jobs],
+        [job.pool_no for job in jobs],
+        [job.fire_at for job in jobs],
+        [_json(job.spec.labels) for job in jobs],
+        [encode_spec(job.spec) for job in jobs],
+        [job.execution_id for job in jobs],
+        [int(job.spec.priority_class) for job in jobs],
+        [job.ready_at for job in jobs],
+        [partition_of(job.id) for job in jobs],
+    )
+
+
+async def insert_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewJob]) -> None:
+    await connection.execute(
+        _SQL["insert_jobs"].text,
+        tenant_no,
+        [job.id for job in jobs],
+        [job.spec.key for job in jobs],
+        [job.spec.name for job in jobs],
+        [job.pool_no for job in jobs],
+        [_json(job.spec.labels) for job in jobs],
+        [encode_spec(job.spec) for job in jobs],
+        [partition_of(job.id) for job in jobs],
+        [job.next_fire_at for job in jobs],
+        [job.spec.schedule.max_fires if job.spec.schedule else None for job in jobs],
+    )
+
+
+async def find_keys(connection: Connection, tenant_no: TenantNo, keys: Sequence[str]) -> dict[str, JobId]:
+    """The jobs that have these keys, locked."""
+    rows = await connection.fetch(_SQL["find_keys"].text, tenant_no, sorted(keys))
+    return {row["key"]: JobId(row["id"]) for row in rows}
+
+
+async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LockedJob | None:
+    """Lock a job for a change; a one-time job is adopted into `job` first."""
+    row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
+    if row is None:
+        await connection.fetchrow(_SQL["adopt_once_job"].text, tenant_no, job_id)
+        row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
+    if row is None:
+        return None
+    return LockedJob(JobId(row["id"]), JobState(row["state"]), row["version"], decode_spec(row["spec"]), row["now"])
+
+
+async def change_job(
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    *,
+    state: JobState,
+    version: int,
+    spec: JobSpec | None = None,
+    pool_no: PoolNo | None = None,
+) -> None:
+    """Write the state of a locked job and, with a spec, its new version."""
+    await connection.execute(
+        _SQL["change_job"].text,
+        tenant_no,
+        job_id,
+        state.value,
+        version,
+        encode_spec(spec) if spec else None,
+        spec.name if spec else None,
+        pool_no,
+        _json(spec.labels) if spec else None,
+    )
+
+
+async def get_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> JobRow | None:
+    row = await connection.fetchrow(_SQL["get_job"].text, tenant_no, job_id)
+    return _job_row(row) if row else None
+
+
+async def list_jobs(
+    connection: Connection,
+    tenant_no: TenantNo,
+    *,
+    before: UUID | None = None,
+    limit: int,
+    state: str | None = None,
+    name: str | None = None,
+    labels: dict[str, str] | None = None,
+    pool_no: PoolNo | None = None,
+    part: str | None = None,
+) -> list[JobRow]:
+    rows = await connection.fetch(
+        _SQL["list_jobs"].text,
+        tenant_no,
+        before,
+        limit,
+        state,
+        name,
+        _json(labels) if labels else None,
+        pool_no,
+        part,
+    )
+    return [_job_row(row) for row in rows]
+
+
+def _job_row(row: Record) -> JobRow:
+    state = JobState(row["state"])
+    if state is JobState.ACTIVE and row["timer_at"] is None and not row["live"]:
+        state = JobState.ENDED
+    fires = [at for at in (row["timer_at"], row["planned_at"]) if at is not None]
+    created_at = instant_of(row["id"])
+    return JobRow(
+        id=JobId(row["id"]),
+        state=state,
+        version=row["version"],
+        spec=decode_spec(row["spec"]),
+        next_fire_at=min(fires, default=None) if state is JobState.ACTIVE else None,
+        created_at=created_at,
+        updated_at=row["updated_at"] or created_at,
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

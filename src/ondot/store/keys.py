@@ -1,0 +1,49 @@
+"""API keys: only their SHA-256 is kept (T1). A key has 160 random bits, so a plain hash cannot be guessed."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from ondot.model.ids import TenantNo
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("keys")
+
+PREFIX = "ondot_"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    id: UUID
+    name: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+def new_key() -> str:
+    return PREFIX + secrets.token_urlsafe(20)
+
+
+async def add_key(connection: Connection, id_: UUID, tenant_no: TenantNo, name: str, key: str) -> None:
+    await connection.execute(_SQL["add_key"].text, id_, tenant_no, name, _hash(key))
+
+
+async def find_tenant(connection: Connection, key: str) -> TenantNo | None:
+    """Whose key it is; None: nobody's, or revoked."""
+    tenant_no = await connection.fetchval(_SQL["find_tenant"].text, _hash(key))
+    return None if tenant_no is None else TenantNo(tenant_no)
+
+
+async def list_keys(connection: Connection, tenant_no: TenantNo) -> list[KeyRow]:
+    return [KeyRow(*row.values()) for row in await connection.fetch(_SQL["list_keys"].text, tenant_no)]
+
+
+async def revoke_key(connection: Connection, tenant_no: TenantNo, id_: UUID) -> bool:
+    return await connection.fetchval(_SQL["revoke_key"].text, tenant_no, id_) is not None
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

@@ -1,0 +1,87 @@
+"""What attempts say while they run: log lines, captured output, progress and checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ondot.model.ids import ExecutionId, TenantNo, WorkerId
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("logs")
+
+Stream = Literal["log", "stdout", "stderr"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    execution_id: ExecutionId
+    attempt_no: int
+    line_no: int
+    tenant_no: TenantNo
+    at: datetime
+    stream: Stream
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    attempt_no: int
+    line_no: int
+    at: datetime
+    stream: Stream
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest word of an attempt. A checkpoint is JSON as text."""
+
+    execution_id: ExecutionId
+    attempt_no: int
+    checkpoint: str | None
+    progress: float | None
+    message: str | None
+
+
+async def add_log_lines(connection: Connection, lines: Sequence[LogLine]) -> None:
+    await connection.execute(
+        _SQL["add_log_lines"].text,
+        [line.execution_id for line in lines],
+        [line.attempt_no for line in lines],
+        [line.line_no for line in lines],
+        [line.tenant_no for line in lines],
+        [line.at for line in lines],
+        [line.stream for line in lines],
+        [line.line for line in lines],
+    )
+
+
+async def list_log_lines(
+    connection: Connection,
+    tenant_no: TenantNo,
+    id_: ExecutionId,
+    *,
+    after: tuple[int, int] = (0, 0),
+    limit: int,
+) -> list[LogRow]:
+    rows = await connection.fetch(_SQL["list_log_lines"].text, tenant_no, id_, *after, limit)
+    return [LogRow(*row.values()) for row in rows]
+
+
+async def save_progress(connection: Connection, worker_id: WorkerId, progress: Sequence[Progress]) -> None:
+    await connection.execute(
+        _SQL["save_progress"].text,
+        worker_id,
+        [entry.execution_id for entry in progress],
+        [entry.attempt_no for entry in progress],
+        [entry.checkpoint for entry in progress],
+        [entry.progress for entry in progress],
+        [entry.message for entry in progress],
+    )
+
+
+async def find_checkpoint(connection: Connection, id_: ExecutionId) -> str | None:
+    text: str | None = await connection.fetchval(_SQL["find_checkpoint"].text, id_)
+    return text

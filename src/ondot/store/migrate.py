@@ -1,0 +1,122 @@
+"""Migrations: numbered SQL, forward only, safe when several processes start at once.
+
+Each migration is one transaction under one advisory lock (of the transaction: a session's would not pass PgBouncer).
+A role runs on a schema that is not older than the one it needs and whose `oldest_release` is not newer than the role:
+release N runs on the schema of N-1 and N, so that a rolling upgrade may migrate first.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+import asyncpg
+
+from ondot import __version__
+from ondot.model.errors import Misconfigured
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+
+NEEDS = 1
+"""The oldest schema this release can run on."""
+
+_LOCK = 0x6F6E646F74
+"""The key of the advisory lock: the bytes of "ondot"."""
+
+_BOOKKEEPING = """
+CREATE SCHEMA IF NOT EXISTS ondot;
+CREATE TABLE IF NOT EXISTS ondot.migration (
+    number     integer PRIMARY KEY,
+    tenant_no  integer NOT NULL DEFAULT 0,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    release    text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT statement_timestamp()
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is applied, what waits, and what does not match the files of this release."""
+
+    applied: tuple[int, ...]
+    waiting: tuple[Migration, ...]
+    changed: tuple[int, ...]
+    oldest_release: str | None
+
+
+def migrations() -> list[Migration]:
+    found = []
+    for entry in files("ondot.store").joinpath("migrations").iterdir():
+        if match := re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name):
+            found.append(Migration(int(match[1]), match[2], entry.read_text()))
+    return sorted(found, key=lambda migration: migration.number)
+
+
+async def read_status(connection: Connection) -> Status:
+    known = migrations()
+    try:
+        rows = await connection.fetch("SELECT number, checksum FROM ondot.migration ORDER BY number")
+        oldest = await connection.fetchval("SELECT oldest_release FROM ondot.installation")
+    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+        return Status((), tuple(known), (), None)
+    checksums = {row["number"]: row["checksum"] for row in rows}
+    return Status(
+        applied=tuple(checksums),
+        waiting=tuple(migration for migration in known if migration.number not in checksums),
+        changed=tuple(m.number for m in known if checksums.get(m.number, m.checksum) != m.checksum),
+        oldest_release=oldest,
+    )
+
+
+async def migrate_up(database: Database) -> list[Migration]:
+    """Apply what waits. Twice at the same time: the second waits, and finds nothing to do."""
+    applied = []
+    for migration in migrations():
+        async with database.transaction() as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            await connection.execute(_BOOKKEEPING)
+            if await connection.fetchval("SELECT true FROM ondot.migration WHERE number = $1", migration.number):
+                continue
+            await connection.execute(migration.sql)
+            await connection.execute(
+                "INSERT INTO ondot.migration (number, name, checksum, release) VALUES ($1, $2, $3, $4)",
+                migration.number,
+                migration.name,
+                migration.checksum,
+                __version__,
+            )
+            applied.append(migration)
+    return applied
+
+
+async def check_schema(connection: Connection) -> None:
+    """Refuse to run on a schema that does not fit this release."""
+    fits(await read_status(connection))
+
+
+def fits(status: Status, *, release: str = __version__, needs: int = NEEDS) -> None:
+    newest = max(status.applied, default=0)
+    if newest < needs:
+        found = f"schema {newest}" if newest else "no ondot schema"
+        raise Misconfigured(f"The database has {found}, this release needs {needs}: run `ondot migrate up`.")
+    if status.oldest_release and release_key(release) < release_key(status.oldest_release):
+        raise Misconfigured(
+            f"The database was migrated for ondot {status.oldest_release} and newer, this is {release}: upgrade ondot."
+        )
+
+
+def release_key(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", release)[:3])

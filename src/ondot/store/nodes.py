@@ -1,0 +1,50 @@
+"""Scheduler nodes and the partitions they own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ondot.model.ids import NodeId
+from ondot.store.connection import Connection, Record
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a beat tells a node: its partitions, how many nodes live, and its place among them."""
+
+    now: datetime
+    owned: frozenset[int]
+    live_nodes: int
+    rank: int
+
+
+async def beat_node(
+    connection: Connection, node_id: NodeId, *, host: str, pid: int, release: str, lease_s: float
+) -> Standing:
+    row = await connection.fetchrow(_SQL["beat_node"].text, node_id, host, pid, release, lease_s)
+    assert row is not None
+    return Standing(row["now"], frozenset(row["owned"]), row["live"], row["rank"])
+
+
+async def take_partitions(connection: Connection, node_id: NodeId, at_most: int) -> frozenset[int]:
+    rows = await connection.fetch(_SQL["take_partitions"].text, node_id, at_most)
+    return frozenset(row["partition_no"] for row in rows)
+
+
+async def give_back_partitions(connection: Connection, node_id: NodeId, partitions: Sequence[int] | None) -> None:
+    await connection.execute(_SQL["give_back_partitions"].text, node_id, partitions)
+
+
+async def leave_node(connection: Connection, node_id: NodeId) -> None:
+    await connection.execute(_SQL["leave_node"].text, node_id)
+
+
+async def forget_nodes(connection: Connection) -> None:
+    await connection.execute(_SQL["forget_nodes"].text)
+
+
+async def list_nodes(connection: Connection) -> list[Record]:
+    return await connection.fetch(_SQL["list_nodes"].text)

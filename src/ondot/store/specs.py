@@ -1,0 +1,48 @@
+"""What to run: specs by (job, version), read in one statement for a batch.
+
+Versions are immutable, so those of recurring jobs are kept in memory; a one-time job's is used once and is not.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from uuid import UUID
+
+from ondot.model.job import JobSpec, decode_spec
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("jobs")
+
+Version = tuple[UUID, int]
+
+
+class Specs:
+    def __init__(self, kept: int = 20_000) -> None:
+        self._kept = kept
+        self._specs: OrderedDict[Version, JobSpec] = OrderedDict()
+
+    async def find(self, connection: Connection, versions: Iterable[Version]) -> dict[Version, JobSpec]:
+        """The specs of these versions; one that is gone (its day was dropped) is missing from the answer."""
+        found: dict[Version, JobSpec] = {}
+        missing: list[Version] = []
+        for version in set(versions):
+            if (spec := self._specs.get(version)) is not None:
+                self._specs.move_to_end(version)
+                found[version] = spec
+            else:
+                missing.append(version)
+        if missing:
+            rows = await connection.fetch(
+                _SQL["find_specs"].text, [job_id for job_id, _ in missing], [number for _, number in missing]
+            )
+            for row in rows:
+                if row["spec"] is not None:
+                    self._keep((row["job_id"], row["version"]), found, decode_spec(row["spec"]))
+        return found
+
+    def _keep(self, version: Version, found: dict[Version, JobSpec], spec: JobSpec) -> None:
+        found[version] = spec
+        if spec.recurs:
+            self._specs[version] = spec
+            if len(self._specs) > self._kept:
+                self._specs.popitem(last=False)

@@ -1,0 +1,261 @@
+-- name: insert_execution :one
+-- transition: plan        locks: none (new rows)
+-- A run-now: no fire, so the unique key of fires does not count it.
+-- $1 tenant_no, $2 id, $3 job_id, $4 job_version, $5 pool_no, $6 class, $7 origin, $8 payload (NULL: the job's own)
+WITH queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    VALUES ($5::integer, $6::smallint, $1::integer, ondot.clock(), $2::uuid)
+)
+INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, payload)
+VALUES ($2, $3::uuid, ondot.clock(), ondot.clock(), $1, $4::integer, $5, $6, 'PENDING', $7::text, $8::text::json)
+RETURNING id, fire_at;
+
+-- name: complete_executions :many
+-- transition: succeed, fail, stop, retry, recover, return        locks: executions, then leases        index: execution_pkey
+-- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; the others change
+-- nothing and are missing from the answer. Ended ones move to history, failed ones also to dead_letter; the others get
+-- their place in the queue.
+-- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 states, $5 outcomes, $6 results, $7 errors, $8 reasons,
+-- $9 delays in seconds, $10 classes, $11 leases of which this is the last
+WITH outcome AS (
+    SELECT * FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+                         $9::double precision[], $10::smallint[])
+         AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class)
+), ended AS (
+    DELETE FROM ondot.execution e USING outcome o
+    WHERE e.id = ANY ($2) AND e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1::uuid
+      AND e.state = 'RUNNING' AND o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')
+    RETURNING e.*, o.new_state, o.outcome, o.result, o.error, o.reason
+), again AS (
+    UPDATE ondot.execution e
+    SET state = o.new_state, class = o.new_class, worker_id = NULL,
+        ready_at = ondot.clock() + make_interval(secs => o.delay_s),
+        failures = e.failures + (o.outcome IN ('FAILED', 'TIMED_OUT'))::integer,
+        losses = e.losses + (o.outcome = 'WORKER_LOST')::integer
+    FROM outcome o
+    WHERE e.id = ANY ($2) AND e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1
+      AND e.state = 'RUNNING' AND o.new_state IN ('RETRYING', 'PENDING')
+    RETURNING e.id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at, o.outcome, o.error
+), recorded AS (
+    INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
+        pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error)
+    SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
+           pool_no, attempt_no, failures + (outcome IN ('FAILED', 'TIMED_OUT'))::integer,
+           losses + (outcome = 'WORKER_LOST')::integer, class, new_state, origin, reason, payload,
+           result::json, error::jsonb
+    FROM ended
+), buried AS (
+    INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, payload)
+    SELECT id, tenant_no, job_id, job_version, ondot.clock(), reason, error::jsonb, payload
+    FROM ended WHERE new_state = 'FAILED'
+), tried AS (
+    INSERT INTO ondot.attempt (execution_id, attempt_no, tenant_no, worker_id, outcome, started_at, ended_at, error)
+    SELECT id, attempt_no, tenant_no, $1, outcome, started_at, ondot.clock(), error::jsonb
+    FROM (SELECT id, attempt_no, tenant_no, outcome, started_at, error FROM ended WHERE outcome <> 'SUCCEEDED'
+          UNION ALL
+          SELECT id, attempt_no, tenant_no, outcome, started_at, error FROM again) a
+    ON CONFLICT DO NOTHING
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, tenant_no, ready_at, id FROM again
+), given_back AS (
+    DELETE FROM ondot.lease WHERE id = ANY ($11::uuid[]) AND worker_id = $1
+)
+SELECT id, pool_no, NULL::timestamptz AS ready_at FROM ended
+UNION ALL
+SELECT id, pool_no, ready_at FROM again;
+
+-- name: find_outcomes :many
+-- index: history_pkey, attempt_pkey
+-- Of outcomes that changed nothing: whether this worker had recorded them already, its reply lost. What recovery wrote
+-- in its name (WORKER_LOST) is not its own record.
+-- $1 worker_id, $2 ids, $3 attempt_nos
+SELECT o.id, coalesce(a.outcome <> 'WORKER_LOST', h.id IS NOT NULL) AS recorded
+FROM unnest($2::uuid[], $3::integer[]) AS o(id, attempt_no)
+LEFT JOIN ondot.history h ON h.id = o.id AND h.attempt_no = o.attempt_no AND h.worker_id = $1::uuid
+LEFT JOIN ondot.attempt a ON a.execution_id = o.id AND a.attempt_no = o.attempt_no AND a.worker_id = $1;
+
+-- name: find_payloads :many
+-- index: execution_pkey
+-- $1 ids
+SELECT id, payload FROM ondot.execution WHERE id = ANY ($1::uuid[]);
+
+-- name: take_back_ready :many
+-- locks: ready rows        index: execution_fire, ready_pkey
+-- The first half of taking back the fires still to come of a changed job: their places in the queue. Waits for a lease
+-- that is taking one of them, and then leaves it alone. Of a one-time job also what is due: nothing comes after it.
+-- $1 tenant_no, $2 job_id, $3 due ones too
+DELETE FROM ondot.ready r
+USING ondot.execution e
+WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer AND e.origin IN ('fire', 'backfill') AND e.origin = 'fire'
+  AND e.attempt_no = 0
+  AND ($3::boolean OR e.fire_at > ondot.clock())
+  AND r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+  AND r.execution_id = e.id
+RETURNING r.execution_id;
+
+-- name: take_back_executions :many
+-- transition: take back        locks: executions        index: execution_pkey
+-- The second half: the executions themselves, which were never to be.
+-- $1 tenant_no, $2 ids
+DELETE FROM ondot.execution
+WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state = 'PENDING' AND attempt_no = 0
+RETURNING id, fire_at;
+
+-- name: renew_due :many
+-- locks: executions        index: execution_fire
+-- A due fire that has not begun runs the new version, in its place in the queue.
+-- $1 tenant_no, $2 job_id, $3 job_version
+UPDATE ondot.execution SET job_version = $3::integer
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND origin = 'fire'
+  AND attempt_no = 0 AND state = 'PENDING'
+RETURNING id;
+
+-- name: unqueue_job :many
+-- locks: ready rows        index: execution_fire, execution_other, ready_pkey
+-- The places in the queue of what a job has waiting: fires that have not begun (pause), or all that is not running.
+-- $1 tenant_no, $2 job_id, $3 fires only
+DELETE FROM ondot.ready r
+USING (
+    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
+    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
+      AND (NOT $3::boolean OR origin = 'fire' AND attempt_no = 0)
+    UNION ALL
+    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
+    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND NOT $3
+) e
+WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+  AND r.execution_id = e.id
+RETURNING r.execution_id;
+
+-- name: end_executions :many
+-- transition: cancel, skip        locks: executions        index: execution_pkey
+-- Ends what was taken out of the queue, with its reason, into history.
+-- $1 tenant_no, $2 ids, $3 state, $4 reason
+WITH ended AS (
+    DELETE FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state IN ('PENDING', 'RETRYING', 'BLOCKED')
+    RETURNING *
+)
+INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
+    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload)
+SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
+       pool_no, attempt_no, failures, losses, class, $3::text, origin, $4::text, payload
+FROM ended
+RETURNING id;
+
+-- name: has_begun :one
+-- index: execution_fire, execution_other, history_job
+-- Whether a one-time job is running or has ended: then it can no longer be changed.
+-- $1 tenant_no, $2 job_id
+SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
+               AND origin IN ('fire', 'backfill') AND state = 'RUNNING')
+    OR EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire') AS begun;
+
+-- name: get_execution :one
+-- index: execution_pkey, history_pkey
+-- $1 tenant_no, $2 id
+SELECT e.*, p.name AS pool, c.progress, c.message AS progress_message, c.checkpoint
+FROM (
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, tenant_no,
+           pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
+           NULL::jsonb AS error, cancel_at
+    FROM ondot.execution WHERE id = $2::uuid AND tenant_no = $1::integer
+    UNION ALL
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no,
+           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, NULL
+    FROM ondot.history WHERE id = $2 AND tenant_no = $1
+) e
+JOIN ondot.pool p ON p.pool_no = e.pool_no
+LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
+
+-- name: list_executions :many
+-- index: execution_pkey, history_pkey, backwards
+-- Newest first, live and ended as one; a page is cut by id. Those still to come are not shown: they are the schedule's.
+-- $1 tenant_no, $2 before id (NULL: from the newest), $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no
+SELECT e.*, p.name AS pool
+FROM (
+    (SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
+            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
+            NULL::jsonb AS error
+     FROM ondot.execution
+     WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id < $2) AND ($4::text IS NULL OR state = $4)
+       AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
+       AND ($7::integer IS NULL OR pool_no = $7)
+     ORDER BY id DESC LIMIT $3::integer)
+    UNION ALL
+    (SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
+            pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
+     FROM ondot.history
+     WHERE tenant_no = $1 AND ($2 IS NULL OR id < $2) AND ($4 IS NULL OR state = $4)
+       AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
+       AND ($7 IS NULL OR pool_no = $7)
+     ORDER BY id DESC LIMIT $3)
+) e
+JOIN ondot.pool p ON p.pool_no = e.pool_no
+ORDER BY e.id DESC LIMIT $3;
+
+-- name: list_job_executions :many
+-- index: execution_fire, execution_other, history_job
+-- The same for one job.
+-- $1 tenant_no, $2 before id, $3 limit, $4 state, $5 job_id
+SELECT e.*, p.name AS pool
+FROM (
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
+           pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
+           NULL::jsonb AS error
+    FROM ondot.execution WHERE job_id = $5::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
+    UNION ALL
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL,
+           pool_no, attempt_no, failures, losses, class, state, origin, NULL, payload, NULL, NULL
+    FROM ondot.execution WHERE job_id = $5 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill')
+    UNION ALL
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
+           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
+    FROM ondot.history WHERE job_id = $5 AND tenant_no = $1
+) e
+JOIN ondot.pool p ON p.pool_no = e.pool_no
+WHERE ($2::uuid IS NULL OR e.id < $2) AND ($4::text IS NULL OR e.state = $4)
+ORDER BY e.id DESC LIMIT $3::integer;
+
+-- name: latest_execution :one
+-- index: execution_fire, execution_other, history_job
+-- The latest one that is due, for a job's status; retry_count counts its further attempts.
+-- $1 tenant_no, $2 job_id
+SELECT state, started_at, greatest(attempt_no - 1, 0) AS retry_count
+FROM (
+    SELECT fire_at, id, state, started_at, attempt_no FROM ondot.execution
+    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
+      AND (fire_at <= ondot.clock() OR attempt_no > 0)
+    UNION ALL
+    SELECT fire_at, id, state, started_at, attempt_no FROM ondot.execution
+    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill')
+    UNION ALL
+    (SELECT fire_at, id, state, started_at, attempt_no FROM ondot.history
+     WHERE job_id = $2 AND tenant_no = $1 ORDER BY fire_at DESC LIMIT 1)
+) e
+ORDER BY fire_at DESC, id DESC LIMIT 1;
+
+-- name: list_attempts :many
+-- index: attempt_pkey
+-- $1 tenant_no, $2 execution_id
+SELECT attempt_no, outcome, worker_id, started_at, ended_at, error
+FROM ondot.attempt WHERE execution_id = $2::uuid AND tenant_no = $1::integer ORDER BY attempt_no;
+
+-- name: list_skipped :many
+-- index: skipped_pkey
+-- $1 tenant_no, $2 job_id, $3 limit
+SELECT from_at, to_at, reason, count FROM ondot.skipped
+WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY from_at DESC LIMIT $3::integer;
+
+-- name: running_executions :many
+-- index: lease_worker, execution_pkey
+-- What runs now, read from the leases: never the whole of execution.
+-- $1 tenant_no, $2 limit
+SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.started_at, e.attempt_no, e.worker_id, p.name AS pool,
+       c.progress, c.message AS progress_message
+FROM (SELECT unnest(execution_ids) AS id FROM ondot.lease) m
+JOIN ondot.execution e ON e.id = m.id AND e.state = 'RUNNING' AND e.tenant_no = $1::integer
+JOIN ondot.pool p ON p.pool_no = e.pool_no
+LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id
+ORDER BY e.started_at DESC LIMIT $2::integer;

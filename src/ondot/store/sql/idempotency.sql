@@ -1,0 +1,29 @@
+-- name: claim_key :one
+-- locks: the key's row; a concurrent twin waits here until the first has committed
+-- $1 tenant_no, $2 key, $3 request_hash
+INSERT INTO ondot.idempotency (tenant_no, key, request_hash, created_at)
+VALUES ($1::integer, $2::text, $3::bytea, ondot.clock())
+ON CONFLICT DO NOTHING
+RETURNING key;
+
+-- name: find_key :one
+-- index: idempotency_pkey
+-- $1 tenant_no, $2 key
+SELECT request_hash, answer FROM ondot.idempotency WHERE tenant_no = $1::integer AND key = $2::text;
+
+-- name: store_answer :none
+-- $1 tenant_no, $2 key, $3 answer
+UPDATE ondot.idempotency SET answer = $3::text::json WHERE tenant_no = $1::integer AND key = $2::text;
+
+-- name: forget_keys :one
+-- index: idempotency_age
+-- In small batches: a big DELETE would hold its locks and its WAL for long.
+-- $1 limit
+WITH gone AS (
+    DELETE FROM ondot.idempotency WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ondot.idempotency WHERE created_at < ondot.clock() - interval '7 days'
+        ORDER BY created_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone;

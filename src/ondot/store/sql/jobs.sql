@@ -1,0 +1,166 @@
+-- name: insert_once_jobs :none
+-- transition: plan        locks: none (new rows)
+-- One-time jobs in one statement: those due before the horizon are planned here, the others get a timer.
+-- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs,
+-- $8 execution_ids (NULL: due later than the horizon), $9 classes, $10 ready_ats, $11 partition_nos
+WITH new AS (
+    SELECT id, name, pool_no, fire_at, labels, spec, execution_id, class, partition_no,
+           greatest(ready_at, ondot.clock()) AS ready_at
+    FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::timestamptz[], $6::text[], $7::text[],
+                $8::uuid[], $9::smallint[], $10::timestamptz[], $11::smallint[])
+         AS n(id, name, pool_no, fire_at, labels, spec, execution_id, class, ready_at, partition_no)
+), stored AS (
+    INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
+    SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json FROM new
+), timed AS (
+    INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, tenant_no, partition_no)
+    SELECT id, fire_at, 1, 1, $1, partition_no FROM new WHERE execution_id IS NULL
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, $1, ready_at, execution_id FROM new WHERE execution_id IS NOT NULL
+)
+INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
+SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire'
+FROM new WHERE execution_id IS NOT NULL;
+
+-- name: insert_jobs :none
+-- locks: none (new rows)
+-- $1 tenant_no, $2 ids, $3 keys, $4 names, $5 pool_nos, $6 labels, $7 specs, $8 partition_nos,
+-- $9 next_fire_ats (NULL: none), $10 fires_left
+WITH new AS (
+    SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], $8::smallint[],
+                         $9::timestamptz[], $10::integer[])
+         AS n(id, key, name, pool_no, labels, spec, partition_no, next_fire_at, fires_left)
+), stored AS (
+    INSERT INTO ondot.job (id, tenant_no, key, name, state, version, pool_no, labels, created_at, updated_at)
+    SELECT id, $1::integer, key, name, 'ACTIVE', 1, pool_no, labels::jsonb, ondot.clock(), ondot.clock() FROM new
+), versioned AS (
+    INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
+    SELECT id, 1, $1, spec::json, ondot.clock() FROM new
+)
+INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, fires_left, tenant_no, partition_no)
+SELECT id, coalesce(next_fire_at, 'infinity'), 1, 1, fires_left, $1, partition_no FROM new;
+
+-- name: find_keys :many
+-- locks: job rows        index: job_key
+-- $1 tenant_no, $2 keys, sorted
+SELECT id, key FROM ondot.job
+WHERE tenant_no = $1::integer AND key = ANY($2::text[]) AND key IS NOT NULL AND state <> 'DELETED'
+ORDER BY key FOR UPDATE;
+
+-- name: adopt_once_job :one
+-- locks: the new job row; a concurrent twin waits here
+-- A one-time job that is changed moves to job, which wins from then on.
+-- $1 tenant_no, $2 id
+WITH adopted AS (
+    INSERT INTO ondot.job (id, tenant_no, name, state, version, pool_no, labels, created_at, updated_at)
+    SELECT id, tenant_no, name, 'ACTIVE', 1, pool_no, labels, ondot.clock(), ondot.clock()
+    FROM ondot.job_once WHERE id = $2::uuid AND tenant_no = $1::integer
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+)
+INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
+SELECT o.id, 1, o.tenant_no, o.spec, ondot.clock()
+FROM ondot.job_once o JOIN adopted a ON a.id = o.id
+ON CONFLICT DO NOTHING
+RETURNING job_id;
+
+-- name: lock_job :one
+-- locks: the job row        index: job_pkey
+-- $1 tenant_no, $2 id
+SELECT j.id, j.key, j.state, j.version, v.spec, ondot.clock() AS now
+FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
+WHERE j.id = $2::uuid AND j.tenant_no = $1::integer
+FOR UPDATE OF j;
+
+-- name: change_job :none
+-- locks: the job row, held already
+-- $1 tenant_no, $2 id, $3 state, $4 version, $5 spec (NULL: as it was), $6 name, $7 pool_no, $8 labels
+WITH versioned AS (
+    INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
+    SELECT $2::uuid, $4::integer, $1::integer, $5::text::json, ondot.clock() WHERE $5 IS NOT NULL
+)
+UPDATE ondot.job
+SET state = $3::text, version = $4, name = coalesce($6::text, name), pool_no = coalesce($7::integer, pool_no),
+    labels = coalesce($8::text::jsonb, labels), updated_at = ondot.clock()
+WHERE id = $2 AND tenant_no = $1;
+
+-- name: find_specs :many
+-- index: job_version_pkey, job_once_pkey
+-- What to run: joined by nested loop, since `id = ANY($1)` in a generic plan prunes no partition.
+-- $1 job_ids, $2 versions
+SELECT n.job_id, n.version, coalesce(v.spec, o.spec) AS spec
+FROM unnest($1::uuid[], $2::integer[]) AS n(job_id, version)
+LEFT JOIN ondot.job_version v ON v.job_id = n.job_id AND v.version = n.version
+LEFT JOIN ondot.job_once o ON v.job_id IS NULL AND n.version = 1 AND o.id = n.job_id;
+
+-- name: get_job :one
+-- index: job_pkey, job_once_pkey, timer_pkey, execution_fire, execution_other
+-- $1 tenant_no, $2 id
+SELECT j.*, t.next_fire_at AS timer_at, live.count AS live, live.next_fire_at AS planned_at, ondot.clock() AS now
+FROM (
+    SELECT b.id, b.key, b.name, b.state, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
+    FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
+    WHERE b.id = $2::uuid AND b.tenant_no = $1::integer
+    UNION ALL
+    SELECT o.id, NULL, o.name, 'ACTIVE', 1, o.pool_no, NULL, NULL, o.spec
+    FROM ondot.job_once o
+    WHERE o.id = $2 AND o.tenant_no = $1 AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = $2)
+) j
+LEFT JOIN ondot.timer t ON t.job_id = j.id AND t.next_fire_at < 'infinity'
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count, min(fire_at) FILTER (WHERE fire_at > ondot.clock() AND attempt_no = 0) AS next_fire_at
+    FROM (
+        SELECT fire_at, attempt_no FROM ondot.execution
+        WHERE job_id = j.id AND origin IN ('fire', 'backfill')
+        UNION ALL
+        SELECT 'infinity', 1 FROM ondot.execution WHERE job_id = j.id AND origin NOT IN ('fire', 'backfill')
+    ) e
+) live;
+
+-- name: list_jobs :many
+-- index: job_pkey, job_once_pkey, backwards
+-- Newest first; a page is cut by id.
+-- $1 tenant_no, $2 before id (NULL: from the newest), $3 limit, $4 state, $5 name, $6 labels (jsonb object), $7 pool_no,
+-- $8 part of a name
+WITH candidate AS (
+    (SELECT b.id, b.key, b.name, b.state, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
+     FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
+     WHERE b.tenant_no = $1::integer AND ($2::uuid IS NULL OR b.id < $2)
+       AND ($5::text IS NULL OR b.name = $5) AND ($6::text IS NULL OR b.labels @> $6::jsonb)
+       AND ($7::integer IS NULL OR b.pool_no = $7)
+       AND ($8::text IS NULL OR strpos(lower(b.name), lower($8)) > 0)
+       AND CASE $4::text
+           WHEN 'PAUSED' THEN b.state = 'PAUSED'
+           WHEN 'DELETED' THEN b.state = 'DELETED'
+           WHEN 'ACTIVE' THEN b.state = 'ACTIVE' AND ondot.is_live(b.id)
+           WHEN 'ENDED' THEN b.state = 'ACTIVE' AND NOT ondot.is_live(b.id)
+           ELSE b.state <> 'DELETED' END
+     ORDER BY b.id DESC LIMIT $3::integer)
+    UNION ALL
+    (SELECT o.id, NULL, o.name, 'ACTIVE', 1, o.pool_no, NULL, NULL, o.spec
+     FROM ondot.job_once o
+     WHERE o.tenant_no = $1 AND ($2 IS NULL OR o.id < $2)
+       AND ($5 IS NULL OR o.name = $5) AND ($6 IS NULL OR o.labels @> $6::jsonb)
+       AND ($7 IS NULL OR o.pool_no = $7)
+       AND ($8 IS NULL OR strpos(lower(o.name), lower($8)) > 0)
+       AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = o.id)
+       AND CASE $4
+           WHEN 'ACTIVE' THEN ondot.is_live(o.id)
+           WHEN 'ENDED' THEN NOT ondot.is_live(o.id)
+           ELSE $4 IS NULL END
+     ORDER BY o.id DESC LIMIT $3)
+)
+SELECT j.*, t.next_fire_at AS timer_at, live.count AS live, live.next_fire_at AS planned_at, ondot.clock() AS now
+FROM (SELECT * FROM candidate ORDER BY id DESC LIMIT $3) j
+LEFT JOIN ondot.timer t ON t.job_id = j.id AND t.next_fire_at < 'infinity'
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count, min(fire_at) FILTER (WHERE fire_at > ondot.clock() AND attempt_no = 0) AS next_fire_at
+    FROM (
+        SELECT fire_at, attempt_no FROM ondot.execution
+        WHERE job_id = j.id AND origin IN ('fire', 'backfill')
+        UNION ALL
+        SELECT 'infinity', 1 FROM ondot.execution WHERE job_id = j.id AND origin NOT IN ('fire', 'backfill')
+    ) e
+) live
+ORDER BY j.id DESC;

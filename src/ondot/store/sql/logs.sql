@@ -1,0 +1,31 @@
+-- name: add_log_lines :none
+-- $1 execution_ids, $2 attempt_nos, $3 line_nos, $4 tenant_nos, $5 ats, $6 streams, $7 lines
+INSERT INTO ondot.log (execution_id, attempt_no, line_no, tenant_no, at, stream, line)
+SELECT * FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::integer[], $5::timestamptz[], $6::text[], $7::text[])
+ON CONFLICT DO NOTHING;
+
+-- name: list_log_lines :many
+-- index: log_pkey
+-- $1 tenant_no, $2 execution_id, $3 after attempt_no, $4 after line_no, $5 limit
+SELECT attempt_no, line_no, at, stream, line FROM ondot.log
+WHERE execution_id = $2::uuid AND tenant_no = $1::integer AND (attempt_no, line_no) > ($3::integer, $4::integer)
+ORDER BY attempt_no, line_no LIMIT $5::integer;
+
+-- name: save_progress :none
+-- index: checkpoint_pkey
+-- Only of attempts that still run under this worker: a stale one overwrites nothing.
+-- $1 worker_id, $2 execution_ids, $3 attempt_nos, $4 checkpoints (NULL: as it was), $5 progress, $6 messages
+INSERT INTO ondot.checkpoint (execution_id, tenant_no, checkpoint, progress, message, at)
+SELECT e.id, e.tenant_no, n.checkpoint::json, n.progress, n.message, ondot.clock()
+FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::real[], $6::text[])
+     AS n(execution_id, attempt_no, checkpoint, progress, message)
+JOIN ondot.execution e
+  ON e.id = n.execution_id AND e.attempt_no = n.attempt_no AND e.worker_id = $1::uuid AND e.state = 'RUNNING'
+ON CONFLICT (execution_id) DO UPDATE
+SET checkpoint = coalesce(excluded.checkpoint, ondot.checkpoint.checkpoint),
+    progress = coalesce(excluded.progress, ondot.checkpoint.progress),
+    message = coalesce(excluded.message, ondot.checkpoint.message), at = excluded.at;
+
+-- name: find_checkpoint :one
+-- $1 execution_id
+SELECT checkpoint FROM ondot.checkpoint WHERE execution_id = $1::uuid;

@@ -1,0 +1,116 @@
+-- name: survey_lanes :many
+-- locks: none        index: ready_pkey
+-- The head of each lane: since when its oldest may start, or when its next may.
+-- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats
+SELECT l.pool_no, l.class, l.tenant_no, head.ready_at, ondot.clock() AS now
+FROM unnest($1::integer[], $2::smallint[], $3::integer[], $4::timestamptz[]) AS l(pool_no, class, tenant_no, from_at)
+CROSS JOIN LATERAL (
+    SELECT r.ready_at FROM ondot.ready r
+    WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no AND r.ready_at >= l.from_at
+    ORDER BY r.ready_at LIMIT 1
+) head;
+
+-- name: lease_executions :many
+-- transition: start        locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey, execution_pkey
+-- Lanes are taken in the order given, up to the limit in all. A worker that was declared lost gets nothing; one whose
+-- loss commits at this very moment may get a last batch, which recovery finds by its lease row in the next pass, and
+-- which it does not begin, having had no confirmed beat for its timeout.
+-- $1 lease_id, $2 worker_id, $3 limit, $4 pool_nos, $5 classes, $6 tenant_nos, $7 from_ats
+WITH taken AS (
+    DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
+        SELECT head.ctid
+        FROM unnest($4::integer[], $5::smallint[], $6::integer[], $7::timestamptz[])
+             AS l(pool_no, class, tenant_no, from_at)
+        CROSS JOIN LATERAL (
+            SELECT r.ctid FROM ondot.ready r
+            WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
+              AND r.ready_at >= l.from_at AND r.ready_at <= ondot.clock()
+            ORDER BY r.ready_at, r.execution_id
+            LIMIT $3::integer
+            FOR UPDATE SKIP LOCKED
+        ) head
+        WHERE EXISTS (SELECT FROM ondot.worker WHERE id = $2::uuid AND state = 'ALIVE')
+        LIMIT $3
+    ))
+    RETURNING execution_id
+), started AS (
+    UPDATE ondot.execution e
+    SET state = 'RUNNING', attempt_no = e.attempt_no + 1, worker_id = $2, started_at = ondot.clock()
+    WHERE e.id = ANY (ARRAY(SELECT execution_id FROM taken)) AND e.state IN ('PENDING', 'RETRYING')
+    RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, e.fire_at, e.ready_at, e.started_at,
+              e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload
+), held AS (
+    INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
+    SELECT $1::uuid, $2, ondot.clock(), array_agg(id ORDER BY id), array_agg(attempt_no ORDER BY id)
+    FROM started HAVING count(*) > 0
+)
+SELECT * FROM started;
+
+-- name: find_lease :many
+-- index: lease_pkey, execution_pkey
+-- What a lease whose reply was lost holds, in the form of lease_executions.
+-- $1 lease_id, $2 worker_id
+SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, e.fire_at, e.ready_at, e.started_at,
+       e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload
+FROM ondot.lease l
+CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
+JOIN ondot.execution e ON e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = $2::uuid AND e.state = 'RUNNING'
+WHERE l.id = $1::uuid AND l.worker_id = $2;
+
+-- name: sweep_late_ready :many
+-- locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey
+-- Rows that every live worker looks past: committed late, below the bounds they were to be found above. Re-inserted
+-- as of now. A lane that a live worker of its pool has no bound for is looked at by that worker from the start.
+-- $1 limit
+WITH bound AS (
+    SELECT b.pool_no, b.class, b.tenant_no, min(b.from_at) AS from_at
+    FROM ondot.worker w
+    CROSS JOIN LATERAL jsonb_to_recordset(w.bounds) AS b(pool_no integer, class smallint, tenant_no integer, from_at timestamptz)
+    WHERE w.state = 'ALIVE'
+    GROUP BY 1, 2, 3
+    HAVING count(*) = (SELECT count(*) FROM ondot.worker o WHERE o.state = 'ALIVE' AND b.pool_no = ANY (o.pool_nos))
+), late AS (
+    DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
+        SELECT below.ctid FROM bound b CROSS JOIN LATERAL (
+            SELECT r.ctid FROM ondot.ready r
+            WHERE r.pool_no = b.pool_no AND r.class = b.class AND r.tenant_no = b.tenant_no AND r.ready_at < b.from_at
+            ORDER BY r.ready_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
+        ) below LIMIT $1
+    ))
+    RETURNING pool_no, class, tenant_no, execution_id
+), moved AS (
+    UPDATE ondot.execution e SET ready_at = ondot.clock()
+    WHERE e.id = ANY (ARRAY(SELECT execution_id FROM late))
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, tenant_no, ondot.clock(), execution_id FROM late
+)
+SELECT pool_no, count(*) AS count FROM late GROUP BY pool_no;
+
+-- name: oldest_due :one
+-- index: ready_pkey, timer_due
+-- What /readyz follows (L7): the oldest fire that is due and not served, unplanned or waiting for a worker. Catch-up
+-- work is late by its nature and does not count.
+WITH lane AS (
+    SELECT p.pool_no, p.name, c.class, t.tenant_no
+    FROM ondot.pool p CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint), (3::smallint)) AS c(class)
+    CROSS JOIN ondot.tenant t
+), waiting AS (
+    SELECT l.name, head.ready_at FROM lane l CROSS JOIN LATERAL (
+        SELECT r.ready_at FROM ondot.ready r
+        WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
+        ORDER BY r.ready_at LIMIT 1
+    ) head
+    ORDER BY head.ready_at LIMIT 1
+), unplanned AS (
+    SELECT head.next_fire_at FROM generate_series(0, 63) AS p(partition_no) CROSS JOIN LATERAL (
+        SELECT t.next_fire_at FROM ondot.timer t WHERE t.partition_no = p.partition_no::smallint
+        ORDER BY t.next_fire_at LIMIT 1
+    ) head
+    ORDER BY head.next_fire_at LIMIT 1
+)
+SELECT ondot.clock() AS now,
+       (SELECT name FROM waiting) AS pool,
+       extract(epoch FROM ondot.clock() - (SELECT ready_at FROM waiting))::double precision AS waiting_s,
+       extract(epoch FROM ondot.clock() - (SELECT nullif(next_fire_at, 'infinity') FROM unplanned))::double precision
+           AS unplanned_s;

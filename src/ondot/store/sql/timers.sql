@@ -1,0 +1,101 @@
+-- name: due_timers :many
+-- locks: none        index: timer_due
+-- One range of the index for each partition; from_at keeps it off the dead rows of fires planned before.
+-- $1 partition_nos, $2 from_ats, $3 horizon in seconds, $4 limit
+SELECT t.job_id, t.tenant_no, t.partition_no, t.version, t.job_version, t.next_fire_at, t.fired_through, t.fires_left,
+       ondot.clock() AS now
+FROM unnest($1::smallint[], $2::timestamptz[]) AS p(partition_no, from_at)
+CROSS JOIN LATERAL (
+    SELECT * FROM ondot.timer t
+    WHERE t.partition_no = p.partition_no AND t.next_fire_at >= p.from_at
+      AND t.next_fire_at <= ondot.clock() + make_interval(secs => $3::double precision)
+    ORDER BY t.next_fire_at LIMIT $4::integer
+) t
+ORDER BY t.next_fire_at LIMIT $4;
+
+-- name: plan_fires :one
+-- transition: plan        locks: timer rows, SKIP LOCKED        index: timer_pkey, execution_fire
+-- Advances timers by compare-and-set on (next_fire_at, version), and makes the executions of those that moved. A fire
+-- that has an execution already is left out (its timer moves all the same).
+-- timers: $1 job_ids, $2 versions, $3 expected next_fire_ats, $4 next_fire_ats (NULL: none), $5 fired_throughs,
+--         $6 fires_left, $7 ends (a one-time job: its timer goes)
+-- fires: $8 execution_ids, $9 job_ids, $10 fire_ats, $11 ready_ats, $12 pool_nos, $13 classes
+-- skipped: $14 job_ids, $15 from_ats, $16 to_ats, $17 reasons, $18 counts
+WITH step AS (
+    SELECT * FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
+                         $6::integer[], $7::boolean[])
+         AS s(job_id, version, expected_at, next_fire_at, fired_through, fires_left, ends)
+), taken AS MATERIALIZED (
+    SELECT t.job_id, t.tenant_no, t.job_version, s.next_fire_at, s.fired_through, s.fires_left, s.ends
+    FROM step s JOIN ondot.timer t ON t.job_id = s.job_id
+    WHERE t.version = s.version AND t.next_fire_at = s.expected_at
+    ORDER BY t.job_id
+    FOR UPDATE OF t SKIP LOCKED
+), moved AS (
+    UPDATE ondot.timer t
+    SET next_fire_at = coalesce(k.next_fire_at, 'infinity'), fired_through = k.fired_through, fires_left = k.fires_left
+    FROM taken k WHERE t.job_id = k.job_id AND NOT k.ends
+), dropped AS (
+    DELETE FROM ondot.timer t USING taken k WHERE t.job_id = k.job_id AND k.ends
+), planned AS (
+    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
+    SELECT f.execution_id, f.job_id, f.fire_at, greatest(f.ready_at, ondot.clock()), k.tenant_no, k.job_version,
+           f.pool_no, f.class, 'PENDING', 'fire'
+    FROM unnest($8::uuid[], $9::uuid[], $10::timestamptz[], $11::timestamptz[], $12::integer[], $13::smallint[])
+         AS f(execution_id, job_id, fire_at, ready_at, pool_no, class)
+    JOIN taken k ON k.job_id = f.job_id
+    ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
+    RETURNING id, pool_no, class, tenant_no, ready_at
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, tenant_no, ready_at, id FROM planned
+), skipped AS (
+    INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count)
+    SELECT s.job_id, s.from_at, s.to_at, k.tenant_no, s.reason, s.count
+    FROM unnest($14::uuid[], $15::timestamptz[], $16::timestamptz[], $17::text[], $18::integer[])
+         AS s(job_id, from_at, to_at, reason, count)
+    JOIN taken k ON k.job_id = s.job_id
+    ON CONFLICT DO NOTHING
+), pools AS (
+    SELECT pool_no, min(ready_at) AS ready_at FROM planned GROUP BY pool_no
+)
+SELECT (SELECT count(*) FROM taken) AS moved, (SELECT count(*) FROM planned) AS planned,
+       ARRAY(SELECT pool_no FROM pools ORDER BY pool_no) AS pool_nos,
+       ARRAY(SELECT ready_at FROM pools ORDER BY pool_no) AS ready_ats;
+
+-- name: lock_timer :one
+-- locks: the timer row        index: timer_pkey
+-- $1 job_id
+SELECT job_id, tenant_no, partition_no, version, job_version, nullif(next_fire_at, 'infinity') AS next_fire_at,
+       fired_through, fires_left
+FROM ondot.timer WHERE job_id = $1::uuid FOR UPDATE;
+
+-- name: set_timer :none
+-- locks: the timer row, held already
+-- Writes where a changed job stands; makes the row if the job had none (a one-time job due at once).
+-- $1 tenant_no, $2 job_id, $3 partition_no, $4 version, $5 job_version, $6 next_fire_at (NULL: none), $7 fired_through,
+-- $8 fires_left
+INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, fires_left, tenant_no, partition_no)
+VALUES ($2::uuid, coalesce($6::timestamptz, 'infinity'), $7::timestamptz, $4::integer, $5::integer, $8::integer,
+        $1::integer, $3::smallint)
+ON CONFLICT (job_id) DO UPDATE
+SET next_fire_at = excluded.next_fire_at, fired_through = excluded.fired_through, version = excluded.version,
+    job_version = excluded.job_version, fires_left = excluded.fires_left;
+
+-- name: record_skipped :none
+-- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 reason, $6 count (NULL: more than were counted)
+INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count)
+VALUES ($2::uuid, $3::timestamptz, $4::timestamptz, $1::integer, $5::text, $6::integer)
+ON CONFLICT DO NOTHING;
+
+-- name: next_fires :many
+-- index: timer_due
+-- The fires that come next over all partitions: one row of each range, the earliest of them.
+-- $1 tenant_no, $2 limit
+SELECT t.job_id, t.next_fire_at FROM generate_series(0, 63) AS p(partition_no)
+CROSS JOIN LATERAL (
+    SELECT job_id, next_fire_at FROM ondot.timer
+    WHERE partition_no = p.partition_no::smallint AND tenant_no = $1::integer AND next_fire_at < 'infinity'
+    ORDER BY next_fire_at LIMIT $2::integer
+) t
+ORDER BY t.next_fire_at LIMIT $2;

@@ -1,0 +1,67 @@
+-- name: register_worker :one
+-- $1 id, $2 host, $3 pid, $4 release, $5 pool_nos, $6 slots
+INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, started_at, beat_at)
+VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::integer, ondot.clock(), ondot.clock())
+RETURNING ondot.clock() AS now;
+
+-- name: beat_worker :one
+-- locks: the worker row        index: worker_pkey
+-- Nothing comes back for an incarnation that was declared lost: it is over for it.
+-- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 lease_ids held, $5 bounds
+UPDATE ondot.worker
+SET beat_no = beat_no + 1, beat_at = ondot.clock(), state = $2::text, running = $3::integer, lease_ids = $4::uuid[],
+    bounds = $5::text::jsonb
+WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING')
+RETURNING ondot.clock() AS now;
+
+-- name: leave_worker :none
+-- $1 id
+UPDATE ondot.worker SET state = 'GONE', running = 0, lease_ids = '{}', ended_at = ondot.clock()
+WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING');
+
+-- name: read_beats :many
+SELECT id, beat_no, beat_at, ondot.clock() AS now FROM ondot.worker WHERE state IN ('ALIVE', 'DRAINING');
+
+-- name: lose_worker :one
+-- locks: the worker row        index: worker_pkey
+-- Compare-and-set on the beat it was judged by: one that beat since lives.
+-- $1 id, $2 beat_no
+UPDATE ondot.worker SET state = 'LOST', ended_at = ondot.clock()
+WHERE id = $1::uuid AND beat_no = $2::bigint AND state IN ('ALIVE', 'DRAINING')
+RETURNING id;
+
+-- name: orphaned_leases :many
+-- index: worker_pkey
+-- Leases whose worker is lost or missing, and those that their live worker has not named for two beats, since the
+-- reply never reached it (no call was begun: recovered without cost).
+-- $1 seconds between two beats, $2 limit
+SELECT l.id, l.worker_id, w.state IS NOT DISTINCT FROM 'ALIVE' OR w.state IS NOT DISTINCT FROM 'DRAINING' AS unnamed
+FROM ondot.lease l LEFT JOIN ondot.worker w ON w.id = l.worker_id
+WHERE w.id IS NULL OR w.state IN ('LOST', 'GONE')
+   OR (l.id <> ALL (w.lease_ids) AND w.beat_at > l.leased_at + 2 * make_interval(secs => $1::double precision))
+LIMIT $2::integer;
+
+-- name: lost_executions :many
+-- index: lease_pkey, execution_pkey
+-- What is RUNNING under exactly the worker and attempt of these leases.
+-- $1 lease_ids
+SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.attempt_no, e.losses, l.id AS lease_id, l.worker_id
+FROM ondot.lease l
+CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
+JOIN ondot.execution e
+  ON e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = l.worker_id AND e.state = 'RUNNING'
+WHERE l.id = ANY ($1::uuid[]);
+
+-- name: forget_workers :none
+-- Incarnations that ended a day ago and hold nothing.
+DELETE FROM ondot.worker w
+WHERE w.ended_at < ondot.clock() - interval '1 day'
+  AND NOT EXISTS (SELECT FROM ondot.lease l WHERE l.worker_id = w.id);
+
+-- name: list_workers :many
+SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at,
+       ARRAY(SELECT name FROM ondot.pool p WHERE p.pool_no = ANY (w.pool_nos) ORDER BY name) AS pools,
+       ondot.clock() AS now
+FROM ondot.worker w
+WHERE w.state IN ('ALIVE', 'DRAINING') OR w.ended_at > ondot.clock() - interval '10 minutes'
+ORDER BY w.id;

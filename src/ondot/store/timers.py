@@ -1,0 +1,138 @@
+"""Timers: where each job stands, and the one statement that moves them on and makes executions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.planning import SkippedRange, Timer
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("timers")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One timer's advance, expected to stand where `timer` says. `ends`: a one-time job, its timer goes."""
+
+    timer: Timer
+    next_fire_at: datetime | None
+    fired_through: datetime | None
+    fires_left: int | None
+    ends: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFire:
+    execution_id: ExecutionId
+    job_id: JobId
+    fire_at: datetime
+    ready_at: datetime
+    pool_no: PoolNo
+    priority_class: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a plan did: timers moved, executions made, and for each pool the earliest `ready_at` among them."""
+
+    moved: int
+    planned: int
+    pools: tuple[tuple[PoolNo, datetime], ...]
+
+
+async def due_timers(
+    connection: Connection,
+    partitions: Sequence[int],
+    from_ats: Sequence[datetime],
+    *,
+    horizon_s: float,
+    limit: int,
+) -> tuple[list[Timer], datetime | None]:
+    """Timers due before the horizon, earliest first, and the database's time (None when there are none)."""
+    rows = await connection.fetch(_SQL["due_timers"].text, partitions, from_ats, horizon_s, limit)
+    timers = [
+        Timer(
+            JobId(row["job_id"]),
+            TenantNo(row["tenant_no"]),
+            row["partition_no"],
+            row["version"],
+            row["job_version"],
+            row["next_fire_at"],
+            row["fired_through"],
+            row["fires_left"],
+        )
+        for row in rows
+    ]
+    return timers, rows[0]["now"] if rows else None
+
+
+async def plan_fires(
+    connection: Connection,
+    moves: Sequence[Move],
+    fires: Sequence[PlannedFire],
+    skipped: Sequence[tuple[JobId, SkippedRange]],
+) -> Planned:
+    row = await connection.fetchrow(
+        _SQL["plan_fires"].text,
+        [move.timer.job_id for move in moves],
+        [move.timer.version for move in moves],
+        [move.timer.next_fire_at for move in moves],
+        [move.next_fire_at for move in moves],
+        [move.fired_through for move in moves],
+        [move.fires_left for move in moves],
+        [move.ends for move in moves],
+        [fire.execution_id for fire in fires],
+        [fire.job_id for fire in fires],
+        [fire.fire_at for fire in fires],
+        [fire.ready_at for fire in fires],
+        [fire.pool_no for fire in fires],
+        [fire.priority_class for fire in fires],
+        [job_id for job_id, _ in skipped],
+        [entry.from_at for _, entry in skipped],
+        [entry.to_at for _, entry in skipped],
+        [entry.reason for _, entry in skipped],
+        [entry.count for _, entry in skipped],
+    )
+    assert row is not None
+    return Planned(row["moved"], row["planned"], tuple(zip(row["pool_nos"], row["ready_ats"], strict=True)))
+
+
+async def lock_timer(connection: Connection, job_id: JobId) -> Timer | None:
+    row = await connection.fetchrow(_SQL["lock_timer"].text, job_id)
+    return Timer(*row.values()) if row else None
+
+
+async def set_timer(connection: Connection, timer: Timer) -> None:
+    await connection.execute(
+        _SQL["set_timer"].text,
+        timer.tenant_no,
+        timer.job_id,
+        timer.partition_no,
+        timer.version,
+        timer.job_version,
+        timer.next_fire_at,
+        timer.fired_through,
+        timer.fires_left,
+    )
+
+
+async def record_skipped(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, skipped: SkippedRange, *, exact: bool = True
+) -> None:
+    await connection.execute(
+        _SQL["record_skipped"].text,
+        tenant_no,
+        job_id,
+        skipped.from_at,
+        skipped.to_at,
+        skipped.reason,
+        skipped.count if exact else None,
+    )
+
+
+async def next_fires(connection: Connection, tenant_no: TenantNo, limit: int) -> list[tuple[JobId, datetime]]:
+    """The earliest timers: what will be planned next."""
+    rows = await connection.fetch(_SQL["next_fires"].text, tenant_no, limit)
+    return [(JobId(row["job_id"]), row["next_fire_at"]) for row in rows]

@@ -1,0 +1,111 @@
+"""Workers: incarnations, their beats, and the leases nobody looks after any more."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from ondot.model.fairness import Lane
+from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
+from ondot.model.liveness import Beat
+from ondot.store.connection import Connection, Record
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("workers")
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedLease:
+    """A lease without a worker; `unnamed`: its worker lives, but never heard of it."""
+
+    id: LeaseId
+    worker_id: WorkerId
+    unnamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LostExecution:
+    id: ExecutionId
+    job_id: JobId
+    job_version: int
+    tenant_no: TenantNo
+    pool_no: PoolNo
+    attempt_no: int
+    losses: int
+    lease_id: LeaseId
+    worker_id: WorkerId
+
+
+async def register_worker(
+    connection: Connection,
+    worker_id: WorkerId,
+    *,
+    host: str,
+    pid: int,
+    release: str,
+    pool_nos: Sequence[PoolNo],
+    slots: int,
+) -> datetime:
+    now: datetime = await connection.fetchval(
+        _SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots
+    )
+    return now
+
+
+async def beat_worker(
+    connection: Connection,
+    worker_id: WorkerId,
+    *,
+    state: Literal["ALIVE", "DRAINING"],
+    running: int,
+    lease_ids: Sequence[LeaseId],
+    bounds: Sequence[tuple[Lane, datetime]],
+) -> datetime | None:
+    """Beat; None: this incarnation was declared lost."""
+    entries = [
+        {
+            "pool_no": lane.pool_no,
+            "class": lane.priority_class,
+            "tenant_no": lane.tenant_no,
+            "from_at": from_at,
+        }
+        for lane, from_at in bounds
+    ]
+    now: datetime | None = await connection.fetchval(
+        _SQL["beat_worker"].text, worker_id, state, running, lease_ids, msgspec.json.encode(entries).decode()
+    )
+    return now
+
+
+async def leave_worker(connection: Connection, worker_id: WorkerId) -> None:
+    await connection.execute(_SQL["leave_worker"].text, worker_id)
+
+
+async def read_beats(connection: Connection) -> tuple[list[Beat], datetime | None]:
+    rows = await connection.fetch(_SQL["read_beats"].text)
+    return [Beat(row["id"], row["beat_no"], row["beat_at"]) for row in rows], rows[0]["now"] if rows else None
+
+
+async def lose_worker(connection: Connection, beat: Beat) -> bool:
+    """Declare a worker lost, if it has not beaten since."""
+    return await connection.fetchval(_SQL["lose_worker"].text, beat.worker_id, beat.beat_no) is not None
+
+
+async def orphaned_leases(connection: Connection, beat_every_s: float, limit: int) -> list[OrphanedLease]:
+    rows = await connection.fetch(_SQL["orphaned_leases"].text, beat_every_s, limit)
+    return [OrphanedLease(*row.values()) for row in rows]
+
+
+async def lost_executions(connection: Connection, lease_ids: Sequence[LeaseId]) -> list[LostExecution]:
+    rows = await connection.fetch(_SQL["lost_executions"].text, lease_ids)
+    return [LostExecution(*row.values()) for row in rows]
+
+
+async def forget_workers(connection: Connection) -> None:
+    await connection.execute(_SQL["forget_workers"].text)
+
+
+async def list_workers(connection: Connection) -> list[Record]:
+    return await connection.fetch(_SQL["list_workers"].text)

@@ -1,0 +1,39 @@
+"""Counters of this process (O2). What all processes share (queue depth, lag, workers) is read from the database by the
+API's `/metrics`; these count what only this process knows."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+REGISTRY = CollectorRegistry()
+
+FIRES_PLANNED = Counter("ondot_fires_planned_total", "Fires turned into executions", registry=REGISTRY)
+FIRES_SKIPPED = Counter("ondot_fires_skipped_total", "Missed fires recorded as skipped", ["reason"], registry=REGISTRY)
+PLAN_CONFLICTS = Counter(
+    "ondot_plan_conflicts_total",
+    "Timers that had moved or were locked when their plan was written",
+    registry=REGISTRY,
+)
+DOUBLE_FIRES = Counter(
+    "ondot_double_fires_refused_total",
+    "Fires that had an execution already, by the unique key",
+    registry=REGISTRY,
+)
+LEASED = Counter("ondot_executions_leased_total", "Executions leased", registry=REGISTRY)
+COMPLETED = Counter("ondot_attempts_completed_total", "Outcomes written", ["outcome"], registry=REGISTRY)
+STALE = Counter("ondot_stale_completions_total", "Outcomes of stale workers, refused (P6)", registry=REGISTRY)
+REPEATED = Counter("ondot_repeated_completions_total", "Outcomes that were recorded already", registry=REGISTRY)
+WORKERS_LOST = Counter("ondot_workers_lost_total", "Workers declared lost", registry=REGISTRY)
+RECOVERED = Counter("ondot_executions_recovered_total", "Executions given back", ["how"], registry=REGISTRY)
+SWEPT = Counter("ondot_late_ready_swept_total", "Queue rows found below every worker's bound", registry=REGISTRY)
+LATENESS = Histogram(
+    "ondot_start_lateness_seconds",
+    "Start of an execution after the instant it was due",
+    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
+    registry=REGISTRY,
+)
+REQUESTS = Histogram(
+    "ondot_http_request_seconds",
+    "Requests to the API",
+    ["method", "route", "status"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5),
+    registry=REGISTRY,
+)

@@ -1,0 +1,14 @@
+"""No wake-ups at all: for PgBouncer in transaction mode, which knows no LISTEN. Work starts within a poll (C5)."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ondot.ports.transport import Wake
+
+
+class PollingTransport:
+    async def publish(self, wakes: Sequence[Wake]) -> None:
+        """Nobody listens: the next poll finds the work."""
+
+    async def listen(self, on_wake: Callable[[Wake], None]) -> None:
+        await asyncio.Event().wait()

@@ -1,0 +1,544 @@
+"""Bodies that must be refused: each with its code, its status, a pointer to the fault and words that help.
+
+Every body goes the whole way of a request: bytes → JSON → job (or batch, or preview) → problem+json.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ondot.api.bodies import read_json
+from ondot.api.job_body import JobBody, ScheduleBody
+from ondot.api.problems import problem
+from ondot.api.shorthand import SHORT_NAMES, TARGET_KINDS
+from ondot.api.wire import job_spec, job_specs, preview_request
+from ondot.model.errors import InvalidBody, NotJson, OndotError
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+MAX_BYTES = 16 * 1024 * 1024
+
+
+class Bad(NamedTuple):
+    """A body, where its fault is, and words that the message must have."""
+
+    body: object
+    pointer: str
+    words: tuple[str, ...]
+    code: str = "invalid-body"
+    status: int = 422
+
+
+def bad(body: object, pointer: str, *words: str, code: str = "invalid-body", status: int = 422) -> Bad:
+    return Bad(body, pointer, words, code, status)
+
+
+def job(**fields: Any) -> dict[str, Any]:
+    return {"name": "n", "url": "https://example.com", **fields}
+
+
+def when(pointer: str, *words: str, **fields: Any) -> Bad:
+    """A job whose schedule alone is at fault."""
+    return bad(job(**fields), pointer, *words, code="invalid-schedule")
+
+
+def http(**fields: Any) -> dict[str, Any]:
+    return {"name": "n", "target": {"http": {"url": "https://example.com", **fields}}}
+
+
+def retry(**fields: Any) -> dict[str, Any]:
+    return job(retry=fields)
+
+
+NOT_YET = "is not there yet"
+
+NO_OBJECT = [
+    bad([], "", "must be a JSON object", "a list of 0 came"),
+    bad("text", "", "must be a JSON object", '"text" came'),
+    bad(3, "", "must be a JSON object", "the number 3 came"),
+    bad(None, "", "must be a JSON object", "null came"),
+    bad(True, "", "must be a JSON object", "true came"),
+    bad([job()], "", "must be a JSON object"),
+]
+
+NAMES_AND_TYPES = [
+    bad({}, "/name", "`name` is missing", "for example"),
+    bad({"name": "n"}, "/target", "Say what to call", "`url`"),
+    bad({"url": "https://example.com"}, "/name", "`name` is missing"),
+    bad(job(name=None), "/name", "must be text", "null came"),
+    bad(job(name=3), "/name", "must be text", "for example", "the number 3 came"),
+    bad(job(name=True), "/name", "must be text", "true came"),
+    bad(job(name=["n"]), "/name", "must be text", "a list of 1 came"),
+    bad(job(name={"n": 1}), "/name", "must be text", "an object came"),
+    bad(job(name=""), "/name", "at least 1"),
+    bad(job(name="   "), "/name", "not blank"),
+    bad(job(name="n" * 201), "/name", "at most 200"),
+    bad(job(name="a\nb"), "/name", "control characters"),
+    bad(job(name="a\tb"), "/name", "control characters"),
+    bad(job(name="a\x7fb"), "/name", "control characters"),
+    bad(job(name="a\x1b[31mb"), "/name", "control characters"),
+    bad(job(name="a\u2028b"), "/name", "control characters"),
+    bad(job(name="a\x00b"), "/name", "NUL"),
+    bad(job(payload={"a": ["\x00"]}), "/payload/a/0", "NUL"),
+    bad(job(labels={"a\x00": "b"}), "/labels", "NUL"),
+    bad(job(key=""), "/key", "at least 1"),
+    bad(job(key="k" * 201), "/key", "at most 200"),
+    bad(job(key=7), "/key", "must be text"),
+    bad(job(pool=""), "/pool", "a pool's name", "for example"),
+    bad(job(pool="Default"), "/pool", "lower-case"),
+    bad(job(pool="-a"), "/pool", "a letter or digit first"),
+    bad(job(pool="p" * 64), "/pool", "at most 63"),
+    bad(job(pool="a\n"), "/pool", "a pool's name"),
+    bad(job(pool=None), "/pool", "must be text", "null came"),
+    bad(job(priority="urgent"), "/priority", '"high"', '"normal"', '"low"', '"urgent" came'),
+    bad(job(priority=1), "/priority", '"high"', "the number 1 came"),
+    bad(job(priority=None), "/priority", '"high"'),
+    bad(job(labels=[]), "/labels", "must be an object"),
+    bad(job(labels={"a": 1}), "/labels/a", "must be text"),
+    bad(job(labels={"a": None}), "/labels/a", "must be text"),
+    bad(job(labels={"": "x"}), "/labels/", "at least 1"),
+    bad(job(labels={"k" * 64: "x"}), f"/labels/{'k' * 64}", "at most 63"),
+    bad(job(labels={"a/b~c": "x" * 256}), "/labels/a~1b~0c", "at most 255"),
+    bad(job(labels={str(i): "x" for i in range(65)}), "/labels", "at most 64"),
+    bad(job(timeout=0), "/timeout", "more than 0", '"5m"'),
+    bad(job(timeout=-1), "/timeout", "zero or more"),
+    bad(job(timeout="8d"), "/timeout", "at most 604800"),
+    bad(job(timeout="5"), "/timeout", "a number of seconds", '"15m"', '"5" came'),
+    bad(job(timeout="5 minutes"), "/timeout", "a number of seconds"),
+    bad(job(timeout="P1M"), "/timeout", "take days"),
+    bad(job(timeout=True), "/timeout", "a duration", "true came"),
+    bad(job(timeout=None), "/timeout", "a duration", "null came"),
+    bad(job(timeout=[5]), "/timeout", "a duration"),
+    bad(job(timeout_s="soon"), "/timeout_s", "`timeout_s` must be", "a duration"),
+    bad(job(timeoutSeconds=10**9), "/timeoutSeconds", "`timeoutSeconds`", "at most"),
+]
+
+UNKNOWN = [
+    bad(job(nmae="x"), "/nmae", "no field `nmae`", "did you mean `name`?"),
+    bad(job(prioritty="high"), "/prioritty", "did you mean `priority`?"),
+    bad(job(timeZone="UTC"), "/timeZone", "did you mean `timezone`?"),
+    bad(job(crom="* * * * *"), "/crom", "did you mean `cron`?"),
+    bad(job(xyzzy=1), "/xyzzy", "no field `xyzzy`", "known are name, schedule"),
+    bad(job(jitter="3s"), "/jitter", "belongs into `schedule`"),
+    bad(job(backoff="fixed"), "/backoff", "belongs into `retry`"),
+    bad(job(headers={}), "/headers", "belongs into `target.http`"),
+    bad(job(**{"a/b": 1}), "/a~1b", "no field `a/b`"),
+    bad(job(**{"": 1}), "/", "no field"),
+    bad(http(metod="GET"), "/target/http/metod", "did you mean `method`?"),
+    bad(retry(max_retry=1), "/retry/max_retry", "did you mean `max_retries`?"),
+    bad(job(retry_policy={"max_atempts": 2}), "/retry_policy/max_atempts", "no field `max_atempts`"),
+    bad(job(target={"htpp": {}}), "/target/htpp", "did you mean `http`?"),
+    when("/schedule/crn", "did you mean `cron`?", schedule={"crn": "@daily"}),
+    when("/schedule/dst/gab", "did you mean `gap`?", schedule={"cron": "@daily", "dst": {"gab": "skip"}}),
+    when("/schedule/misfire/polcy", "did you mean `policy`?", schedule={"cron": "@daily", "misfire": {"polcy": 1}}),
+]
+
+BOTH = [
+    bad(job(callback_url="https://example.com"), "/callback_url", "`url` and `callback_url`", "give one"),
+    bad(job(function="f"), "/function", "exactly one of http, function", "`url` and `function` came"),
+    bad(job(command=["ls"]), "/command", "exactly one of", "`url` and `command` came"),
+    bad(job(target={"shell": {"command": ["a"]}}), "/target/shell", "exactly one of", "`target.shell`"),
+    bad(job(cron="@daily", schedule={"cron": "@daily"}), "/cron", "`schedule.cron` and `cron`"),
+    bad(job(max_retries=1, retry={"max_retries": 1}), "/max_retries", "`retry.max_retries` and `max_retries`"),
+    bad(job(maxRetries=1, max_retries=1), "/max_retries", "`maxRetries` and `max_retries`", "two spellings"),
+    bad(job(timeout=1, timeout_s=1), "/timeout_s", "`timeout` and `timeout_s`"),
+    bad(job(type="CRON", cron="@daily", at="2030-01-01T00:00:00Z"), "/type", "`type` says CRON", "`at`"),
+    bad(job(type="INTERVAL", schedule={"cron": "@daily"}), "/type", "says INTERVAL", "`schedule.cron`"),
+    when("/every", "exactly one of cron, every", "`cron` and `every` came", cron="@daily", every="5m"),
+    when("/in", "exactly one of", "`at` and `in` came", at="2030-01-01T00:00:00Z", **{"in": 5}),
+    when("/schedule/every", "exactly one of", schedule={"cron": "@daily", "every": 5}),
+    bad({"name": "n", "target": {"http": {"url": "https://a.b"}, "function": "f"}}, "/target/function", "exactly one"),
+    bad({"name": "n", "target": {}}, "/target", "exactly one of", "none came"),
+    bad({"name": "n", "target": {"http": None}}, "/target", "exactly one of", "none came"),
+    when("/schedule", "exactly one of", "none came", schedule={}),
+    when("/timezone", "exactly one of", "none came", timezone="UTC"),
+]
+
+SCHEDULES = [
+    bad(job(schedule="0 3 * * *"), "/schedule", "must be an object", '"type": "CRON"'),
+    bad(job(schedule=900), "/schedule", "must be an object"),
+    when("/schedule", "must be an object", "a list of 0 came", schedule=[]),
+    when("/schedule", "must be an object", "true came", schedule=True),
+    bad(job(type="CRON"), "/type", "needs to know when", '"0 3 * * *"'),
+    bad(job(type="HOURLY", schedule="x"), "/type", "one of CRON, ONE_TIME, INTERVAL, DELAYED"),
+    bad(job(type="HTTP"), "/type", "one of CRON", "say what to call"),
+    bad(job(type=3), "/type", "one of CRON"),
+    when("/cron", "`cron`", "minute", "0 to 59", cron="99 * * * *"),
+    when("/cron", "`cron`", cron="* * *"),
+    when("/cron", "`cron`", cron=""),
+    when("/cron", "`cron`", cron="nonsense"),
+    when("/cron", "`cron`", cron="0 0 30 2 *"),
+    when("/cron", "`cron`", cron="@reboot"),
+    when("/cron", "`cron`", cron="* * * * *; DROP TABLE job"),
+    when("/cron", "`cron`", cron="*" * 10_000),
+    when("/cron", "must be text", "the number 5 came", cron=5),
+    when("/cron", "must be text", "a list of 5 came", cron=["*"] * 5),
+    when("/cronExpression", "`cronExpression`", cronExpression="61 * * * *"),
+    when("/schedule", "`schedule`", type="CRON", schedule="61 * * * *"),
+    when("/schedule/cron", "`schedule.cron`", schedule={"cron": "61 * * * *"}),
+    when("/timezone", "no time zone", "Europe/Berlin", cron="@daily", timezone="Europe/Berln"),
+    when("/timezone", "no time zone", cron="@daily", timezone="../../etc/passwd"),
+    when("/timezone", "no time zone", every="5m", timezone="Mars/Olympus"),
+    when("/timezone", "must be text", cron="@daily", timezone=2),
+    when("/schedule/dst/gap", '"shift" or "skip"', schedule={"cron": "@daily", "dst": {"gap": "jump"}}),
+    when("/schedule/dst/fold", '"first"', schedule={"cron": "@daily", "dst": {"fold": 1}}),
+    when("/schedule/dst", "must be an object", schedule={"cron": "@daily", "dst": "shift"}),
+    when("/schedule/dst", "for `cron`", schedule={"every": "5m", "dst": {"gap": "skip"}}),
+    when("/schedule/anchor_at", "for `every`", schedule={"cron": "@daily", "anchor_at": "2026-01-01T00:00:00Z"}),
+    when("/every", "shortest interval is 1 second", every=0),
+    when("/every", "shortest interval is 1 second", every="500ms"),
+    when("/every", "longest interval", every="5000d"),
+    when("/every", "zero or more", every=-5),
+    when("/every", "a duration", '"often" came', every="often"),
+    when("/every", "a duration", "true came", every=True),
+    when("/schedule", "a duration", type="INTERVAL", schedule="0 3 * * *"),
+    when("/in", "zero or more", **{"in": -1}),
+    when("/in", "at most", **{"in": 1e12}),
+    when("/delay", "`delay` must be a duration", delay="-5m"),
+    when("/delay", "a duration", delay={}),
+    when("/at", "in the past", "leave it out to run now", at="2020-01-01T00:00:00Z"),
+    when("/runAt", "`runAt`", "in the past", runAt="2026-11-15T11:00:00Z"),
+    when("/at", "RFC 3339", '"2030-01-31T09:00:00Z"', '"tomorrow" came', at="tomorrow"),
+    when("/at", "RFC 3339", "the number 1900000000 came", at=1_900_000_000),
+    when("/at", "RFC 3339", at="2030-01-31"),
+    when("/at", "RFC 3339", at="31.01.2030 09:00"),
+    when("/at", "that exist", at="2030-02-30T09:00:00Z"),
+    when("/at", "that exist", at="2030-01-31T25:00:00Z"),
+    when("/at", "1970 to 2200", at="9999-12-31T23:59:59Z"),
+    when("/at", "1970 to 2200", at="0001-01-01T00:00:00+14:00"),
+    when("/at", "offset from UTC", "`timezone`", at="2030-01-31T09:00:00"),
+    when("/timezone", "no time zone", at="2030-01-31T09:00:00", timezone="Nowhere"),
+    when("/schedule/start_at", "offset from UTC", schedule={"cron": "@daily", "start_at": "2030-01-31T09:00:00"}),
+    when("/schedule/end_at", "RFC 3339", schedule={"cron": "@daily", "end_at": "never"}),
+    when("/schedule/end_at", "no fire from now on", schedule={"cron": "@daily", "end_at": "2020-01-01T00:00:00Z"}),
+    when(
+        "/schedule/end_at",
+        "ends before it starts",
+        schedule={"cron": "@daily", "start_at": "2031-01-01T00:00:00Z", "end_at": "2030-01-01T00:00:00Z"},
+    ),
+    when("/schedule/max_fires", "at least 1", schedule={"cron": "@daily", "max_fires": 0}),
+    when("/schedule/max_fires", "a whole number", schedule={"cron": "@daily", "max_fires": "3"}),
+    when("/schedule/max_fires", "a whole number", "true came", schedule={"cron": "@daily", "max_fires": True}),
+    when("/schedule/max_fires", "a whole number", schedule={"cron": "@daily", "max_fires": 1.5}),
+    when("/schedule/max_fires", "at most 2147483647", schedule={"cron": "@daily", "max_fires": 2**31}),
+    when("/schedule/jitter", "between 0 and one day", schedule={"cron": "@daily", "jitter": "25h"}),
+    when("/schedule/jitter", "a duration", schedule={"cron": "@daily", "jitter": None}),
+    when("/schedule/misfire/policy", '"skip"', '"once"', schedule={"cron": "@daily", "misfire": {"policy": "maybe"}}),
+    when("/schedule/misfire/grace", "one day", schedule={"cron": "@daily", "misfire": {"grace": "25h"}}),
+    when("/schedule/misfire/window", "one year", schedule={"cron": "@daily", "misfire": {"window": "400d"}}),
+    when("/schedule/misfire/limit", "between 1 and", schedule={"cron": "@daily", "misfire": {"limit": 0}}),
+    when("/schedule/misfire/limit", "a whole number", schedule={"cron": "@daily", "misfire": {"limit": 0.5}}),
+    when("/schedule/misfire", "must be an object", schedule={"cron": "@daily", "misfire": "skip"}),
+    when("/schedule/calendar/weekends", "no field", schedule={"cron": "@daily", "calendar": {"weekends": False}}),
+]
+
+TARGETS = [
+    bad(job(url=""), "/url", "http:// or https://", "for example"),
+    bad(job(url="example.com"), "/url", "http:// or https://", '"example.com" came'),
+    bad(job(url="ftp://example.com"), "/url", "http:// or https://"),
+    bad(job(url="file:///etc/passwd"), "/url", "http:// or https://"),
+    bad(job(url="javascript:alert(1)"), "/url", "http:// or https://"),
+    bad(job(url="https://"), "/url", "a host"),
+    bad(job(url="https://:443/"), "/url", "a host"),
+    bad(job(url="https://[::1"), "/url", "a host"),
+    bad(job(url="https://example.com:99999/"), "/url", "a host"),
+    bad(job(url="https://user:secret@example.com"), "/url", "user name or password", "header"),
+    bad(job(url="https://example.com/a b"), "/url", "without blanks"),
+    bad(job(url="https://example.com/\r\nx: y"), "/url", "control characters"),
+    bad(job(url="https://example.com\\@evil.example"), "/url", "backslashes"),
+    bad(job(url="https://example.com/" + "a" * 2048), "/url", "2,048"),
+    bad(job(url=5), "/url", "must be text"),
+    bad(job(url=["https://example.com"]), "/url", "must be text"),
+    bad({"name": "n", "callbackUrl": "nowhere"}, "/callbackUrl", "`callbackUrl` must be an address"),
+    bad({"name": "n", "handler": "https://"}, "/handler", "`handler` must be an address"),
+    bad({"name": "n", "handler": 5}, "/handler", "must be text", "a function's name"),
+    bad({"name": "n", "handler": ""}, "/handler", "registered the function"),
+    bad({"name": "n", "function": "a b"}, "/function", "without blanks"),
+    bad({"name": "n", "function": 3}, "/function", "must be text"),
+    bad({"name": "n", "target": {"pool": "X", "handler": "f"}}, "/target/pool", "a pool's name"),
+    bad({"name": "n", "target": "https://example.com"}, "/target", "must be an object", '{"http"'),
+    bad({"name": "n", "target": {"http": "https://example.com"}}, "/target/http", "must be an object"),
+    bad({"name": "n", "target": {"http": {}}}, "/target/http/url", "is missing", "for example"),
+    bad(http(method="BREW"), "/target/http/method", "one of GET, POST", '"BREW" came'),
+    bad(http(method=1), "/target/http/method", "must be text"),
+    bad(http(headers=[]), "/target/http/headers", "must be an object"),
+    bad(http(headers={"a b": "c"}), "/target/http/headers/a b", "not a header name"),
+    bad(http(headers={"": "c"}), "/target/http/headers/", "not a header name"),
+    bad(http(headers={"ü": "c"}), "/target/http/headers/ü", "not a header name"),
+    bad(http(headers={"x": 1}), "/target/http/headers/x", "must be text"),
+    bad(http(headers={"x": "a\r\nHost: b"}), "/target/http/headers/x", "line breaks"),
+    bad(http(headers={"X-A": "1", "x-a": "2"}), "/target/http/headers", "upper and lower case"),
+    bad(http(headers={f"x-{i}": "1" for i in range(65)}), "/target/http/headers", "at most 64"),
+    *(
+        bad(http(headers={name: "x"}), f"/target/http/headers/{name}", "ondot sets the header", "leave it out")
+        for name in ("Host", "webhook-id", "Webhook-Signature", "ondot-job-id", "traceparent", "Content-Length",
+                     "transfer-encoding", "Connection")
+    ),
+    bad({"name": "n", "command": "echo hello"}, "/command", "a list of words", '["echo", "hello"]'),
+    bad({"name": "n", "command": []}, "/command", "at least 1"),
+    bad({"name": "n", "command": [""]}, "/command", "first names a program"),
+    bad({"name": "n", "command": ["a", 1]}, "/command/1", "must be text"),
+    bad({"name": "n", "command": ["a"] * 257}, "/command", "at most 256"),
+    bad({"name": "n", "command": {"a": 1}}, "/command", "must be a list"),
+    bad({"name": "n", "target": {"shell": {"command": ["a\x00"]}}}, "/target/shell/command/0", "NUL"),
+]  # fmt: skip
+
+RETRIES = [
+    bad(job(retry=None), "/retry", "must be an object", "null came"),
+    bad(job(retry=3), "/retry", "must be an object", '{"max_retries": 3}'),
+    bad(retry(max_retries=-1), "/retry/max_retries", "at least 0"),
+    bad(retry(max_retries=101), "/retry/max_retries", "at most 100"),
+    bad(retry(max_retries="3"), "/retry/max_retries", "a whole number", '"3" came'),
+    bad(retry(max_retries=True), "/retry/max_retries", "a whole number", "true came"),
+    bad(retry(max_retries=2.5), "/retry/max_retries", "a whole number"),
+    bad(retry(max_retries=10**60), "/retry/max_retries", "at most 100", "many digits"),
+    bad(job(max_retries=None), "/max_retries", "a whole number", "null came"),
+    bad(job(maxRetries="3"), "/maxRetries", "`maxRetries` must be a whole number"),
+    bad(retry(backoff="random"), "/retry/backoff", '"exponential"', '"random" came'),
+    bad(retry(backoff="listed"), "/retry/delays", "give delays"),
+    bad(retry(delays=["1s"]), "/retry/delays", "else leave them out"),
+    bad(retry(backoff="listed", delays=["1s", "x"]), "/retry/delays/1", "a duration"),
+    bad(retry(backoff="listed", delays=[1] * 101), "/retry/delays", "at most 100"),
+    bad(retry(initial="-1s"), "/retry/initial", "a duration"),
+    bad(retry(initial=1e300), "/retry/initial", "at most"),
+    bad(retry(max="400d"), "/retry/max", "at most"),
+    bad(retry(factor=0), "/retry/factor", "at least 1"),
+    bad(retry(factor=1e6), "/retry/factor", "at most 100"),
+    bad(retry(factor="2"), "/retry/factor", "a number"),
+    bad(retry(jitter="yes"), "/retry/jitter", "true or false"),
+    bad(retry(jitter=1), "/retry/jitter", "true or false"),
+    bad(retry(max_worker_losses=101), "/retry/max_worker_losses", "at most 100"),
+    bad(job(retry_policy=[]), "/retry_policy", "must be an object"),
+    bad(job(retry_policy={"max_attempts": 0}), "/retry_policy/max_attempts", "1 to 101", "counts the first"),
+    bad(job(retry_policy={"max_attempts": "4"}), "/retry_policy/max_attempts", "a whole number"),
+    bad(job(retryPolicy={"maxAttempts": True}), "/retryPolicy/maxAttempts", "a whole number"),
+    bad(job(retry_policy={"initial_delay_ms": "1s"}), "/retry_policy/initial_delay_ms", "milliseconds"),
+    bad(job(retry_policy={"initial_delay_ms": -1}), "/retry_policy/initial_delay_ms", "milliseconds"),
+    bad(job(retry_policy={"initial_delay_ms": 10**300}), "/retry_policy/initial_delay_ms", "milliseconds"),
+    bad(job(retry_policy={"backoff": "RANDOM"}), "/retry_policy/backoff", '"exponential"', '"RANDOM" came'),
+]
+
+LATER = [
+    bad(job(overlap="skip"), "/overlap", NOT_YET, '"allow"'),
+    bad(job(overlap="queue"), "/overlap", NOT_YET),
+    bad(job(overlap="sometimes"), "/overlap", 'must be "allow"', '"sometimes" came'),
+    bad(job(overlap=None), "/overlap", '"allow"', "null came"),
+    bad(job(concurrency_key="k"), "/concurrency_key", NOT_YET, "leave it out"),
+    bad(job(concurrencyKey="k"), "/concurrencyKey", NOT_YET),
+    bad(job(depends_on=["other"]), "/depends_on", NOT_YET),
+    bad(job(depends_on="other"), "/depends_on", NOT_YET),
+    when("/schedule/rrule", NOT_YET, "use `cron`", schedule={"rrule": "FREQ=DAILY"}),
+    when("/schedule/event", NOT_YET, schedule={"event": {"type": "x"}}),
+    when("/schedule/calendar", NOT_YET, schedule={"cron": "@daily", "calendar": {"exclude_holidays": "DE"}}),
+    when("/schedule/calendar", NOT_YET, schedule={"cron": "@daily", "calendar": {"business_days": True}}),
+    bad({"name": "n", "target": {"grpc": {"service": "x"}}}, "/target/grpc", NOT_YET, "use `http`"),
+    bad({"name": "n", "target": {"publish": {"topic": "x"}}}, "/target/publish", NOT_YET),
+]
+
+JOBS = [*NO_OBJECT, *NAMES_AND_TYPES, *UNKNOWN, *BOTH, *SCHEDULES, *TARGETS, *RETRIES, *LATER]
+
+BATCHES = [
+    bad([], "/jobs", "a list of jobs"),
+    bad({}, "/jobs", "a list of jobs", "null came"),
+    bad({"jobs": {}}, "/jobs", "a list of jobs", "an object came"),
+    bad({"jobs": []}, "/jobs", "1 to 10,000", "0 came"),
+    bad({"jobs": [1] * 10_001}, "/jobs", "1 to 10,000", "10,001 came"),
+    bad({"jobs": [job()], "dry_run": True}, "/dry_run", "no field `dry_run`"),
+    bad({"jobs": [job(), None]}, "/jobs/1", "must be a JSON object"),
+    bad({"jobs": [job(), job(name=1)]}, "/jobs/1/name", "must be text"),
+    bad({"jobs": [job(maxRetries=1, max_retries=1)]}, "/jobs/0/max_retries", "two spellings"),
+    bad({"jobs": [job(), job(retry_policy={"max_attempts": 0})]}, "/jobs/1/retry_policy/max_attempts", "1 to 101"),
+    bad({"jobs": [job(cron="x")]}, "/jobs/0/cron", "`cron`", code="invalid-schedule"),
+    bad({"jobs": [job(url="x"), job(cron="x")]}, "/jobs/0/url", "http://"),
+]
+
+PREVIEWS = [
+    bad([], "", "must be a JSON object"),
+    bad({}, "/schedule", "is missing", code="invalid-schedule"),
+    bad({"schedule": None}, "/schedule", "must be an object", code="invalid-schedule"),
+    bad({"cron": "x"}, "/cron", "`cron`", code="invalid-schedule"),
+    bad({"cron": "@daily", "n": 0}, "/n", "at least 1"),
+    bad({"cron": "@daily", "n": 1001}, "/n", "at most 1000"),
+    bad({"cron": "@daily", "n": "3"}, "/n", "a whole number"),
+    bad({"cron": "@daily", "after": "now"}, "/after", "RFC 3339"),
+    bad({"cron": "@daily", "timezone": "X/Y"}, "/timezone", "no time zone", code="invalid-schedule"),
+    bad({"cron": "@daily", "url": "https://example.com"}, "/url", "no field"),
+    bad({"cron": "@daily", "count": 3}, "/count", "no field `count`"),
+]
+
+
+def refusal(act: Callable[[], object]) -> OndotError:
+    with pytest.raises(OndotError) as refused:
+        act()
+    return refused.value
+
+
+def status_after(act: Callable[[], object]) -> object:
+    """The status of a refusal whose problem fits into JSON; None if there is none."""
+    try:
+        act()
+    except OndotError as error:
+        return json.loads(json.dumps(problem(error)))["status"]
+    return None
+
+
+def _ids(bodies: list[Bad]) -> list[str]:
+    return [f"{i}: {json.dumps(one.body, ensure_ascii=True)[:70]}" for i, one in enumerate(bodies)]
+
+
+def _check(one: Bad, translate: Callable[[object, datetime], object]) -> None:
+    raw = json.dumps(one.body).encode()
+    error = refusal(lambda: translate(read_json(raw, max_bytes=MAX_BYTES), NOW))
+    told = json.loads(json.dumps(problem(error, "/v1/jobs")))
+    assert (told["type"], told["status"]) == (f"urn:ondot:problem:{one.code}", one.status), told
+    found = [fault["detail"] for fault in told["errors"] if fault["pointer"] == one.pointer]
+    assert found, f"no fault at {one.pointer}: {told['errors']}"
+    assert any(all(word in message for word in one.words) for message in found), found
+    assert all(len(message) < 500 for message in found)
+    assert "secret" not in json.dumps(told)
+
+
+@pytest.mark.parametrize("one", JOBS, ids=_ids(JOBS))
+def test_a_bad_job_is_refused_with_a_pointer_and_words_that_help(one: Bad) -> None:
+    _check(one, job_spec)
+
+
+@pytest.mark.parametrize("one", BATCHES, ids=_ids(BATCHES))
+def test_a_bad_batch_is_refused_with_a_pointer_to_the_job(one: Bad) -> None:
+    _check(one, job_specs)
+
+
+@pytest.mark.parametrize("one", PREVIEWS, ids=_ids(PREVIEWS))
+def test_a_bad_preview_is_refused_with_a_pointer(one: Bad) -> None:
+    _check(one, preview_request)
+
+
+NOT_JSON: list[tuple[bytes, tuple[str, ...]]] = [
+    (b"", ("empty", '{"name"')),
+    (b"  \n ", ("empty",)),
+    (b"{", ("ends too early",)),
+    (b'{"name": "x"', ("ends too early",)),
+    (b'{"name": "x', ("ends too early",)),
+    (b'{"name": nul', ("ends too early",)),
+    (b"name=x&url=y", ("line 1, column",)),
+    (b"<job/>", ("line 1, column 1",)),
+    (b'{"name": "x",}', ("trailing comma", "line 1, column 14 (byte 13)")),
+    (b'{"name": "x"} {}', ("trailing characters",)),
+    (b"{'name': 'x'}", ("keys must be strings", "column 2")),
+    (b'{name: "x"}', ("keys must be strings",)),
+    (b'{\n  "name": "\xc3\xbc",\n  "url" "x"}', ("line 3, column 9",)),
+    (b'{"a": NaN}', ("line 1, column 7",)),
+    (b'{"a": Infinity}', ("line 1, column 7",)),
+    (b'{"a": -Infinity}', ("line 1",)),
+    (b'{"a": 1e999}', ("too large to keep",)),
+    (b'{"a": ' + b"9" * 5000 + b"}", ("too large to keep",)),
+    (b'{"a": 01}', ("line 1",)),
+    (b'{"a": .5}', ("line 1",)),
+    (b'{"a": "\xff"}', ("not UTF-8", "0xff", "byte 7")),
+    (b'{"a": "\xed\xa0\x80"}', ("not UTF-8",)),
+    (b'{"\xc3": 1}', ("not UTF-8",)),
+    (b'{"a": "\\ud800"}', ("",)),
+    (b'{"a": "\\udc00 and more text"}', ("surrogate",)),
+    (b'{"\\ud83d\\ud83d": 1, "b": 2}', ("surrogate",)),
+    (b'{"a": "x\x01y"}', ("line 1, column 9",)),
+    (b'{"a": "x\ny"}', ("line 1, column 9",)),
+    (b'{"a": "x\x00y"}', ("line 1, column 9",)),
+    (b'{"a": "\\x41"}', ("line 1",)),
+    (b'\xef\xbb\xbf{"a": 1}', ("byte order mark",)),
+    ('{"a": 1}'.encode("utf-16"), ("UTF-16",)),
+    (b'{"a": 1} // why', ("trailing characters",)),
+    (b"\x80\x81\x82", ("line 1, column 1",)),
+]
+
+
+@pytest.mark.parametrize(("raw", "words"), NOT_JSON, ids=lambda value: repr(value)[:40])
+def test_what_is_not_json_is_refused_with_its_place(raw: bytes, words: tuple[str, ...]) -> None:
+    error = refusal(lambda: read_json(raw, max_bytes=MAX_BYTES))
+    assert isinstance(error, NotJson)
+    assert problem(error)["status"] == 400
+    assert all(word in error.message for word in words), error.message
+
+
+@pytest.mark.parametrize("fence", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_nesting_is_taken_to_64_levels_and_no_further(fence: tuple[bytes, bytes]) -> None:
+    opening, closing = fence
+    assert read_json(opening * 64 + b"1" + closing * 64, max_bytes=MAX_BYTES) is not None
+    for depth in (65, 900, 100_000):
+        error = refusal(lambda d=depth: read_json(opening * d + b"1" + closing * d, max_bytes=MAX_BYTES))  # type: ignore[misc]
+        assert isinstance(error, InvalidBody)
+        assert "64 levels" in error.message
+
+
+def test_many_brackets_side_by_side_are_no_nesting() -> None:
+    assert read_json(b"[" + b"[]," * 1000 + b"[]]", max_bytes=MAX_BYTES) == [[]] * 1001
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
+    error = refusal(lambda: read_json(b"x" * 11, max_bytes=10))
+    told = problem(error)
+    assert (told["status"], told["bytes"], told["max_bytes"]) == (413, 11, 10)
+
+
+def test_a_payload_that_is_too_large_is_refused_with_its_place() -> None:
+    job_spec(job(payload="x" * (1024 * 1024 - 2)), NOW)
+    for translate in (
+        lambda: job_spec(job(payload="x" * (1024 * 1024 - 1)), NOW),
+        lambda: job_specs({"jobs": [job(), job(payload="x" * 2_000_000)]}, NOW),
+    ):
+        told = problem(refusal(translate))
+        assert told["status"] == 413
+        assert str(told["pointer"]).endswith("/payload")
+
+
+def test_all_faults_of_a_body_are_told_at_once() -> None:
+    body = {"nmae": "x", "url": "ftp://x", "function": "f", "cron": "99 * * * *", "maxRetries": "3", "overlap": "skip"}
+    error = refusal(lambda: job_spec(body, NOW))
+    assert isinstance(error, InvalidBody)
+    pointers = {fault.pointer for fault in error.faults}
+    assert pointers == {"/name", "/nmae", "/url", "/function", "/cron", "/maxRetries", "/overlap"}
+    assert error.code == "invalid-body"
+
+
+def test_there_are_more_than_a_hundred_bad_bodies() -> None:
+    assert len(JOBS) + len(BATCHES) + len(PREVIEWS) + len(NOT_JSON) > 250
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+_FIELDS = st.sampled_from([*JobBody.model_fields, *sorted(SHORT_NAMES), "maxRetries", "runAt", "x"])
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(_FIELDS, _JSON, max_size=6))
+def test_no_body_does_worse_than_a_refusal(body: dict[str, object]) -> None:
+    assert status_after(lambda: job_spec(body, NOW)) in {None, 422}
+    assert status_after(lambda: preview_request(body, NOW)) in {None, 422}
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(
+        st.sampled_from([field.alias or name for name, field in ScheduleBody.model_fields.items()]),
+        _JSON | st.sampled_from(["@daily", "5m", "2030-01-01T00:00:00Z", 10, {"gap": "skip"}, {"limit": 5}]),
+        max_size=4,
+    ),
+    st.dictionaries(st.sampled_from([*TARGET_KINDS, "handler", "pool"]), _JSON, max_size=2),
+)
+def test_no_schedule_or_target_does_worse_than_a_refusal(
+    schedule: dict[str, object], target: dict[str, object]
+) -> None:
+    body = {"name": "n", "schedule": schedule, "target": target}
+    assert status_after(lambda: job_spec(body, NOW)) in {None, 422}
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=40) | st.text('{}[]",:\\ud80 e19-.', max_size=40).map(str.encode))
+def test_no_bytes_do_worse_than_a_refusal(raw: bytes) -> None:
+    assert status_after(lambda: read_json(raw, max_bytes=200)) in {None, 400, 422}

@@ -1,0 +1,103 @@
+"""S1, S3 and S8: one fire, fires at a distance, and the bounds of both; and all of them as stored JSON."""
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondot.model.schedule import Interval, Misfire, Once, Schedule, next_fire
+from tests.model.schedule.making import cron, fires_after, utc
+from tests.proves import proves
+
+NOON = utc("2026-11-15 12:00")
+MICROSECOND = timedelta(microseconds=1)
+
+
+@proves("S1")
+def test_a_one_time_job_fires_once_at_its_instant() -> None:
+    schedule = Schedule(when=Once(at=NOON))
+    assert next_fire(schedule, NOON - MICROSECOND) == NOON
+    assert next_fire(schedule, NOON) is None
+
+
+@proves("S3")
+def test_an_interval_fires_at_its_anchor_first() -> None:
+    schedule = Schedule(when=Interval(every_s=900, anchor_at=NOON))
+    assert next_fire(schedule, NOON - timedelta(days=400)) == NOON
+    assert next_fire(schedule, NOON) == NOON + timedelta(minutes=15)
+    assert next_fire(schedule, NOON + timedelta(minutes=14)) == NOON + timedelta(minutes=15)
+
+
+@proves("S3")
+@pytest.mark.parametrize("every_s", [1.1, 7.0, 90.000001, 86_400.0])
+def test_an_interval_has_not_drifted_after_a_million_fires(every_s: float) -> None:
+    every_us = int(Fraction(str(every_s)) * 1_000_000)
+    schedule = Schedule(when=Interval(every_s=every_s, anchor_at=NOON))
+    for k in (1, 999, 999_999, 1_000_000):
+        late_by = MICROSECOND * (every_us // 3)
+        assert (
+            next_fire(schedule, NOON + MICROSECOND * (every_us * (k - 1)) + late_by)
+            == NOON + MICROSECOND * every_us * k
+        )
+
+
+@proves("S3")
+@given(
+    every_s=st.floats(1, 1e8),
+    anchor_at=st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    after=st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+)
+def test_the_next_fire_of_an_interval_is_a_multiple_from_its_anchor_and_the_first_one_after(
+    every_s: float, anchor_at: datetime, after: datetime
+) -> None:
+    every = timedelta(microseconds=round(every_s * 1_000_000))
+    fire_at = next_fire(Schedule(when=Interval(every_s=every_s, anchor_at=anchor_at)), after)
+    assert fire_at is not None
+    assert fire_at > after
+    assert fire_at >= anchor_at
+    assert (fire_at - anchor_at) % every == timedelta(0)
+    assert fire_at == anchor_at or fire_at - every <= after
+
+
+@proves("S3")
+def test_an_interval_ends_with_the_calendar() -> None:
+    schedule = Schedule(when=Interval(every_s=86_400 * 3000, anchor_at=NOON))
+    assert next_fire(schedule, utc("9999-12-31 00:00")) is None
+
+
+@proves("S8")
+@pytest.mark.parametrize(
+    "when",
+    [cron("0 * * * *").when, cron("0 * * * *", "Europe/Berlin").when, Interval(every_s=3600, anchor_at=NOON)],
+)
+def test_start_and_end_are_both_included(when: Interval) -> None:
+    start_at, end_at = NOON + timedelta(hours=3), NOON + timedelta(hours=5)
+    schedule = Schedule(when=when, start_at=start_at, end_at=end_at)
+    assert list(fires_after(schedule, NOON)) == [start_at, start_at + timedelta(hours=1), end_at]
+    just_inside = Schedule(when=when, start_at=start_at + MICROSECOND, end_at=end_at - MICROSECOND)
+    assert list(fires_after(just_inside, NOON)) == [start_at + timedelta(hours=1)]
+
+
+@proves("S8")
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule(when=Once(at=NOON)),
+        Schedule(when=Interval(every_s=90.5, anchor_at=NOON), jitter_s=30, max_fires=3),
+        cron("0 9 * * 1-5", "Europe/Berlin", gap="skip", fold="both"),
+        Schedule(when=cron("@daily").when, start_at=NOON, end_at=NOON, misfire=Misfire(policy="all", limit=5)),
+    ],
+)
+def test_a_schedule_comes_back_from_storage_as_it_went_in(schedule: Schedule) -> None:
+    stored = msgspec.json.encode(schedule)
+    assert msgspec.json.decode(stored, type=Schedule) == schedule
+    assert hash(msgspec.json.decode(stored, type=Schedule)) == hash(schedule)
+
+
+@proves("S8")
+def test_a_stored_schedule_with_an_unknown_field_is_not_read() -> None:
+    with pytest.raises(msgspec.ValidationError, match="rule"):
+        msgspec.json.decode(b'{"when":{"kind":"cron","expression":"@daily"},"rule":1}', type=Schedule)

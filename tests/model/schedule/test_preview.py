@@ -1,0 +1,102 @@
+"""S9: the coming fires with their remarks, and the schedule in words."""
+
+import pytest
+
+from ondot.model.schedule import Interval, Once, Schedule, Skipped, in_words, preview
+from tests.model.schedule.making import cron, utc
+from tests.proves import proves
+
+NOON = utc("2026-11-15 12:00")
+BERLIN = "Europe/Berlin"
+
+
+def remarks(schedule: Schedule, after: str, n: int) -> list[tuple[str, str | None]]:
+    return [(fire.local, fire.remark) for fire in preview(schedule, utc(after), n).fires]
+
+
+@proves("S9", "S4")
+def test_a_shifted_fire_is_marked() -> None:
+    assert remarks(cron("30 2 * * *", BERLIN), "2026-03-28 12:00", 2) == [
+        ("2026-03-29T03:00:00+02:00", "shifted"),
+        ("2026-03-30T02:30:00+02:00", None),
+    ]
+
+
+@proves("S9", "S4")
+def test_a_skipped_fire_is_listed_with_its_reason() -> None:
+    shown = preview(cron("30 2 * * *", BERLIN, gap="skip"), utc("2026-03-28 12:00"), 2)
+    assert shown.skipped == (Skipped(local="2026-03-29T02:30:00", reason="gap"),)
+    assert [fire.remark for fire in shown.fires] == [None, None]
+
+
+@proves("S9", "S4")
+def test_nothing_is_skipped_before_the_preview_begins_or_after_its_last_fire() -> None:
+    schedule = cron("30 2 * * *", BERLIN, gap="skip")
+    assert preview(schedule, utc("2026-03-29 01:00"), 3).skipped == ()
+    assert preview(schedule, utc("2026-03-26 12:00"), 2).skipped == ()
+
+
+@proves("S9", "S4")
+def test_a_repeated_fire_is_marked() -> None:
+    assert remarks(cron("30 2 * * *", BERLIN, fold="both"), "2026-10-24 12:00", 3) == [
+        ("2026-10-25T02:30:00+02:00", None),
+        ("2026-10-25T02:30:00+01:00", "repeated"),
+        ("2026-10-26T02:30:00+01:00", None),
+    ]
+    assert remarks(cron("0 * * * *", BERLIN), "2026-10-24 23:30", 3) == [
+        ("2026-10-25T02:00:00+02:00", None),
+        ("2026-10-25T02:00:00+01:00", "repeated"),
+        ("2026-10-25T03:00:00+01:00", None),
+    ]
+
+
+@proves("S9", "S4")
+def test_a_schedule_that_follows_real_time_lists_the_wall_times_that_never_came() -> None:
+    shown = preview(cron("*/30 * * * *", BERLIN), utc("2026-03-29 00:00"), 3)
+    assert [fire.remark for fire in shown.fires] == [None, None, None]
+    assert [skipped.local for skipped in shown.skipped] == ["2026-03-29T02:00:00", "2026-03-29T02:30:00"]
+
+
+@proves("S9", "S5")
+def test_jitter_is_marked_and_told_but_does_not_move_the_fire() -> None:
+    shown = preview(Schedule(when=cron("0 9 * * *").when, jitter_s=30), NOON, 1)
+    assert shown.in_words == "At 09:00, UTC, up to 30 seconds late"
+    assert shown.fires[0].fire_at == utc("2026-11-16 09:00")
+    assert shown.fires[0].remark == "jittered"
+
+
+@proves("S9", "S8")
+def test_a_preview_ends_with_the_schedule() -> None:
+    assert len(preview(Schedule(when=Interval(every_s=60, anchor_at=NOON), max_fires=2), NOON, 10).fires) == 2
+    assert len(preview(Schedule(when=cron("0 * * * *").when, end_at=utc("2026-11-15 15:00")), NOON, 10).fires) == 3
+    assert len(preview(Schedule(when=Once(at=NOON)), utc("2026-11-01 00:00"), 10).fires) == 1
+    assert preview(cron("* * * * *"), NOON, 0).fires == ()
+
+
+@proves("S9")
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (cron("0 9 * * 1-5", BERLIN), "At 09:00, Monday through Friday, Europe/Berlin"),
+        (cron("*/15 * * * *"), "Every 15 minutes"),
+        (cron("*/15 * * * *", BERLIN), "Every 15 minutes, Europe/Berlin"),
+        (cron("@daily"), "At 00:00, UTC"),
+        (cron("0 12 ? * FRI-SUN"), "At 12:00, Friday through Sunday, UTC"),
+        (cron("0 0 15W * *"), "At 00:00, on the weekday nearest day 15 of the month, UTC"),
+        (cron("0 0 * * FRIL"), "At 00:00, on the last Friday of the month, UTC"),
+        (cron("0 0 L,15 * *"), "At 00:00 on the last and the 15th day of month, UTC"),
+        (cron("0 0 */2 * MON"), "At 00:00 on every second day of month if it's on Monday, UTC"),
+        (cron("0 0 1,15W * *"), "At the times of cron 0 0 1,15W * *, UTC"),
+        (Schedule(when=Once(at=NOON)), "Once at 2026-11-15 12:00:00 UTC"),
+        (Schedule(when=Interval(every_s=900, anchor_at=NOON)), "Every 15 minutes"),
+        (Schedule(when=Interval(every_s=3600, anchor_at=NOON)), "Every hour"),
+        (Schedule(when=Interval(every_s=5400, anchor_at=NOON)), "Every 1 hour 30 minutes"),
+        (Schedule(when=Interval(every_s=1.5, anchor_at=NOON)), "Every 1.5 seconds"),
+        (
+            Schedule(when=cron("@hourly").when, start_at=NOON, end_at=NOON, max_fires=1),
+            "Every hour, from 2026-11-15 12:00:00 UTC, until 2026-11-15 12:00:00 UTC, at most 1 time",
+        ),
+    ],
+)
+def test_schedules_are_told_in_words(schedule: Schedule, words: str) -> None:
+    assert in_words(schedule) == words
