@@ -16,7 +16,7 @@ from ondot.model.duration import as_written
 from ondot.model.execution import Origin, Outcome, PriorityClass, State
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, JobState, Priority, ShellTarget, TargetSpec
 from ondot.model.retry import Backoff, Retry
-from ondot.model.schedule import Cron, Interval, Once, Preview, Remark, Schedule, in_words
+from ondot.model.schedule import Calendar, Cron, Interval, Once, Preview, Remark, Schedule, in_words
 
 Seconds = int | float
 
@@ -33,6 +33,18 @@ class MisfireOut(TypedDict):
     limit: int
 
 
+class BlackoutOut(TypedDict):
+    from_at: str
+    to_at: str
+
+
+class CalendarOut(TypedDict):
+    exclude_holidays: str | None
+    exclude_dates: list[str]
+    business_days: bool
+    blackouts: list[BlackoutOut]
+
+
 class ScheduleOut(TypedDict, total=False):
     """One of `cron`, `every`, `at`, and what goes with it."""
 
@@ -47,7 +59,7 @@ class ScheduleOut(TypedDict, total=False):
     end_at: str | None
     max_fires: int | None
     misfire: MisfireOut
-    calendar: dict[str, Any] | None
+    calendar: CalendarOut | None
 
 
 class HttpOut(TypedDict):
@@ -130,7 +142,6 @@ class AttemptOut(BaseModel):
 class ProgressOut(BaseModel):
     fraction: float | None
     message: str | None
-    at: datetime
 
 
 class ExecutionOut(BaseModel):
@@ -190,13 +201,33 @@ class SkippedOut(BaseModel):
 
 
 class PreviewOut(BaseModel):
-    schedule_in_words: str
+    in_words: str
     fires: list[FireOut]
     skipped: list[SkippedOut]
 
 
 class Deleted(BaseModel):
     deleted: bool = True
+
+
+class Started(BaseModel):
+    """The execution that a run-now made."""
+
+    execution_id: UUID
+    job_id: UUID
+
+
+class LogOut(BaseModel):
+    attempt: int
+    at: datetime
+    stream: str = Field(examples=["stdout"])
+    line: str
+
+
+class LogList(BaseModel):
+    items: list[LogOut]
+    next_cursor: str = Field(description="Give it as `cursor` for the lines after these, also those still to come.")
+    ended: bool = Field(description="Whether these were the last lines there will be.")
 
 
 Item = TypeVar("Item")
@@ -286,7 +317,19 @@ def schedule_out(schedule: Schedule) -> ScheduleOut:
             "window": as_written(misfire.window_s),
             "limit": misfire.limit,
         },
-        "calendar": None,
+        "calendar": calendar_out(schedule.calendar) if schedule.calendar is not None else None,
+    }
+
+
+def calendar_out(calendar: Calendar) -> CalendarOut:
+    return {
+        "exclude_holidays": calendar.exclude_holidays,
+        "exclude_dates": list(calendar.exclude_dates),
+        "business_days": calendar.business_days,
+        "blackouts": [
+            {"from_at": _rfc_3339(blackout.from_at), "to_at": _rfc_3339(blackout.to_at)}
+            for blackout in calendar.blackouts
+        ],
     }
 
 
@@ -327,7 +370,7 @@ def retry_out(retry: Retry) -> RetryOut:
 
 def preview_out(preview: Preview) -> PreviewOut:
     return PreviewOut(
-        schedule_in_words=preview.in_words,
+        in_words=preview.in_words,
         fires=[FireOut(fire_at=f.fire_at, local=f.local, remark=f.remark) for f in preview.fires],
         skipped=[SkippedOut(local=s.local, reason=s.reason) for s in preview.skipped],
     )

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
-from ondot.api.bodies import snake_case
+from ondot.api.bodies import escaped, snake_case
 from ondot.api.faults import MAX_FAULTS, Written, came, faults_of, refuse, unknown_field
 from ondot.api.fields import not_yet
 from ondot.api.job_body import (
@@ -31,7 +31,7 @@ from ondot.model.errors import Fault, InvalidBody, InvalidSchedule, TooLarge
 from ondot.model.job import NO_PAYLOAD, FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
-from ondot.model.schedule import Cron, Dst, Interval, Once, Schedule, When, check, next_fire
+from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Once, Schedule, When, check, next_fire
 from ondot.model.schedule.dst import next_instant, zone_info
 
 MAX_BATCH: Final = 10_000
@@ -90,7 +90,7 @@ def job_specs(raw: object, now: datetime) -> list[JobSpec]:
     if not isinstance(raw, dict) or not isinstance(jobs, list):
         raise _not_a("/jobs", f"`jobs` must be a list of jobs; {came(jobs)} came.")
     if unknown := [name for name in raw if name != "jobs"]:
-        faults = [Fault(f"/{name}", unknown_field((name,), ["jobs"])) for name in unknown]
+        faults = [Fault(f"/{escaped(name)}", unknown_field((name,), ["jobs"])) for name in unknown]
         raise refuse(faults, all_of_schedule=False)
     if not 1 <= len(jobs) <= MAX_BATCH:
         raise _not_a("/jobs", f"`jobs` must hold 1 to {MAX_BATCH:,} jobs; {len(jobs):,} came: send several batches.")
@@ -254,8 +254,6 @@ def _schedule(body: ScheduleBody, now: datetime) -> tuple[list[tuple[Path, str]]
     faults = _faults_of_company(body)
     when, when_faults = _when(body, now)
     faults.extend(when_faults)
-    if body.calendar is not None and _calendar(body.calendar) is None:
-        faults.append((("calendar",), not_yet("A calendar", "leave it out, or write null")))
     if when is None:
         return faults, None
     schedule = Schedule(
@@ -265,9 +263,10 @@ def _schedule(body: ScheduleBody, now: datetime) -> tuple[list[tuple[Path, str]]
         end_at=body.end_at,
         max_fires=body.max_fires,
         misfire=_misfire(body) if "misfire" in body.model_fields_set else _DEFAULT_MISFIRE,
+        calendar=_calendar(body.calendar) if body.calendar is not None else None,
     )
     try:
-        check(schedule)
+        check(schedule, now)
     except InvalidSchedule as refusal:
         faults.extend((tuple(fault.pointer.strip("/").split("/")), fault.message) for fault in refusal.faults)
     if not faults and schedule.end_at is not None and not isinstance(when, Once) and next_fire(schedule, now) is None:
@@ -323,7 +322,12 @@ def _misfire(body: ScheduleBody) -> Misfire:
     return Misfire(policy=misfire.policy, grace_s=misfire.grace, window_s=misfire.window, limit=misfire.limit)
 
 
-def _calendar(body: CalendarBody) -> object:
-    """A calendar that leaves out nothing says nothing; any other waits for the model's."""
-    leaves_out = body.exclude_holidays or body.exclude_dates or body.business_days or body.blackouts
-    return None if leaves_out else body
+def _calendar(body: CalendarBody) -> Calendar | None:
+    """A calendar that leaves out nothing is none: planning need not ask it at every fire."""
+    calendar = Calendar(
+        exclude_holidays=body.exclude_holidays,
+        exclude_dates=tuple(body.exclude_dates),
+        business_days=body.business_days,
+        blackouts=tuple(Blackout(from_at=blackout.from_at, to_at=blackout.to_at) for blackout in body.blackouts),
+    )
+    return None if calendar == Calendar() else calendar

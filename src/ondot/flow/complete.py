@@ -27,6 +27,8 @@ GATHER_S = 0.003
 BATCH = 1_000
 WRITERS = 2
 AGAIN_S = 0.5
+LONGEST_REFUSAL = 500
+"""Of the words of a refusal: some repeat all that was refused."""
 
 log = get_logger()
 
@@ -102,7 +104,8 @@ class Completer:
                 await asyncio.sleep(AGAIN_S)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
                 log.warning("outcomes.again", count=len(batch), error=str(error))
-            except asyncpg.PostgresError as error:
+            except (asyncpg.PostgresError, ValueError) as error:
+                # ValueError: asyncpg could not even send it (half of a surrogate pair).
                 if len(batch) == 1:
                     batch = [replace(batch[0], completion=_unstorable(batch[0].completion, error))]
                     continue
@@ -116,7 +119,8 @@ class Completer:
     async def write(self, batch: Sequence[Done]) -> list[Written]:
         """Write one batch of outcomes: one statement, and a look-up for those that changed nothing."""
         members = Counter(done.lease_id for done in batch)
-        last_of = [id_ for id_, count in members.items() if self._open[id_] <= count] + self._ended
+        ended = list(self._ended)
+        last_of = [id_ for id_, count in members.items() if self._open[id_] <= count] + ended
         async with self._database.connection() as connection:
             written = await complete_executions(
                 connection, self._worker_id, [done.completion for done in batch], last_of
@@ -130,11 +134,13 @@ class Completer:
                 if missing
                 else {}
             )
-        self._ended.clear()
+        self._ended = [id_ for id_ in self._ended if id_ not in ended]
         self._release(members, set(last_of))
         for completion in missing:
             self._count_unchanged(completion, recorded.get(completion.execution_id, False))
         for done in batch:
+            if done.completion.execution_id not in changed:
+                continue
             COMPLETED.labels(done.completion.outcome.value).inc()
             if done.completion.state in {State.FAILED, State.RETRYING}:
                 _tell(done.completion)
@@ -165,7 +171,7 @@ class Completer:
 
 
 def _unstorable(completion: Completion, error: Exception) -> Completion:
-    message = f"PostgreSQL refuses what the attempt left behind: {error}"
+    message = f"PostgreSQL refuses what the attempt left behind: {error}"[:LONGEST_REFUSAL]
     log.error("outcome.unstorable", execution_id=str(completion.execution_id), error=str(error))
     return replace(
         completion,

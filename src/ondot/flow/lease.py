@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, in_order
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, LeaseId, PoolNo, WorkerId
@@ -88,16 +87,17 @@ class Leaser:
                 lanes=lanes,
                 from_ats=self._bounds_of(lanes),
             )
-            self._unclear = None
             assignments = await self._assign(connection, lease_id, leased)
+            self._unclear = None
             return Batch(assignments, next_at, more=bool(leased), contended=not leased)
 
     async def _adopt(self, lease_id: LeaseId) -> Batch:
         """The reply to a lease was lost: take up what it got, if it got anything."""
         async with self._database.connection() as connection:
             leased = await find_lease(connection, lease_id, self._worker_id)
+            assignments = await self._assign(connection, lease_id, leased)
             self._unclear = None
-            return Batch(await self._assign(connection, lease_id, leased), more=True)
+            return Batch(assignments, more=True)
 
     async def _assign(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
         if not leased:
@@ -107,13 +107,9 @@ class Leaser:
             lane = Lane(row.pool_no, PriorityClass(row.priority_class), row.tenant_no)
             self._from_ats[lane] = max(row.ready_at - BOUND_BEHIND, self._from_ats.get(lane, EPOCH))
             LATENESS.observe(max((row.started_at - row.ready_at).total_seconds(), 0.0))
-        try:
-            specs = await self._database.specs.find(connection, {(row.job_id, row.job_version) for row in leased})
-            own = [row.id for row in leased if row.own_payload]
-            payloads = await find_payloads(connection, own) if own else {}
-        except Unavailable:
-            self._unclear = lease_id
-            raise
+        specs = await self._database.specs.find(connection, {(row.job_id, row.job_version) for row in leased})
+        own = [row.id for row in leased if row.own_payload]
+        payloads = await find_payloads(connection, own) if own else {}
         return [
             Assignment(
                 row,

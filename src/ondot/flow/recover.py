@@ -8,6 +8,7 @@ live worker does not name it for two beats is one whose reply never arrived: giv
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.run import encode
@@ -35,14 +36,14 @@ BEATS_A_TIMEOUT = 3
 log = get_logger()
 
 
-async def lose_pass(database: Database, watch: Watch) -> int:
+async def lose_pass(database: Database, watch: Watch, monotonic: Callable[[], float] = time.monotonic) -> int:
     """Look at the beats once and declare lost who is; gives how many."""
     async with database.connection() as connection:
         beats, now = await read_beats(connection)
         if now is None:
             return 0
         lost = 0
-        for beat in watch.look(beats, monotonic_s=time.monotonic(), database_now=now):
+        for beat in watch.look(beats, monotonic_s=monotonic(), database_now=now):
             if await lose_worker(connection, beat):
                 lost += 1
                 WORKERS_LOST.inc()

@@ -6,6 +6,7 @@ Nothing here knows PostgreSQL: the outcome goes to the completer, which keeps it
 """
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,5 +151,9 @@ def _failed(
 
 
 def encode(value: dict[str, Any]) -> str:
-    """JSON that PostgreSQL can store: it refuses NUL in text."""
-    return msgspec.json.encode(value).decode().replace("\\u0000", "\\ufffd")
+    """JSON that PostgreSQL can store: it refuses NUL, and nobody can write half of a surrogate pair."""
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace")
+    return text.decode().replace("\\u0000", "\\ufffd")

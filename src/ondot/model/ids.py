@@ -25,18 +25,20 @@ PARTITIONS = 64
 """Fixed in the database by the first migration; changing it would move every job."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TICKS_A_MILLISECOND = 4096
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def uuid7(at: datetime, random: int) -> UUID:
-    """The id of instant `at`: 48 bits of milliseconds, 12 of the microseconds below them, 62 of `random`.
+def ticks_at(at: datetime) -> int:
+    """An instant as an id holds it: milliseconds and 12 bits below them (RFC 9562, method 3)."""
+    return (at - EPOCH) // _MICROSECOND * TICKS_A_MILLISECOND // 1000
 
-    The sub-millisecond bits (RFC 9562, method 3) keep the ids of one batch in order, so that inserts of a burst
-    fill index pages from one side.
-    """
-    milliseconds, below = divmod((at - EPOCH) // _MICROSECOND, 1000)
+
+def uuid7(ticks: int, random: int) -> UUID:
+    """The id of an instant: 48 bits of milliseconds, 12 below them, 62 of `random`."""
+    milliseconds, below = divmod(ticks, TICKS_A_MILLISECOND)
     value = (milliseconds & 0xFFFFFFFFFFFF) << 80
-    value |= 0x7000 << 64 | (below * 4096 // 1000) << 64
+    value |= (0x7000 | below) << 64
     value |= 0b10 << 62 | (random & 0x3FFFFFFFFFFFFFFF)
     return UUID(int=value)
 

@@ -1,0 +1,16 @@
+"""For programs that use ondot: register functions, enqueue and schedule them, talk to the API.
+
+app        Ondot: the functions of an application, and their schedules
+handler    one function: called as itself, or run by a worker
+context    what a running function knows and says
+decisions  what it may raise to decide what follows
+client     the HTTP API as methods; the command line uses it too
+"""
+
+from ondot.sdk.app import Ondot
+from ondot.sdk.client import Client
+from ondot.sdk.context import Context
+from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
+from ondot.sdk.handler import Handler
+
+__all__ = ["Client", "Context", "GiveUp", "Handler", "Ondot", "RetryAt", "RetryIn"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from ondot.model.ids import uuid7
+from ondot.model.ids import ticks_at, uuid7
 
 SETTLE_S = 30.0
 """An estimate from a quick round trip is preferred to newer, slower ones for this long."""
@@ -23,6 +23,7 @@ class DatabaseClock:
         self._round_trip_s = float("inf")
         self._seen_s = 0.0
         self._frozen: datetime | None = None
+        self._last_tick = 0
 
     def see(self, database_now: datetime, sent_s: float) -> None:
         """Take a reading: the database said `database_now` to a question sent at `sent_s` (monotonic)."""
@@ -45,8 +46,11 @@ class DatabaseClock:
         return datetime.fromtimestamp(0, UTC) + self._offset + timedelta(seconds=self._monotonic())
 
     def new_id(self) -> UUID:
-        return uuid7(self.now(), secrets.randbits(62))
+        return self.new_ids(1)[0]
 
     def new_ids(self, count: int) -> list[UUID]:
-        now = self.now()
-        return [uuid7(now, secrets.randbits(62)) for _ in range(count)]
+        """Ids in order, also within one instant: a list by id is a list by age, and a burst fills index pages from
+        one side. Ten thousand at once run 2.4 ms ahead of the clock."""
+        first = max(ticks_at(self.now()), self._last_tick + 1)
+        self._last_tick = first + count - 1
+        return [uuid7(tick, secrets.randbits(62)) for tick in range(first, first + count)]

@@ -1,13 +1,20 @@
 """What a connection to PostgreSQL is to the rest of the store, and what it looks like when the database is away."""
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from ondot.model.errors import Unavailable
 
-Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+    Pool = asyncpg.Pool[asyncpg.Record]
+else:
+    # The stubs know these classes as generic, asyncpg itself does not.
+    Connection = asyncpg.Connection | PoolConnectionProxy
+    Pool = asyncpg.Pool
 Record = asyncpg.Record
 
 AWAY = (
@@ -36,7 +43,8 @@ class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, AWAY):
+        # What asyncpg itself cannot encode is the caller's fault and no better when it is tried again.
+        if isinstance(error, AWAY) and not isinstance(error, ValueError):
             raise Unavailable(
                 f"PostgreSQL does not answer: {str(error) or type(error).__name__}. It is tried again."
             ) from error

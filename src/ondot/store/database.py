@@ -17,11 +17,9 @@ import asyncpg
 from ondot.model.errors import Misconfigured
 from ondot.settings import Settings
 from ondot.store.clock import DatabaseClock
-from ondot.store.connection import AWAY, Connection, away_as_unavailable
+from ondot.store.connection import AWAY, Connection, Pool, away_as_unavailable
 from ondot.store.pools import Pools
 from ondot.store.specs import Specs
-
-Pool = asyncpg.Pool[asyncpg.Record]
 
 OLDEST, NEWEST = 15, 18
 CONNECT_TIMEOUT_S = 10.0
@@ -84,6 +82,9 @@ def connect_options(settings: Settings) -> dict[str, Any]:
             "jit": "off",
             # A generic plan made while a table was empty scans the whole of it after a burst, until the next ANALYZE.
             "plan_cache_mode": "force_custom_plan",
+            # Ranges of an index are read in its order and left early (due_timers). The planner, which believes that few
+            # rows are due, would rather fetch and sort all that are, for every batch of a backlog.
+            "enable_bitmapscan": "off",
             "statement_timeout": str(int(settings.statement_timeout_s * 1000)),
             "idle_in_transaction_session_timeout": str(int(settings.statement_timeout_s * 1000)),
         }

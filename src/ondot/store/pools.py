@@ -22,13 +22,17 @@ class Pools:
         missing = [name for name in wanted if name not in known]
         if not missing:
             return known
-        found = await find_pools(connection, tenant_no, missing)
-        self._numbers.update({(tenant_no, name): number for name, number in found.items()})
+        found = await self._find(connection, tenant_no, missing)
         new = [name for name in missing if name not in found]
         if new:
             await connection.execute(_SQL["add_pools"].text, tenant_no, new)
-            found |= await find_pools(connection, tenant_no, new)
+            found |= await self._find(connection, tenant_no, new)
         return known | found
+
+    async def _find(self, connection: Connection, tenant_no: TenantNo, names: list[str]) -> dict[str, PoolNo]:
+        rows = await connection.fetch(_SQL["find_pools"].text, tenant_no, names)
+        self._numbers |= {(tenant_no, row["name"]): PoolNo(row["pool_no"]) for row in rows if row["committed"]}
+        return {row["name"]: PoolNo(row["pool_no"]) for row in rows}
 
 
 async def find_pools(connection: Connection, tenant_no: TenantNo, names: list[str]) -> dict[str, PoolNo]:

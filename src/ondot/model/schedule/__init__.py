@@ -3,7 +3,8 @@
     once · interval · cron     the rules, each with its next instant
     expression                 cron text → slots of wall time
     dst                        slots of wall time → instants, by the job's policy
-    rule                       Schedule, and `next_fire` over all rules, within start and end
+    calendar                   which days and windows are left out
+    rule                       Schedule, and `next_fire` over all rules, within start and end, without those left out
     check                      what is wrong with a schedule, said so that it can be put right
     jitter · words · preview   how late on purpose; told in words; the coming fires
 
@@ -12,6 +13,7 @@ exists between `expression` and `dst` and nowhere else in ondot.
 """
 
 from ondot.model.misfire import Misfire
+from ondot.model.schedule.calendar import Blackout, Calendar
 from ondot.model.schedule.check import check
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import Dst
@@ -23,6 +25,8 @@ from ondot.model.schedule.rule import Schedule, When, next_fire
 from ondot.model.schedule.words import in_words
 
 __all__ = [
+    "Blackout",
+    "Calendar",
     "Cron",
     "Dst",
     "Fire",

@@ -21,7 +21,6 @@ class Cron(
     frozen=True,
     kw_only=True,
     omit_defaults=True,
-    forbid_unknown_fields=True,
     cache_hash=True,
 ):
     expression: str

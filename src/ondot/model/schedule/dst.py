@@ -48,7 +48,7 @@ _NOT_FOR_JOBS: Final = ("posix", "right/", "localtime", "Factory")
 SlotAfter = Callable[[datetime], datetime | None]
 
 
-class Dst(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Dst(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gap: Literal["shift", "skip"] = "shift"
     fold: Literal["first", "last", "both"] = "first"
 

@@ -20,7 +20,6 @@ class Interval(
     tag="interval",
     frozen=True,
     kw_only=True,
-    forbid_unknown_fields=True,
     cache_hash=True,
 ):
     every_s: float

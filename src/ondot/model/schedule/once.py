@@ -11,7 +11,6 @@ class Once(
     tag="once",
     frozen=True,
     kw_only=True,
-    forbid_unknown_fields=True,
     cache_hash=True,
 ):
     at: datetime

@@ -15,6 +15,7 @@ from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
 
 if TYPE_CHECKING:
+    from ondot.model.schedule.calendar import Calendar
     from ondot.model.schedule.rule import Schedule, When
 
 _UNITS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000))
@@ -25,6 +26,8 @@ def in_words(schedule: "Schedule") -> str:
     parts = [_when(schedule.when)]
     if schedule.jitter_s > 0:
         parts.append(f"up to {duration(schedule.jitter_s)} late")
+    if schedule.calendar is not None:
+        parts.extend(_calendar(schedule.calendar))
     if schedule.start_at is not None:
         parts.append(f"from {_instant(schedule.start_at)}")
     if schedule.end_at is not None:
@@ -58,6 +61,20 @@ def _when(when: "When") -> str:
         case Once():
             return f"Once at {_instant(when.at)}"
     assert_never(when)
+
+
+def _calendar(calendar: "Calendar") -> list[str]:
+    parts = []
+    if calendar.business_days:
+        parts.append("on business days" + (f" of {calendar.exclude_holidays}" if calendar.exclude_holidays else ""))
+    elif calendar.exclude_holidays:
+        parts.append(f"except holidays of {calendar.exclude_holidays}")
+    if calendar.exclude_dates:
+        dates = calendar.exclude_dates
+        parts.append(f"except on {', '.join(dates) if len(dates) <= 2 else f'{len(dates)} dates'}")
+    if calendar.blackouts:
+        parts.append(f"except in {_count(str(len(calendar.blackouts)), 'black-out')}")
+    return parts
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ CREATE FUNCTION ondot.clock() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL S
 
 -- The smallest UUIDv7 of an instant: the bound of a day partition, and of a search by time.
 CREATE FUNCTION ondot.first_id_at(instant timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    AS $$ SELECT (lpad(to_hex((extract(epoch FROM instant) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid $$;
+    AS $$ SELECT (lpad(to_hex(floor(extract(epoch FROM instant) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid $$;
 
 CREATE TABLE ondot.tenant (
     tenant_no  integer PRIMARY KEY,

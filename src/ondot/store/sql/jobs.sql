@@ -87,12 +87,17 @@ WHERE id = $2 AND tenant_no = $1;
 
 -- name: find_specs :many
 -- index: job_version_pkey, job_once_pkey
--- What to run: joined by nested loop, since `id = ANY($1)` in a generic plan prunes no partition.
+-- What to run: LIMIT holds the planner to one probe for each. Left to itself it hashes whole tables, and
+-- `id = ANY($1)` in a generic plan prunes no partition.
 -- $1 job_ids, $2 versions
 SELECT n.job_id, n.version, coalesce(v.spec, o.spec) AS spec
 FROM unnest($1::uuid[], $2::integer[]) AS n(job_id, version)
-LEFT JOIN ondot.job_version v ON v.job_id = n.job_id AND v.version = n.version
-LEFT JOIN ondot.job_once o ON v.job_id IS NULL AND n.version = 1 AND o.id = n.job_id;
+LEFT JOIN LATERAL (
+    SELECT spec FROM ondot.job_version WHERE job_id = n.job_id AND version = n.version LIMIT 1
+) v ON true
+LEFT JOIN LATERAL (
+    SELECT spec FROM ondot.job_once WHERE id = n.job_id AND n.version = 1 AND v.spec IS NULL LIMIT 1
+) o ON true;
 
 -- name: get_job :one
 -- index: job_pkey, job_once_pkey, timer_pkey, execution_fire, execution_other

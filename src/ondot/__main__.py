@@ -1,0 +1,5 @@
+"""`python -m ondot`."""
+
+from ondot.cli import main
+
+main()

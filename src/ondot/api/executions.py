@@ -1,0 +1,118 @@
+"""`/v1/executions`: list, get, logs."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query
+
+from ondot.api import answers
+from ondot.api.jobs import Cursor, Limit
+from ondot.api.services import Asked, Services, Tenant, cursor_of, id_in_path
+from ondot.api.views import execution_detail, execution_out
+from ondot.model.errors import InvalidBody, NotFound
+from ondot.model.execution import State
+from ondot.model.ids import ExecutionId, TenantNo
+from ondot.store.executions import ExecutionRow, get_execution, list_attempts, list_executions
+from ondot.store.logs import list_log_lines
+from ondot.store.pools import find_pools
+
+router = APIRouter(tags=["executions"])
+
+ExecutionPath = Annotated[UUID, Depends(id_in_path("execution"))]
+Instant = Annotated[datetime | None, Query(description="RFC 3339, for example 2026-11-15T12:00:00Z")]
+
+
+@router.get("/executions", response_model=answers.ExecutionList)
+async def list_all_executions(
+    asked: Asked,
+    tenant_no: Tenant,
+    state: Annotated[State | None, Query()] = None,
+    pool: Annotated[str | None, Query(max_length=63)] = None,
+    from_at: Instant = None,
+    to_at: Instant = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> answers.ExecutionList:
+    """Executions, live and ended, newest first; `from_at` and `to_at` bound their fire."""
+    for name, instant in (("from_at", from_at), ("to_at", to_at)):
+        if instant is not None and instant.tzinfo is None:
+            raise InvalidBody(f"{name} needs a zone: write 2026-11-15T12:00:00Z.")
+    async with asked.database.connection() as connection:
+        pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
+        if pool and pool not in pools:
+            return answers.ExecutionList(items=[], next_cursor=None)
+        rows = await list_executions(
+            connection,
+            tenant_no,
+            before=cursor_of(cursor),
+            limit=limit + 1,
+            state=state.value if state else None,
+            from_at=from_at,
+            to_at=to_at,
+            pool_no=pools[pool] if pool else None,
+        )
+        names = await job_names(asked, rows[:limit])
+    return answers.ExecutionList(
+        items=[execution_out(row, names.get(row.id)) for row in rows[:limit]],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+@router.get("/executions/{id}", response_model=answers.ExecutionDetail)
+async def get_one_execution(asked: Asked, tenant_no: Tenant, id_: ExecutionPath) -> answers.ExecutionDetail:
+    """One execution with all its attempts."""
+    row = await _execution(asked, tenant_no, id_)
+    async with asked.database.connection() as connection:
+        attempts = await list_attempts(connection, tenant_no, row.id)
+    names = await job_names(asked, [row])
+    return execution_detail(row, names.get(row.id), attempts)
+
+
+@router.get("/executions/{id}/logs", response_model=answers.LogList)
+async def execution_logs(
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: ExecutionPath,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before: the lines after it.")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+) -> answers.LogList:
+    """What its attempts said: log lines and captured output. To follow, ask again with `next_cursor`."""
+    row = await _execution(asked, tenant_no, id_)
+    after = _line(cursor)
+    async with asked.database.connection() as connection:
+        lines = await list_log_lines(connection, tenant_no, row.id, after=after, limit=limit)
+    last = (lines[-1].attempt_no, lines[-1].line_no) if lines else after
+    return answers.LogList(
+        items=[
+            answers.LogOut(attempt=line.attempt_no, at=line.at, stream=line.stream, line=line.line) for line in lines
+        ],
+        next_cursor=f"{last[0]}.{last[1]}",
+        ended=row.ended_at is not None and len(lines) < limit,
+    )
+
+
+async def job_names(asked: Services, rows: Iterable[ExecutionRow]) -> dict[ExecutionId, str]:
+    """The names of the jobs of these executions, as of the version each runs."""
+    versions = {row.id: (row.job_id, row.job_version) for row in rows}
+    async with asked.database.connection() as connection:
+        specs = await asked.database.specs.find(connection, versions.values())
+    return {id_: specs[version].name for id_, version in versions.items() if version in specs}
+
+
+async def _execution(asked: Services, tenant_no: TenantNo, id_: UUID) -> ExecutionRow:
+    async with asked.database.connection() as connection:
+        row = await get_execution(connection, tenant_no, ExecutionId(id_))
+    if row is None:
+        raise NotFound(f"There is no execution {id_}.")
+    return row
+
+
+def _line(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return 0, 0
+    attempt, _, line = cursor.partition(".")
+    if not (attempt.isdecimal() and line.isdecimal() and len(cursor) < 18):
+        raise InvalidBody("The cursor is not one that the log gave: take `next_cursor` of the page before.")
+    return int(attempt), int(line)

@@ -1,0 +1,98 @@
+"""`/livez`, `/readyz` and `/metrics`: for machines that watch.
+
+Ready follows the oldest due fire that is not served yet (L7), not "the process is up": alive but not scheduling is the
+classic outage.
+"""
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+
+from ondot import __version__
+from ondot.api.services import Asked, Services
+from ondot.model.errors import Unavailable
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.store.nodes import list_nodes
+from ondot.store.overview import count_dead_letters, count_jobs, queue_depth
+from ondot.store.queue import oldest_due
+from ondot.store.workers import list_workers
+from ondot.telemetry.metrics import REGISTRY
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/livez")
+async def live() -> dict[str, str]:
+    return {"status": "alive", "version": __version__}
+
+
+@router.get("/readyz")
+async def ready(asked: Asked, response: Response) -> dict[str, object]:
+    limit_s = asked.database.settings.ready_lag_s
+    try:
+        async with asked.database.connection() as connection:
+            due = await oldest_due(connection)
+    except Unavailable as error:
+        response.status_code = 503
+        response.headers["Retry-After"] = "5"
+        return {"status": "unavailable", "why": error.message}
+    if due.lag_s <= limit_s:
+        return {"status": "ready", "lag_s": round(due.lag_s, 3)}
+    response.status_code = 503
+    response.headers["Retry-After"] = "5"
+    unplanned = (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0)
+    why = (
+        "a fire is due and not planned: is a scheduler running (`ondot scheduler`)?"
+        if unplanned
+        else f"a due execution waits in pool {due.pool!r}: is a worker with free slots there"
+        f" (`ondot worker --pool {due.pool}`)?"
+    )
+    return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why}
+
+
+@router.get("/metrics")
+async def metrics(asked: Asked) -> Response:
+    """This process's counters, and what all processes share, read from the database."""
+    registry = CollectorRegistry()
+    up = Gauge("ondot_database_up", "Whether the database answered", registry=registry)
+    try:
+        await _gauges(asked, registry)
+        up.set(1)
+    except Unavailable:
+        up.set(0)
+    return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _gauges(asked: Services, registry: CollectorRegistry) -> None:
+    depth = Gauge(
+        "ondot_queue_depth",
+        "Due executions waiting for a worker (counted up to 10,000)",
+        ["pool", "class"],
+        registry=registry,
+    )
+    age = Gauge("ondot_queue_oldest_seconds", "Wait of the oldest due execution", ["pool", "class"], registry=registry)
+    lag = Gauge("ondot_lag_seconds", "Age of the oldest due fire that is not served", registry=registry)
+    workers = Gauge("ondot_workers", "Workers by state", ["state"], registry=registry)
+    slots = Gauge("ondot_slots", "Slots of live workers", ["use"], registry=registry)
+    nodes = Gauge("ondot_scheduler_nodes", "Live scheduler nodes", registry=registry)
+    partitions = Gauge("ondot_partitions_owned", "Partitions that a live node owns", registry=registry)
+    jobs = Gauge("ondot_jobs", "Recurring jobs by state", ["state"], registry=registry)
+    dead_letters = Gauge("ondot_dead_letters", "Failed executions that wait for a person", registry=registry)
+    async with asked.database.connection() as connection:
+        for entry in await queue_depth(connection):
+            labels = (entry.pool, entry.priority_class.name.lower())
+            depth.labels(*labels).set(entry.count)
+            age.labels(*labels).set(entry.oldest_s)
+        lag.set((await oldest_due(connection)).lag_s)
+        rows = await list_workers(connection)
+        alive = [row for row in rows if row["state"] == "ALIVE"]
+        for state in ("ALIVE", "DRAINING", "LOST"):
+            workers.labels(state.lower()).set(sum(row["state"] == state for row in rows))
+        slots.labels("all").set(sum(row["slots"] for row in alive))
+        slots.labels("running").set(sum(row["running"] for row in alive))
+        live = await list_nodes(connection)
+        nodes.set(len(live))
+        partitions.set(sum(len(row["partitions"]) for row in live))
+        active, paused = await count_jobs(connection, DEFAULT_TENANT)
+        jobs.labels("active").set(active)
+        jobs.labels("paused").set(paused)
+        dead_letters.set(await count_dead_letters(connection, DEFAULT_TENANT))

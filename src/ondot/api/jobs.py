@@ -1,0 +1,269 @@
+"""`/v1/jobs`: create, list, get, delete, pause, resume, run, status, next, executions."""
+
+import hashlib
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from ondot.api import answers
+from ondot.api.documents import creates, takes
+from ondot.api.job_body import JobBody, PreviewBody, RunBody
+from ondot.api.services import Asked, Body, Services, Tenant, cursor_of, id_in_path
+from ondot.api.views import execution_out, job_row_out
+from ondot.api.wire import job_spec, job_specs, preview_request, run_payload
+from ondot.flow.change import delete, pause, resume
+from ondot.flow.submit import Accepted, Idempotency, run_now, submit
+from ondot.model.errors import InvalidBody, NotFound
+from ondot.model.execution import State
+from ondot.model.ids import JobId, TenantNo
+from ondot.model.job import JobSpec, JobState
+from ondot.model.schedule import preview
+from ondot.store.executions import latest_execution, list_job_executions
+from ondot.store.jobs import JobRow, get_job, list_jobs
+from ondot.store.pools import find_pools
+
+LATEST = 10
+
+router = APIRouter(tags=["jobs"])
+
+JobPath = Annotated[UUID, Depends(id_in_path("job"))]
+Key = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="The same key and body give the same answer for 7 days."),
+]
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+
+
+@router.post("/jobs", status_code=201, response_model=answers.JobOut, openapi_extra=takes(JobBody), responses=creates())
+async def create_job(request: Request, asked: Asked, tenant_no: Tenant, body: Body, key: Key = None) -> Response:
+    """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
+    spec = job_spec(body, asked.database.clock.now())
+    return await _submit(request, asked, tenant_no, [spec], key, lambda accepted: _accepted_out(accepted[0]))
+
+
+@router.post(
+    "/jobs/batch",
+    status_code=201,
+    response_model=answers.JobBatch,
+    openapi_extra=takes(JobBody, many="jobs"),
+    responses=creates(),
+)
+async def create_jobs(request: Request, asked: Asked, tenant_no: Tenant, body: Body, key: Key = None) -> Response:
+    """Create up to 10,000 jobs in one transaction, all or none; answers in their order."""
+    specs = job_specs(body, asked.database.clock.now())
+    return await _submit(
+        request, asked, tenant_no, specs, key, lambda accepted: {"items": [_accepted_out(job) for job in accepted]}
+    )
+
+
+@router.get("/jobs", response_model=answers.JobList)
+async def list_all_jobs(
+    asked: Asked,
+    tenant_no: Tenant,
+    state: Annotated[JobState | None, Query()] = None,
+    name: Annotated[str | None, Query(max_length=200)] = None,
+    label: Annotated[list[str] | None, Query(description="key:value, may be given several times")] = None,
+    pool: Annotated[str | None, Query(max_length=63)] = None,
+    q: Annotated[str | None, Query(max_length=200, description="part of a name")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> answers.JobList:
+    """Jobs, newest first. Deleted ones are listed with `state=DELETED` only."""
+    async with asked.database.connection() as connection:
+        pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
+        if pool and pool not in pools:
+            return answers.JobList(items=[], next_cursor=None)
+        rows = await list_jobs(
+            connection,
+            tenant_no,
+            before=cursor_of(cursor),
+            limit=limit + 1,
+            state=state.value if state else None,
+            name=_no_nul(name),
+            labels=_labels(label),
+            pool_no=pools[pool] if pool else None,
+            part=_no_nul(q),
+        )
+    return answers.JobList(
+        items=[job_row_out(row) for row in rows[:limit]],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+@router.get("/jobs/{id}", response_model=answers.JobDetail)
+async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response) -> answers.JobDetail:
+    """One job with its latest executions; `ETag` is its version."""
+    async with asked.database.connection() as connection:
+        row = await _job(asked, tenant_no, JobId(id_))
+        latest = await list_job_executions(connection, tenant_no, row.id, limit=LATEST)
+    response.headers["ETag"] = f'"{row.version}"'
+    return answers.JobDetail(
+        **job_row_out(row).model_dump(),
+        latest_executions=[execution_out(execution, row.spec.name) for execution in latest],
+    )
+
+
+@router.delete("/jobs/{id}", response_model=answers.Deleted)
+async def delete_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.Deleted:
+    """No further fires: what waits is cancelled, what runs may end."""
+    await delete(asked.database, tenant_no, JobId(id_))
+    return answers.Deleted()
+
+
+@router.post("/jobs/{id}/pause", response_model=answers.JobOut)
+async def pause_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.JobOut:
+    """No fires until it is resumed; they are recorded as skipped."""
+    await pause(asked.database, tenant_no, JobId(id_))
+    return job_row_out(await _job(asked, tenant_no, JobId(id_)))
+
+
+@router.post("/jobs/{id}/resume", response_model=answers.JobOut)
+async def resume_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.JobOut:
+    """Fire again, from now on."""
+    await resume(asked.database, asked.dispatcher, tenant_no, JobId(id_))
+    return job_row_out(await _job(asked, tenant_no, JobId(id_)))
+
+
+@router.post(
+    "/jobs/{id}/run",
+    status_code=201,
+    response_model=answers.Started,
+    openapi_extra=takes(RunBody, required=False),
+)
+async def run_job(asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body) -> answers.Started:
+    """Start one execution now, with the job's payload or another; it is no fire."""
+    payload = run_payload(body)
+    execution_id = await run_now(
+        asked.database, asked.dispatcher, tenant_no, JobId(id_), bytes(payload) if payload is not None else None
+    )
+    return answers.Started(execution_id=execution_id, job_id=id_)
+
+
+@router.get("/jobs/{id}/status", response_model=answers.StatusOut)
+async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.StatusOut:
+    """The job's state and that of its latest execution."""
+    row = await _job(asked, tenant_no, JobId(id_))
+    async with asked.database.connection() as connection:
+        latest = await latest_execution(connection, tenant_no, row.id)
+    return answers.StatusOut(
+        job_id=row.id,
+        state=row.state,
+        status=latest.state if latest else None,
+        last_run=latest.started_at if latest else None,
+        next_run=row.next_fire_at,
+        retry_count=latest.retry_count if latest else 0,
+    )
+
+
+@router.get("/jobs/{id}/next", response_model=answers.PreviewOut)
+async def next_fires(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, n: Annotated[int, Query(ge=1, le=1000)] = 10
+) -> answers.PreviewOut:
+    """The next fires, with remarks on those that a clock change moves or repeats. None while paused or deleted."""
+    row = await _job(asked, tenant_no, JobId(id_))
+    assert row.spec.schedule is not None
+    coming = preview(row.spec.schedule, asked.database.clock.now(), n)
+    answer = answers.preview_out(coming)
+    return answer if row.state is JobState.ACTIVE else answer.model_copy(update={"fires": [], "skipped": []})
+
+
+@router.get("/jobs/{id}/executions", response_model=answers.ExecutionList)
+async def job_executions(
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    state: Annotated[State | None, Query()] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> answers.ExecutionList:
+    """The executions of one job, newest first."""
+    row = await _job(asked, tenant_no, JobId(id_))
+    async with asked.database.connection() as connection:
+        rows = await list_job_executions(
+            connection,
+            tenant_no,
+            row.id,
+            before=cursor_of(cursor),
+            limit=limit + 1,
+            state=state.value if state else None,
+        )
+    return answers.ExecutionList(
+        items=[execution_out(execution, row.spec.name) for execution in rows[:limit]],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+@router.post(
+    "/schedules/preview", tags=["schedules"], response_model=answers.PreviewOut, openapi_extra=takes(PreviewBody)
+)
+async def preview_schedule(asked: Asked, tenant_no: Tenant, body: Body) -> answers.PreviewOut:
+    """The next fires of a schedule before it is used, and the schedule in words."""
+    schedule, after, n = preview_request(body, asked.database.clock.now())
+    return answers.preview_out(preview(schedule, after, n))
+
+
+async def _job(asked: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
+    async with asked.database.connection() as connection:
+        row = await get_job(connection, tenant_no, job_id)
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return row
+
+
+async def _submit(
+    request: Request,
+    asked: Services,
+    tenant_no: TenantNo,
+    specs: list[JobSpec],
+    key: str | None,
+    render: Any,
+) -> Response:
+    text = await submit(
+        asked.database,
+        asked.dispatcher,
+        tenant_no,
+        specs,
+        answer=lambda accepted: msgspec.json.encode(render(accepted)).decode(),
+        idempotency=_idempotency(request, key),
+    )
+    return Response(text, status_code=201, media_type="application/json")
+
+
+def _idempotency(request: Request, key: str | None) -> Idempotency | None:
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 255 or not key.isprintable():
+        raise InvalidBody("The Idempotency-Key must be 1 to 255 printable characters, for example a UUID.")
+    request_hash = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + request.state.raw).digest()
+    return Idempotency(key, request_hash)
+
+
+def _accepted_out(job: Accepted) -> dict[str, Any]:
+    return answers.job_out(
+        job.spec,
+        id=job.id,
+        state=job.state,
+        version=job.version,
+        next_fire_at=job.next_fire_at,
+        created_at=job.created_at,
+        updated_at=job.created_at,
+    ).model_dump(mode="json")
+
+
+def _labels(pairs: list[str] | None) -> dict[str, str] | None:
+    labels = {}
+    for pair in pairs or []:
+        name, colon, value = pair.partition(":")
+        if not colon or "\x00" in pair:
+            raise InvalidBody(f"label={pair!r}: write key:value, for example label=team:bi.")
+        labels[name] = value
+    return labels or None
+
+
+def _no_nul(text: str | None) -> str | None:
+    if text is not None and "\x00" in text:
+        raise InvalidBody("The text to search for must not contain NUL.")
+    return text

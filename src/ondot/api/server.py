@@ -1,0 +1,117 @@
+"""The API as one ASGI application: routes, errors as problem+json, request metrics.
+
+Everything it needs comes in as arguments; `ondot.app` builds it and decides what is mounted beside it.
+"""
+
+import time
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ondot import __version__
+from ondot.api import executions, health, jobs
+from ondot.api.documents import describe
+from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
+from ondot.api.services import Services
+from ondot.model.errors import Fault, InvalidBody, OndotError, Unavailable
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import REQUESTS
+
+RETRY_AFTER_S = "2"
+
+log = get_logger()
+
+
+def build_api(services: Services) -> FastAPI:
+    app = FastAPI(
+        title="ondot",
+        version=__version__,
+        description="Register work; ondot runs it on the dot, exactly once in effect, and can prove that it did.",
+        redoc_url=None,
+    )
+    app.state.services = services
+    app.include_router(health.router)
+    for prefix, shown in (("/v1", True), ("/api/v1", False)):
+        app.include_router(jobs.router, prefix=prefix, include_in_schema=shown)
+        app.include_router(executions.router, prefix=prefix, include_in_schema=shown)
+    app.add_exception_handler(OndotError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _bad_parameters)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _not_routed)  # type: ignore[arg-type]
+    app.add_exception_handler(Exception, _fault)
+    app.add_middleware(Measured)
+    describe(app)
+    return app
+
+
+async def _refused(request: Request, error: OndotError) -> Response:
+    status = status_of(error)
+    headers = {}
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = RETRY_AFTER_S
+        log.warning("request.unavailable", path=request.url.path, error=error.message)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(problem(error, request.url.path), status, headers, CONTENT_TYPE)
+
+
+async def _bad_parameters(request: Request, error: RequestValidationError) -> Response:
+    """Query parameters and headers: bodies are read by `wire`."""
+    faults = tuple(
+        Fault("/".join(("", *(str(part) for part in fault["loc"]))), str(fault["msg"])) for fault in error.errors()
+    )
+    words = "; ".join(f"{fault.pointer.rpartition('/')[2]}: {fault.message}" for fault in faults)
+    return await _refused(request, InvalidBody(f"The parameters are not valid: {words}.", faults))
+
+
+async def _not_routed(request: Request, error: HTTPException) -> Response:
+    """No such path, or not by this method."""
+    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-request")
+    allowed = (error.headers or {}).get("Allow")
+    detail = {
+        404: f"There is nothing at {request.url.path}: see /docs for what there is.",
+        405: f"{request.method} is not possible here" + (f": use {allowed}." if allowed else "."),
+    }.get(error.status_code, str(error.detail))
+    body = {
+        "type": TYPE + code,
+        "title": str(error.detail),
+        "status": error.status_code,
+        "detail": detail,
+        "instance": request.url.path,
+    }
+    return JSONResponse(body, error.status_code, error.headers, CONTENT_TYPE)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """A bug of ours: told in the log, not to the caller."""
+    log.error("request.failed", path=request.url.path, method=request.method, exc_info=error)
+    told = OndotError("ondot met an error of its own; its log has the details under request.failed.")
+    return JSONResponse(problem(told, request.url.path), 500, media_type=CONTENT_TYPE)
+
+
+class Measured:
+    """Counts requests by route; plain ASGI, since a streamed answer must pass through unbuffered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began_s = time.perf_counter()
+        status = 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            REQUESTS.labels(scope["method"], route, status).observe(time.perf_counter() - began_s)

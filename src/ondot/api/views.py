@@ -1,0 +1,82 @@
+"""Rows of the store as the API shows them."""
+
+from ondot.api.answers import (
+    AttemptOut,
+    ExecutionDetail,
+    ExecutionOut,
+    JobOut,
+    ProgressOut,
+    job_out,
+    priority_class_out,
+)
+from ondot.model.execution import Outcome, PriorityClass, State
+from ondot.store.executions import AttemptRow, ExecutionRow
+from ondot.store.jobs import JobRow
+
+
+def job_row_out(row: JobRow) -> JobOut:
+    return job_out(
+        row.spec,
+        id=row.id,
+        state=row.state,
+        version=row.version,
+        next_fire_at=row.next_fire_at,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def execution_out(row: ExecutionRow, job_name: str | None = None) -> ExecutionOut:
+    progress = None
+    if row.progress is not None or row.progress_message is not None:
+        progress = ProgressOut(fraction=row.progress, message=row.progress_message)
+    return ExecutionOut(
+        id=row.id,
+        job_id=row.job_id,
+        job_version=row.job_version,
+        job_name=job_name,
+        state=row.state,
+        origin=row.origin,
+        fire_at=row.fire_at,
+        ready_at=row.ready_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        attempt=row.attempt_no,
+        failures=row.failures,
+        losses=row.losses,
+        worker_id=row.worker_id,
+        pool=row.pool,
+        priority_class=priority_class_out(PriorityClass(row.priority_class)),
+        payload=row.payload,
+        result=row.result,
+        error=row.error,
+        reason=row.reason,
+        progress=progress,
+    )
+
+
+def execution_detail(row: ExecutionRow, job_name: str | None, attempts: list[AttemptRow]) -> ExecutionDetail:
+    """With all attempts: those that failed are on record, the one that runs or succeeded is told by the execution."""
+    told = [
+        AttemptOut(
+            attempt=attempt.attempt_no,
+            outcome=attempt.outcome,
+            worker_id=attempt.worker_id,
+            started_at=attempt.started_at,
+            ended_at=attempt.ended_at,
+            error=attempt.error,
+        )
+        for attempt in attempts
+    ]
+    if row.state in {State.RUNNING, State.SUCCEEDED}:
+        told.append(
+            AttemptOut(
+                attempt=row.attempt_no,
+                outcome=Outcome.SUCCEEDED if row.state is State.SUCCEEDED else None,
+                worker_id=row.worker_id,
+                started_at=row.started_at,
+                ended_at=row.ended_at,
+                error=None,
+            )
+        )
+    return ExecutionDetail(**execution_out(row, job_name).model_dump(), attempts=told)

@@ -1,0 +1,272 @@
+"""The one place that wires: settings → database, transport, targets → roles and API.
+
+Only this module chooses implementations. Its `run_…` functions are what the command line calls; each blocks until its
+role has ended and raises an `OndotError` that says what to do if it cannot start.
+"""
+
+import asyncio
+import importlib
+import signal
+import socket
+import sys
+import zoneinfo
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+import uvloop
+
+from ondot.api.auth import Auth
+from ondot.api.server import build_api
+from ondot.api.services import Services
+from ondot.api.wire import job_spec
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.run import Targets
+from ondot.flow.submit import submit
+from ondot.model.errors import Misconfigured, Unavailable
+from ondot.model.ids import DEFAULT_TENANT, PoolNo
+from ondot.ports.transport import Transport
+from ondot.roles.listen import listen
+from ondot.roles.loop import every
+from ondot.roles.scheduler import Scheduler
+from ondot.roles.worker import Worker
+from ondot.sdk.app import Ondot
+from ondot.settings import Settings
+from ondot.store.database import Database, check_server, open_database
+from ondot.store.days import make_days
+from ondot.store.migrate import Migration, Status, check_schema, migrate_up, read_status
+from ondot.targets.function import FunctionCaller
+from ondot.targets.http import HttpCaller
+from ondot.targets.shell import ShellCaller
+from ondot.telemetry.log import configure_logs, get_logger
+from ondot.transports.polling import PollingTransport
+from ondot.transports.postgres import PostgresTransport
+from ondot.ui.pages import build_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_FOR_DATABASE_S = 2.0
+CLOCK_EVERY_S = 10.0
+API_GRACE_S = 3
+
+log = get_logger()
+
+Role = Callable[[asyncio.Event], Awaitable[None]]
+
+
+# Roles ---------------------------------------------------------------------------------------------------------------
+
+
+def run_api(settings: Settings) -> None:
+    """Serve the API and the page until SIGTERM or Ctrl-C."""
+    listener = listen(settings.host, settings.port)
+    run_role("api", settings, lambda stop: serve_api(settings, listener, stop))
+
+
+def run_scheduler(settings: Settings) -> None:
+    async def role(stop: asyncio.Event) -> None:
+        database = await open_ready(settings)
+        try:
+            await Scheduler(database, choose_transport(database)).run(stop)
+        finally:
+            await database.close()
+
+    run_role("scheduler", settings, role)
+
+
+def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence[str], slots: int | None) -> None:
+    """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered."""
+    app = load_app(app_reference) if app_reference else Ondot()
+
+    async def role(stop: asyncio.Event) -> None:
+        database = await open_ready(settings)
+        http = HttpCaller(allow_private=settings.allow_private_targets)
+        targets = choose_targets(settings, app, http, slots or settings.slots)
+        try:
+            pool_nos = await register(database, app, pools)
+            await Worker(database, choose_transport(database), targets, pool_nos, slots or settings.slots).run(stop)
+        finally:
+            await http.close()
+            await database.close()
+
+    run_role("worker", settings, role)
+
+
+def run_role(name: str, settings: Settings, role: Role) -> None:
+    """Run a role in a fresh event loop until it ends; SIGTERM and Ctrl-C set its `stop`."""
+    configure_logs(settings.log_format, settings.log_level, role=name)
+    pin_zones()
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await role(stop)
+
+    uvloop.run(main())
+
+
+async def serve_api(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
+    database = await open_ready(settings)
+    dispatcher = Dispatcher(choose_transport(database))
+    auth = Auth(database, settings)
+    app = build_api(Services(database, dispatcher, auth))
+    feed = build_pages(app, database, auth)
+    server = Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=API_GRACE_S,
+            server_header=False,
+        )
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            duties = [
+                group.create_task(dispatcher.run(), name="dispatcher"),
+                group.create_task(every(CLOCK_EVERY_S, _read_clock(database), name="clock"), name="clock"),
+                group.create_task(feed.run(), name="feed"),
+            ]
+            serving = group.create_task(server.serve(sockets=[listener]), name="serve")
+            await _first(stop, serving)
+            feed.close()
+            server.should_exit = True
+            await serving
+            for duty in duties:
+                duty.cancel()
+    finally:
+        await database.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handling: it would end the process by the signal instead of with exit code 0."""
+
+    @contextmanager
+    def capture_signals(self) -> "Iterator[None]":
+        yield
+
+
+def _read_clock(database: Database) -> Callable[[], Awaitable[int]]:
+    async def one_pass() -> int:
+        await database.read_clock()
+        return 0
+
+    return one_pass
+
+
+async def _first(stop: asyncio.Event, serving: "asyncio.Task[None]") -> None:
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+# Choices -------------------------------------------------------------------------------------------------------------
+
+
+def choose_transport(database: Database) -> Transport:
+    return PollingTransport() if database.settings.pgbouncer else PostgresTransport(database)
+
+
+def choose_targets(settings: Settings, app: Ondot, http: HttpCaller, slots: int) -> Targets:
+    return Targets(
+        http=http,
+        function=FunctionCaller(app.handlers, slots=slots),
+        shell=ShellCaller(allow=settings.allow_shell),
+    )
+
+
+def load_app(reference: str) -> Ondot:
+    """Import `module:app`, with the current directory on the path as Python itself would have it."""
+    module_name, colon, attribute = reference.partition(":")
+    if not module_name or not colon or not attribute:
+        raise Misconfigured(f"{reference!r} does not name an app: write MODULE:APP, for example tasks:app.")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        raise Misconfigured(
+            f"There is no module {error.name!r}: start the worker in the directory that holds it, or install it."
+        ) from error
+    except AttributeError as error:
+        raise Misconfigured(f"The module {module_name} has no {attribute!r}: write MODULE:APP.") from error
+    if not isinstance(found, Ondot):
+        raise Misconfigured(f"{reference} is a {type(found).__name__}, not an Ondot app: write `app = Ondot()`.")
+    return found
+
+
+def pin_zones() -> None:
+    """Use the zones of the tzdata package, not the host's: two nodes must agree on every fire."""
+    zoneinfo.reset_tzpath(to=())
+
+
+# The database --------------------------------------------------------------------------------------------------------
+
+
+async def open_ready(settings: Settings, *, schema: bool = True) -> Database:
+    """Open the database, wait until it answers, and refuse one that does not fit."""
+    database = await open_database(settings)
+    while True:
+        try:
+            await check_server(database)
+            if schema:
+                async with database.connection() as connection:
+                    await check_schema(connection)
+                await database.read_clock()
+        except Unavailable as error:
+            log.warning("database.awaited", error=error.message)
+            await asyncio.sleep(WAIT_FOR_DATABASE_S)
+        except Misconfigured:
+            await database.close()
+            raise
+        else:
+            return database
+
+
+async def register(database: Database, app: Ondot, pools: Sequence[str]) -> list[PoolNo]:
+    """Make the pools of a worker known, and register the schedules of its functions."""
+    async with database.connection() as connection:
+        numbers = await database.pools.numbers(connection, DEFAULT_TENANT, pools)
+    now = database.clock.now()
+    specs = [job_spec(body, now) for body in app.schedules()]
+    if specs:
+        await submit(database, Dispatcher(PollingTransport()), DEFAULT_TENANT, specs, answer=lambda _: "null")
+        log.info("schedules.registered", jobs=[spec.name for spec in specs])
+    return list(numbers.values())
+
+
+def migrate(settings: Settings) -> list[Migration]:
+    """Bring the schema up to this release, with the days ahead; gives what was applied."""
+
+    async def up(database: Database) -> list[Migration]:
+        applied = await migrate_up(database)
+        await make_days(database)
+        return applied
+
+    return _with_database(settings, up)
+
+
+def schema_status(settings: Settings) -> Status:
+    async def status(database: Database) -> Status:
+        async with database.connection() as connection:
+            return await read_status(connection)
+
+    return _with_database(settings, status)
+
+
+def _with_database(settings: Settings, action: Callable[[Database], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        database = await open_database(settings)
+        try:
+            await check_server(database)
+            return await action(database)
+        finally:
+            await database.close()
+
+    return uvloop.run(main())

@@ -1,0 +1,23 @@
+"""Listening: bound before anything else is started, so that a port in use is told at once."""
+
+import socket
+
+from ondot.model.errors import Misconfigured
+
+BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 finds a free one."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise Misconfigured(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Is another ondot running there? Choose another port"
+            " with --port or ONDOT_PORT."
+        ) from error
+    return listener

@@ -1,0 +1,132 @@
+"""`ondot up`: everything in one, under one supervisor, on an embedded PostgreSQL (O6).
+
+Bound to loopback it is a person's own machine: no API key is asked for and private targets are allowed, and both are
+said when it starts. The order matters: the port is tried before anything is started, the database is up and migrated
+before the roles, and is stopped after them.
+"""
+
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ondot.model.errors import Misconfigured
+from ondot.roles.embedded import EmbeddedPostgres, default_home
+from ondot.roles.listen import listen
+from ondot.roles.supervise import Child, Supervisor, role_argv
+from ondot.settings import Settings
+
+STARTS_WITHIN_S = 60.0
+STOP_MARGIN_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    workers: int = 1
+    demo: bool = False
+    app_reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What there is to tell once everything answers."""
+
+    url: str
+    home: Path | None
+    database: str
+
+
+def run_up(
+    settings: Settings, options: UpOptions, *, migrate: Callable[[Settings], object], tell: Callable[[Running], None]
+) -> int:
+    """Start it all, tell where, and keep it alive until a signal; gives the exit code."""
+    port = free_port(settings.host, settings.port)
+    postgres = None if settings.database_url else EmbeddedPostgres(settings.home or default_home())
+    try:
+        database_url = settings.database_url or (postgres.start() if postgres else "")
+        settings = settings.model_copy(update={"database_url": database_url, "port": port} | _own_machine(settings))
+        migrate(settings)
+        supervisor = Supervisor(
+            children=children(settings, options),
+            environment=environment(settings),
+            stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
+            look=lambda: _keep(postgres),
+        )
+        supervisor.start()
+        url = f"http://{_in_url(settings.host)}:{port}"
+        wait_until_served(url, supervisor)
+        tell(
+            Running(
+                url, postgres.home if postgres else None, "embedded PostgreSQL" if postgres else "ONDOT_DATABASE_URL"
+            )
+        )
+        return supervisor.run()
+    finally:
+        if postgres:
+            postgres.stop()
+
+
+def children(settings: Settings, options: UpOptions) -> list[Child]:
+    """Workers first: they are stopped first, while the others still serve them."""
+    app = ["ondot.demo:app"] if options.demo else [options.app_reference] if options.app_reference else []
+    names = [f"worker-{number}" for number in range(1, options.workers + 1)]
+    return [
+        *(Child(name, role_argv("worker", *app)) for name in names),
+        Child("scheduler", role_argv("scheduler")),
+        Child("api", role_argv("api", "--host", settings.host, "--port", str(settings.port))),
+    ]
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The children's environment: this one's, with the settings as they came out."""
+    told = {
+        f"ONDOT_{name.upper()}": str(value)
+        for name, value in settings.model_dump(exclude_defaults=True).items()
+        if value is not None
+    }
+    return {**os.environ, **told}
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, tried out before anything is started."""
+    with listen(host, port) as listener:
+        return int(listener.getsockname()[1])
+
+
+def wait_until_served(url: str, supervisor: Supervisor) -> None:
+    """Until the API answers; if a role dies before that, its own message stands above."""
+    deadline_s = time.monotonic() + STARTS_WITHIN_S
+    while time.monotonic() < deadline_s:
+        try:
+            with urllib.request.urlopen(f"{url}/livez", timeout=2):  # noqa: S310 - our own address
+                return
+        except (urllib.error.URLError, OSError):
+            dead = [child.name for child in supervisor.children if not child.running]
+            if dead:
+                supervisor.stop()
+                raise Misconfigured(f"The {dead[0]} could not start: see its message above.") from None
+            time.sleep(0.05)
+    supervisor.stop()
+    raise Misconfigured(f"The API did not answer at {url} within {STARTS_WITHIN_S:g} s.")
+
+
+def _own_machine(settings: Settings) -> dict[str, object]:
+    if not settings.on_loopback:
+        return {}
+    given = settings.model_fields_set
+    return {
+        **({} if "auth" in given else {"auth": "off"}),
+        **({} if "allow_private_targets" in given else {"allow_private_targets": True}),
+    }
+
+
+def _keep(postgres: EmbeddedPostgres | None) -> None:
+    if postgres and not postgres.alive():
+        postgres.start()
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,172 @@
+"""A registered function (E3): called like the function itself, or handed to ondot to be run by a worker.
+
+    await daily_report(ctx, "eu")                  here and now, without ondot
+    await daily_report.enqueue(region="eu")        by a worker, now
+    await daily_report.schedule(at=…, region="eu") by a worker, once, then
+
+Arguments travel as JSON and by name. They are checked against the signature before anything is sent, and once more by
+the worker, whose code may be of another day.
+"""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from ondot.model.duration import as_written, seconds
+from ondot.sdk.context import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Answer = dict[str, Any]
+Submit = Callable[[dict[str, Any]], Awaitable[Answer]]
+"""Creates a job from its body."""
+
+Duration = timedelta | float | str
+"""A timedelta, seconds, or text such as "90s", "15m", "1h30m"."""
+
+MAX_NAME: Final = 200
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def written(duration: Duration) -> int | float:
+    """A duration as it goes into a body: seconds. Raises ValueError with what was expected."""
+    text = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    return as_written(seconds(text))
+
+
+class Handler(Generic[P, R]):
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        timing: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        submit: Submit | None = None,
+    ) -> None:
+        """`options` go into the body of every job of this function, `timing` is the schedule of the recurring one."""
+        self.function: Final = function
+        self.name: Final = _checked_name(name, function)
+        self.is_async: Final = inspect.iscoroutinefunction(function)
+        self.options: Final = dict(options or {})
+        self.timing: Final = dict(timing) if timing else None
+        self.key: Final = key or f"function:{self.name}"
+        self._submit = submit
+        self.signature: Final = _signature(function)
+        self.takes_context: Final = _takes_context(self.signature)
+        self._check_parameters()
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.name}>"
+
+    async def enqueue(self, **arguments: Any) -> Answer:
+        """Have a worker run it now, once. Gives the job that was made."""
+        return await self._create(self.body(arguments))
+
+    async def schedule(self, *, at: datetime | None = None, in_: Duration | None = None, **arguments: Any) -> Answer:
+        """Have a worker run it once: at an instant, or after a while. Gives the job that was made."""
+        if (at is None) == (in_ is None):
+            raise TypeError("schedule takes one of `at` (an aware datetime) and `in_` (a timedelta, or seconds).")
+        if at is not None and at.tzinfo is None:
+            raise ValueError("`at` must be an aware datetime; give it a time zone, such as tzinfo=UTC.")
+        body = self.body(arguments)
+        if at is not None:
+            body["schedule"] = {"at": at.astimezone(UTC).isoformat().replace("+00:00", "Z")}
+        elif in_ is not None:
+            body["schedule"] = {"in": written(in_)}
+        return await self._create(body)
+
+    def body(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The body of a job that runs this function once with these arguments. Raises TypeError if they do not fit."""
+        given = dict(arguments or {})
+        self.bound(None, given)
+        body: dict[str, Any] = {"name": self.name, "target": {"function": self.name}, **self.options}
+        if given:
+            try:
+                body["payload"] = msgspec.to_builtins(given, str_keys=True)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise TypeError(f"{self.name}: arguments travel as JSON, and these cannot: {error}") from None
+        return body
+
+    def recurring_body(self) -> dict[str, Any] | None:
+        """The body of the job that its own schedule asks for; None if it has none."""
+        if self.timing is None:
+            return None
+        return {**self.body(), "schedule": dict(self.timing), "key": self.key}
+
+    def bound(self, context: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the function with. Raises TypeError, and says what it takes, if the arguments do not fit."""
+        positional: tuple[Any, ...] = ()
+        named = dict(arguments)
+        if self.takes_context:
+            first = next(iter(self.signature.parameters.values()))
+            if first.name in named:
+                raise TypeError(f"{self.name}: `{first.name}` is given by the worker, and cannot be an argument.")
+            if first.kind in _POSITIONAL:
+                positional = (context,)
+            else:
+                named[first.name] = context
+        try:
+            self.signature.bind(*positional, **named)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}; it takes {self._takes()}.") from None
+        return positional, named
+
+    async def _create(self, body: dict[str, Any]) -> Answer:
+        if self._submit is None:
+            raise RuntimeError(f"{self.name} belongs to no app: register it with `@app.job` of an `Ondot`.")
+        return await self._submit(body)
+
+    def _takes(self) -> str:
+        parameters = list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
+        return (
+            f"({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})" if parameters else "no arguments"
+        )
+
+    def _check_parameters(self) -> None:
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise TypeError(f"{self.name} is a generator, and nobody would iterate it; return the result instead.")
+        parameters = list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
+        needed = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
+        if unnamed := [p.name for p in needed if p.kind is p.POSITIONAL_ONLY]:
+            raise TypeError(f"{self.name}: arguments travel by name, and {', '.join(unnamed)} cannot be given so.")
+        if needed and self.timing is not None:
+            names = ", ".join(p.name for p in needed)
+            raise TypeError(f"{self.name} runs by a schedule, which gives no arguments; give defaults to: {names}.")
+
+
+def _checked_name(given: str | None, function: object) -> str:
+    name = str(getattr(function, "__name__", "")) if given is None else given
+    if not name or name == "<lambda>":
+        raise TypeError(f"{function!r} has no name of its own; give it one: @app.job(name=…).")
+    if len(name) > MAX_NAME or not name.isprintable() or any(c.isspace() or c == "\\" for c in name):
+        raise ValueError(f"{name[:MAX_NAME]!r} cannot be a function's name: no blanks, at most {MAX_NAME} characters.")
+    return name
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function, eval_str=True)
+    except (NameError, SyntaxError, AttributeError, TypeError):
+        # Annotations of names that exist for type checkers only; they stay text.
+        return inspect.signature(function)
+
+
+def _takes_context(signature: inspect.Signature) -> bool:
+    first = next(iter(signature.parameters.values()), None)
+    if first is None or first.kind in {first.VAR_POSITIONAL, first.VAR_KEYWORD}:
+        return False
+    annotation = first.annotation
+    if isinstance(annotation, str):
+        return first.name == "ctx" or annotation.rpartition(".")[2] == "Context"
+    return first.name == "ctx" or (isinstance(annotation, type) and issubclass(annotation, Context))

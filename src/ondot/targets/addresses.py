@@ -1,0 +1,104 @@
+"""Which addresses an HTTP call may go to (T3): those of the public internet, unless the operator allows the others.
+
+A job's author must not reach through a worker what only the worker can reach: loopback, private networks, the
+metadata service of a cloud. So every address is judged, in whatever notation it came (decimal, octal, hex, IPv6 that
+carries IPv4), and judged where the connection is made: the address that was looked at is the address that is
+connected to, and a name that changes its answer in between (DNS rebinding) gains nothing. A name of which one address
+is private is refused as a whole.
+"""
+
+import socket
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any, Final
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+_ADVICE: Final = "If that is meant, set ONDOT_ALLOW_PRIVATE_TARGETS=1 for the worker."
+
+# Beyond what Python's own tables call private; they differ from release to release.
+_NOT_PUBLIC_4: Final = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",
+        "100.64.0.0/10",  # shared by carriers; one cloud has its metadata here
+        "168.63.129.16/32",  # a public address that leads to the host of a virtual machine in Azure
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "198.18.0.0/15",
+        "224.0.0.0/3",
+    )
+)
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+_NOT_PUBLIC_6: Final = tuple(
+    IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "3ffe::/16")
+)
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+
+
+class PrivateAddress(Exception):
+    """A refusal. No OSError, which aiohttp would take for trouble with the network and try the next address."""
+
+    def __init__(self, host: str, address: str) -> None:
+        place = host if host == address else f"{host} ({address})"
+        super().__init__(f"{place} is not an address of the public internet, and those are refused. {_ADVICE}")
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    if isinstance(address, IPv4Address):
+        return address.is_global and not any(address in network for network in _NOT_PUBLIC_4)
+    if address.ipv4_mapped is not None:
+        return is_public(address.ipv4_mapped)
+    if address in _NAT64:
+        return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
+    # An allow-list: what is not global unicast today (fc00::/7, fe80::/10, ::a.b.c.d, 5f00::/16 …) is nobody's web.
+    # 6to4 and Teredo carry an IPv4 address of somebody's choice inside, and no server lives there any more.
+    return address in _GLOBAL_UNICAST and address.is_global and not any(address in net for net in _NOT_PUBLIC_6)
+
+
+def literal(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is in itself, in any notation that some library may read as one."""
+    bare = host.strip("[]").split("%", 1)[0].rstrip(".")
+    try:
+        return ip_address(bare)
+    except ValueError:
+        pass
+    try:
+        # 2130706433, 0x7f000001, 0177.0.0.1, 127.1
+        return IPv4Address(socket.inet_aton(bare))
+    except (OSError, AddressValueError, UnicodeError, ValueError):
+        return None
+
+
+def refuse_private(host: str, address: str | None = None) -> None:
+    """Raises PrivateAddress if the host, or the address it has led to, is a literal that is not public."""
+    found = literal(address or host)
+    if found is not None and not is_public(found):
+        raise PrivateAddress(host, str(found))
+
+
+class PublicResolver(AbstractResolver):
+    """Names to addresses, all of them public, or none."""
+
+    def __init__(self) -> None:
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        for entry in found:
+            refuse_private(host, entry["host"])
+        return found
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+def public_socket(addr_info: tuple[Any, ...]) -> socket.socket:
+    """A socket for an address about to be connected to: the last look, whatever way it came here."""
+    family, kind, protocol, _, sockaddr = addr_info
+    if literal(str(sockaddr[0])) is None:
+        raise PrivateAddress(str(sockaddr[0]), "no address")
+    refuse_private(str(sockaddr[0]))
+    return socket.socket(family=family, type=kind, proto=protocol)

@@ -1,0 +1,89 @@
+"""What a receiver answered, as far as it is kept: 64 KiB, read and unpacked no further.
+
+An answer that is longer costs its connection, since the rest of it would have to be read to use it again. Answers are
+asked for unpacked; a receiver that packs them all the same is unpacked up to the same bound, so that a bomb of a few
+kilobytes stays one.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from ondot.targets.reports import storable_bytes
+
+MAX_BODY: Final = 64 * 1024
+MAX_DETAIL: Final = 2 * 1024
+
+_ZLIB_OR_GZIP: Final = 32 + zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    is_json: bool
+    cut: bool
+
+    @property
+    def text(self) -> str:
+        return storable_bytes(self.body)
+
+    def as_json(self) -> str:
+        """The result of an execution: JSON stays JSON, all else becomes text, and what was cut says so."""
+        result: dict[str, Any] = {"status": self.status, "body": self._body()}
+        if self.cut:
+            result["cut"] = f"only the first {MAX_BODY:,} bytes of the answer are kept"
+        return msgspec.json.encode(result).decode()
+
+    def _body(self) -> object:
+        if not self.body:
+            return None
+        if self.is_json and not self.cut:
+            try:
+                msgspec.json.decode(self.body)
+                return msgspec.Raw(self.body)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                pass
+        return self.text
+
+
+async def read_answer(response: aiohttp.ClientResponse) -> Answer:
+    chunks: list[bytes] = []
+    length = 0
+    while length <= MAX_BODY and (chunk := await response.content.read(MAX_BODY + 1 - length)):
+        chunks.append(chunk)
+        length += len(chunk)
+    body = b"".join(chunks)
+    cut = length > MAX_BODY
+    if cut:
+        response.close()
+    if encoding := response.headers.get("content-encoding", "identity").strip().lower().removeprefix("x-"):
+        body, more = _unpacked(body, encoding)
+        cut = cut or more
+    media_type = response.content_type
+    return Answer(
+        status=response.status,
+        headers=response.headers,
+        body=body[:MAX_BODY],
+        is_json=media_type == "application/json" or media_type.endswith("+json"),
+        cut=cut,
+    )
+
+
+def _unpacked(body: bytes, encoding: str) -> tuple[bytes, bool]:
+    """The body, and whether there is more of it than is kept."""
+    if encoding == "identity" or not body:
+        return body, False
+    if encoding not in {"gzip", "deflate"}:
+        return f"({len(body):,} bytes of {encoding[:40]}, not unpacked)".encode(), False
+    unpacker = zlib.decompressobj(_ZLIB_OR_GZIP)
+    try:
+        unpacked = unpacker.decompress(body, MAX_BODY + 1)
+    except zlib.error as error:
+        return f"({len(body):,} bytes that are not {encoding}: {error})".encode(), False
+    return unpacked, len(unpacked) > MAX_BODY

@@ -1,0 +1,67 @@
+"""What a handler raised, as a report: one line, the traceback without ondot's own frames, and its own decisions."""
+
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import ondot
+from ondot.model.outcome import AttemptError, Failed
+from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
+from ondot.targets.reports import one_line, storable
+
+MAX_TRACEBACK_LINES: Final = 50
+MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
+
+LONGEST_DELAY_S: Final = 366 * 86_400.0
+
+_OWN: Final = str(Path(ondot.__file__).parent) + "/"
+
+
+def failure(error: BaseException) -> Failed:
+    match error:
+        case GiveUp():
+            return Failed(AttemptError("gave_up", one_line(_text(error)) or "The function gave up."), retryable=False)
+        case RetryIn():
+            return _retry_asked(error, error.delay_s)
+        case RetryAt():
+            return _retry_asked(error, max((error.when - datetime.now(UTC)).total_seconds(), 0.0))
+    name = type(error).__qualname__
+    message = one_line(f"{name}: {_text(error)}".removesuffix(": "))
+    return Failed(AttemptError("exception", message, detail=_traceback(error), facts={"type": name}))
+
+
+def _retry_asked(error: RetryIn | RetryAt, delay_s: float) -> Failed:
+    delay_s = min(delay_s, LONGEST_DELAY_S)
+    reason = one_line(error.reason) or "no reason given"
+    message = f"The function asked to be tried again in {delay_s:,.0f} s: {reason}"
+    detail = _traceback(error.__cause__) if error.__cause__ else None
+    return Failed(AttemptError("retry_asked", message, detail=detail), retry_after_s=delay_s)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the user's class; its text is not worth the report
+        return "(its text cannot be read)"
+
+
+def _traceback(error: BaseException) -> str:
+    told = traceback.TracebackException.from_exception(error, compact=True)
+    _without_own_frames(told)
+    lines = "".join(told.format()).splitlines()
+    text = "\n".join(lines if len(lines) <= MAX_TRACEBACK_LINES else ["…", *lines[-MAX_TRACEBACK_LINES:]])
+    return storable(text[-MAX_TRACEBACK_CHARACTERS:])
+
+
+def _without_own_frames(told: traceback.TracebackException) -> None:
+    """In the whole chain of causes, which may be long but has no loops: TracebackException has seen to it."""
+    pending = [told]
+    while pending:
+        one = pending.pop()
+        one.stack = traceback.StackSummary.from_list(
+            [frame for frame in one.stack if not frame.filename.startswith(_OWN)]
+        )
+        pending.extend(
+            other for other in (one.__cause__, one.__context__, *(one.exceptions or ())) if other is not None
+        )

@@ -1,0 +1,187 @@
+"""HTTP calls (E3, E4, E7, T3): the payload as JSON body, the facts of the attempt as headers.
+
+2xx succeeds, and nothing else. Redirects are not followed: what they lead to was checked by nobody. One call is one
+request: a call that got no answer is reported, not repeated here, so that every further call has a recorded cause.
+Of an answer no more than 64 KiB is read, and it is not unpacked further than that. Proxies, cookies and `.netrc` of
+the worker's surroundings have no say: a job runs the same everywhere.
+"""
+
+import asyncio
+import secrets
+import socket
+import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from ondot import __version__
+from ondot.model.job import HttpTarget
+from ondot.model.outcome import AttemptError, Failed, Succeeded
+from ondot.ports.target import Call
+from ondot.targets.addresses import PrivateAddress, PublicResolver, public_socket, refuse_private
+from ondot.targets.answer import MAX_DETAIL, Answer, read_answer
+from ondot.targets.reports import one_line, timed_out
+
+LONGEST_RETRY_AFTER_S: Final = 86_400.0
+KEEP_ALIVE_S: Final = 4.0
+"""Shorter than the 5 s after which common servers close an idle connection: a request must not meet the close."""
+
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
+_RETRYABLE_4XX: Final = frozenset({408, 425, 429})
+_SAYS_WHEN: Final = frozenset({429, 503})
+
+
+class HttpCaller:
+    """Makes the calls of one process, over one pool of connections."""
+
+    def __init__(self, *, allow_private: bool = False, limit_per_host: int = 0) -> None:
+        self._allow_private = allow_private
+        self._limit_per_host = limit_per_host
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(self, spec: HttpTarget, call: Call) -> Succeeded | Failed:
+        try:
+            async with asyncio.timeout(call.timeout_s) as deadline:
+                return await self._call(spec, call)
+        except TimeoutError as error:
+            return timed_out(call.timeout_s) if deadline.expired() else _not_answered(error)
+        except PrivateAddress as refusal:
+            return Failed(AttemptError("private_address", str(refusal)), retryable=False)
+        except (aiohttp.InvalidURL, ValueError) as error:
+            # ValueError: a header or an address that cannot be written down.
+            return Failed(AttemptError("bad_request", one_line(f"It cannot be sent: {error}")), retryable=False)
+        except (aiohttp.ClientError, OSError) as error:
+            return _not_answered(error)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _call(self, spec: HttpTarget, call: Call) -> Succeeded | Failed:
+        url = URL(spec.url)
+        if not self._allow_private:
+            # The resolver is not asked about literals.
+            refuse_private(url.host or "")
+        session = self._session or self._open()
+        request = session.request(
+            spec.method,
+            url,
+            data=None if spec.method in _WITHOUT_BODY else call.payload,
+            headers=headers(spec, call),
+            allow_redirects=False,
+        )
+        async with request as response:
+            answer = await read_answer(response)
+        if 200 <= answer.status < 300:
+            return Succeeded(answer.as_json())
+        return _failed(answer)
+
+    def _open(self) -> aiohttp.ClientSession:
+        """Made in the running loop, at the first call."""
+        guards: dict[str, Any] = {}
+        if not self._allow_private:
+            guards = {"resolver": PublicResolver(), "socket_factory": public_socket}
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                limit_per_host=self._limit_per_host,
+                keepalive_timeout=KEEP_ALIVE_S,
+                family=socket.AF_UNSPEC,
+                **guards,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            auto_decompress=False,
+            trust_env=False,
+        )
+        # aiohttp would send GET, PUT and DELETE a second time when a connection breaks: a call without a record (P7).
+        session._retry_connection = False
+        self._session = session
+        return session
+
+
+def headers(spec: HttpTarget, call: Call) -> CIMultiDict[str]:
+    """The job's own, then the facts, which win: a receiver must be able to trust them."""
+    merged = CIMultiDict({"user-agent": f"ondot/{__version__}", "accept": "*/*", "accept-encoding": "identity"})
+    if spec.method not in _WITHOUT_BODY:
+        merged["content-type"] = "application/json"
+    merged.update(spec.headers)
+    merged.update(
+        {
+            "webhook-id": str(call.execution_id),
+            "webhook-timestamp": str(int(time.time())),
+            "ondot-job-id": str(call.job_id),
+            "ondot-fire-at": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "ondot-attempt": str(call.attempt_no),
+            "ondot-fencing-token": str(call.fencing_token),
+            # One trace for an execution, one span for an attempt.
+            "traceparent": f"00-{call.execution_id.hex}-{secrets.token_hex(8)}-01",
+        }
+    )
+    return merged
+
+
+def retry_after_s(answer: Answer) -> float | None:
+    """Seconds, or a date, counted from the receiver's own clock if it tells it; at most a day."""
+    text = answer.headers.get("retry-after", "").strip()
+    if not text:
+        return None
+    if text.isascii() and text.isdigit():
+        # Not by int() alone: it refuses more than 4,300 digits.
+        return min(float(text), LONGEST_RETRY_AFTER_S)
+    when, now = _date(text), _date(answer.headers.get("date", "")) or datetime.now(UTC)
+    if when is None:
+        return None
+    return min(max((when - now).total_seconds(), 0.0), LONGEST_RETRY_AFTER_S)
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def _failed(answer: Answer) -> Failed:
+    status = answer.status
+    try:
+        phrase = f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        phrase = str(status)
+    message = f"The receiver answered {phrase}."
+    facts: dict[str, Any] = {"status": status}
+    if 300 <= status < 400:
+        message = f"The receiver answered {phrase}, and redirects are not followed: give the job the final address."
+        facts["location"] = one_line(answer.headers.get("location", ""))
+    return Failed(
+        AttemptError("http_status", message, detail=answer.text[:MAX_DETAIL] or None, facts=facts),
+        retryable=status >= 500 or status in _RETRYABLE_4XX,
+        retry_after_s=retry_after_s(answer) if status in _SAYS_WHEN else None,
+        result=answer.as_json(),
+    )
+
+
+def _not_answered(error: BaseException) -> Failed:
+    """No answer, or none that could be read: all of it may pass."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            code, message = "dns", f"The name {error.host} could not be resolved: {error.os_error.strerror or error}"
+        case aiohttp.ClientSSLError():
+            code, message = "tls", f"No secure connection to {error.host}:{error.port}: {error.os_error}"
+        case aiohttp.ClientConnectorError():
+            reason = error.os_error.strerror or str(error.os_error) or "refused"
+            code, message = "connect", f"No connection to {error.host}:{error.port}: {reason}"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | ConnectionError():
+            code, message = "disconnected", "The connection broke before the answer was complete."
+        case aiohttp.ClientResponseError():
+            code, message = "bad_response", f"What came back is not HTTP: {error.message}"
+        case _:
+            code, message = "connect", f"The call failed: {type(error).__name__}: {error}"
+    return Failed(AttemptError(code, one_line(message), facts={"type": type(error).__name__}))

@@ -1,0 +1,62 @@
+"""The lines of one attempt that are kept (E14): so many and no more, so that a flood of output costs nobody else.
+
+A line that is too long is cut; what comes after the last line that is kept is counted, and told in one line at the
+end. Used from the event loop only.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from ondot.targets.reports import storable
+
+MAX_LINE_CHARACTERS = 8 * 1024
+MAX_LINES = 1_000
+MAX_CHARACTERS = 256 * 1024
+
+Stream = Literal["log", "stdout", "stderr"]
+
+
+class Output:
+    """Hands lines on to `say` until the attempt has said enough, or is closed."""
+
+    def __init__(self, say: Callable[[str, str], None]) -> None:
+        self._say = say
+        self._lines = 0
+        self._characters = 0
+        self._cut_lines = 0
+        self._cut_characters = 0
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        return self._lines >= MAX_LINES or self._characters >= MAX_CHARACTERS
+
+    def skip(self, lines: int, characters: int) -> None:
+        """Count what the caller leaves out because it is full."""
+        self._cut_lines += lines
+        self._cut_characters += characters
+
+    def add(self, stream: Stream, line: str, beyond: int = 0) -> None:
+        """Keep a line; `beyond` is how much of it the caller has already left out."""
+        if self._closed:
+            return
+        if self.full:
+            self.skip(1, len(line) + beyond)
+            return
+        beyond += max(len(line) - MAX_LINE_CHARACTERS, 0)
+        kept = storable(line[:MAX_LINE_CHARACTERS])
+        self._lines += 1
+        self._characters += len(kept)
+        self._say(stream, f"{kept} … ({beyond:,} more were cut)" if beyond else kept)
+
+    def close(self) -> None:
+        """Tell what was cut. What comes later, from a thread that nobody waits for, is no longer this attempt's."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._cut_characters:
+            self._say(
+                "log",
+                f"ondot: {self._cut_lines:,} more lines ({self._cut_characters:,} characters) were cut: at most "
+                f"{MAX_LINES:,} lines and {MAX_CHARACTERS:,} characters of an attempt are kept.",
+            )

@@ -1,0 +1,180 @@
+"""One program and all that it begins: a session of its own, its output line by line, its end.
+
+The pipes are ondot's own and not asyncio's, whose `wait` returns only when every holder of a pipe has closed it: a
+grandchild in the background would keep a finished program's attempt open for ever.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Literal
+
+from ondot.targets.output import MAX_LINE_CHARACTERS, Output
+from ondot.targets.reports import storable_bytes
+
+TAIL_BYTES: Final = 4 * 1024
+AFTER_KILL_S: Final = 1.0
+"""What is killed is gone at once; who left the group and holds the pipes open is not waited for."""
+
+Stream = Literal["stdout", "stderr"]
+
+
+class _Reader(asyncio.Protocol):
+    """Cuts a stream into lines, in bounded memory, and remembers its end."""
+
+    def __init__(self, stream: Stream, output: Output) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
+        self.tail = b""
+        self._stream = stream
+        self._output = output
+        self._begun = b""
+        self._beyond = 0
+
+    async def attach(self, fd: int) -> asyncio.BaseTransport:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: self, os.fdopen(fd, "rb", 0))
+        return transport
+
+    def data_received(self, data: bytes) -> None:
+        self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        start = 0
+        # Line by line only as long as lines are kept: a flood of short ones would hold up the loop (`yes` writes
+        # 130,000 of them in one read).
+        while not self._output.full and (end := data.find(b"\n", start)) >= 0:
+            self._extend(data[start:end])
+            self._flush()
+            start = end + 1
+        if self._output.full:
+            self._output.skip(data.count(b"\n", start), len(data) - start)
+        else:
+            self._extend(data[start:])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._begun or self._beyond:
+            self._flush()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _extend(self, data: bytes) -> None:
+        room = MAX_LINE_CHARACTERS - len(self._begun)
+        self._begun += data[:room]
+        self._beyond += max(len(data) - room, 0)
+
+    def _flush(self) -> None:
+        line, beyond, self._begun, self._beyond = self._begun, self._beyond, b"", 0
+        self._output.add(self._stream, storable_bytes(line.removesuffix(b"\r")), beyond)
+
+
+class Process:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        readers: Mapping[Stream, _Reader],
+        transports: Sequence[asyncio.BaseTransport],
+    ) -> None:
+        self._process = process
+        self._readers = readers
+        self._transports = transports
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], payload: bytes, output: Output
+    ) -> "Process":
+        """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is killed."""
+        starting = asyncio.ensure_future(cls._start(command, environment, payload, output))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(OSError, ValueError):
+                process = await starting
+                process._signal(signal.SIGKILL)
+                process.close()
+            raise
+
+    @classmethod
+    async def _start(
+        cls, command: Sequence[str], environment: Mapping[str, str], payload: bytes, output: Output
+    ) -> "Process":
+        loop = asyncio.get_running_loop()
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            stdin, write_end = os.pipe()
+            theirs.append(stdin)
+            ours.append(write_end)
+            for _ in range(2):
+                read_end, write_end = os.pipe()
+                ours.append(read_end)
+                theirs.append(write_end)
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=theirs[0],
+                stdout=theirs[1],
+                stderr=theirs[2],
+                env=dict(environment),
+                start_new_session=True,
+            )
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        readers: dict[Stream, _Reader] = {"stdout": _Reader("stdout", output), "stderr": _Reader("stderr", output)}
+        writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(ours[0], "wb", 0))
+        # A program that does not read the payload, or not to its end, has its reasons: a broken pipe only ends this.
+        writing.write(payload)
+        writing.write_eof()
+        transports: list[asyncio.BaseTransport] = [writing]
+        for fd, reader in zip(ours[1:], readers.values(), strict=True):
+            transports.append(await reader.attach(fd))
+        return cls(process, readers, transports)
+
+    def tail(self, stream: Stream) -> bytes:
+        """The end of what it wrote."""
+        return self._readers[stream].tail
+
+    async def wait(self, timeout_s: float) -> int | None:
+        """The exit code, negative for a signal; None if it runs on."""
+        waiting = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait({waiting}, timeout=timeout_s)
+        finally:
+            if not waiting.done():
+                waiting.cancel()
+        return self._process.returncode
+
+    async def drain(self, within_s: float) -> None:
+        """What is still in the pipes. Whoever holds them open after the program has ended is ended too."""
+        if not await self._output_ended(within_s):
+            self._signal(signal.SIGKILL)
+            await self._output_ended(within_s)
+
+    async def end(self, kill_after_s: float) -> None:
+        """TERM to the whole group, then KILL: after a while, or at once if there is no more patience (a cancel)."""
+        give_up_at = asyncio.get_running_loop().time() + kill_after_s
+        try:
+            self._signal(signal.SIGTERM)
+            await self.wait(kill_after_s)
+            # The program may have gone at once and left those it began to tidy up: they have the same while.
+            await self._output_ended(max(give_up_at - asyncio.get_running_loop().time(), 0.0))
+        finally:
+            self._signal(signal.SIGKILL)
+        await self.wait(AFTER_KILL_S)
+        await self._output_ended(AFTER_KILL_S)
+
+    def close(self) -> None:
+        for transport in self._transports:
+            transport.close()
+
+    async def _output_ended(self, within_s: float) -> bool:
+        ends = [reader.ended for reader in self._readers.values()]
+        _, open_ = await asyncio.wait(ends, timeout=within_s)
+        return not open_
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)

@@ -1,0 +1,107 @@
+"""Programs (E3, E7, T4): argv without a shell, the payload on standard input, the facts in `ONDOT_*` variables.
+
+Off unless the worker's operator allows it. A program is started in a session of its own, so that a timeout or a
+cancel ends all it has begun: TERM to the whole group, KILL soon after. It gets the worker's environment without
+ondot's own settings, which hold secrets. Exit code 0 succeeds.
+"""
+
+import asyncio
+import errno
+import os
+import signal
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Final
+
+import msgspec
+
+from ondot.model.job import ShellTarget
+from ondot.model.outcome import AttemptError, Failed, Succeeded
+from ondot.ports.target import Call
+from ondot.targets.output import Output
+from ondot.targets.process import Process
+from ondot.targets.reports import one_line, storable_bytes, timed_out
+
+DETAIL_LINES: Final = 20
+
+_NOT_ALLOWED: Final = Failed(
+    AttemptError(
+        "shell_not_allowed",
+        "This worker runs no shell targets; start it with --allow-shell or ONDOT_ALLOW_SHELL=1.",
+    ),
+    retryable=False,
+)
+_WILL_NEVER_START: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.EPERM})
+
+
+class ShellCaller:
+    def __init__(self, *, allow: bool = False, kill_after_s: float = 5.0, drain_s: float = 1.0) -> None:
+        self._allow = allow
+        self._kill_after_s = kill_after_s
+        self._drain_s = drain_s
+
+    async def call(self, spec: ShellTarget, call: Call) -> Succeeded | Failed:
+        if not self._allow:
+            return _NOT_ALLOWED
+        output = Output(call.say)
+        try:
+            async with asyncio.timeout(call.timeout_s) as deadline:
+                process = await Process.start(spec.command, environment(os.environ, call), call.payload, output)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            return timed_out(call.timeout_s, "The program had not started.")
+        except (OSError, ValueError) as error:
+            return _not_started(spec.command, error)
+        try:
+            left_s = max((deadline.when() or 0.0) - asyncio.get_running_loop().time(), 0.0)
+            exit_code = await process.wait(left_s)
+            if exit_code is None:
+                await process.end(self._kill_after_s)
+                return timed_out(call.timeout_s, "The program and all it began were ended.")
+            await process.drain(self._drain_s)
+        except asyncio.CancelledError:
+            await process.end(self._kill_after_s)
+            raise
+        finally:
+            process.close()
+            output.close()
+        return _report(exit_code, process)
+
+
+def environment(own: Mapping[str, str], call: Call) -> dict[str, str]:
+    inherited = {name: value for name, value in own.items() if not name.upper().startswith("ONDOT_")}
+    return inherited | {
+        "ONDOT_EXECUTION_ID": str(call.execution_id),
+        "ONDOT_JOB_ID": str(call.job_id),
+        "ONDOT_JOB_NAME": call.job_name.replace("\0", ""),
+        "ONDOT_FIRE_AT": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "ONDOT_ATTEMPT": str(call.attempt_no),
+        "ONDOT_FENCING_TOKEN": str(call.fencing_token),
+    }
+
+
+def _report(exit_code: int, process: Process) -> Succeeded | Failed:
+    if exit_code == 0:
+        result = {"exit_code": 0, "stdout": storable_bytes(process.tail("stdout"))}
+        return Succeeded(msgspec.json.encode(result).decode())
+    lines = storable_bytes(process.tail("stderr")).splitlines()[-DETAIL_LINES:]
+    detail = "\n".join(lines) or None
+    if exit_code > 0:
+        message = f"The program ended with exit code {exit_code}."
+        return Failed(AttemptError("exit_code", message, detail=detail, facts={"exit_code": exit_code}))
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return Failed(AttemptError("signal", f"The program was ended by {name}.", detail=detail, facts={"signal": name}))
+
+
+def _not_started(command: tuple[str, ...], error: Exception) -> Failed:
+    program = one_line(command[0])[:200] if command else ""
+    if isinstance(error, OSError) and error.errno not in _WILL_NEVER_START | {errno.E2BIG}:
+        return Failed(AttemptError("not_started", one_line(f"{program} could not be started: {error.strerror}")))
+    if isinstance(error, OSError) and error.errno in _WILL_NEVER_START:
+        message = f"{program}: {error.strerror}; is it installed on this worker, executable, and in its PATH?"
+        return Failed(AttemptError("not_found", one_line(message)), retryable=False)
+    return Failed(AttemptError("bad_command", one_line(f"{program} cannot be started: {error}")), retryable=False)

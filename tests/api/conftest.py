@@ -1,0 +1,69 @@
+"""The API over a world: real routes on a real database, its clock turned by hand."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+
+from ondot.api.auth import Auth
+from ondot.api.server import build_api
+from ondot.api.services import Services
+from ondot.model.ids import ExecutionId, JobId
+from tests.world import World
+
+
+@dataclass(slots=True)
+class Caller:
+    """A client of the API, and the world behind it."""
+
+    world: World
+    http: httpx2.AsyncClient
+
+    async def create(self, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+        answer = await self.http.post("/v1/jobs", json=body, headers=headers)
+        assert answer.status_code == 201, answer.text
+        created: dict[str, Any] = answer.json()
+        return created
+
+    async def get(self, path: str, **parameters: Any) -> dict[str, Any]:
+        answer = await self.http.get(path, params=parameters)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def run_all(self) -> list[ExecutionId]:
+        """Let a worker run everything that is due, successfully."""
+        worker = await self.world.worker()
+        assignments = await worker.lease()
+        if assignments:
+            await worker.complete_all(assignments)
+        return [assignment.leased.id for assignment in assignments]
+
+    async def execution_of(self, job: dict[str, Any]) -> str:
+        rows = await self.world.executions(JobId(job["id"]))
+        return str(rows[-1].id)
+
+
+def caller_of(world: World, **settings: Any) -> Caller:
+    world.database.settings = world.database.settings.model_copy(update=settings)
+    services = Services(world.database, world.dispatcher, Auth(world.database, world.database.settings))
+    transport = httpx2.ASGITransport(app=build_api(services), raise_app_exceptions=False)
+    return Caller(world, httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1200"))
+
+
+@pytest.fixture
+async def api(world: World) -> AsyncIterator[Caller]:
+    """As on a person's own machine: no key is asked for."""
+    caller = caller_of(world, auth="off")
+    async with caller.http:
+        yield caller
+
+
+@pytest.fixture
+async def keyed(world: World) -> AsyncIterator[Caller]:
+    """As everywhere else: a key is asked for."""
+    caller = caller_of(world, auth="on")
+    async with caller.http:
+        yield caller

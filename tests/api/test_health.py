@@ -1,0 +1,51 @@
+"""What machines that watch are told."""
+
+from tests.api.conftest import Caller
+from tests.proves import proves
+
+
+@proves("L7")
+async def test_ready_follows_the_oldest_due_execution_that_nobody_serves(api: Caller) -> None:
+    assert (await api.get("/readyz"))["status"] == "ready"
+    await api.create({"name": "x", "function": "f", "pool": "lonely"})
+    await api.world.advance(31)
+    late = await api.http.get("/readyz")
+    assert (late.status_code, late.json()["lag_s"]) == (503, 31)
+    assert "lonely" in late.json()["why"]
+
+
+@proves("L7")
+async def test_ready_follows_the_oldest_fire_that_nobody_plans(api: Caller) -> None:
+    await api.create({"name": "x", "function": "f", "every": "1h"})
+    await api.world.advance(3600 + 31)
+    late = await api.http.get("/readyz")
+    assert late.status_code == 503
+    assert "scheduler" in late.json()["why"]
+    await api.world.plan()
+    await api.run_all()
+    assert (await api.get("/readyz"))["status"] == "ready"
+
+
+async def test_live_needs_no_database(api: Caller) -> None:
+    await api.world.database.close()
+    assert (await api.get("/livez"))["status"] == "alive"
+
+
+@proves("L4")
+async def test_a_database_that_is_away_is_503_with_retry_after(api: Caller) -> None:
+    await api.world.database.close()
+    for path in ("/readyz", "/v1/jobs"):
+        answer = await api.http.get(path)
+        assert answer.status_code == 503, answer.text
+        assert int(answer.headers["retry-after"]) > 0
+
+
+@proves("O2")
+async def test_metrics_tell_depth_lag_and_fleet(api: Caller) -> None:
+    await api.create({"name": "x", "function": "f"})
+    await api.world.advance(7)
+    text = (await api.http.get("/metrics")).text
+    assert 'ondot_queue_depth{class="normal",pool="default"} 1.0' in text
+    assert "ondot_lag_seconds 7.0" in text
+    assert "ondot_database_up 1.0" in text
+    assert 'ondot_http_request_seconds_count{method="POST",route="/jobs",status="201"}' in text

@@ -1,0 +1,251 @@
+"""`/v1/jobs` as a client sees it."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.api.conftest import Caller
+from tests.proves import proves
+
+HELLO: dict[str, Any] = {"name": "hello", "function": "hello", "payload": {"name": "Ada"}}
+DAILY: dict[str, Any] = {
+    "name": "daily-report",
+    "schedule": {
+        "cron": "0 9 * * 1-5",
+        "timezone": "Europe/Berlin",
+        "dst": {"gap": "shift", "fold": "first"},
+        "jitter": "30s",
+        "start_at": None,
+        "end_at": None,
+        "max_fires": None,
+        "misfire": {"policy": "once", "grace": "60s", "window": "1h", "limit": 100},
+        "calendar": {"exclude_holidays": "DE", "exclude_dates": [], "business_days": False, "blackouts": []},
+    },
+    "target": {"http": {"url": "https://example.com/report", "method": "POST", "headers": {}}},
+    "payload": {"region": "eu"},
+    "pool": "default",
+    "priority": "normal",
+    "labels": {"team": "bi"},
+    "retry": {
+        "max_retries": 3,
+        "backoff": "exponential",
+        "initial": "1s",
+        "factor": 2,
+        "max": "1h",
+        "jitter": True,
+        "max_worker_losses": 3,
+    },
+    "timeout": "5m",
+    "overlap": "allow",
+    "concurrency_key": None,
+    "depends_on": [],
+    "key": None,
+}
+
+
+@proves("S1")
+async def test_a_job_without_a_schedule_runs_now(api: Caller) -> None:
+    job = await api.create(HELLO)
+    assert (job["state"], job["version"], job["schedule_in_words"][:4]) == ("ACTIVE", 1, "Once")
+    assert UUID(job["id"]).version == 7
+    assert await api.run_all()
+    status = await api.get(f"/v1/jobs/{job['id']}/status")
+    assert (status["state"], status["status"], status["retry_count"]) == ("ENDED", "SUCCEEDED", 0)
+
+
+@proves("S1", "S2", "S4", "S9")
+async def test_the_long_body_of_the_contract_is_accepted_and_told_in_full(api: Caller) -> None:
+    job = await api.create(DAILY)
+    assert job["schedule_in_words"].startswith("At 09:00")
+    assert job["next_fire_at"].endswith("T08:00:00Z")
+    again = await api.get(f"/v1/jobs/{job['id']}")
+    assert again["latest_executions"] == []
+    assert {name: again[name] for name in ("name", "payload", "pool", "priority", "labels", "timeout")} == {
+        "name": "daily-report",
+        "payload": {"region": "eu"},
+        "pool": "default",
+        "priority": "normal",
+        "labels": {"team": "bi"},
+        "timeout": 300,
+    }
+
+
+@proves("S1", "S2", "S3")
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"cron": "*/5 * * * *", "url": "https://example.com/x"},
+        {"cron_expression": "0 3 * * *", "callback_url": "https://example.com/x"},
+        {"every": "15m", "handler": "https://example.com/x"},
+        {"in": "90s", "function": "report"},
+        {"delay": 30, "handler": "report"},
+        {"type": "CRON", "schedule": "0 3 * * *", "timezone": "Europe/Berlin", "function": "report"},
+        {"type": "INTERVAL", "schedule": "1h30m", "function": "report"},
+        {"type": "DELAYED", "schedule": "PT15M", "function": "report"},
+        {"target": {"pool": "mail", "handler": "send"}},
+        {"command": ["echo", "hello"], "timeout_s": 5},
+        {
+            "function": "f",
+            "retry_policy": {"max_attempts": 5, "backoff": "EXPONENTIAL", "initial_delay_ms": 500},
+            "priority": "MEDIUM",
+        },
+        {"function": "f", "max_retries": 0, "timeout_seconds": 10, "priority": "HIGH"},
+        {"function": "f", "maxRetries": 2, "timeoutSec": 10},
+    ],
+)
+async def test_every_short_form_is_accepted(api: Caller, body: dict[str, Any]) -> None:
+    job = await api.create({"name": "short", **body})
+    assert job["state"] == "ACTIVE"
+
+
+@proves("S1")
+@pytest.mark.parametrize("field", ["at", "run_at", "schedule_at"])
+async def test_an_instant_is_a_one_time_job(api: Caller, field: str) -> None:
+    at = (api.world.now + timedelta(hours=2)).isoformat()
+    job = await api.create({"name": "later", field: at, "url": "https://example.com/x"})
+    assert job["next_fire_at"] == at.replace("+00:00", "Z")
+
+
+@proves("P2")
+async def test_the_same_idempotency_key_gives_the_same_answer_and_one_job(api: Caller) -> None:
+    first = await api.create(HELLO, **{"Idempotency-Key": "k1"})
+    await api.world.advance(5)
+    twins = await asyncio.gather(*(api.create(HELLO, **{"Idempotency-Key": "k1"}) for _ in range(5)))
+    assert twins == [first] * 5
+    assert (await api.get("/v1/jobs"))["items"][0]["id"] == first["id"]
+    assert await api.world.count("job_once") == 1
+    other = await api.http.post("/v1/jobs", json={**HELLO, "name": "other"}, headers={"Idempotency-Key": "k1"})
+    assert (other.status_code, other.json()["type"]) == (422, "urn:ondot:problem:idempotency-key-reused")
+
+
+@proves("S1", "P1")
+async def test_a_batch_is_stored_whole_and_answered_in_its_order(api: Caller) -> None:
+    bodies = [{**HELLO, "name": f"job {n}", **({"cron": "0 3 * * *"} if n % 3 == 0 else {})} for n in range(300)]
+    answer = await api.http.post("/v1/jobs/batch", json={"jobs": bodies})
+    assert answer.status_code == 201
+    assert [item["name"] for item in answer.json()["items"]] == [body["name"] for body in bodies]
+    assert await api.world.count("execution") == 200
+
+
+@proves("P1")
+async def test_a_batch_with_one_bad_job_stores_none_and_points_at_it(api: Caller) -> None:
+    answer = await api.http.post("/v1/jobs/batch", json={"jobs": [HELLO, {**HELLO, "cron": "99 * * * *"}]})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["errors"][0]["pointer"].startswith("/jobs/1/")
+    assert await api.world.count("job_once") == 0
+
+
+async def test_lists_are_paged_and_filtered(api: Caller) -> None:
+    made = [await api.create({**HELLO, "name": f"job {n}", "labels": {"n": str(n % 2)}}) for n in range(5)]
+    await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f", "pool": "night"})
+    page = await api.get("/v1/jobs", limit=4)
+    rest = await api.get("/v1/jobs", limit=4, cursor=page["next_cursor"])
+    assert [item["name"] for item in page["items"] + rest["items"]] == ["nightly", *(f"job {n}" for n in (4, 3, 2, 1, 0))]
+    assert rest["next_cursor"] is None
+    assert {item["name"] for item in (await api.get("/v1/jobs", label="n:1"))["items"]} == {"job 1", "job 3"}
+    assert [item["name"] for item in (await api.get("/v1/jobs", pool="night"))["items"]] == ["nightly"]
+    assert (await api.get("/v1/jobs", pool="nobody"))["items"] == []
+    assert len((await api.get("/v1/jobs", q="JOB"))["items"]) == 5
+    assert len((await api.get("/v1/jobs", name="job 1"))["items"]) == 1
+    await api.run_all()
+    assert len((await api.get("/v1/jobs", state="ENDED"))["items"]) == len(made)
+    assert [item["name"] for item in (await api.get("/v1/jobs", state="ACTIVE"))["items"]] == ["nightly"]
+
+
+@proves("S8", "P10")
+async def test_a_deleted_job_fires_no_more_and_is_shown_as_deleted(api: Caller) -> None:
+    job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
+    answer = await api.http.delete(f"/v1/jobs/{job['id']}")
+    assert (answer.status_code, answer.json()) == (200, {"deleted": True})
+    assert (await api.http.delete(f"/v1/jobs/{job['id']}")).status_code == 200
+    assert (await api.get(f"/v1/jobs/{job['id']}"))["state"] == "DELETED"
+    assert (await api.get("/v1/jobs"))["items"] == []
+    await api.world.advance(60)
+    await api.world.plan()
+    assert await api.run_all() == []
+
+
+@proves("S8")
+async def test_a_one_time_job_that_has_ended_cannot_be_deleted(api: Caller) -> None:
+    job = await api.create(HELLO)
+    await api.run_all()
+    answer = await api.http.delete(f"/v1/jobs/{job['id']}")
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:ondot:problem:conflict")
+
+
+@proves("S8", "P10")
+async def test_a_paused_job_waits_and_a_resumed_one_fires_again(api: Caller) -> None:
+    job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
+    assert (await api.http.post(f"/v1/jobs/{job['id']}/pause")).json()["state"] == "PAUSED"
+    await api.world.advance(35)
+    await api.world.plan()
+    assert await api.run_all() == []
+    resumed = (await api.http.post(f"/v1/jobs/{job['id']}/resume")).json()
+    assert resumed["state"] == "ACTIVE"
+    await api.world.advance(6)
+    assert len(await api.run_all()) == 1
+
+
+async def test_run_starts_one_execution_now_with_a_payload_of_its_own(api: Caller) -> None:
+    job = await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f", "payload": {"a": 1}})
+    answer = await api.http.post(f"/v1/jobs/{job['id']}/run", json={"payload": {"a": 2}})
+    assert answer.status_code == 201
+    execution = await api.get(f"/v1/executions/{answer.json()['execution_id']}")
+    assert (execution["origin"], execution["state"], execution["payload"]) == ("run", "PENDING", {"a": 2})
+    assert (await api.http.post(f"/v1/jobs/{job['id']}/run")).status_code == 201
+    assert len(await api.run_all()) == 2
+
+
+@proves("S12")
+async def test_a_key_that_is_taken_updates_its_job(api: Caller) -> None:
+    body = {"name": "nightly", "cron": "0 3 * * *", "function": "f", "key": "nightly"}
+    first = await api.create(body)
+    same = await api.create(body)
+    assert (same["id"], same["version"]) == (first["id"], 1)
+    changed = await api.create({**body, "cron": "0 4 * * *"})
+    assert (changed["id"], changed["version"]) == (first["id"], 2)
+    assert changed["next_fire_at"].endswith("T04:00:00Z")
+
+
+@proves("S9")
+async def test_the_next_fires_of_a_job_are_told(api: Caller) -> None:
+    job = await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f"})
+    told = await api.get(f"/v1/jobs/{job['id']}/next", n=3)
+    assert len(told["fires"]) == 3
+    assert told["fires"][0]["fire_at"] == job["next_fire_at"]
+
+
+@proves("S9", "S4")
+async def test_a_preview_tells_what_a_clock_change_does(api: Caller) -> None:
+    answer = await api.http.post(
+        "/v1/schedules/preview",
+        json={
+            "schedule": {"cron": "30 2 * * *", "timezone": "Europe/Berlin"},
+            "after": "2026-03-28T12:00:00Z",
+            "n": 2,
+        },
+    )
+    told = answer.json()
+    assert told["in_words"].startswith("At 02:30")
+    assert told["fires"][0] == {"fire_at": "2026-03-29T01:00:00Z", "local": told["fires"][0]["local"], "remark": "shifted"}
+
+
+@pytest.mark.parametrize("path", ["", "/status", "/next", "/executions"])
+@pytest.mark.parametrize("id_", ["01a1de89-cd41-7462-b41c-105d59568642", "nonsense", "00000000-0000-0000-0000-00000000000g"])
+async def test_what_is_not_there_is_404_with_a_problem(api: Caller, path: str, id_: str) -> None:
+    answer = await api.http.get(f"/v1/jobs/{id_}{path}")
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:ondot:problem:not-found")
+
+
+async def test_the_api_is_also_mounted_under_api(api: Caller) -> None:
+    job = await api.create(HELLO)
+    assert (await api.get(f"/api/v1/jobs/{job['id']}"))["id"] == job["id"]
+
+
+async def test_a_get_carries_the_version_as_etag(api: Caller) -> None:
+    job = await api.create(HELLO)
+    assert (await api.http.get(f"/v1/jobs/{job['id']}")).headers["etag"] == '"1"'

@@ -1,0 +1,73 @@
+"""Calls as a worker makes them, and what is heard of them."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ondot.model.ids import ExecutionId, JobId
+from ondot.model.outcome import Failed, Succeeded
+from ondot.ports.target import Call
+
+EXECUTION = ExecutionId(UUID("0192f3a1-5b7c-7d3e-8f90-a1b2c3d4e5f6"))
+JOB = JobId(UUID("0192f3a1-0000-7000-8000-000000000001"))
+FIRE_AT = datetime(2030, 1, 31, 9, 0, tzinfo=UTC)
+
+
+@dataclass
+class Heard:
+    """What an attempt says; `line` waits for the first line with some words in it."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    progress: list[tuple[float | None, str | None, str | None]] = field(default_factory=list)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def say(self, stream: str, line: str) -> None:
+        self.lines.append((stream, line))
+        self._changed.set()
+
+    def report(self, fraction: float | None, message: str | None, checkpoint: str | None) -> None:
+        self.progress.append((fraction, message, checkpoint))
+
+    def of(self, stream: str) -> list[str]:
+        return [line for said, line in self.lines if said == stream]
+
+    async def line(self, words: str) -> str:
+        async with asyncio.timeout(10):
+            while True:
+                self._changed.clear()
+                for _, line in self.lines:
+                    if words in line:
+                        return line
+                await self._changed.wait()
+
+
+def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float = 10.0, **fields: Any) -> Call:
+    heard = heard or Heard()
+    return Call(
+        execution_id=EXECUTION,
+        job_id=JOB,
+        job_name=fields.pop("job_name", "report"),
+        attempt_no=fields.pop("attempt_no", 3),
+        fire_at=FIRE_AT,
+        payload=payload if isinstance(payload, bytes) else msgspec.json.encode(payload),
+        timeout_s=timeout_s,
+        say=heard.say,
+        progress=heard.report,
+        **fields,
+    )
+
+
+def result_of(report: Succeeded | Failed) -> Any:
+    assert isinstance(report, Succeeded), report
+    return None if report.result is None else msgspec.json.decode(report.result)
+
+
+def failure_of(report: Succeeded | Failed, code: str) -> Failed:
+    assert isinstance(report, Failed), report
+    assert report.error.code == code, report.error
+    assert "\n" not in report.error.message
+    return report

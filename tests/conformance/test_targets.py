@@ -1,0 +1,278 @@
+"""What every target promises, run on each of them: with a real server, a real process, a real function."""
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from ondot import Context
+from ondot.flow.run import encode
+from ondot.model.execution import Outcome
+from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.outcome import Failed, Succeeded
+from ondot.ports.target import Target
+from ondot.sdk.handler import Handler
+from ondot.targets.function import FunctionCaller
+from ondot.targets.http import HttpCaller
+from ondot.targets.shell import ShellCaller
+from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, Heard, a_call, failure_of, result_of
+from tests.proves import proves
+from tests.receiver import Receiver, open_receiver
+
+
+class Rig(ABC):
+    """One target with four things to call."""
+
+    target: Target[Any]
+    succeeds: Any
+    fails: Any
+    hangs: Any
+    complains: Any
+    """Fails, and says NUL and broken UTF-8."""
+
+    @abstractmethod
+    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+        """What `succeeds` was told of the attempt: execution, job, attempt, fencing_token, fire_at, payload."""
+
+    @abstractmethod
+    async def begun(self, heard: Heard) -> None: ...
+
+    @abstractmethod
+    async def ended(self, heard: Heard) -> None:
+        """Returns when what `hangs` began has ended."""
+
+
+class HttpRig(Rig):
+    def __init__(self, receiver: Receiver) -> None:
+        self.target = HttpCaller(allow_private=True)
+        self.succeeds = HttpTarget(url=f"{receiver.url}/good")
+        self.fails = HttpTarget(url=f"{receiver.url}/bad")
+        self.hangs = HttpTarget(url=f"{receiver.url}/hang")
+        self.complains = HttpTarget(url=f"{receiver.url}/complain")
+        self._receiver = receiver
+        self._begun = asyncio.Event()
+        self._ended = asyncio.Event()
+        receiver.answering = self._answer
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        match request.path:
+            case "/bad":
+                return web.Response(status=500, text="the disk is full")
+            case "/complain":
+                return web.Response(status=500, body=b"a\0b\xff")
+            case "/hang":
+                self._begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self._ended.set()
+        return web.json_response({"fine": True})
+
+    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+        received = self._receiver.received[-1]
+        return {
+            "execution": received.headers["webhook-id"],
+            "job": received.headers["ondot-job-id"],
+            "attempt": received.headers["ondot-attempt"],
+            "fencing_token": received.headers["ondot-fencing-token"],
+            "fire_at": received.headers["ondot-fire-at"],
+            "payload": received.body.decode(),
+        }
+
+    async def begun(self, heard: Heard) -> None:
+        await self._begun.wait()
+
+    async def ended(self, heard: Heard) -> None:
+        await self._ended.wait()
+
+
+class FunctionRig(Rig):
+    def __init__(self) -> None:
+        self._begun = asyncio.Event()
+        self._ended = asyncio.Event()
+
+        async def good(ctx: Context, **arguments: Any) -> dict[str, str]:
+            return {
+                "execution": str(ctx.execution_id),
+                "job": str(ctx.job_id),
+                "attempt": str(ctx.attempt),
+                "fencing_token": str(ctx.fencing_token),
+                "fire_at": ctx.fire_at.isoformat().replace("+00:00", "Z"),
+                "payload": encode(arguments),
+            }
+
+        async def bad(**_: Any) -> None:
+            raise OSError("the disk is full")
+
+        async def complain() -> None:
+            raise ValueError("a\0b\udcff")
+
+        async def hang() -> None:
+            self._begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._ended.set()
+
+        handlers = {function.__name__: Handler(function) for function in (good, bad, complain, hang)}
+        self.target = FunctionCaller(handlers)
+        self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in handlers)
+
+    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+        told: dict[str, str] = result_of(report)
+        return told
+
+    async def begun(self, heard: Heard) -> None:
+        await self._begun.wait()
+
+    async def ended(self, heard: Heard) -> None:
+        await self._ended.wait()
+
+
+class ShellRig(Rig):
+    FACTS = (
+        'echo "execution=$ONDOT_EXECUTION_ID"; echo "job=$ONDOT_JOB_ID"; echo "attempt=$ONDOT_ATTEMPT";'
+        'echo "fencing_token=$ONDOT_FENCING_TOKEN"; echo "fire_at=$ONDOT_FIRE_AT"; echo "payload=$(cat)"'
+    )
+
+    def __init__(self) -> None:
+        self.target = ShellCaller(allow=True, kill_after_s=0.2)
+        self.succeeds = ShellTarget(command=("sh", "-c", self.FACTS))
+        self.fails = ShellTarget(command=("sh", "-c", "echo the disk is full >&2; exit 3"))
+        self.complains = ShellTarget(command=("printf", r"a\0b\377"))
+        # It hangs with a child that hangs, and neither listens to TERM.
+        self.hangs = ShellTarget(command=("sh", "-c", "trap '' TERM; sleep 1000 & echo began $$ $!; wait; wait"))
+        self.complains = ShellTarget(command=("sh", "-c", r"printf 'a\0b\377' >&2; exit 1"))
+
+    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+        lines: list[str] = result_of(report)["stdout"].splitlines()
+        return dict(line.split("=", 1) for line in lines)  # type: ignore[misc]
+
+    async def begun(self, heard: Heard) -> None:
+        await heard.line("began")
+
+    async def ended(self, heard: Heard) -> None:
+        for pid in (await heard.line("began")).split()[1:]:
+            while _runs(int(pid)):
+                await asyncio.sleep(0)
+
+
+def _runs(pid: int) -> bool:
+    """A process that has ended and that nobody has asked about yet runs no more."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@asynccontextmanager
+async def open_rig(kind: str) -> AsyncIterator[Rig]:
+    match kind:
+        case "http":
+            async with open_receiver() as receiver:
+                rig = HttpRig(receiver)
+                yield rig
+                await rig.target.close()  # type: ignore[attr-defined]
+        case "function":
+            function = FunctionRig()
+            yield function
+            await function.target.close()  # type: ignore[attr-defined]
+        case _:
+            yield ShellRig()
+
+
+@pytest.fixture(params=["http", "function", "shell"])
+async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    async with open_rig(request.param) as rig:
+        yield rig
+
+
+@proves("E3")
+async def test_what_succeeds_is_reported_with_a_result_in_json(rig: Rig) -> None:
+    report = await rig.target.call(rig.succeeds, a_call())
+    assert result_of(report) is not None
+
+
+@proves("E3", "E11")
+async def test_the_payload_and_the_facts_of_the_attempt_arrive(rig: Rig) -> None:
+    report = await rig.target.call(rig.succeeds, a_call(payload={"region": "eu", "n": 1}))
+    assert rig.facts(report) == {
+        "execution": str(EXECUTION),
+        "job": str(JOB),
+        "attempt": "3",
+        "fencing_token": "3",
+        "fire_at": FIRE_AT.isoformat().replace("+00:00", "Z"),
+        "payload": '{"region":"eu","n":1}',
+    }
+
+
+@proves("E4")
+async def test_what_fails_is_reported_to_be_tried_again_with_what_it_said(rig: Rig) -> None:
+    report = await rig.target.call(rig.fails, a_call())
+    assert isinstance(report, Failed)
+    assert report.outcome is Outcome.FAILED
+    assert report.retryable
+    assert report.error.message
+    assert "\n" not in report.error.message
+    assert "the disk is full" in f"{report.error.message} {report.error.detail}"
+
+
+@proves("E7")
+async def test_what_does_not_end_in_time_is_ended_and_reported_timed_out(rig: Rig) -> None:
+    heard = Heard()
+    report = await rig.target.call(rig.hangs, a_call(heard, timeout_s=0.5))
+    failed = failure_of(report, "timeout")
+    assert failed.outcome is Outcome.TIMED_OUT
+    assert failed.retryable
+    assert "0.5 s" in failed.error.message
+    async with asyncio.timeout(10):
+        await rig.ended(heard)
+
+
+@proves("E7")
+async def test_a_call_that_is_cancelled_ends_what_it_began_and_lets_the_cancellation_through(rig: Rig) -> None:
+    heard = Heard()
+    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100)))
+    async with asyncio.timeout(10):
+        await rig.begun(heard)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await rig.ended(heard)
+
+
+@proves("E7")
+async def test_a_call_that_is_cancelled_before_it_began_lets_the_cancellation_through(rig: Rig) -> None:
+    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(timeout_s=100)))
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+
+@proves("E3")
+async def test_many_calls_run_at_once_and_one_that_hangs_holds_up_no_other(rig: Rig) -> None:
+    heard = Heard()
+    hanging = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100)))
+    async with asyncio.timeout(30):
+        await rig.begun(heard)
+        reports = await asyncio.gather(*(rig.target.call(rig.succeeds, a_call(timeout_s=30)) for _ in range(40)))
+        assert [type(report) for report in reports] == [Succeeded] * 40
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+
+
+@proves("E3")
+async def test_what_cannot_be_stored_is_replaced_in_the_report(rig: Rig) -> None:
+    report = await rig.target.call(rig.complains, a_call())
+    assert isinstance(report, Failed)
+    told = f"{report.error.message} {report.error.detail}"
+    assert "\0" not in told
+    assert "a\N{REPLACEMENT CHARACTER}b" in told
+    assert encode(report.error.as_dict())

@@ -1,0 +1,98 @@
+"""What every test may ask for: a database of its own, a world with a clock turned by hand; and what every run prints.
+
+One PostgreSQL serves the whole session. Under xdist the controller starts it and tells the workers; otherwise it is
+started when the first test asks for it.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.servers import Running, Server, new_database
+from tests.world import World, open_world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REQUIREMENTS = Path(__file__).parent.parent / "docs" / "requirements.md"
+
+_RUNNING = pytest.StashKey[Running]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _is_controller(config):
+        config.stash[_RUNNING] = Running()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (running := config.stash.get(_RUNNING, None)) is not None:
+        running.stop()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    server = node.config.stash[_RUNNING].server
+    node.workerinput["server"] = (server.url, server.name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if (running := config.stash.get(_RUNNING, None)) is not None:
+        terminalreporter.write_line(f"servers: {running.server.name}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(name: str, obj: object) -> None:
+    if name.startswith("test_") and iscoroutinefunction(obj):
+        pytest.mark.anyio(obj)
+
+
+def pytest_collection_modifyitems(items: "Iterable[pytest.Item]") -> None:
+    """A test that proves a requirement which nobody wrote down proves nothing."""
+    if not REQUIREMENTS.exists():
+        return
+    known = set(re.findall(r"\b[A-Z]\d+\b", REQUIREMENTS.read_text()))
+    unknown = {
+        f"{item.nodeid} proves {code}"
+        for item in items
+        for marker in item.iter_markers("proves")
+        for code in marker.args
+        if code not in known
+    }
+    if unknown:
+        raise pytest.UsageError(f"Not in {REQUIREMENTS.name}:\n" + "\n".join(sorted(unknown)))
+
+
+def _is_controller(config: pytest.Config) -> bool:
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Server:
+    config = request.config
+    if (workerinput := getattr(config, "workerinput", None)) is not None:
+        return Server(*workerinput["server"])
+    if _RUNNING not in config.stash:
+        config.stash[_RUNNING] = Running()
+    return config.stash[_RUNNING].server
+
+
+@pytest.fixture
+async def database_url(server: Server) -> AsyncIterator[str]:
+    """A migrated database of the test's own, on the real clock."""
+    async with new_database(server) as url:
+        yield url
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    async with open_world(database_url) as world:
+        yield world

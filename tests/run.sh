@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# All tests, in parallel and in random order: everything on the embedded PostgreSQL, then what speaks SQL once more on
+# the oldest one that is supported. Servers that the machine lacks are installed when that is allowed (root and apt).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+lacking=()
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || lacking+=(postgresql)
+command -v chromium >/dev/null 2>&1 || lacking+=(chromium)
+if [ ${#lacking[@]} -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "Installing ${lacking[*]} …"
+    apt-get update -qq >/dev/null 2>&1
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${lacking[@]}" >/dev/null 2>&1 \
+      || echo "could not install ${lacking[*]}: the tests that need them say so"
+  else
+    echo "not here, and not installed for want of root and apt: ${lacking[*]}"
+  fi
+fi
+
+failed=0
+python -m pytest -n 2 -q "$@" || failed=1
+
+if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then
+  echo
+  echo "Once more on the machine's own PostgreSQL:"
+  ONDOT_TEST_POSTGRES=system python -m pytest -n 2 -q tests/store tests/flow "$@" || failed=1
+else
+  echo "no PostgreSQL of the machine's own: store and flow were tested on the embedded one only"
+fi
+exit $failed

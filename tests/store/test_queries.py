@@ -1,0 +1,108 @@
+"""Every block of SQL, against a real schema: it PREPAREs, says what it is in its header, and keeps tenants apart."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+
+from ondot.model.execution import TRANSITIONS
+from ondot.store.queries import Query, load_queries, nouns
+from tests.proves import proves
+from tests.servers import Server, connected, new_database
+
+BLOCKS: Final = [pytest.param(query, id=f"{noun}-{query.name}") for noun in nouns() for query in load_queries(noun).values()]
+
+TENANTS_TABLES: Final = (
+    "attempt audit checkpoint dead_letter execution gate history idempotency job job_once job_version key log owed pool "
+    "ready skipped timer waiting"
+).split()
+
+OVER_ALL_TENANTS: Final = {
+    # Schedulers and housekeeping serve every tenant; what they write carries the tenant of the row they read.
+    "due_timers": "a node plans its partitions",
+    "plan_fires": "the tenant comes from the timer",
+    "sweep_late_ready": "housekeeping",
+    "forget_keys": "housekeeping",
+    "oldest_due": "the state of the installation",
+    "queue_depth": "the state of the installation",
+    "list_workers": "the fleet; pools by the numbers a worker has",
+    # Workers serve every tenant: what they name was leased by them, and is fenced by worker and attempt.
+    "survey_lanes": "a lane names its tenant",
+    "lease_executions": "a lane names its tenant",
+    "find_lease": "by a lease of this worker",
+    "complete_executions": "fenced by worker and attempt",
+    "find_outcomes": "fenced by worker and attempt",
+    "find_payloads": "of executions that this worker leased",
+    "find_specs": "of executions that were leased and timers that are due",
+    "lost_executions": "of leases without a worker",
+    "add_log_lines": "each line carries its tenant",
+    "save_progress": "fenced by worker and attempt",
+    "find_checkpoint": "of an execution that this worker leased",
+    # Asked before or after the tenant is known.
+    "find_tenant": "says whose key it is",
+    "lock_timer": "after the job was locked for its tenant",
+}
+
+WRITES_A_STATE: Final = re.compile(
+    r"(INSERT INTO|DELETE FROM) ondot\.execution\b|UPDATE ondot\.execution\b(?:(?!\bWHERE\b).)*\bstate =", re.DOTALL
+)
+
+
+@pytest.fixture(scope="module")
+async def schema_url(server: Server) -> AsyncIterator[str]:
+    """One database for all blocks: PREPARE changes nothing in it."""
+    async with new_database(server) as url:
+        yield url
+
+
+@pytest.mark.parametrize("query", BLOCKS)
+@proves("O6")
+async def test_every_block_prepares_and_gives_back_what_its_name_says(schema_url: str, query: Query) -> None:
+    async with connected(schema_url) as connection:
+        statement = await connection.prepare(query.text)
+        columns = statement.get_attributes()
+        assert bool(columns) == (query.returns != "none")
+        numbers = {int(number) for number in re.findall(r"\$(\d+)", _without_comments(query.text))}
+        assert numbers == set(range(1, len(statement.get_parameters()) + 1))
+
+
+@pytest.mark.parametrize("query", BLOCKS)
+@proves("P12", "T1")
+def test_every_block_that_touches_a_tenants_table_asks_for_the_tenant(query: Query) -> None:
+    sql = _without_comments(query.text)
+    touched = {table for table in TENANTS_TABLES if re.search(rf"\bondot\.{table}\b", sql)}
+    if not touched or query.name in OVER_ALL_TENANTS:
+        return
+    declared = re.search(r"\$(\d+) tenant_no", query.text)
+    assert declared, f"{query.name} takes no tenant_no, and OVER_ALL_TENANTS does not say why"
+    number = declared[1]
+    reads = re.search(r"\b(FROM|JOIN|UPDATE|USING) ondot\.", sql)
+    pattern = rf"tenant_no = \${number}\b" if reads else rf"\${number}\b"
+    assert re.search(pattern, sql), f"{query.name} does not filter on its tenant"
+
+
+@proves("P12")
+def test_the_list_of_blocks_over_all_tenants_names_only_blocks_that_are_there() -> None:
+    assert {query.name for noun in nouns() for query in load_queries(noun).values()} >= set(OVER_ALL_TENANTS)
+
+
+@pytest.mark.parametrize("query", BLOCKS)
+@proves("E5")
+def test_every_transition_in_a_header_is_one_of_the_state_machines(query: Query) -> None:
+    known = {transition.name for transition in TRANSITIONS}
+    named = {name.strip() for name in query.header.get("transition", "").split(",") if name.strip()}
+    assert named <= known
+    sql = _without_comments(query.text)
+    writes = WRITES_A_STATE.search(sql)
+    assert bool(writes) <= bool(named), f"{query.name} writes a state and its header names no transition"
+
+
+@proves("E5")
+def test_the_names_of_blocks_are_unique_over_all_files() -> None:
+    names = [query.name for noun in nouns() for query in load_queries(noun).values()]
+    assert len(set(names)) == len(names)
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"--.*", "", text)

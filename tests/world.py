@@ -1,0 +1,273 @@
+"""A whole ondot on a database of one's own, with a clock turned by hand: what the tests of the flow stand on.
+
+`ondot.clock()` reads a row that only the test writes, and the process's estimate of it is frozen at the same instant;
+so nothing is due until the test says so, and no test waits. The helpers read like sentences and call the passes that
+roles repeat; nothing is faked but time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ondot.flow.complete import Completer, Done
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.lease import Assignment, Leaser
+from ondot.flow.plan import Planner
+from ondot.flow.recover import recover_pass
+from ondot.flow.run import decide
+from ondot.flow.submit import Accepted, Idempotency, submit
+from ondot.model.execution import State
+from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, WorkerId
+from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.outcome import AttemptError, Failed, Report, Succeeded
+from ondot.model.schedule import Cron, Interval, Once, Schedule
+from ondot.ports.transport import Wake
+from ondot.store.connection import Connection, Record
+from ondot.store.database import Database, open_database
+from ondot.store.executions import ExecutionRow, Written, get_execution
+from ondot.store.jobs import JobRow, get_job
+from ondot.store.workers import beat_worker, register_worker
+from ondot.transports.polling import PollingTransport
+from tests.servers import connected, settings_for
+
+DEFAULT_POOL = PoolNo(1)
+
+HAND_CLOCK = """
+CREATE TABLE ondot.hand_clock (at timestamptz NOT NULL);
+INSERT INTO ondot.hand_clock VALUES (date_trunc('day', statement_timestamp(), 'UTC') + interval '1 day 12 hours');
+CREATE OR REPLACE FUNCTION ondot.clock() RETURNS timestamptz LANGUAGE plpgsql STABLE PARALLEL SAFE
+    AS 'BEGIN RETURN (SELECT at FROM ondot.hand_clock); END';
+"""
+"""Noon of tomorrow: its ids have a day partition, whatever day the tests run on."""
+
+
+def job(name: str = "report", **fields: Any) -> JobSpec:
+    """A spec with only what matters to a test; without a schedule it is to run at once."""
+    fields.setdefault("target", FunctionTarget(name="report"))
+    return JobSpec(name=name, **fields)
+
+
+def once(at: datetime, **fields: Any) -> Schedule:
+    return Schedule(when=Once(at=at), **fields)
+
+
+def every(seconds: float, anchor_at: datetime, **fields: Any) -> Schedule:
+    return Schedule(when=Interval(every_s=seconds, anchor_at=anchor_at), **fields)
+
+
+def cron(expression: str, **fields: Any) -> Schedule:
+    return Schedule(when=Cron(expression=expression), **fields)
+
+
+def failed(message: str = "it broke", **fields: Any) -> Failed:
+    return Failed(AttemptError("broken", message), **fields)
+
+
+class RecordingTransport(PollingTransport):
+    """Sends nothing and remembers what it was to send."""
+
+    def __init__(self) -> None:
+        self.sent: list[Wake] = []
+        self.published = asyncio.Event()
+
+    async def publish(self, wakes: Sequence[Wake]) -> None:
+        self.sent.extend(wakes)
+        self.published.set()
+
+
+@dataclass(slots=True)
+class Worker:
+    """One incarnation: leases, and writes what came of it."""
+
+    world: "World"
+    id: WorkerId
+    leaser: Leaser
+    completer: Completer
+    held: list[Assignment] = field(default_factory=list)
+
+    async def lease(self, slots: int = 100) -> list[Assignment]:
+        batch = await self.leaser.one_pass(slots)
+        for assignment in batch.assignments:
+            self.completer.hold(assignment.lease_id, 1)
+        return batch.assignments
+
+    async def complete(self, assignment: Assignment, report: Report | None = None) -> list[Written]:
+        return await self.complete_all([assignment], report)
+
+    async def complete_all(self, assignments: Sequence[Assignment], report: Report | None = None) -> list[Written]:
+        return await self.completer.write([done(assignment, report) for assignment in assignments])
+
+    async def beat(self) -> datetime | None:
+        async with self.world.database.connection() as connection:
+            return await beat_worker(
+                connection,
+                self.id,
+                state="ALIVE",
+                running=0,
+                lease_ids=self.completer.leases,
+                bounds=self.leaser.bounds,
+            )
+
+
+def done(assignment: Assignment, report: Report | None = None) -> Done:
+    spec = assignment.spec
+    assert spec is not None
+    return Done(decide(assignment, spec, report or Succeeded('"done"')), assignment.lease_id)
+
+
+@dataclass(slots=True)
+class World:
+    url: str
+    database: Database
+    transport: RecordingTransport
+    dispatcher: Dispatcher
+    planner: Planner
+    now: datetime
+
+    async def set_clock(self, at: datetime) -> None:
+        async with self.database.connection() as connection:
+            await connection.execute("UPDATE ondot.hand_clock SET at = $1", at)
+        self.database.clock.freeze(at)
+        self.now = at
+
+    async def advance(self, seconds: float) -> None:
+        await self.set_clock(self.after(seconds))
+
+    def after(self, seconds: float) -> datetime:
+        return self.now + timedelta(seconds=seconds)
+
+    async def submit(self, spec: JobSpec) -> Accepted:
+        return (await self.submit_all([spec]))[0]
+
+    async def submit_all(self, specs: Sequence[JobSpec]) -> list[Accepted]:
+        stored: list[Accepted] = []
+
+        def answer(accepted: list[Accepted]) -> str:
+            stored.extend(accepted)
+            return "[]"
+
+        await submit(self.database, self.dispatcher, DEFAULT_TENANT, specs, answer=answer)
+        return stored
+
+    async def submit_with_key(self, key: str, spec: JobSpec) -> str:
+        """Gives the answer: the job's id as JSON."""
+        return await submit(
+            self.database,
+            self.dispatcher,
+            DEFAULT_TENANT,
+            [spec],
+            answer=lambda accepted: msgspec.json.encode(str(accepted[0].id)).decode(),
+            idempotency=Idempotency(key, msgspec.json.encode(spec)),
+        )
+
+    async def plan(self) -> int:
+        """Plan every partition until nothing before the horizon is left; gives how many timers moved."""
+        total = 0
+        while moved := await self.planner.one_pass(range(PARTITIONS)):
+            total += moved
+        return total
+
+    async def worker(self, *, pool_nos: Sequence[PoolNo] = (DEFAULT_POOL,)) -> Worker:
+        id_ = WorkerId(self.database.clock.new_id())
+        async with self.database.connection() as connection:
+            await register_worker(connection, id_, host="here", pid=1, release="0", pool_nos=pool_nos, slots=100)
+        return Worker(
+            self, id_, Leaser(self.database, id_, pool_nos), Completer(self.database, self.dispatcher, id_)
+        )
+
+    async def recover(self) -> int:
+        return await recover_pass(self.database, self.dispatcher)
+
+    async def job(self, job_id: JobId) -> JobRow:
+        async with self.database.connection() as connection:
+            row = await get_job(connection, DEFAULT_TENANT, job_id)
+        assert row is not None
+        return row
+
+    async def execution(self, id_: ExecutionId) -> ExecutionRow:
+        async with self.database.connection() as connection:
+            row = await get_execution(connection, DEFAULT_TENANT, id_)
+        assert row is not None
+        return row
+
+    async def executions(self, job_id: JobId | None = None) -> list[ExecutionRow]:
+        """Live and ended ones, in the order of their fires."""
+        ids = await self.fetch(
+            "SELECT id FROM (SELECT id, job_id, fire_at FROM ondot.execution"
+            " UNION ALL SELECT id, job_id, fire_at FROM ondot.history) e"
+            " WHERE $1::uuid IS NULL OR job_id = $1 ORDER BY fire_at, id",
+            job_id,
+        )
+        return [await self.execution(row["id"]) for row in ids]
+
+    async def states(self, job_id: JobId | None = None) -> list[State]:
+        return [execution.state for execution in await self.executions(job_id)]
+
+    async def fires(self, job_id: JobId) -> list[float]:
+        """When a job's executions are due, in seconds from now."""
+        return [(execution.fire_at - self.now).total_seconds() for execution in await self.executions(job_id)]
+
+    async def timer(self, job_id: JobId) -> Record | None:
+        rows = await self.fetch("SELECT * FROM ondot.timer WHERE job_id = $1", job_id)
+        return rows[0] if rows else None
+
+    async def skipped(self, job_id: JobId) -> list[tuple[float, float, str, int | None]]:
+        """Ranges of fires that did not run: from and to in seconds from now, the reason, how many."""
+        rows = await self.fetch(
+            "SELECT from_at, to_at, reason, count FROM ondot.skipped WHERE job_id = $1 ORDER BY from_at", job_id
+        )
+        return [
+            (
+                (row["from_at"] - self.now).total_seconds(),
+                (row["to_at"] - self.now).total_seconds(),
+                row["reason"],
+                row["count"],
+            )
+            for row in rows
+        ]
+
+    async def count(self, table: str) -> int:
+        return int(await self.value(f"SELECT count(*) FROM ondot.{table}"))
+
+    async def value(self, sql: str, *arguments: object) -> Any:
+        async with self.database.connection() as connection:
+            return await connection.fetchval(sql, *arguments)
+
+    async def fetch(self, sql: str, *arguments: object) -> list[Record]:
+        async with self.database.connection() as connection:
+            return await connection.fetch(sql, *arguments)
+
+    @asynccontextmanager
+    async def second_connection(self) -> AsyncIterator[Connection]:
+        """Somebody else's connection, for transactions that stay open."""
+        async with connected(self.url) as connection:
+            yield connection
+
+    async def until_someone_waits(self) -> None:
+        """Until a statement in this database waits for a lock of another."""
+        async with asyncio.timeout(10), self.second_connection() as connection:
+            while not await connection.fetchval(
+                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0)"
+            ):
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def open_world(url: str) -> AsyncIterator[World]:
+    database = await open_database(settings_for(url))
+    try:
+        async with database.connection() as connection:
+            await connection.execute(HAND_CLOCK)
+            now = await connection.fetchval("SELECT ondot.clock()")
+        database.clock.freeze(now)
+        transport = RecordingTransport()
+        dispatcher = Dispatcher(transport)
+        yield World(url, database, transport, dispatcher, Planner(database, dispatcher), now)
+    finally:
+        await database.close()
