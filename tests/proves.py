@@ -18,7 +18,5 @@ def proves(*requirements: str) -> pytest.MarkDecorator:
         raise ValueError('Name at least one requirement, for example @proves("S4").')
     for requirement in requirements:
         if not CODE.fullmatch(requirement):
-            raise ValueError(
-                f"{requirement!r} is no requirement: a letter of the list and a number, for example S4."
-            )
+            raise ValueError(f"{requirement!r} is no requirement: a letter of the list and a number, for example S4.")
     return pytest.mark.proves(*requirements)

@@ -49,6 +49,8 @@ CREATE OR REPLACE FUNCTION ondot.clock() RETURNS timestamptz LANGUAGE plpgsql ST
 def job(name: str = "report", **fields: Any) -> JobSpec:
     """A spec with only what matters to a test; without a schedule it is to run at once."""
     fields.setdefault("target", FunctionTarget(name="report"))
+    if "payload" in fields:
+        fields["payload"] = msgspec.Raw(fields["payload"])
     return JobSpec(name=name, **fields)
 
 
@@ -176,9 +178,7 @@ class World:
         id_ = WorkerId(self.database.clock.new_id())
         async with self.database.connection() as connection:
             await register_worker(connection, id_, host="here", pid=1, release="0", pool_nos=pool_nos, slots=100)
-        return Worker(
-            self, id_, Leaser(self.database, id_, pool_nos), Completer(self.database, self.dispatcher, id_)
-        )
+        return Worker(self, id_, Leaser(self.database, id_, pool_nos), Completer(self.database, self.dispatcher, id_))
 
     async def recover(self) -> int:
         return await recover_pass(self.database, self.dispatcher)

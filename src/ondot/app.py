@@ -13,7 +13,7 @@ import zoneinfo
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import uvicorn
 import uvloop
@@ -55,6 +55,7 @@ API_GRACE_S = 3
 log = get_logger()
 
 Role = Callable[[asyncio.Event], Awaitable[None]]
+Result = TypeVar("Result")
 
 
 # Roles ---------------------------------------------------------------------------------------------------------------
@@ -260,8 +261,8 @@ def schema_status(settings: Settings) -> Status:
     return _with_database(settings, status)
 
 
-def _with_database(settings: Settings, action: Callable[[Database], Awaitable[Any]]) -> Any:
-    async def main() -> Any:
+def _with_database(settings: Settings, action: Callable[[Database], Awaitable[Result]]) -> Result:
+    async def main() -> Result:
         database = await open_database(settings)
         try:
             await check_server(database)

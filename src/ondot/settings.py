@@ -35,9 +35,7 @@ class Settings(BaseSettings):
     )
 
     # Where things are.
-    database_url: str | None = Field(
-        None, description="PostgreSQL 15 to 18; without it `ondot up` brings its own"
-    )
+    database_url: str | None = Field(None, description="PostgreSQL 15 to 18; without it `ondot up` brings its own")
     home: Path | None = Field(None, description="where `ondot up` keeps its data")
     host: str = Field("127.0.0.1", description="the address the API listens on")
     port: int = Field(1200, ge=0, le=65535, description="the port the API listens on")
@@ -51,20 +49,14 @@ class Settings(BaseSettings):
     allow_unsafe_database: bool = Field(
         False, description="run on fsync=off or synchronous_commit=off: jobs may be lost"
     )
-    pgbouncer: bool = Field(
-        False, description="the database is behind PgBouncer in transaction mode: no LISTEN"
-    )
+    pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
 
     # How it behaves.
-    lease_s: float = Field(
-        5.0, ge=0.5, le=60, description="a node's right to its partitions ends after this long"
-    )
+    lease_s: float = Field(5.0, ge=0.5, le=60, description="a node's right to its partitions ends after this long")
     heartbeat_s: float = Field(10.0, ge=0.5, le=600, description="a worker silent for this long is lost")
     horizon_s: float = Field(20.0, ge=5, le=600, description="how far ahead fires are planned")
     grace_s: float = Field(25.0, ge=0, le=3600, description="what running attempts get on a stop")
-    ready_lag_s: float = Field(
-        30.0, gt=0, description="/readyz says no when a due fire has waited longer than this"
-    )
+    ready_lag_s: float = Field(30.0, gt=0, description="/readyz says no when a due fire has waited longer than this")
     retention_days: int = Field(30, ge=1, le=3650, description="how long history is kept")
     slots: int = Field(100, ge=1, le=100_000, description="attempts that one worker process runs at a time")
     max_body_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="the largest request body")
@@ -155,9 +147,7 @@ def _unknown_variables() -> list[str]:
     for name in sorted(os.environ):
         if name.startswith("ONDOT_") and not name.startswith("ONDOT_TEST_") and name not in known:
             close = get_close_matches(name, known, n=1)
-            faults.append(
-                f"{name}: there is no such setting" + (f"; did you mean {close[0]}?" if close else "")
-            )
+            faults.append(f"{name}: there is no such setting" + (f"; did you mean {close[0]}?" if close else ""))
     return faults
 
 

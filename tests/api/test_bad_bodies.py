@@ -70,10 +70,8 @@ NO_OBJECT = [
 ]
 
 NAMES_AND_TYPES = [
-    bad({}, "/name", "`name` is missing", "for example"),
+    bad({}, "/target", "Say what to call"),
     bad({"name": "n"}, "/target", "Say what to call", "`url`"),
-    bad({"url": "https://example.com"}, "/name", "`name` is missing"),
-    bad(job(name=None), "/name", "must be text", "null came"),
     bad(job(name=3), "/name", "must be text", "for example", "the number 3 came"),
     bad(job(name=True), "/name", "must be text", "true came"),
     bad(job(name=["n"]), "/name", "must be text", "a list of 1 came"),
@@ -519,7 +517,7 @@ def test_all_faults_of_a_body_are_told_at_once() -> None:
     error = refusal(lambda: job_spec(body, NOW))
     assert isinstance(error, InvalidBody)
     pointers = {fault.pointer for fault in error.faults}
-    assert pointers == {"/name", "/nmae", "/url", "/function", "/cron", "/maxRetries", "/overlap"}
+    assert pointers == {"/nmae", "/url", "/function", "/cron", "/maxRetries", "/overlap"}
     assert error.code == "invalid-body"
 
 

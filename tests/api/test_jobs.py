@@ -144,7 +144,10 @@ async def test_lists_are_paged_and_filtered(api: Caller) -> None:
     await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f", "pool": "night"})
     page = await api.get("/v1/jobs", limit=4)
     rest = await api.get("/v1/jobs", limit=4, cursor=page["next_cursor"])
-    assert [item["name"] for item in page["items"] + rest["items"]] == ["nightly", *(f"job {n}" for n in (4, 3, 2, 1, 0))]
+    assert [item["name"] for item in page["items"] + rest["items"]] == [
+        "nightly",
+        *(f"job {n}" for n in (4, 3, 2, 1, 0)),
+    ]
     assert rest["next_cursor"] is None
     assert {item["name"] for item in (await api.get("/v1/jobs", label="n:1"))["items"]} == {"job 1", "job 3"}
     assert [item["name"] for item in (await api.get("/v1/jobs", pool="night"))["items"]] == ["nightly"]
@@ -231,11 +234,17 @@ async def test_a_preview_tells_what_a_clock_change_does(api: Caller) -> None:
     )
     told = answer.json()
     assert told["in_words"].startswith("At 02:30")
-    assert told["fires"][0] == {"fire_at": "2026-03-29T01:00:00Z", "local": told["fires"][0]["local"], "remark": "shifted"}
+    assert told["fires"][0] == {
+        "fire_at": "2026-03-29T01:00:00Z",
+        "local": told["fires"][0]["local"],
+        "remark": "shifted",
+    }
 
 
 @pytest.mark.parametrize("path", ["", "/status", "/next", "/executions"])
-@pytest.mark.parametrize("id_", ["01a1de89-cd41-7462-b41c-105d59568642", "nonsense", "00000000-0000-0000-0000-00000000000g"])
+@pytest.mark.parametrize(
+    "id_", ["01a1de89-cd41-7462-b41c-105d59568642", "nonsense", "00000000-0000-0000-0000-00000000000g"]
+)
 async def test_what_is_not_there_is_404_with_a_problem(api: Caller, path: str, id_: str) -> None:
     answer = await api.http.get(f"/v1/jobs/{id_}{path}")
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:ondot:problem:not-found")

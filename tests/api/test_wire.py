@@ -343,9 +343,21 @@ def test_a_job_goes_out_whole_and_in_json() -> None:
 def test_the_schema_describes_every_field_and_knows_the_short_forms() -> None:
     schema = JobBody.model_json_schema()
     assert schema["properties"].keys() >= SHORT_NAMES
-    assert schema["required"] == ["name"]
+    assert "required" not in schema
     assert schema["additionalProperties"] is False
     for model in (schema, *schema["$defs"].values()):
         for name, described in model["properties"].items():
             assert described.keys() & {"description", "$ref"}, name
     json.dumps(schema)
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ({"function": "reports.daily"}, "reports.daily"),
+        ({"url": "https://example.com:8443/report?token=secret"}, "example.com/report"),
+        ({"command": ["backup", "--all"]}, "backup"),
+    ],
+)
+def test_a_job_without_a_name_is_called_after_what_it_calls(body: dict[str, object], name: str) -> None:
+    assert job_spec(body, NOW).name == name

@@ -11,7 +11,9 @@ from ondot.store.queries import Query, load_queries, nouns
 from tests.proves import proves
 from tests.servers import Server, connected, new_database
 
-BLOCKS: Final = [pytest.param(query, id=f"{noun}-{query.name}") for noun in nouns() for query in load_queries(noun).values()]
+BLOCKS: Final = [
+    pytest.param(query, id=f"{noun}-{query.name}") for noun in nouns() for query in load_queries(noun).values()
+]
 
 TENANTS_TABLES: Final = (
     "attempt audit checkpoint dead_letter execution gate history idempotency job job_once job_version key log owed pool "

@@ -206,7 +206,11 @@ class JobBody(Body):
 
     model_config = ConfigDict(json_schema_extra=_add_short_forms)
 
-    name: PlainText = Field(description="What people call the job.", examples=["daily-report"])
+    name: PlainText | None = Field(
+        None,
+        description="What people call the job; without one it is called after what it calls.",
+        examples=["daily-report"],
+    )
     schedule: ScheduleBody | None = Field(
         default=None,
         description="When it fires; without one it runs once, now.",

@@ -8,7 +8,8 @@ nobody means it.
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, assert_never
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw
@@ -35,6 +36,7 @@ from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Once, 
 from ondot.model.schedule.dst import next_instant, zone_info
 
 MAX_BATCH: Final = 10_000
+MAX_NAME: Final = 200
 MAX_PAYLOAD_BYTES: Final = 1_048_576
 LONG_AGO: Final = timedelta(seconds=60)
 """An `at` older than this is refused; a younger one is a clock that goes a little slow, and fires at once."""
@@ -70,9 +72,10 @@ def job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
         reading.refuse(("retry", "delays"), message)
     if body is None or body.target is None or reading.faults:
         raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
+    target = _target(body.target)
     return JobSpec(
-        name=body.name,
-        target=_target(body.target),
+        name=body.name or _name_of(target),
+        target=target,
         schedule=schedule,
         payload=_payload(body.payload, pointer),
         pool=body.pool,
@@ -214,6 +217,20 @@ def _target(body: TargetBody) -> TargetSpec:
         return FunctionTarget(name=body.function)
     assert body.shell is not None, "check_kinds has seen to it that there is one"
     return ShellTarget(command=tuple(body.shell.command))
+
+
+def _name_of(target: TargetSpec) -> str:
+    """The name of a job whose creator gave none: what it calls, without what may be secret in an address."""
+    match target:
+        case FunctionTarget():
+            return target.name
+        case HttpTarget():
+            parts = urlsplit(target.url)
+            return f"{parts.hostname}{parts.path}"[:MAX_NAME]
+        case ShellTarget():
+            return target.command[0][:MAX_NAME]
+        case _:
+            assert_never(target)
 
 
 def _retry(body: RetryBody) -> Retry:

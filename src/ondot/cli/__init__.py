@@ -1,0 +1,72 @@
+"""The command `ondot`: noun then verb, one module for each noun.
+
+    up · api · scheduler · worker        run a server, or one role of it          up.py, roles.py
+    migrate · doctor · key               look after an installation               migrate.py, doctor.py, key.py
+    job · execution                      use a server, through the SDK's client   job.py, execution.py
+    cron · version                       need nothing else                        cron.py
+
+Promises to start fast: whatever is heavy (the server, pydantic, rich) is imported by the command that needs it.
+"""
+
+from typing import Annotated
+
+import typer
+
+from ondot import __version__
+from ondot.cli import cron, execution, job, key, migrate
+from ondot.cli.doctor import doctor
+from ondot.cli.errors import Root
+from ondot.cli.output import show_line
+from ondot.cli.roles import api, scheduler, worker
+from ondot.cli.up import up
+
+RUN, USE, KEEP = "Run a server", "Use a server", "Look after a server"
+
+app = typer.Typer(
+    cls=Root,
+    name="ondot",
+    help="A distributed job scheduler on PostgreSQL: work runs on the dot.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    print_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", hidden=True, help="Show where an unforeseen error came from.")
+    ] = False,
+) -> None:
+    """A distributed job scheduler on PostgreSQL: work runs on the dot."""
+
+
+def version() -> None:
+    """Print the version."""
+    show_line(f"ondot {__version__}")
+
+
+app.command("up", rich_help_panel=RUN)(up)
+app.command("api", rich_help_panel=RUN)(api)
+app.command("scheduler", rich_help_panel=RUN)(scheduler)
+app.command("worker", rich_help_panel=RUN)(worker)
+app.add_typer(job.app, name="job", rich_help_panel=USE)
+app.add_typer(execution.app, name="execution", rich_help_panel=USE)
+app.add_typer(cron.app, name="cron", rich_help_panel=USE)
+app.add_typer(migrate.app, name="migrate", rich_help_panel=KEEP)
+app.command("doctor", rich_help_panel=KEEP)(doctor)
+app.add_typer(key.app, name="key", rich_help_panel=KEEP)
+app.command("version", rich_help_panel=KEEP)(version)
+
+
+def main() -> None:
+    app(prog_name="ondot")

@@ -57,6 +57,9 @@ async def pause(database: Database, tenant_no: TenantNo, job_id: JobId) -> None:
         if job.state is JobState.PAUSED:
             return
         timer = await _settle_and_take_back(connection, database, tenant_no, job)
+        if job.spec.recurs:
+            # All that came before is settled: what the pause will have skipped is counted from here.
+            timer = replace(timer, fired_through=max(timer.fired_through or job.now, job.now))
         await end_waiting(connection, tenant_no, job_id, State.SKIPPED, "paused", fires_only=True)
         await change_job(connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version)
         await set_timer(connection, replace(timer, next_fire_at=None))
@@ -83,7 +86,7 @@ async def delete(database: Database, tenant_no: TenantNo, job_id: JobId) -> None
         job = await _lock(connection, tenant_no, job_id, deleted_too=True)
         if job.state is JobState.DELETED:
             return
-        timer = await _settle_and_take_back(connection, database, tenant_no, job)
+        timer = await _settle_and_take_back(connection, database, tenant_no, job, retries_too=True)
         await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", fires_only=False)
         await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
         await set_timer(connection, replace(timer, next_fire_at=None))
@@ -101,11 +104,13 @@ async def update_locked(
         connection, tenant_no, job.id, state=job.state, version=version, spec=spec, pool_no=numbers[spec.pool]
     )
     assert spec.schedule is not None
+    fires_left = _fires_left(_schedule(job), timer, spec.schedule)
+    stands_still = job.state is JobState.PAUSED or fires_left == 0
     timer = replace(
         timer,
         job_version=version,
-        next_fire_at=None if job.state is JobState.PAUSED else _next(spec.schedule, timer, job.now),
-        fires_left=spec.schedule.max_fires,
+        next_fire_at=None if stands_still else _next(spec.schedule, timer, job.now),
+        fires_left=fires_left,
     )
     return await _stand(connection, database, tenant_no, timer, spec, job.now)
 
@@ -131,9 +136,12 @@ async def _lock(
 
 
 async def _settle_and_take_back(
-    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob
+    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, *, retries_too: bool = False
 ) -> Timer:
-    """Steps ① to ③; gives the timer as it stands then, its version raised, without a next fire."""
+    """Steps ① to ③; gives the timer as it stands then, its version raised, without a next fire.
+
+    A one-time job that waits for its next attempt has begun; `retries_too` says that the caller ends it all the same.
+    """
     timer = await _timer(connection, tenant_no, job)
     schedule = _schedule(job)
     while timer.next_fire_at is not None and timer.next_fire_at <= job.now:
@@ -145,13 +153,14 @@ async def _settle_and_take_back(
         if settled is None or settled.next_fire_at == timer.next_fire_at:
             break
         timer = settled
-    taken = await take_back_fires(connection, tenant_no, job.id, due_too=not job.spec.recurs)
+    once_at = schedule.when.at if isinstance(schedule.when, Once) else None
+    taken = await take_back_fires(connection, tenant_no, job.id, once_at=once_at)
     if timer.fires_left is not None:
         timer = replace(timer, fires_left=timer.fires_left + len(taken))
-    if job.spec.recurs:
+    if once_at is None:
         first_taken_at = taken[0] if taken else None
         fired_through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, job.now)
-    elif await has_begun(connection, tenant_no, job.id):
+    elif await has_begun(connection, tenant_no, job.id, once_at, waiting_too=not retries_too):
         # Looked at last: the taking back above waited for a lease that was taking it.
         raise Conflict(f"The job {job.id} has begun or ended: a one-time job can be changed only before it runs.")
     else:
@@ -202,6 +211,14 @@ async def _record_pause(connection: Connection, tenant_no: TenantNo, job: Locked
     if not exact:
         skipped = replace(skipped, to_at=job.now)
     await record_skipped(connection, tenant_no, job.id, skipped, exact=exact)
+
+
+def _fires_left(old: Schedule, timer: Timer, new: Schedule) -> int | None:
+    """What a new version may still fire: those that were fired count, as far as they were counted."""
+    if new.max_fires is None:
+        return None
+    fired = old.max_fires - timer.fires_left if old.max_fires is not None and timer.fires_left is not None else 0
+    return max(new.max_fires - fired, 0)
 
 
 def _next(schedule: Schedule, timer: Timer, now: datetime) -> datetime | None:

@@ -137,7 +137,8 @@ class Planner:
                 now=now,
                 horizon_at=now + timedelta(seconds=horizon_s),
             )
-        for timer in timers:
+        # What did not move (locked, or more than a statement holds) must be seen again: the bound stays before it.
+        for timer in timers if planned.moved == len(timers) else reversed(timers):
             assert timer.next_fire_at is not None
             self._from_ats[timer.partition_no] = min(timer.next_fire_at, now) - BOUND_BEHIND
         self._dispatcher.wake(planned.pools)

@@ -18,7 +18,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
-from ondot.model.job import JobSpec, JobState
+from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Interval, Once, Schedule, jitter_offset, next_fire
 from ondot.store.connection import Connection
@@ -111,6 +111,7 @@ async def _store_all(
     taken = await _existing(connection, tenant_no, specs)
     once = [n for n, spec in enumerate(specs) if not spec.recurs and spec.key is None]
     new = [n for n, spec in enumerate(specs) if (spec.recurs or spec.key is not None) and spec.key not in taken]
+    new.sort(key=lambda n: specs[n].key or "")  # two who create the same keys in another order would deadlock
     accepted: dict[int, Accepted] = {}
     pools: list[tuple[PoolNo, datetime]] = []
     for numbers, store in ((once, _store_once_jobs), (new, _store_jobs)):
@@ -250,7 +251,8 @@ def new_timer(tenant_no: TenantNo, job_id: JobId, spec: JobSpec, next_fire_at: d
 
 def same_spec(left: JobSpec, right: JobSpec) -> bool:
     """Whether two specs ask for the same; where an interval is anchored does not count, if nobody said where."""
-    return msgspec.json.encode(_unanchored(left)) == msgspec.json.encode(_unanchored(right))
+    # Through JSON and back, as the stored one went: 60 and 60.0 are the same seconds.
+    return msgspec.json.encode(_unanchored(decode_spec(encode_spec(left)))) == msgspec.json.encode(_unanchored(right))
 
 
 def _unanchored(spec: JobSpec) -> JobSpec:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ondot.model.errors import Fault
 
 
-class Misfire(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Misfire(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: Literal["skip", "once", "all"] = "once"
     grace_s: float = 60.0
     window_s: float = 3600.0

@@ -61,6 +61,10 @@ def advance(schedule: Schedule, timer: Timer, *, now: datetime, horizon_at: date
         missed.append(fire_at)
         fire_at = next_fire(schedule, fire_at)
     all_seen = fire_at is None or fire_at + grace >= now
+    if not all_seen and schedule.misfire.policy == "all":
+        # The newest `limit` run, and these may be among them: they are left for the step that sees the newest.
+        kept = missed[-max(min(schedule.misfire.limit, MISSED_A_STEP // 2), 1) :]
+        missed, fire_at = missed[: -len(kept)], kept[0]
     catch_up, skipped = _settle(schedule, missed, now=now, all_seen=all_seen)
     if timer.fires_left is not None:
         catch_up = catch_up[: timer.fires_left]
@@ -102,6 +106,8 @@ def _settle(
                 return [], skipped_range(missed, "coalesced")
             return missed[-1:], skipped_range(missed[:-1], "coalesced")
         case "all":
+            if not all_seen:
+                return [], skipped_range(missed, "misfire")
             oldest_at = now - timedelta(seconds=policy.window_s)
             run = [fire_at for fire_at in missed if fire_at >= oldest_at][-policy.limit :] if policy.limit else []
             return run, skipped_range(missed[: len(missed) - len(run)], "misfire")

@@ -41,10 +41,14 @@ class BeatThread:
     async def stop(self) -> None:
         """End the thread; a beat that is under way is awaited for a moment."""
         self._stop.set()
+        self.beat_now()
+        await asyncio.to_thread(self._thread.join, 5.0)
+
+    def beat_now(self) -> None:
+        """Do not wait for the next beat: there is something to tell."""
         if self._nudge:
             with suppress(RuntimeError):
                 self._nudge()
-        await asyncio.to_thread(self._thread.join, 5.0)
 
     @property
     def silent_s(self) -> float:
@@ -55,11 +59,11 @@ class BeatThread:
         asyncio.run(self._beat_for_ever())
 
     async def _beat_for_ever(self) -> None:
-        stopped = asyncio.Event()
+        nudged = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def nudge() -> None:
-            loop.call_soon_threadsafe(stopped.set)
+            loop.call_soon_threadsafe(nudged.set)
 
         self._nudge = nudge
         connection: asyncpg.Connection[asyncpg.Record] | None = None
@@ -81,7 +85,8 @@ class BeatThread:
                 log.exception("beat.failed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(self._every_s - (time.monotonic() - sent_s), 0.05)):
-                    await stopped.wait()
+                    await nudged.wait()
+            nudged.clear()
         if connection is not None:
             with suppress(*AWAY):
                 await connection.close(timeout=2)

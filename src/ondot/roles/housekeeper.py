@@ -11,6 +11,8 @@ from ondot.roles.loop import every
 from ondot.store.database import Database
 
 LOSE_EVERY_S = 1.0
+LOOKS_A_TIMEOUT = 5
+"""Beats are looked at often enough that the housekeeper's own rhythm is never taken for a gap (`model.liveness`)."""
 SWEEP_EVERY_S = 5.0
 RETAIN_EVERY_S = 60.0
 
@@ -21,12 +23,13 @@ class Housekeeper:
         self._dispatcher = dispatcher
         self._on_duty = on_duty
         self._watch = Watch(database.settings.heartbeat_s)
+        self._lose_every_s = min(LOSE_EVERY_S, database.settings.heartbeat_s / LOOKS_A_TIMEOUT)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, tick_s, one_pass in (
-                ("recover", LOSE_EVERY_S, self._recover),
+                ("recover", self._lose_every_s, self._recover),
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._database, self._dispatcher)),
                 ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._database)),
             ):

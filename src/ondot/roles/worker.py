@@ -106,6 +106,7 @@ class Incarnation:
                 leasing = group.create_task(every(POLL_S, lambda: self._lease(group), name="lease"), name="lease")
                 await self._first_of(stop, self._lost)
                 self._state = "DRAINING"
+                self._beat.beat_now()
                 async with self._leasing:
                     # Not in the middle of a lease: what it brings must be known, to be given back.
                     leasing.cancel()

@@ -163,10 +163,13 @@ async def find_payloads(connection: Connection, ids: Sequence[ExecutionId]) -> d
 
 
 async def take_back_fires(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, due_too: bool
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, once_at: datetime | None
 ) -> list[datetime]:
-    """Take back what is planned of a job and still to come; gives those fires. Ready first, then executions."""
-    rows = await connection.fetch(_SQL["take_back_ready"].text, tenant_no, job_id, due_too)
+    """Take back what is planned of a job and still to come; gives those fires. Ready first, then executions.
+
+    `once_at` is the fire of a one-time job, which is taken back also when it is due.
+    """
+    rows = await connection.fetch(_SQL["take_back_ready"].text, tenant_no, job_id, once_at)
     taken = await connection.fetch(_SQL["take_back_executions"].text, tenant_no, [row["execution_id"] for row in rows])
     return sorted(row["fire_at"] for row in taken)
 
@@ -184,8 +187,10 @@ async def end_waiting(
     return len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
 
 
-async def has_begun(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> bool:
-    return bool(await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id))
+async def has_begun(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, once_at: datetime, *, waiting_too: bool
+) -> bool:
+    return bool(await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id, once_at, waiting_too))
 
 
 async def get_execution(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> ExecutionRow | None:

@@ -1,9 +1,15 @@
-"""What the page and the metrics show: counts and heads of lists, each read by an index and bounded."""
+"""What the page and the metrics show: counts and heads of lists, each read by an index and bounded.
 
+The reads of the page are repeated each second while somebody watches, so none of them may grow with what there is: a
+count stops at a ceiling, a list is cut before it is sorted.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
-from ondot.model.execution import PriorityClass
+from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
@@ -11,7 +17,9 @@ from ondot.store.queries import load_queries
 _SQL = load_queries("overview")
 
 CEILING = 10_000
-"""Queue depths are counted up to here."""
+"""Counts go up to here."""
+LOOKED_AT = 2_000
+"""The newest rows among which the latest executions of a tenant are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +31,81 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
-class ComingFire:
+class Fleet:
+    now: datetime
+    nodes: int
+    workers: int
+    slots: int
+    draining: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAtWork:
+    """`oldest_at`: since when the oldest due execution waits; None if none does, but for catch-up work."""
+
+    name: str
+    workers: int
+    slots: int
+    waiting: int
+    oldest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRow:
+    id: ExecutionId
     job_id: JobId
     job_version: int
+    started_at: datetime
+    attempt_no: int
+    total: int
+    host: str | None
+    pid: int | None
+    progress: float | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComingFire:
+    """A fire still to come; one of a timer whose instant has passed is late."""
+
+    job_id: JobId
+    job_version: int
+    at: datetime
+    is_planned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LatestRow:
+    id: ExecutionId
+    job_id: JobId
+    job_version: int
+    state: State
     fire_at: datetime
+    ready_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    attempt_no: int
+    reason: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
     execution_id: ExecutionId
+    job_id: JobId
+    job_version: int
+    failed_at: datetime
+    reason: str | None
+    message: str | None
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecentStates:
+    """What became of recent executions. `is_cut`: there were more than were counted."""
+
+    counts: dict[str, int]
+    is_cut: bool
 
 
 async def queue_depth(connection: Connection, ceiling: int = CEILING) -> list[Depth]:
@@ -43,14 +121,58 @@ async def queue_depth(connection: Connection, ceiling: int = CEILING) -> list[De
     ]
 
 
-async def planned_fires(connection: Connection, tenant_no: TenantNo, limit: int) -> list[ComingFire]:
-    rows = await connection.fetch(_SQL["planned_fires"].text, tenant_no, limit)
+async def fleet_of(connection: Connection, tenant_no: TenantNo) -> Fleet:
+    row = await connection.fetchrow(_SQL["fleet_of"].text, tenant_no)
+    assert row is not None
+    return Fleet(*row.values())
+
+
+async def pools_at_work(connection: Connection, tenant_no: TenantNo) -> Sequence[PoolAtWork]:
+    """The one whose work has waited longest comes first."""
+    rows = await connection.fetch(_SQL["pools_at_work"].text, tenant_no, CEILING)
+    return [PoolAtWork(*row.values()) for row in rows]
+
+
+async def running_now(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[RunningRow]:
+    rows = await connection.fetch(_SQL["running_now"].text, tenant_no, limit, CEILING)
+    return [RunningRow(*row.values()) for row in rows]
+
+
+async def coming_fires(
+    connection: Connection, tenant_no: TenantNo, *, planned: int, timers: int
+) -> Sequence[ComingFire]:
+    rows = await connection.fetch(_SQL["coming_fires"].text, tenant_no, planned, timers)
     return [ComingFire(*row.values()) for row in rows]
 
 
-async def count_states(connection: Connection, tenant_no: TenantNo, minutes: int) -> dict[str, int]:
-    rows = await connection.fetch(_SQL["count_states"].text, tenant_no, minutes)
-    return {row["state"]: row["count"] for row in rows}
+async def latest_executions(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[LatestRow]:
+    rows = await connection.fetch(_SQL["latest_executions"].text, tenant_no, limit, LOOKED_AT)
+    return [
+        LatestRow(
+            ExecutionId(row["id"]),
+            JobId(row["job_id"]),
+            row["job_version"],
+            State(row["state"]),
+            row["fire_at"],
+            row["ready_at"],
+            row["started_at"],
+            row["ended_at"],
+            row["attempt_no"],
+            row["reason"],
+            row["message"],
+        )
+        for row in rows
+    ]
+
+
+async def recent_states(connection: Connection, tenant_no: TenantNo, first_id: UUID) -> RecentStates:
+    rows = await connection.fetch(_SQL["recent_states"].text, tenant_no, first_id, CEILING)
+    return RecentStates({row["state"]: row["count"] for row in rows}, any(row["looked_at"] == CEILING for row in rows))
+
+
+async def latest_dead_letters(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[DeadLetterRow]:
+    rows = await connection.fetch(_SQL["latest_dead_letters"].text, tenant_no, limit, CEILING)
+    return [DeadLetterRow(*row.values()) for row in rows]
 
 
 async def count_jobs(connection: Connection, tenant_no: TenantNo) -> tuple[int, int]:

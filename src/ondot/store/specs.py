@@ -7,11 +7,16 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from uuid import UUID
 
+import msgspec
+
 from ondot.model.job import JobSpec, decode_spec
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
+from ondot.telemetry.log import get_logger
 
 _SQL = load_queries("jobs")
+
+log = get_logger()
 
 Version = tuple[UUID, int]
 
@@ -22,7 +27,7 @@ class Specs:
         self._specs: OrderedDict[Version, JobSpec] = OrderedDict()
 
     async def find(self, connection: Connection, versions: Iterable[Version]) -> dict[Version, JobSpec]:
-        """The specs of these versions; one that is gone (its day was dropped) is missing from the answer."""
+        """The specs of these versions; one that is gone or cannot be read is missing from the answer."""
         found: dict[Version, JobSpec] = {}
         missing: list[Version] = []
         for version in set(versions):
@@ -36,8 +41,15 @@ class Specs:
                 _SQL["find_specs"].text, [job_id for job_id, _ in missing], [number for _, number in missing]
             )
             for row in rows:
-                if row["spec"] is not None:
-                    self._keep((row["job_id"], row["version"]), found, decode_spec(row["spec"]))
+                if row["spec"] is None:
+                    continue
+                try:
+                    spec = decode_spec(row["spec"])
+                except msgspec.MsgspecError as error:
+                    # A newer release's: one spec that cannot be read must not stop all the others of its batch.
+                    log.warning("spec.unreadable", job_id=str(row["job_id"]), version=row["version"], error=str(error))
+                    continue
+                self._keep((row["job_id"], row["version"]), found, spec)
         return found
 
     def _keep(self, version: Version, found: dict[Version, JobSpec], spec: JobSpec) -> None:

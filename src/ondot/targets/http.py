@@ -7,6 +7,7 @@ the worker's surroundings have no say: a job runs the same everywhere.
 """
 
 import asyncio
+import os
 import secrets
 import socket
 import time
@@ -50,9 +51,12 @@ class HttpCaller:
                 return await self._call(spec, call)
         except TimeoutError as error:
             return timed_out(call.timeout_s) if deadline.expired() else _not_answered(error)
+        except aiohttp.ClientSSLError as error:
+            # Before ValueError: a certificate that is not trusted is one too.
+            return _not_answered(error)
         except PrivateAddress as refusal:
             return Failed(AttemptError("private_address", str(refusal)), retryable=False)
-        except (aiohttp.InvalidURL, ValueError) as error:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError) as error:
             # ValueError: a header or an address that cannot be written down.
             return Failed(AttemptError("bad_request", one_line(f"It cannot be sent: {error}")), retryable=False)
         except (aiohttp.ClientError, OSError) as error:
@@ -176,7 +180,8 @@ def _not_answered(error: BaseException) -> Failed:
         case aiohttp.ClientSSLError():
             code, message = "tls", f"No secure connection to {error.host}:{error.port}: {error.os_error}"
         case aiohttp.ClientConnectorError():
-            reason = error.os_error.strerror or str(error.os_error) or "refused"
+            number = error.os_error.errno
+            reason = os.strerror(number) if number else str(error.os_error)
             code, message = "connect", f"No connection to {error.host}:{error.port}: {reason}"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | ConnectionError():
             code, message = "disconnected", "The connection broke before the answer was complete."

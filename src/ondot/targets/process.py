@@ -80,17 +80,28 @@ class Process:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], payload: bytes, output: Output
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        payload: bytes,
+        output: Output,
+        *,
+        kill_after_s: float,
     ) -> "Process":
-        """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is killed."""
+        """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is ended."""
+        if any("\0" in word for word in command):
+            # uvloop would hand over what stands before it.
+            raise ValueError("a word with a NUL character cannot be handed to a program")
         starting = asyncio.ensure_future(cls._start(command, environment, payload, output))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             with suppress(OSError, ValueError):
                 process = await starting
-                process._signal(signal.SIGKILL)
-                process.close()
+                try:
+                    await process.end(kill_after_s)
+                finally:
+                    process.close()
             raise
 
     @classmethod
@@ -163,8 +174,8 @@ class Process:
             await self._output_ended(max(give_up_at - asyncio.get_running_loop().time(), 0.0))
         finally:
             self._signal(signal.SIGKILL)
-        await self.wait(AFTER_KILL_S)
-        await self._output_ended(AFTER_KILL_S)
+            await self.wait(AFTER_KILL_S)
+            await self._output_ended(AFTER_KILL_S)
 
     def close(self) -> None:
         for transport in self._transports:

@@ -46,7 +46,13 @@ class ShellCaller:
         output = Output(call.say)
         try:
             async with asyncio.timeout(call.timeout_s) as deadline:
-                process = await Process.start(spec.command, environment(os.environ, call), call.payload, output)
+                process = await Process.start(
+                    spec.command,
+                    environment(os.environ, call),
+                    call.payload,
+                    output,
+                    kill_after_s=self._kill_after_s,
+                )
         except TimeoutError:
             if not deadline.expired():
                 raise

@@ -14,7 +14,8 @@ RETURNING id, fire_at;
 -- transition: succeed, fail, stop, retry, recover, return        locks: executions, then leases        index: execution_pkey
 -- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; the others change
 -- nothing and are missing from the answer. Ended ones move to history, failed ones also to dead_letter; the others get
--- their place in the queue.
+-- their place in the queue. The planner takes few outcomes for ended and probes for each (`id = ANY ($2)` beside that
+-- would sort the array anew for every probe: 26 ms instead of 7.5 for a thousand).
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 states, $5 outcomes, $6 results, $7 errors, $8 reasons,
 -- $9 delays in seconds, $10 classes, $11 leases of which this is the last
 WITH outcome AS (
@@ -23,7 +24,7 @@ WITH outcome AS (
          AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class)
 ), ended AS (
     DELETE FROM ondot.execution e USING outcome o
-    WHERE e.id = ANY ($2) AND e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1::uuid
+    WHERE e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1::uuid
       AND e.state = 'RUNNING' AND o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')
     RETURNING e.*, o.new_state, o.outcome, o.result, o.error, o.reason
 ), again AS (
@@ -33,7 +34,7 @@ WITH outcome AS (
         failures = e.failures + (o.outcome IN ('FAILED', 'TIMED_OUT'))::integer,
         losses = e.losses + (o.outcome = 'WORKER_LOST')::integer
     FROM outcome o
-    WHERE e.id = ANY ($2) AND e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1
+    WHERE e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1
       AND e.state = 'RUNNING' AND o.new_state IN ('RETRYING', 'PENDING')
     RETURNING e.id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at, o.outcome, o.error
 ), recorded AS (
@@ -83,13 +84,13 @@ SELECT id, payload FROM ondot.execution WHERE id = ANY ($1::uuid[]);
 -- name: take_back_ready :many
 -- locks: ready rows        index: execution_fire, ready_pkey
 -- The first half of taking back the fires still to come of a changed job: their places in the queue. Waits for a lease
--- that is taking one of them, and then leaves it alone. Of a one-time job also what is due: nothing comes after it.
--- $1 tenant_no, $2 job_id, $3 due ones too
+-- that is taking one of them, and then leaves it alone. Of a one-time job also its fire that is due: nothing comes after.
+-- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs)
 DELETE FROM ondot.ready r
 USING ondot.execution e
 WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer AND e.origin IN ('fire', 'backfill') AND e.origin = 'fire'
   AND e.attempt_no = 0
-  AND ($3::boolean OR e.fire_at > ondot.clock())
+  AND (e.fire_at > ondot.clock() OR e.fire_at = $3::timestamptz)
   AND r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
   AND r.execution_id = e.id
 RETURNING r.execution_id;
@@ -104,11 +105,12 @@ RETURNING id, fire_at;
 
 -- name: renew_due :many
 -- locks: executions        index: execution_fire
--- A due fire that has not begun runs the new version, in its place in the queue.
+-- A due fire that has not begun runs the new version, in its place in the queue; one that was leased and given back
+-- before its call has not begun either, and is PENDING again.
 -- $1 tenant_no, $2 job_id, $3 job_version
 UPDATE ondot.execution SET job_version = $3::integer
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND origin = 'fire'
-  AND attempt_no = 0 AND state = 'PENDING'
+  AND state = 'PENDING'
 RETURNING id;
 
 -- name: unqueue_job :many
@@ -119,7 +121,7 @@ DELETE FROM ondot.ready r
 USING (
     SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
-      AND (NOT $3::boolean OR origin = 'fire' AND attempt_no = 0)
+      AND (NOT $3::boolean OR origin = 'fire' AND state = 'PENDING')
     UNION ALL
     SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
     WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND NOT $3
@@ -146,11 +148,13 @@ RETURNING id;
 
 -- name: has_begun :one
 -- index: execution_fire, execution_other, history_job
--- Whether a one-time job is running or has ended: then it can no longer be changed.
--- $1 tenant_no, $2 job_id
+-- Whether the fire of a one-time job is running or has ended: then it can no longer be changed. By its instant, since
+-- the job may have recurred before. One that waits for its next attempt may still be deleted, but not changed.
+-- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too
 SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
-               AND origin IN ('fire', 'backfill') AND state = 'RUNNING')
-    OR EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire') AS begun;
+               AND origin IN ('fire', 'backfill') AND fire_at = $3::timestamptz AND (state = 'RUNNING' OR $4::boolean))
+    OR EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire' AND fire_at = $3)
+       AS begun;
 
 -- name: get_execution :one
 -- index: execution_pkey, history_pkey
@@ -171,7 +175,8 @@ LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
 
 -- name: list_executions :many
 -- index: execution_pkey, history_pkey, backwards
--- Newest first, live and ended as one; a page is cut by id. Those still to come are not shown: they are the schedule's.
+-- Newest first, live and ended as one; a page is cut by id. Fires still to come are the schedule's: they are listed only
+-- if PENDING is asked for.
 -- $1 tenant_no, $2 before id (NULL: from the newest), $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no
 SELECT e.*, p.name AS pool
 FROM (
@@ -179,7 +184,8 @@ FROM (
             pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
             NULL::jsonb AS error
      FROM ondot.execution
-     WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id < $2) AND ($4::text IS NULL OR state = $4)
+     WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id < $2)
+       AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
        AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
        AND ($7::integer IS NULL OR pool_no = $7)
      ORDER BY id DESC LIMIT $3::integer)
@@ -215,7 +221,9 @@ FROM (
     FROM ondot.history WHERE job_id = $5 AND tenant_no = $1
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no
-WHERE ($2::uuid IS NULL OR e.id < $2) AND ($4::text IS NULL OR e.state = $4)
+WHERE ($2::uuid IS NULL OR e.id < $2)
+  AND CASE WHEN $4::text IS NULL THEN e.ready_at <= ondot.clock() OR e.attempt_no > 0 OR e.ended_at IS NOT NULL
+           ELSE e.state = $4 END
 ORDER BY e.id DESC LIMIT $3::integer;
 
 -- name: latest_execution :one

@@ -1,4 +1,5 @@
 -- name: queue_depth :many
+-- index: ready_pkey
 -- What waits, by pool and class. Counted up to a ceiling, so that a queue of millions does not slow down who looks.
 -- $1 ceiling
 SELECT p.pool_no, p.name AS pool, c.class, waiting.count, waiting.oldest_at, ondot.clock() AS now
@@ -17,36 +18,142 @@ CROSS JOIN LATERAL (
 ) waiting
 WHERE waiting.count > 0;
 
--- name: planned_fires :many
--- index: ready_pkey, execution_pkey
--- Planned and not yet due: the earliest of each lane.
--- $1 tenant_no, $2 limit
-SELECT e.job_id, e.job_version, e.fire_at, e.id
-FROM ondot.pool p
-CROSS JOIN generate_series(1, 4) AS c(class)
-CROSS JOIN LATERAL (
-    SELECT r.execution_id FROM ondot.ready r
-    WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1::integer
-      AND r.ready_at > ondot.clock()
-    ORDER BY r.ready_at LIMIT $2::integer
-) r
-JOIN ondot.execution e ON e.id = r.execution_id AND e.attempt_no = 0
-ORDER BY e.fire_at LIMIT $2;
+-- name: fleet_of :one
+-- index: pool_tenant_no_name_key
+-- Who is there to serve a tenant. Workers and nodes are few: ended ones are forgotten within a day.
+-- $1 tenant_no
+SELECT ondot.clock() AS now,
+       (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
+       count(*) FILTER (WHERE w.state = 'ALIVE') AS workers,
+       coalesce(sum(w.slots) FILTER (WHERE w.state = 'ALIVE'), 0) AS slots,
+       count(*) FILTER (WHERE w.state = 'DRAINING') AS draining
+FROM ondot.worker w
+WHERE w.state IN ('ALIVE', 'DRAINING')
+  AND w.pool_nos && ARRAY(SELECT pool_no FROM ondot.pool WHERE tenant_no = $1::integer);
 
--- name: count_states :many
--- Executions ended in the last so many minutes, by state.
--- $1 tenant_no, $2 minutes
-SELECT state, count(*) AS count FROM ondot.history
-WHERE tenant_no = $1::integer AND id >= ondot.first_id_at(ondot.clock() - make_interval(mins => $2::integer) - interval '2 minutes')
-  AND ended_at >= ondot.clock() - make_interval(mins => $2)
-GROUP BY state;
+-- name: pools_at_work :many
+-- index: ready_pkey, pool_tenant_no_name_key
+-- The pools of a tenant: who serves each, and what is due and waits, counted up to a ceiling for each class. Catch-up
+-- work and suspects are late by their nature: they count as waiting and not as late.
+-- $1 tenant_no, $2 ceiling
+SELECT p.name, fleet.workers, fleet.slots, due.waiting, due.oldest_at
+FROM ondot.pool p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS workers, coalesce(sum(w.slots), 0) AS slots
+    FROM ondot.worker w WHERE w.state = 'ALIVE' AND p.pool_no = ANY (w.pool_nos)
+) fleet
+CROSS JOIN LATERAL (
+    SELECT count(*) AS waiting, min(head.ready_at) FILTER (WHERE c.class < 4) AS oldest_at
+    FROM generate_series(0, 5) AS c(class) CROSS JOIN LATERAL (
+        SELECT r.ready_at FROM ondot.ready r
+        WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1::integer
+          AND r.ready_at <= ondot.clock()
+        ORDER BY r.ready_at LIMIT $2::integer
+    ) head
+) due
+WHERE p.tenant_no = $1
+ORDER BY due.oldest_at, p.name;
+
+-- name: running_now :many
+-- index: execution_pkey, worker_pkey, checkpoint_pkey
+-- What runs, longest first, read from the leases: never the whole of execution.
+-- $1 tenant_no, $2 limit, $3 ceiling of executions looked at
+SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.total, w.host, w.pid, c.progress, c.message
+FROM (
+    SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.worker_id, count(*) OVER () AS total
+    FROM (SELECT unnest(execution_ids) AS id FROM ondot.lease LIMIT $3::integer) m
+    JOIN ondot.execution e ON e.id = m.id AND e.state = 'RUNNING' AND e.tenant_no = $1::integer
+    ORDER BY e.started_at, e.id LIMIT $2::integer
+) e
+LEFT JOIN ondot.worker w ON w.id = e.worker_id
+LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id
+ORDER BY e.started_at, e.id;
+
+-- name: coming_fires :many
+-- index: ready_pkey, execution_pkey, timer_due
+-- The fires that come next: planned ones, which are in the queue already, and those still in timers. The first try of
+-- each only: retries are no fires.
+-- $1 tenant_no, $2 planned fires at most for each lane, $3 timers at most
+(
+    SELECT e.job_id, e.job_version, r.ready_at AS at, true AS is_planned
+    FROM ondot.pool p
+    CROSS JOIN generate_series(1, 4) AS c(class)
+    CROSS JOIN LATERAL (
+        SELECT r.execution_id, r.ready_at FROM ondot.ready r
+        WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1::integer
+          AND r.ready_at > ondot.clock()
+        ORDER BY r.ready_at LIMIT $2::integer
+    ) r
+    JOIN ondot.execution e ON e.id = r.execution_id AND e.attempt_no = 0
+    WHERE p.tenant_no = $1
+)
+UNION ALL
+(
+    SELECT t.job_id, t.job_version, t.next_fire_at, false
+    FROM generate_series(0, 63) AS p(partition_no)
+    CROSS JOIN LATERAL (
+        SELECT t.job_id, t.job_version, t.next_fire_at FROM ondot.timer t
+        WHERE t.partition_no = p.partition_no::smallint AND t.tenant_no = $1 AND t.next_fire_at < 'infinity'
+        ORDER BY t.next_fire_at LIMIT $3::integer
+    ) t
+    ORDER BY t.next_fire_at LIMIT $3
+)
+ORDER BY at;
+
+-- name: latest_executions :many
+-- index: execution_pkey, history_pkey, backwards; attempt_pkey
+-- The newest that are due, live and ended as one, each with the last error it met. Cut before the tenant is looked at:
+-- one that is quiet beside a busy one may see fewer, and nobody's page reads the whole of history.
+-- $1 tenant_no, $2 limit, $3 rows looked at in each table
+SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.ready_at, e.started_at, e.ended_at, e.attempt_no, e.reason,
+       left(coalesce(e.error, a.error) ->> 'message', 300) AS message
+FROM (
+    (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, attempt_no,
+            NULL::text AS reason, NULL::jsonb AS error
+     FROM (SELECT * FROM ondot.execution ORDER BY id DESC LIMIT $3::integer) live
+     WHERE tenant_no = $1::integer AND (attempt_no > 0 OR ready_at <= ondot.clock())
+     ORDER BY id DESC LIMIT $2::integer)
+    UNION ALL
+    (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
+     FROM (SELECT * FROM ondot.history ORDER BY id DESC LIMIT $3) ended
+     WHERE tenant_no = $1
+     ORDER BY id DESC LIMIT $2)
+) e
+LEFT JOIN ondot.attempt a ON e.state = 'RETRYING' AND a.execution_id = e.id AND a.attempt_no = e.attempt_no
+ORDER BY e.id DESC LIMIT $2;
+
+-- name: recent_states :many
+-- index: history_pkey, execution_pkey, backwards
+-- What became of the executions made since an instant, newest first and up to a ceiling: `looked_at` tells whether it
+-- was reached. By id, since no index knows when an execution ended.
+-- $1 tenant_no, $2 the first id that counts, $3 ceiling
+WITH ended AS MATERIALIZED (
+    SELECT tenant_no, state FROM ondot.history WHERE id >= $2::uuid ORDER BY id DESC LIMIT $3::integer
+)
+SELECT state, count(*) AS count, (SELECT count(*) FROM ended) AS looked_at
+FROM ended WHERE tenant_no = $1::integer GROUP BY state
+UNION ALL
+SELECT 'RETRYING', count(*), (SELECT count(*) FROM ended)
+FROM (SELECT tenant_no, state FROM ondot.execution WHERE id >= $2 ORDER BY id DESC LIMIT $3) live
+WHERE tenant_no = $1 AND state = 'RETRYING';
+
+-- name: latest_dead_letters :many
+-- index: dead_letter_latest, backwards
+-- $1 tenant_no, $2 limit, $3 ceiling of their count
+SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, left(d.error ->> 'message', 300) AS message,
+       (SELECT count(*) FROM (SELECT FROM ondot.dead_letter WHERE tenant_no = $1 LIMIT $3::integer) all_of_them) AS total
+FROM ondot.dead_letter d
+WHERE d.tenant_no = $1::integer
+ORDER BY d.failed_at DESC LIMIT $2::integer;
 
 -- name: count_jobs :one
+-- index: job_name
 -- Recurring jobs that are active or paused.
 -- $1 tenant_no
 SELECT count(*) FILTER (WHERE state = 'ACTIVE') AS active, count(*) FILTER (WHERE state = 'PAUSED') AS paused
 FROM ondot.job WHERE tenant_no = $1::integer AND state <> 'DELETED';
 
 -- name: count_dead_letters :one
+-- index: dead_letter_latest
 -- $1 tenant_no
 SELECT count(*) AS count FROM ondot.dead_letter WHERE tenant_no = $1::integer;

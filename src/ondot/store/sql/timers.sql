@@ -16,7 +16,8 @@ ORDER BY t.next_fire_at LIMIT $4;
 -- name: plan_fires :one
 -- transition: plan        locks: timer rows, SKIP LOCKED        index: timer_pkey, execution_fire
 -- Advances timers by compare-and-set on (next_fire_at, version), and makes the executions of those that moved. A fire
--- that has an execution already is left out (its timer moves all the same).
+-- that has an execution already is left out (its timer moves all the same). LIMIT holds the planner to one probe for each
+-- timer, and ctid to what was found: left to itself it scans the whole table, unless that is very large.
 -- timers: $1 job_ids, $2 versions, $3 expected next_fire_ats, $4 next_fire_ats (NULL: none), $5 fired_throughs,
 --         $6 fires_left, $7 ends (a one-time job: its timer goes)
 -- fires: $8 execution_ids, $9 job_ids, $10 fire_ats, $11 ready_ats, $12 pool_nos, $13 classes
@@ -26,17 +27,18 @@ WITH step AS (
                          $6::integer[], $7::boolean[])
          AS s(job_id, version, expected_at, next_fire_at, fired_through, fires_left, ends)
 ), taken AS MATERIALIZED (
-    SELECT t.job_id, t.tenant_no, t.job_version, s.next_fire_at, s.fired_through, s.fires_left, s.ends
-    FROM step s JOIN ondot.timer t ON t.job_id = s.job_id
-    WHERE t.job_id = ANY ($1) AND t.version = s.version AND t.next_fire_at = s.expected_at
-    ORDER BY t.job_id
-    FOR UPDATE OF t SKIP LOCKED
+    SELECT t.row_at, t.job_id, t.tenant_no, t.job_version, s.next_fire_at, s.fired_through, s.fires_left, s.ends
+    FROM step s CROSS JOIN LATERAL (
+        SELECT ctid AS row_at, job_id, tenant_no, job_version FROM ondot.timer
+        WHERE job_id = s.job_id AND version = s.version AND next_fire_at = s.expected_at
+        LIMIT 1 FOR UPDATE SKIP LOCKED
+    ) t
 ), moved AS (
     UPDATE ondot.timer t
     SET next_fire_at = coalesce(k.next_fire_at, 'infinity'), fired_through = k.fired_through, fires_left = k.fires_left
-    FROM taken k WHERE t.job_id = ANY ($1) AND t.job_id = k.job_id AND NOT k.ends
+    FROM taken k WHERE t.ctid = ANY (ARRAY(SELECT row_at FROM taken WHERE NOT ends)) AND t.job_id = k.job_id
 ), dropped AS (
-    DELETE FROM ondot.timer t USING taken k WHERE t.job_id = ANY ($1) AND t.job_id = k.job_id AND k.ends
+    DELETE FROM ondot.timer WHERE ctid = ANY (ARRAY(SELECT row_at FROM taken WHERE ends))
 ), planned AS (
     INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
     SELECT f.execution_id, f.job_id, f.fire_at, greatest(f.ready_at, ondot.clock()), k.tenant_no, k.job_version,

@@ -1,0 +1,108 @@
+"""`ondot key`: make, list and revoke API keys (T1). Straight to the database: whoever can reach it may make keys."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from ondot.cli.options import Output, Yes
+from ondot.cli.output import Format, rfc_3339, show_json, show_json_lines, show_line, show_progress
+from ondot.cli.pages import show_page
+from ondot.cli.serving import ask_database
+from ondot.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from ondot.store.database import Database
+
+LONGEST_NAME = 200
+
+app = typer.Typer(help="API keys. Needs the database.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="Who uses it, for example billing.", show_default=False)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Make an API key. It is shown once and kept nowhere: only its hash is stored."""
+    if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise typer.BadParameter(f"A name has 1 to {LONGEST_NAME} printable characters.", param_hint="NAME")
+
+    async def question(database: "Database") -> dict[str, Any]:
+        from ondot.model.ids import DEFAULT_TENANT
+        from ondot.store.keys import add_key, new_key
+
+        id_, key = database.clock.new_id(), new_key()
+        async with database.connection() as connection:
+            await add_key(connection, id_, DEFAULT_TENANT, name, key)
+        return {"id": str(id_), "name": name, "key": key}
+
+    made = ask_database(question)
+    match output:
+        case Format.JSON:
+            show_json(made)
+        case Format.JSONL:
+            show_json_lines([made])
+        case Format.TABLE:
+            show_line(made["key"])
+            show_progress(f"Key {made['id']}. This is the only time it is shown: keep it, and use it by ONDOT_API_KEY.")
+
+
+@app.command("list")
+def list_(output: Output = Format.TABLE) -> None:
+    """List API keys, also those revoked."""
+
+    async def question(database: "Database") -> list[dict[str, Any]]:
+        from ondot.model.ids import DEFAULT_TENANT
+        from ondot.store.keys import list_keys
+
+        async with database.connection() as connection:
+            rows = await list_keys(connection, DEFAULT_TENANT)
+        return [
+            {
+                "id": str(row.id),
+                "name": row.name,
+                "created_at": rfc_3339(row.created_at),
+                "revoked_at": rfc_3339(row.revoked_at) if row.revoked_at else None,
+            }
+            for row in rows
+        ]
+
+    keys = ask_database(question)
+    from ondot.cli.views import key_table
+
+    show_page(
+        {"items": keys, "next_cursor": None}, output, key_table, none="No keys: make one with `ondot key create`."
+    )
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[UUID, typer.Argument(metavar="KEY_ID", help="The key's id.", show_default=False)],
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Revoke an API key: within seconds it opens nothing any more."""
+    import sys
+
+    if not yes and sys.stdin.isatty() and not typer.confirm(f"Revoke {key_id}? It cannot be undone.", err=True):
+        raise typer.Exit(1)
+
+    async def question(database: "Database") -> bool:
+        from ondot.model.ids import DEFAULT_TENANT
+        from ondot.store.keys import revoke_key
+
+        async with database.connection() as connection:
+            return await revoke_key(connection, DEFAULT_TENANT, key_id)
+
+    if not ask_database(question):
+        raise NotFound(f"There is no key {key_id}.")
+    answer = {"id": str(key_id), "revoked": True, "at": rfc_3339(datetime.now(UTC))}
+    match output:
+        case Format.JSON:
+            show_json(answer)
+        case Format.JSONL:
+            show_json_lines([answer])
+        case Format.TABLE:
+            show_line(f"Revoked {key_id}.")

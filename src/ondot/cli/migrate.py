@@ -1,0 +1,97 @@
+"""`ondot migrate`: bring the schema up, show where it stands, or ask whether this release fits it."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ondot.cli.errors import FAILED
+from ondot.cli.options import Output
+from ondot.cli.output import Format, show, show_error, show_json, show_json_lines, show_line, state_cell, table
+from ondot.cli.serving import database_settings, needs_server
+from ondot.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ondot.store.migrate import Migration, Status
+
+app = typer.Typer(help="The schema of the database.", no_args_is_help=True)
+
+
+@app.command()
+def up(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what waits, and change nothing.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Apply what waits. Safe to run from several places at once."""
+    if dry_run:
+        _show(_rows(_status().waiting, "waiting"), output, none="Nothing waits.")
+        return
+    (application,) = needs_server("ondot.app")
+    applied = application.migrate(database_settings())
+    _show(_rows(applied, "applied"), output, none="Nothing to do: the schema is up to date.")
+
+
+@app.command()
+def status(output: Output = Format.TABLE) -> None:
+    """Show which migrations are applied and which wait."""
+    from ondot.store.migrate import migrations
+
+    found = _status()
+    known = migrations()
+    unknown = sorted(set(found.applied) - {migration.number for migration in known})
+    rows = [
+        *(_row(migration, _state(migration, found)) for migration in known),
+        *({"number": number, "name": "of a newer release", "state": "applied"} for number in unknown),
+    ]
+    _show(rows, output, none="")
+
+
+@app.command()
+def check() -> None:
+    """Exit with 0 if this release can run on the schema, with 1 and the reason otherwise."""
+    found = _status()
+    from ondot.store.migrate import fits
+
+    try:
+        fits(found)
+    except Misconfigured as refusal:
+        show_error(refusal.message)
+        raise typer.Exit(FAILED) from refusal
+    waiting = f"; {len(found.waiting)} waiting: `ondot migrate up`" if found.waiting else ""
+    show_line(f"This release can run on schema {max(found.applied)}{waiting}.")
+
+
+def _status() -> "Status":
+    (application,) = needs_server("ondot.app")
+    found: Status = application.schema_status(database_settings())
+    return found
+
+
+def _state(migration: "Migration", found: "Status") -> str:
+    if migration.number in found.changed:
+        return "changed"
+    return "applied" if migration.number in found.applied else "waiting"
+
+
+def _rows(migrations: "Iterable[Migration]", state: str) -> list[dict[str, Any]]:
+    return [_row(migration, state) for migration in migrations]
+
+
+def _row(migration: "Migration", state: str) -> dict[str, Any]:
+    return {"number": migration.number, "name": migration.name, "state": state}
+
+
+def _show(rows: list[dict[str, Any]], output: Format, *, none: str) -> None:
+    match output:
+        case Format.JSON:
+            show_json({"items": rows})
+        case Format.JSONL:
+            show_json_lines(rows)
+        case Format.TABLE if rows:
+            drawn = table("NUMBER", "MIGRATION", "STATE")
+            for row in rows:
+                drawn.add_row(f"{row['number']:04}", row["name"].replace("_", " "), state_cell(row["state"]))
+            show(drawn)
+        case Format.TABLE:
+            show_line(none)

@@ -1,0 +1,217 @@
+"""How the command line prints: tables for people, JSON for programs, times both relative and exact.
+
+Promises that `-o json` is one document and `-o jsonl` one line for each thing, that nothing is coloured off a terminal
+or under `NO_COLOR`, that ids stand in full and tables fit 80 columns, and that what a server sends cannot steer the
+terminal: control characters are shown, not sent. rich is imported when something is drawn, not before.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Json = Mapping[str, Any]
+
+STYLES = {
+    "SUCCEEDED": "green",
+    "ACTIVE": "green",
+    "ok": "green",
+    "applied": "green",
+    "RUNNING": "cyan",
+    "RETRYING": "yellow",
+    "PAUSED": "yellow",
+    "BLOCKED": "yellow",
+    "warning": "yellow",
+    "waiting": "yellow",
+    "FAILED": "bold red",
+    "TIMED_OUT": "bold red",
+    "WORKER_LOST": "bold red",
+    "problem": "bold red",
+    "changed": "bold red",
+    "CANCELLED": "dim",
+    "SKIPPED": "dim",
+    "DELETED": "dim",
+    "ENDED": "dim",
+}
+
+
+class Format(StrEnum):
+    """What `-o` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    if os.environ.get("NO_COLOR"):
+        return Console(stderr=stderr, color_system=None, highlight=False, markup=False, emoji=False)
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def show(renderable: "RenderableType") -> None:
+    console().print(renderable)
+
+
+def show_line(text: str) -> None:
+    """One line, left whole however wide the terminal is: it may be copied."""
+    console().print(text, soft_wrap=True)
+
+
+def show_json(document: object) -> None:
+    _write(sys.stdout, json.dumps(document, indent=2, ensure_ascii=False, default=_as_json))
+
+
+def show_json_lines(documents: Iterable[object]) -> None:
+    for document in documents:
+        _write(sys.stdout, json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=_as_json))
+
+
+def show_error(message: str) -> None:
+    _write(sys.stderr, "error: " + harmless(message))
+
+
+def show_progress(text: str) -> None:
+    """A word to someone who waits, kept out of what a program reads."""
+    if sys.stderr.isatty():
+        _write(sys.stderr, harmless(text))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    # Text that is no Unicode (a lone surrogate in a JSON answer) must not end in a traceback.
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    stream.flush()
+
+
+def _as_json(value: object) -> str:
+    return rfc_3339(value) if isinstance(value, datetime) else str(value)
+
+
+def harmless(text: str) -> str:
+    """Without the control characters by which a name or a log line could steer the terminal."""
+    return "".join(
+        char if char in "\n\t" or (char.isprintable() and not 0xD800 <= ord(char) <= 0xDFFF) else f"\\u{ord(char):04x}"
+        for char in text
+    )
+
+
+# Times ---------------------------------------------------------------------------------------------------------------
+
+
+def instant_of(written: object) -> datetime | None:
+    """An instant of an answer."""
+    if isinstance(written, datetime):
+        return written
+    return datetime.fromisoformat(written) if isinstance(written, str) else None
+
+
+def rfc_3339(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def exact(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def relative(at: datetime, now: datetime) -> str:
+    """How far away: "in 4 s", "2 min ago"."""
+    away_s = (at - now).total_seconds()
+    if abs(away_s) < 1:
+        return "now"
+    return f"in {rough(away_s)}" if away_s > 0 else f"{rough(-away_s)} ago"
+
+
+def rough(duration_s: float) -> str:
+    """The largest unit alone, rounded down: a look is enough."""
+    days = int(duration_s // 86_400)
+    if days:
+        return f"{days} day" if days == 1 else f"{days} days"
+    if duration_s >= 3600:
+        return f"{int(duration_s // 3600)} h"
+    return f"{int(duration_s // 60)} min" if duration_s >= 60 else f"{int(duration_s)} s"
+
+
+def took(started: object, ended: object) -> str:
+    begun_at, ended_at = instant_of(started), instant_of(ended)
+    return "" if begun_at is None or ended_at is None else lasting(ended_at - begun_at)
+
+
+def lasting(duration: timedelta) -> str:
+    """A measured duration, with two units where they matter."""
+    total_s = max(duration.total_seconds(), 0.0)
+    if total_s < 1:
+        return f"{total_s * 1000:.0f} ms"
+    if total_s < 60:
+        return f"{total_s:.1f} s"
+    minutes, seconds = divmod(int(total_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+# Cells ---------------------------------------------------------------------------------------------------------------
+
+
+def cell(*lines: str | None, style: str = "") -> "Text":
+    """A cell of one or more lines, the first in its style and the others dimmed."""
+    from rich.text import Text
+
+    text = Text()
+    for number, line in enumerate(line for line in lines if line):
+        text.append("\n" if number else "")
+        text.append(harmless(line), style="dim" if number else style)
+    return text
+
+
+def state_cell(state: str, *below: str | None) -> "Text":
+    return cell(state, *below, style=STYLES.get(state, ""))
+
+
+def time_cell(written: object, now: datetime) -> "Text":
+    """Relative above exact."""
+    at = instant_of(written)
+    return cell("-") if at is None else cell(relative(at, now), exact(at))
+
+
+def time_line(written: object, now: datetime) -> str | None:
+    at = instant_of(written)
+    return None if at is None else f"{exact(at)} ({relative(at, now)})"
+
+
+def compact(value: object) -> str | None:
+    """A payload, result or error on one line."""
+    return None if value is None else json.dumps(value, ensure_ascii=False, default=_as_json)
+
+
+def table(*columns: str, whole: Sequence[str] = ()) -> "Table":
+    """A plain table. Columns named in `whole` are never folded: ids and times stay in one piece."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        made.add_column(column, no_wrap=column in whole, overflow="fold")
+    return made
+
+
+def card(facts: Iterable[tuple[str, "str | Text | None"]]) -> "Table":
+    """One thing, a fact on each line; those that are not known are left out."""
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, fact in facts:
+        if fact is not None:
+            made.add_row(name, cell(fact) if isinstance(fact, str) else fact)
+    return made

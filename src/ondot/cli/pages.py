@@ -1,0 +1,44 @@
+"""Lists of any length from an API that answers in pages, and one way to show them.
+
+`-o json` gives what the API gives, `items` and `next_cursor`; `-o jsonl` the items alone.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ondot.cli.output import Format, show, show_json, show_json_lines, show_line, show_progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LARGEST_PAGE: Final = 1000
+
+Json = dict[str, Any]
+
+
+async def gather(page: Callable[[Json], Awaitable[Json]], limit: int) -> Json:
+    """Ask for page after page until there are enough."""
+    items: list[Json] = []
+    cursor = None
+    while True:
+        answer = await page({"limit": min(limit - len(items), LARGEST_PAGE), "cursor": cursor})
+        items.extend(answer["items"])
+        cursor = answer["next_cursor"]
+        if cursor is None or len(items) >= limit:
+            return {"items": items, "next_cursor": cursor}
+
+
+def show_page(page: Json, output: Format, draw: "Callable[[Sequence[Json], datetime], Table]", *, none: str) -> None:
+    items = page["items"]
+    match output:
+        case Format.JSON:
+            show_json(page)
+        case Format.JSONL:
+            show_json_lines(items)
+        case Format.TABLE if items:
+            show(draw(items, datetime.now(UTC)))
+            if page.get("next_cursor"):
+                show_progress(f"There are more than these {len(items)}: see them with --limit.")
+        case Format.TABLE:
+            show_line(none)

@@ -1,0 +1,111 @@
+"""`ondot api`, `ondot scheduler`, `ondot worker`: one role of a server in this process, until SIGTERM or Ctrl-C.
+
+A child of a supervisor (`ondot up`, `ondot worker --processes`) gets `--supervised-by`, and first of all binds its life
+to that process.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ondot.cli.options import SupervisedBy
+from ondot.cli.output import show_progress
+from ondot.cli.serving import needs_server
+
+Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Work for this pool; repeat for more.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="Attempts that one process runs at a time.")]
+AllowShell = Annotated[bool, typer.Option("--allow-shell", help="Run shell commands of jobs on this machine.")]
+
+STOP_MARGIN_S = 20.0
+
+
+def api(
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on.")] = None,
+    supervised_by: SupervisedBy = None,
+) -> None:
+    """Serve the API and the page."""
+    _bind_life(supervised_by)
+    (application,) = needs_server("ondot.app")
+    from ondot.settings import load_settings
+
+    settings = load_settings(host=host, port=port)
+    _tell_start(f"the API at {settings.host}, port {settings.port}", supervised_by)
+    application.run_api(settings)
+
+
+def scheduler(supervised_by: SupervisedBy = None) -> None:
+    """Plan the fires of jobs, and recover what is lost."""
+    _bind_life(supervised_by)
+    (application,) = needs_server("ondot.app")
+    from ondot.settings import load_settings
+
+    settings = load_settings()
+    _tell_start("a scheduler", supervised_by)
+    application.run_scheduler(settings)
+
+
+def worker(
+    app_reference: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODULE:APP]", help="The app whose functions it runs.", show_default=False),
+    ] = None,
+    pool: Pool = None,
+    slots: Slots = None,
+    processes: Annotated[int, typer.Option(min=1, max=1000, help="Worker processes, under one supervisor.")] = 1,
+    allow_shell: AllowShell = False,
+    supervised_by: SupervisedBy = None,
+) -> None:
+    """Run attempts: HTTP calls, functions of an app, and shell commands where allowed."""
+    _bind_life(supervised_by)
+    (application,) = needs_server("ondot.app")
+    from ondot.settings import load_settings
+
+    settings = load_settings(slots=slots, allow_shell=allow_shell or None)
+    pools = list(dict.fromkeys(pool or ["default"]))
+    _tell_start(f"a worker of {', '.join(pools)}" + (f" with {app_reference}" if app_reference else ""), supervised_by)
+    if processes == 1:
+        application.run_worker(settings, app_reference=app_reference, pools=pools, slots=slots)
+        return
+    # What every child would stumble over is told once, before any is started.
+    _ = settings.needs_database_url
+    if app_reference:
+        application.load_app(app_reference)
+    from ondot.roles.supervise import Child, Supervisor, role_argv
+    from ondot.telemetry.log import configure_logs
+
+    configure_logs(settings.log_format, settings.log_level, role="supervisor")
+    argv = role_argv("worker", *worker_words(app_reference, pools, slots, allow_shell=allow_shell))
+    supervisor = Supervisor(
+        children=[Child(f"worker-{number}", argv) for number in range(1, processes + 1)],
+        environment=os.environ,
+        stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
+    )
+    supervisor.start()
+    raise typer.Exit(supervisor.run())
+
+
+def worker_words(app_reference: str | None, pools: list[str], slots: int | None, *, allow_shell: bool) -> list[str]:
+    """The same worker, as the command line of a child."""
+    return [
+        *(["--slots", str(slots)] if slots is not None else []),
+        *(["--allow-shell"] if allow_shell else []),
+        *(word for pool in pools for word in ("--pool", pool)),
+        *([app_reference] if app_reference else []),
+    ]
+
+
+def _bind_life(supervised_by: int | None) -> None:
+    if supervised_by is not None:
+        from ondot.roles.supervise import die_with
+
+        die_with(supervised_by)
+
+
+def _tell_start(what: str, supervised_by: int | None) -> None:
+    if supervised_by is None and sys.stderr.isatty():
+        from ondot import __version__
+
+        show_progress(f"ondot {__version__}: {what}. Ctrl-C stops it; what runs may end.")

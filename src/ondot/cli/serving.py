@@ -1,0 +1,111 @@
+"""The way from a command to a server: over HTTP by the SDK, or to the database for those who run the installation.
+
+Everything heavy is imported here and only when asked for. Without `ondot[server]` the commands of a server say what to
+install. A database that `ondot up` runs by itself is found by its home, so that `ondot doctor` or `ondot key create`
+need no URL beside it.
+"""
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ondot.model.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from types import ModuleType
+
+    from ondot.sdk.client import Client
+    from ondot.settings import Settings
+    from ondot.store.database import Database
+
+Answer = TypeVar("Answer")
+
+SERVER_PACKAGES: Final = frozenset(
+    {"aiohttp", "asyncpg", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
+)
+
+
+def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
+    """Put a question to the server of ONDOT_URL."""
+    import asyncio
+
+    from ondot.sdk.client import Client
+    from ondot.settings import load_settings
+
+    settings = load_settings()
+
+    async def main() -> Answer:
+        async with Client(settings.url, settings.api_key) as client:
+            return await question(client)
+
+    return asyncio.run(main())
+
+
+def needs_server(*modules: str) -> "list[ModuleType]":
+    """Import what only a server's installation has."""
+    from importlib import import_module
+
+    try:
+        return [import_module(module) for module in modules]
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
+            raise
+        raise Misconfigured(
+            f"This command runs a part of the server, and {error.name} is not installed: pip install 'ondot[server]'"
+        ) from error
+
+
+def database_settings(**flags: Any) -> "Settings":
+    """The settings, with the URL of a running `ondot up` of this home if none was given."""
+    from ondot.settings import load_settings
+
+    settings = load_settings(**flags)
+    if settings.database_url is None and (url := _embedded_url(settings.home)):
+        return settings.model_copy(update={"database_url": url})
+    return settings
+
+
+def _embedded_url(home: Path | None) -> str | None:
+    from ondot.roles.home import default_home
+
+    note = (home or default_home()).expanduser().absolute() / "data" / "postmaster.pid"
+    try:
+        lines = note.read_text().splitlines()
+    except OSError:
+        return None
+    if len(lines) < 5 or not Path(lines[4]).is_dir():
+        return None
+    from ondot.roles.embedded import DATABASE, ROLE
+
+    return f"postgresql://{ROLE}@/{DATABASE}?host={lines[4]}&port={lines[3]}"
+
+
+def ask_database(question: "Callable[[Database], Awaitable[Answer]]") -> Answer:
+    """Put a question to the database itself, if its schema fits."""
+    import asyncio
+
+    needs_server("asyncpg")
+    settings = database_settings()
+
+    async def main() -> Answer:
+        async with _open(settings) as database:
+            return await question(database)
+
+    return asyncio.run(main())
+
+
+@asynccontextmanager
+async def _open(settings: "Settings") -> "AsyncIterator[Database]":
+    from ondot.store.database import check_server, open_database
+    from ondot.store.migrate import check_schema
+
+    database = await open_database(settings)
+    try:
+        await check_server(database)
+        async with database.connection() as connection:
+            await check_schema(connection)
+        await database.read_clock()
+        yield database
+    finally:
+        await database.close()

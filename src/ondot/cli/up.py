@@ -1,0 +1,162 @@
+"""`ondot up`: everything in one, and a first screen that says what is there, what is open and what to try (O6)."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from ondot.cli.output import harmless, show_error, show_line
+from ondot.cli.roles import AllowShell, Slots
+from ondot.cli.serving import needs_server
+from ondot.model.errors import OndotError
+
+if TYPE_CHECKING:
+    from ondot.roles.up import Running
+    from ondot.settings import Settings
+
+A_MOMENT_S: Final = 0.7
+"""A start that is quicker says nothing before it is done."""
+
+A_HELLO: Final = '{"function": "hello", "payload": {"name": "Ada"}}'
+
+
+def up(
+    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the data is kept.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; 0 finds a free one.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="Worker processes.")] = 1,
+    slots: Slots = None,
+    app_reference: Annotated[
+        str | None, typer.Option("--app", metavar="MODULE:APP", help="An app whose functions the workers run.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="With a few living jobs to look at.")] = False,
+    allow_shell: AllowShell = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every role.")] = False,
+) -> None:
+    """Start everything: PostgreSQL, API, page, scheduler and workers. Ctrl-C stops it, nothing is lost.
+
+    Uses the database of ONDOT_DATABASE_URL if that is set, and otherwise a PostgreSQL of its own under --home.
+    """
+    if demo and app_reference:
+        raise typer.BadParameter("--demo brings its own app: leave out one of --demo and --app.", param_hint="--app")
+    application, starting, logs = needs_server("ondot.app", "ondot.roles.up", "ondot.telemetry.log")
+    from ondot.settings import load_settings
+
+    settings = load_settings(home=home, host=host, port=port, slots=slots, allow_shell=allow_shell or None)
+    settings = settings.model_copy(update={"log_level": log_level(settings, verbose=verbose)})
+    if app_reference:
+        application.load_app(app_reference)
+    logs.configure_logs(settings.log_format, settings.log_level, role="up")
+    where = "PostgreSQL" if settings.database_url is None else "ondot"
+    with announced(f"Starting {where} …") as begun:
+
+        def tell(running: "Running") -> None:
+            begun()
+            if demo:
+                _seed(running.url)
+            for line in first_screen(running, settings, demo=demo):
+                show_line(line)
+
+        options = starting.UpOptions(workers=workers, demo=demo, app_reference=app_reference)
+        code = starting.run_up(settings, options, migrate=application.migrate, tell=tell)
+    show_line("stopped" if code == 0 else "stopped, not cleanly: what was cut off is recovered at the next start")
+    raise typer.Exit(code)
+
+
+def log_level(settings: "Settings", *, verbose: bool) -> str:
+    """Quiet unless asked: the first screen should not drown in logs."""
+    if verbose:
+        return "info"
+    return settings.log_level if "log_level" in settings.model_fields_set else "warning"
+
+
+@contextmanager
+def announced(what: str) -> Iterator[Callable[[], None]]:
+    """Say what takes so long, if it takes longer than a moment."""
+    timer = threading.Timer(A_MOMENT_S, show_line, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
+
+
+def first_screen(running: "Running", settings: "Settings", *, demo: bool) -> list[str]:
+    from ondot import __version__
+
+    data = f"{running.home} ({running.database})" if running.home else without_password(settings.database_url or "")
+    return [
+        f"ondot {__version__}",
+        "",
+        f"  page  {running.url}",
+        f"  API   {running.url}/v1, described at {running.url}/docs",
+        f"  data  {harmless(data)}",
+        "",
+        *(f"  {line}" for line in what_is_open(settings)),
+        "",
+        "  Try:",
+        f"    curl -X POST {running.url}/v1/jobs{key_header(settings)} -d '{A_HELLO if demo else a_call(running.url)}'",
+        "    ondot execution list" + ("" if running.url == settings.url else f"    (with ONDOT_URL={running.url})"),
+        "",
+        "Ctrl-C stops it; nothing is lost.",
+    ]
+
+
+def what_is_open(settings: "Settings") -> list[str]:
+    """What a stranger could do here, and why it is so."""
+    own = settings.on_loopback
+    given = settings.model_fields_set
+    lines = []
+    if asks_no_key(settings):
+        lines.append(f"No API key is asked for: only this machine can reach {settings.host}.")
+    else:
+        lines.append("Every request needs an API key: make one with `ondot key create NAME`.")
+    if settings.allow_private_targets:
+        lines.append("Jobs may call private addresses (ONDOT_ALLOW_PRIVATE_TARGETS).")
+    elif own and "allow_private_targets" not in given:
+        lines.append("Jobs may call private addresses, such as servers on this machine: it is your own.")
+    else:
+        lines.append("Jobs may not call private addresses (ONDOT_ALLOW_PRIVATE_TARGETS=1 allows it).")
+    if settings.allow_shell:
+        lines.append("Jobs may run shell commands on this machine, as this user.")
+    else:
+        lines.append("Jobs may not run shell commands (--allow-shell allows it).")
+    return lines
+
+
+def asks_no_key(settings: "Settings") -> bool:
+    return settings.auth == "off" or (settings.on_loopback and "auth" not in settings.model_fields_set)
+
+
+def key_header(settings: "Settings") -> str:
+    return "" if asks_no_key(settings) else " -H 'Authorization: Bearer ondot_…'"
+
+
+def a_call(url: str) -> str:
+    """A first job that succeeds on a machine without a network: ondot calls itself."""
+    return f'{{"in": "5s", "target": {{"http": {{"url": "{url}/livez", "method": "GET"}}}}}}'
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return parts._replace(netloc=f"{parts.username}:***@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def _seed(url: str) -> None:
+    """The demo's other jobs. A demo without them is still one, so a refusal is told and no more."""
+    from importlib import import_module
+
+    seed = getattr(import_module("ondot.demo"), "seed", None)
+    if seed is None:
+        return
+    try:
+        seed(url)
+    except (OndotError, OSError) as error:
+        show_error(f"Some of the demo's jobs could not be made: {error}")

@@ -1,0 +1,174 @@
+"""Jobs, executions and previews as people see them: drawn from the API's answers and a `now`, nothing asked.
+
+Lists give each thing as few lines as fit 80 columns with its id in full: what it is called above its id, how far away
+a time is above the time itself.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ondot.cli.output import (
+    Json,
+    card,
+    cell,
+    compact,
+    exact,
+    instant_of,
+    relative,
+    state_cell,
+    table,
+    time_cell,
+    time_line,
+    took,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("JOB", "STATE", "NEXT FIRE", whole=("STATE", "NEXT FIRE"))
+    for job in jobs:
+        drawn.add_row(
+            cell(job["name"], job["id"], job["schedule_in_words"], style="bold"),
+            state_cell(job["state"]),
+            time_cell(job["next_fire_at"], now),
+        )
+    return drawn
+
+
+def job_card(job: Json, now: datetime) -> "Table":
+    retry = job["retry"]
+    return card(
+        [
+            ("job", cell(job["name"], style="bold")),
+            ("id", job["id"]),
+            ("state", state_cell(job["state"])),
+            ("schedule", job["schedule_in_words"]),
+            ("next fire", time_line(job["next_fire_at"], now)),
+            ("target", target_in_words(job["target"])),
+            ("payload", compact(job["payload"])),
+            ("pool", f"{job['pool']}, priority {job['priority']}"),
+            ("retries", f"{retry['max_retries']}, {retry['backoff']} from {retry['initial']:g} s"),
+            ("timeout", f"{job['timeout']:g} s"),
+            ("key", job["key"]),
+            ("labels", ", ".join(f"{name}:{value}" for name, value in job["labels"].items()) or None),
+            ("version", f"{job['version']}, of {time_line(job['updated_at'], now)}"),
+        ]
+    )
+
+
+def target_in_words(target: Json) -> str:
+    match target:
+        case {"http": {"url": url, "method": method}}:
+            return f"{method} {url}"
+        case {"function": name}:
+            return f"function {name}"
+        case {"shell": {"command": command}}:
+            import shlex
+
+            return shlex.join(command)
+    return compact(target) or ""
+
+
+def execution_table(executions: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("EXECUTION", "STATE", "FIRE", "TOOK", whole=("STATE", "FIRE", "TOOK"))
+    for execution in executions:
+        attempt = execution["attempt"]
+        drawn.add_row(
+            cell(execution.get("job_name") or "-", execution["id"], style="bold"),
+            state_cell(execution["state"], f"try {attempt}" if attempt > 1 else None),
+            time_cell(execution["fire_at"], now),
+            took(execution["started_at"], execution["ended_at"]),
+        )
+    return drawn
+
+
+def execution_card(execution: Json, now: datetime) -> "Table":
+    return card(
+        [
+            ("execution", execution["id"]),
+            ("job", cell(execution.get("job_name") or "-", execution["job_id"], style="bold")),
+            ("state", state_cell(execution["state"], execution["reason"])),
+            ("progress", progress_in_words(execution["progress"])),
+            ("origin", execution["origin"]),
+            ("fire", time_line(execution["fire_at"], now)),
+            ("may start", _if_not_ended(execution, time_line(execution["ready_at"], now))),
+            ("started", time_line(execution["started_at"], now)),
+            ("ended", time_line(execution["ended_at"], now)),
+            ("took", took(execution["started_at"], execution["ended_at"]) or None),
+            ("attempt", _attempts_in_words(execution)),
+            ("pool", f"{execution['pool']}, class {execution['priority_class']}"),
+            ("worker", execution["worker_id"]),
+            ("payload", compact(execution["payload"])),
+            ("result", compact(execution["result"])),
+            ("error", error_in_words(execution["error"])),
+        ]
+    )
+
+
+def attempt_table(attempts: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("TRY", "OUTCOME", "STARTED", "TOOK", "ERROR", whole=("TRY", "OUTCOME", "STARTED", "TOOK"))
+    for attempt in attempts:
+        drawn.add_row(
+            str(attempt["attempt"]),
+            state_cell(attempt["outcome"] or "RUNNING"),
+            time_cell(attempt["started_at"], now),
+            took(attempt["started_at"], attempt["ended_at"]),
+            cell(error_in_words(attempt["error"])),
+        )
+    return drawn
+
+
+def progress_in_words(progress: Json | None) -> str | None:
+    if not progress:
+        return None
+    fraction, message = progress.get("fraction"), progress.get("message")
+    shown = None if fraction is None else f"{fraction:.0%}"
+    return ", ".join(part for part in (shown, message) if part) or None
+
+
+def error_in_words(error: Any) -> str | None:
+    match error:
+        case {"code": str(code), "message": str(message)}:
+            return f"{code}: {message}"
+        case {"message": str(message)}:
+            return message
+    return compact(error)
+
+
+def preview_table(preview: Json, now: datetime) -> "Table":
+    """Fires in their order, and below them what does not fire."""
+    drawn = table("FIRE", "LOCAL", "UTC", "REMARK", whole=("FIRE", "LOCAL", "UTC"))
+    for fire in preview["fires"]:
+        fire_at = instant_of(fire["fire_at"])
+        assert fire_at is not None
+        drawn.add_row(relative(fire_at, now), fire["local"], exact(fire_at), cell(fire["remark"], style="yellow"))
+    for skipped in preview["skipped"]:
+        drawn.add_row(cell("skipped", style="dim"), cell(skipped["local"], style="dim"), "", cell(skipped["reason"]))
+    return drawn
+
+
+def key_table(keys: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("KEY", "STATE", "MADE", whole=("STATE", "MADE"))
+    for key in keys:
+        revoked_at = instant_of(key["revoked_at"])
+        drawn.add_row(
+            cell(key["name"], key["id"], style="bold"),
+            cell("revoked", relative(revoked_at, now)) if revoked_at else cell("valid", style="green"),
+            time_cell(key["created_at"], now),
+        )
+    return drawn
+
+
+def _attempts_in_words(execution: Json) -> str | None:
+    if not execution["attempt"]:
+        return None
+    failures, losses = execution["failures"], execution["losses"]
+    told = [f"{count} {what}" for count, what in ((failures, "failed"), (losses, "lost with a worker")) if count]
+    return ", ".join([str(execution["attempt"]), *told])
+
+
+def _if_not_ended(execution: Json, line: str | None) -> str | None:
+    return line if execution["ended_at"] is None and execution["started_at"] is None else None

@@ -1,0 +1,86 @@
+"""A few living jobs, for `ondot up --demo`: each shows one thing that ondot does. They sleep far more than they work.
+
+The functions bring their own schedules, which the worker registers; `seed` adds two more jobs through the API, as any
+program could. What recurs has a key, so that a restart finds its jobs again and makes no twins.
+"""
+
+import asyncio
+import json
+import urllib.request
+from datetime import datetime
+from typing import Any
+
+from ondot import Context, Ondot
+
+SEED_TIMEOUT_S = 10
+
+app = Ondot()
+
+
+@app.job
+async def hello(name: str = "world") -> str:
+    """Says hello, when asked: it has no schedule. Run it from the API, the command line or Python."""
+    return f"Hello, {name}!"
+
+
+@app.job(every="5s")
+async def pulse(ctx: Context) -> dict[str, Any]:
+    """Beats every five seconds and returns the instant it was due: the result of an execution is kept with it."""
+    return {"due": ctx.fire_at.isoformat()}
+
+
+@app.job(cron="* * * * *", timezone="Europe/Berlin")
+async def minute_report(ctx: Context, region: str = "eu") -> dict[str, Any]:
+    """A report at each full minute in Berlin. It takes eight seconds and tells how far it is."""
+    chapters = ("orders", "payments", "returns", "stock", "visits", "mails", "refunds", "summary")
+    for done, chapter in enumerate(chapters):
+        ctx.progress(done / len(chapters), f"writing the chapter on {chapter}")
+        ctx.log(f"chapter {done + 1}", subject=chapter)
+        await asyncio.sleep(1)
+    ctx.progress(1.0, "done")
+    return {"region": region, "chapters": len(chapters)}
+
+
+@app.job(every="20s", retries=4)
+async def moody_service(ctx: Context) -> str:
+    """Every second time its first attempt fails, and a retry a moment later helps: nobody has to be woken."""
+    if ctx.attempt == 1 and _twenties(ctx.fire_at) % 2:
+        raise ConnectionError("the service hung up: try again in a moment")
+    return f"answered at attempt {ctx.attempt}"
+
+
+@app.job(every="2m", retries=2)
+def doomed_import(ctx: Context) -> None:
+    """Fails whatever is tried, so that its executions end as dead letters: they wait for a person to look at them."""
+    ctx.log("reading customers.csv", attempt=ctx.attempt)
+    raise ValueError("line 17 of customers.csv has no e-mail address")
+
+
+def seed(url: str) -> None:
+    """Create two jobs through the API of the server at `url`: a call to itself every 15 s, and a hello in 30 s.
+
+    The hello has no key: each start makes its own, since a one-time job that has run can not be had again.
+    """
+    for body in (
+        {
+            "key": "demo-watch-myself",
+            "name": "watch_myself",
+            "every": "15s",
+            "target": {"http": {"url": f"{url}/livez", "method": "GET"}},
+        },
+        {
+            "name": "hello_once",
+            "in": "30s",
+            "target": {"function": "hello"},
+            "payload": {"name": "newcomer"},
+        },
+    ):
+        request = urllib.request.Request(  # noqa: S310 - the address of the server that was just started
+            f"{url}/v1/jobs", json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=SEED_TIMEOUT_S):  # noqa: S310
+            pass
+
+
+def _twenties(at: datetime) -> int:
+    return int(at.timestamp()) // 20

@@ -1,0 +1,67 @@
+"""The one line of health in words: on the dot, or late and why, with what to do about it (L7).
+
+Pure: it takes what was read and says what it means. Late is what a person would call late, a second; `/readyz` has its
+own, wider limit, since it may take a process out of service.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ondot.store.overview import Fleet, PoolAtWork
+
+LATE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A line: "`word`: `text`", then how long since `since`, and `why`; `command` is what to type."""
+
+    level: Literal["good", "warning", "bad"]
+    word: str
+    text: str
+    since: datetime | None = None
+    why: str = ""
+    command: str | None = None
+
+
+def judge(fleet: Fleet, pools: Sequence[PoolAtWork], unplanned_at: datetime | None, running: int) -> Health:
+    """Late outweighs what may soon make it late. `unplanned_at`: the oldest due fire that no scheduler has planned."""
+    waiting = min((pool for pool in pools if pool.oldest_at), key=_oldest, default=None)
+    unplanned_s = (fleet.now - unplanned_at).total_seconds() if unplanned_at else 0.0
+    waiting_s = (fleet.now - _oldest(waiting)).total_seconds() if waiting else 0.0
+    if unplanned_at and unplanned_s >= max(waiting_s, LATE_S):
+        return _late(unplanned_at, *_why_unplanned(fleet))
+    if waiting and waiting_s >= LATE_S:
+        return _late(_oldest(waiting), *_why_waiting(waiting, running))
+    if not fleet.nodes:
+        return Health("warning", "Take care", "no scheduler runs, so no fire is planned", command="ondot scheduler")
+    if not fleet.workers:
+        return Health("warning", "Take care", "no worker runs, so what comes due will wait", command="ondot worker")
+    lag_s = max(waiting_s, unplanned_s, 0.0)
+    return Health("good", "On the dot", f"the oldest due fire has waited {lag_s:.1f} s")
+
+
+def _late(since: datetime, why: str, command: str | None) -> Health:
+    return Health("bad", "Late", "the oldest due fire has waited", since, why, command)
+
+
+def _why_unplanned(fleet: Fleet) -> tuple[str, str | None]:
+    if not fleet.nodes:
+        return "since no scheduler runs", "ondot scheduler"
+    return "since no scheduler has planned it yet", None
+
+
+def _why_waiting(pool: PoolAtWork, running: int) -> tuple[str, str | None]:
+    more = "ondot worker" if pool.name == "default" else f"ondot worker --pool {pool.name}"
+    if not pool.workers:
+        return f"since no worker serves pool {pool.name}", more
+    if running >= pool.slots:
+        return f"since all {pool.slots} slots of pool {pool.name} are busy", more
+    return f"in pool {pool.name}", None
+
+
+def _oldest(pool: PoolAtWork) -> datetime:
+    assert pool.oldest_at is not None
+    return pool.oldest_at

@@ -1,0 +1,239 @@
+"""What the first page shows, read once and shaped for the templates (O5, L7).
+
+Each section is a frozen value that holds instants and never "12 s ago": two readings of an idle ondot are equal, so the
+feed renders and sends only what changed, and the page's own script lets durations tick.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ondot.model.execution import State
+from ondot.model.ids import TenantNo, first_id_at
+from ondot.model.job import JobSpec
+from ondot.model.schedule import in_words
+from ondot.store import overview as store
+from ondot.store.database import Database
+from ondot.store.overview import CEILING
+from ondot.store.specs import Version
+from ondot.ui.health import Health, judge
+from ondot.ui.words import took
+
+WINDOW = timedelta(minutes=10)
+RUNNING_SHOWN = 8
+FIRES_SHOWN = 8
+FAILURES_SHOWN = 4
+LATEST_SHOWN = 20
+POOLS_SHOWN = 6
+PLANNED_READ = 200
+"""Planned fires read to find the next one of each job: a job that fires each second has twenty in the horizon."""
+
+Specs = dict[Version, JobSpec]
+Row = store.RunningRow | store.ComingFire | store.DeadLetterRow | store.LatestRow
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    succeeded: int
+    failed: int
+    retrying: int
+    skipped: int
+    window: str
+    running: int
+    slots: int
+    workers: int
+    draining: int
+    schedulers: int
+    waiting: int
+    pools: tuple[store.PoolAtWork, ...]
+    more_pools: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: UUID
+    name: str
+    started_at: datetime
+    attempt: int
+    worker: str
+    percent: int | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    rows: tuple[Run, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    job_id: UUID
+    name: str
+    at: datetime
+    schedule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fires:
+    rows: tuple[Fire, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    id: UUID
+    name: str
+    failed_at: datetime
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    rows: tuple[Failure, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """`late`: how long after it was due its last attempt began."""
+
+    id: UUID
+    name: str
+    state: State
+    fire_at: datetime
+    late: str | None
+    took: str | None
+    attempts: int
+    message: str
+    next_try_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    rows: tuple[Execution, ...]
+
+
+Section = Health | Numbers | Running | Fires | Failures | Latest
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """`sections` by the names of their templates, in the order of the page."""
+
+    now: datetime
+    sections: dict[str, Section]
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing has run, nothing is to come: somebody has just arrived."""
+        lists = (self.sections[name] for name in ("running", "fires", "latest"))
+        return not any(section.rows for section in lists if isinstance(section, Running | Fires | Latest))
+
+
+async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
+    """All of the page, by eight bounded statements on one connection."""
+    async with database.connection() as connection:
+        fleet = await store.fleet_of(connection, tenant_no)
+        pools = await store.pools_at_work(connection, tenant_no)
+        running = await store.running_now(connection, tenant_no, RUNNING_SHOWN)
+        coming = await store.coming_fires(connection, tenant_no, planned=PLANNED_READ, timers=FIRES_SHOWN)
+        letters = await store.latest_dead_letters(connection, tenant_no, FAILURES_SHOWN)
+        latest = await store.latest_executions(connection, tenant_no, LATEST_SHOWN)
+        states = await store.recent_states(connection, tenant_no, first_id_at(fleet.now - WINDOW))
+        fires = _next_of_each_job(coming)
+        rows: list[Row] = [*running, *fires, *letters, *latest]
+        specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in rows})
+    unplanned_at = min((fire.at for fire in coming if not fire.is_planned and fire.at <= fleet.now), default=None)
+    total = running[0].total if running else 0
+    sections: dict[str, Section] = {
+        "health": judge(fleet, pools, unplanned_at, total),
+        "numbers": _numbers(fleet, pools, states, total),
+        "running": Running(tuple(_run(row, specs) for row in running), total),
+        "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
+        "failures": Failures(tuple(_failure(row, specs) for row in letters), letters[0].total if letters else 0),
+        "latest": Latest(tuple(_execution(row, specs) for row in sorted(latest, key=_fired, reverse=True))),
+    }
+    return Overview(fleet.now, sections)
+
+
+def _next_of_each_job(coming: Sequence[store.ComingFire]) -> list[store.ComingFire]:
+    """The next fire of each job: one that fires each second would otherwise fill the list."""
+    first: dict[UUID, store.ComingFire] = {}
+    for fire in coming:
+        first.setdefault(fire.job_id, fire)
+    return list(first.values())[:FIRES_SHOWN]
+
+
+def _numbers(
+    fleet: store.Fleet, pools: Sequence[store.PoolAtWork], states: store.RecentStates, running: int
+) -> Numbers:
+    counts = states.counts
+    minutes = WINDOW // timedelta(minutes=1)
+    return Numbers(
+        succeeded=counts.get(State.SUCCEEDED, 0),
+        failed=counts.get(State.FAILED, 0),
+        retrying=counts.get(State.RETRYING, 0),
+        skipped=counts.get(State.SKIPPED, 0),
+        window=f"latest {CEILING:,} executions" if states.is_cut else f"last {minutes} minutes",
+        running=running,
+        slots=fleet.slots,
+        workers=fleet.workers,
+        draining=fleet.draining,
+        schedulers=fleet.nodes,
+        waiting=sum(pool.waiting for pool in pools),
+        pools=tuple(pools[:POOLS_SHOWN]),
+        more_pools=max(len(pools) - POOLS_SHOWN, 0),
+    )
+
+
+def _run(row: store.RunningRow, specs: Specs) -> Run:
+    return Run(
+        id=row.id,
+        name=_name(row, specs),
+        started_at=row.started_at,
+        attempt=row.attempt_no,
+        worker=f"{row.host}:{row.pid}" if row.host else "unknown",
+        percent=None if row.progress is None else round(row.progress * 100),
+        message=_one_line(row.message),
+    )
+
+
+def _fire(fire: store.ComingFire, specs: Specs) -> Fire:
+    spec = specs.get((fire.job_id, fire.job_version))
+    words = "" if spec is None or spec.schedule is None else in_words(spec.schedule) if spec.recurs else "Once"
+    return Fire(fire.job_id, _name(fire, specs), fire.at, words)
+
+
+def _failure(row: store.DeadLetterRow, specs: Specs) -> Failure:
+    return Failure(row.execution_id, _name(row, specs), row.failed_at, _one_line(row.message or row.reason) or "")
+
+
+def _execution(row: store.LatestRow, specs: Specs) -> Execution:
+    ran_s = (row.ended_at - row.started_at).total_seconds() if row.ended_at and row.started_at else None
+    waits = row.state is State.RETRYING  # its ready_at is the next attempt's, its started_at the last one's
+    return Execution(
+        id=row.id,
+        name=_name(row, specs),
+        state=row.state,
+        fire_at=row.fire_at,
+        late=took((row.started_at - row.ready_at).total_seconds()) if row.started_at and not waits else None,
+        took=None if ran_s is None else took(ran_s),
+        attempts=row.attempt_no,
+        message="" if row.state is State.SUCCEEDED else _one_line(row.message or row.reason) or "",
+        next_try_at=row.ready_at if waits else None,
+    )
+
+
+def _fired(row: store.LatestRow) -> tuple[datetime, UUID]:
+    return row.fire_at, row.id
+
+
+def _name(row: Row, specs: Specs) -> str:
+    """A one-time job's spec goes with its day; what it made may outlive it by hours."""
+    spec = specs.get((row.job_id, row.job_version))
+    return spec.name if spec else f"job {row.job_id}"
+
+
+def _one_line(text: str | None) -> str | None:
+    return None if text is None else " ".join(text.split())

@@ -1,0 +1,156 @@
+"""The first page and its live stream: `/`, `/ui/live`, `/ui/static/…` (O5).
+
+The page is whole without JavaScript, a snapshot; with it, fragments are swapped in as the feed sends them. Names and
+messages come from users and are hostile until escaped: Jinja escapes everything, and the policy below keeps the browser
+from running or loading anything that is not a file of ours, whatever slips through.
+"""
+
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.resources import files
+from typing import Protocol
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import HTTPConnection
+
+from ondot import __version__
+from ondot.model.errors import Forbidden, NotFound, OndotError, Unauthorized, Unavailable
+from ondot.model.ids import TenantNo
+from ondot.store.database import Database
+from ondot.ui import words
+from ondot.ui.feed import Feed, Liveness
+from ondot.ui.overview import Overview, Section, read_overview
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+RECONNECT_MS = 1000
+EMPTY = "data:\n"
+STATUS: dict[type[OndotError], int] = {Unauthorized: 401, Forbidden: 403, Unavailable: 503}
+
+
+class Auth(Protocol):
+    """Who asks; raises if they may not."""
+
+    async def tenant(self, request: HTTPConnection, /) -> TenantNo: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """Named with its hash in the page, so that a browser keeps it until a release changes it."""
+
+    content: bytes
+    kind: str
+    hash: str
+
+
+class Pages:
+    """The templates and the files they name."""
+
+    def __init__(self) -> None:
+        self.static = _load_static()
+        self._templates = Environment(
+            loader=PackageLoader("ondot.ui"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.globals.update(version=__version__, static=self.address, words=words)
+
+    def address(self, name: str) -> str:
+        return f"/ui/static/{name}?v={self.static[name].hash}"
+
+    def section(self, name: str, section: Section, now: datetime) -> str:
+        return self._templates.get_template(f"{name}.html").render(section=section, now=now)
+
+    def liveness(self, liveness: Liveness, now: datetime | None) -> str:
+        return self._templates.get_template("live.html").render(liveness=liveness, now=now)
+
+    def page(self, overview: Overview, base_url: str) -> str:
+        fragments = {
+            name: Markup(self.section(name, section, overview.now))  # noqa: S704 - escaped when it was rendered
+            for name, section in overview.sections.items()
+        }
+        return self._templates.get_template("page.html").render(
+            now=overview.now, liveness="snapshot", fragments=fragments, is_new=overview.is_new, base_url=base_url
+        )
+
+    def message(self, error: OndotError, base_url: str) -> str:
+        return self._templates.get_template("message.html").render(error=error, base_url=base_url)
+
+
+def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
+    """Mount the pages on an application; gives the feed, for its owner to run and to close."""
+    pages = Pages()
+    feed = Feed(database, pages.section, pages.liveness)
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/")
+    async def first_page(request: Request) -> Response:
+        base_url = str(request.base_url).rstrip("/")
+        try:
+            overview = await read_overview(database, await auth.tenant(request))
+        except (Unauthorized, Forbidden, Unavailable) as error:
+            return _refused(pages.message(error, base_url), error)
+        return HTMLResponse(pages.page(overview, base_url), headers=HEADERS)
+
+    @router.get("/ui/live")
+    async def live(request: Request) -> Response:
+        changes = feed.watch(await auth.tenant(request))
+        # Proxies must pass each event on as it comes.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(_events(changes), media_type="text/event-stream", headers=headers)
+
+    @router.get("/ui/static/{name}")
+    async def static(name: str) -> Response:
+        found = pages.static.get(name)
+        if found is None:
+            raise NotFound(f"There is no file {name!r} among the page's.")
+        headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+        return Response(found.content, media_type=found.kind, headers=headers)
+
+    app.include_router(router)
+    return feed
+
+
+def _refused(html: str, error: OndotError) -> Response:
+    status = STATUS[type(error)]
+    more = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "2"}}.get(status, {})
+    return HTMLResponse(html, status, headers=HEADERS | more)
+
+
+async def _events(changes: AsyncGenerator[dict[str, str]]) -> AsyncIterator[str]:
+    async with aclosing(changes):
+        yield f"retry: {RECONNECT_MS}\n\n"
+        async for fragments in changes:
+            yield "".join(_event(name, html) for name, html in fragments.items())
+
+
+def _event(name: str, html: str) -> str:
+    lines = "".join(f"data: {line}\n" for line in html.splitlines())
+    return f"event: {name}\n{lines or EMPTY}\n"
+
+
+def _load_static() -> dict[str, StaticFile]:
+    found = {}
+    for entry in files("ondot.ui").joinpath("static").iterdir():
+        kind = KINDS.get("." + entry.name.rpartition(".")[2])
+        if kind:
+            content = entry.read_bytes()
+            found[entry.name] = StaticFile(content, kind, hashlib.sha256(content).hexdigest()[:12])
+    return found

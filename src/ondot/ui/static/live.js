@@ -1,0 +1,108 @@
+/* What ticks between two events, and the truth about whether the page is live.
+   Durations and instants are rendered by the server; this only keeps them going, by the server's clock, in the same
+   words as ui/words.py. Nothing here fetches: htmx holds the stream and swaps the fragments. */
+(() => {
+  "use strict";
+
+  const SILENT_MS = 4500; // the server speaks each second
+  const page = document.getElementById("live-page");
+  const liveness = document.getElementById("liveness");
+  const announce = document.getElementById("announce");
+  let ahead_ms = 0; // how far the server's clock is ahead of this one
+  let heard_at = performance.now();
+  let is_live = null; // null: not yet known
+  let told_level = null;
+
+  const two = (number) => String(number).padStart(2, "0");
+
+  function elapsed(seconds) {
+    const whole = Math.max(Math.floor(seconds), 0);
+    if (whole < 60) return `${whole} s`;
+    if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+    if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
+    return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+  }
+
+  const ahead = (seconds) => (seconds < 0.5 ? "now" : `in ${elapsed(seconds + 0.5)}`);
+
+  const time_of_day = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  const day_and_time = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+
+  function say(element, text) {
+    if (element.textContent !== text) element.textContent = text;
+  }
+
+  function localize(root) {
+    const today = new Date().toDateString();
+    for (const element of root.querySelectorAll("time[data-clock]")) {
+      const at = new Date(element.dateTime);
+      say(element, (at.toDateString() === today ? time_of_day : day_and_time).format(at));
+      element.title = element.dateTime;
+    }
+  }
+
+  function tick() {
+    const now_ms = Date.now() + ahead_ms;
+    for (const element of page.querySelectorAll("time[data-ahead]")) {
+      say(element, ahead((Date.parse(element.dateTime) - now_ms) / 1000));
+    }
+    for (const element of page.querySelectorAll("time[data-since]")) {
+      say(element, elapsed((now_ms - Date.parse(element.dateTime)) / 1000));
+    }
+    if (is_live !== false && performance.now() - heard_at > SILENT_MS) broken();
+  }
+
+  function set_live(live, words) {
+    if (is_live === live) return;
+    const was = is_live;
+    is_live = live;
+    page.classList.toggle("stale", !live);
+    if (!live || was === false) say(announce, words);
+  }
+
+  function broken() {
+    if (is_live === false) return;
+    const last = liveness.querySelector("time");
+    const mode = document.createElement("span");
+    const lamp = document.createElement("span");
+    mode.className = "mode away";
+    mode.dataset.liveness = "broken";
+    lamp.className = "lamp";
+    mode.append(lamp, "Not live: reconnecting …");
+    if (last) mode.append(" As of ", last.cloneNode(true));
+    liveness.replaceChildren(mode);
+    set_live(false, "Not live: reconnecting. The numbers are old.");
+  }
+
+  function heard() {
+    heard_at = performance.now();
+    const now = liveness.querySelector("time[data-now]");
+    if (now) ahead_ms = Date.parse(now.dateTime) - Date.now();
+    const mode = liveness.querySelector("[data-liveness]");
+    if (mode && mode.dataset.liveness === "away") set_live(false, "Not live: the database does not answer.");
+    else set_live(true, "Live again.");
+  }
+
+  function tell_health() {
+    const health = document.querySelector("[data-level]");
+    if (!health || health.dataset.level === told_level) return;
+    if (told_level !== null) say(announce, health.querySelector(".line").textContent);
+    told_level = health.dataset.level;
+  }
+
+  document.body.addEventListener("htmx:sseError", broken);
+  document.body.addEventListener("htmx:sseMessage", (event) => {
+    if (event.target === liveness) heard();
+    localize(event.target);
+    if (event.target.id === "health") tell_health();
+    tick();
+  });
+
+  const first = liveness.querySelector("time[data-now]");
+  if (first) ahead_ms = Date.parse(first.dateTime) - Date.now();
+  say(document.getElementById("zone"), Intl.DateTimeFormat().resolvedOptions().timeZone);
+  localize(page);
+  tell_health();
+  tick();
+  setInterval(tick, 500);
+})();

@@ -1,0 +1,41 @@
+"""Durations and instants as the page says them; `static/live.js` says the same between two events.
+
+Pure and short on purpose: what is said here is read at a glance, in a column, by somebody in a hurry.
+"""
+
+from datetime import UTC, datetime
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+
+
+def elapsed(seconds: float) -> str:
+    """A time that passes: "12 s", "3 min 05 s", "2 h 10 min", "4 d 3 h"."""
+    whole = max(int(seconds), 0)
+    if whole < MINUTE_S:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // MINUTE_S} min {whole % MINUTE_S:02} s"
+    if whole < DAY_S:
+        return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S:02} min"
+    return f"{whole // DAY_S} d {whole % DAY_S // HOUR_S} h"
+
+
+def ahead(seconds: float) -> str:
+    """A time to come: "in 12 s", and "now" in its last half second."""
+    return "now" if seconds < 0.5 else f"in {elapsed(seconds + 0.5)}"
+
+
+def took(seconds: float) -> str:
+    """A time that has passed, with the digits that matter: "4 ms", "1.24 s", "3 min 05 s"."""
+    if seconds < 1:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s" if seconds < MINUTE_S else elapsed(seconds)
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """The time of day, with the date when that is not today's: "12:00:05", "3 Mar 12:00:05"."""
+    utc = at.astimezone(UTC)
+    time = f"{utc:%H:%M:%S}"
+    if utc.date() == now.astimezone(UTC).date():
+        return time
+    return f"{utc.day} {utc:%b} {time}" if utc.year == now.year else f"{utc.day} {utc:%b %Y} {time}"

@@ -1,0 +1,403 @@
+"""Functions, in the loop and in threads: their arguments, their results, what they raise, and how they are ended."""
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ondot import Context
+from ondot.model.execution import Outcome
+from ondot.model.job import FunctionTarget
+from ondot.model.outcome import Failed, Succeeded
+from ondot.sdk import GiveUp, RetryAt, RetryIn
+from ondot.sdk.handler import Handler
+from ondot.targets.function import MAX_RESULT_BYTES, FunctionCaller
+from ondot.targets.output import MAX_LINES
+from tests.conformance.calls import Heard, a_call, failure_of, result_of
+from tests.proves import proves
+
+TARGET = FunctionTarget(name="function")
+
+
+async def call(
+    function: Callable[..., Any], payload: Any = None, heard: Heard | None = None, **fields: Any
+) -> Succeeded | Failed:
+    caller = FunctionCaller({"function": Handler(function)}, ends_within_s=0.2)
+    try:
+        return await caller.call(TARGET, a_call(heard, payload, **fields))
+    finally:
+        await caller.close()
+
+
+@pytest.fixture
+async def blocking() -> AsyncIterator[threading.Event]:
+    """What a thread can wait for; set when the test is over, so that no thread outlives it."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@proves("E3")
+async def test_an_async_function_runs_in_the_loop_and_a_plain_one_in_a_thread() -> None:
+    async def in_loop() -> str:
+        return threading.current_thread().name
+
+    def in_thread() -> str:
+        return threading.current_thread().name
+
+    assert result_of(await call(in_loop)) == threading.current_thread().name
+    assert result_of(await call(in_thread)) == "ondot-function"
+
+
+@proves("E3")
+async def test_the_fields_of_the_payload_are_the_arguments() -> None:
+    def add(a: int, b: int = 10, **more: int) -> int:
+        return a + b + sum(more.values())
+
+    assert result_of(await call(add, {"a": 1})) == 11
+    assert result_of(await call(add, {"a": 1, "b": 2, "c": 3})) == 6
+
+
+@proves("E3")
+async def test_no_payload_is_no_arguments_and_no_result_is_none() -> None:
+    def nothing() -> None:
+        return
+
+    assert await call(nothing, None) == Succeeded(None)
+    assert await call(nothing, {}) == Succeeded(None)
+
+
+@proves("E4")
+@pytest.mark.parametrize("payload", [[1, 2], "text", 3, True])
+async def test_a_payload_that_names_no_arguments_is_refused(payload: Any) -> None:
+    def takes(**_: Any) -> None:
+        return
+
+    failed = failure_of(await call(takes, payload), "bad_arguments")
+    assert not failed.retryable
+    assert "must be an object" in failed.error.message
+
+
+@proves("E4")
+@pytest.mark.parametrize("payload", [None, {}, {"b": 1}, {"a": 1, "z": 1}, {"a": 1, "ctx": 1}])
+async def test_arguments_that_do_not_fit_are_refused_before_the_function_runs(payload: Any) -> None:
+    ran = []
+
+    async def takes(ctx: Context, a: int) -> None:
+        ran.append(a)
+
+    failed = failure_of(await call(takes, payload), "bad_arguments")
+    assert not failed.retryable
+    assert not ran
+
+
+@proves("E3")
+async def test_a_function_that_this_worker_does_not_know_may_be_known_to_another() -> None:
+    async def known() -> None: ...
+
+    caller = FunctionCaller({"known": Handler(known)})
+    failed = failure_of(await caller.call(FunctionTarget(name="other"), a_call()), "unknown_function")
+    assert failed.retryable
+    assert "known" in failed.error.message
+    assert "'other'" in failed.error.message
+
+
+@proves("E4")
+@pytest.mark.parametrize("plain", [True, False])
+async def test_an_exception_is_told_with_the_users_frames_and_not_ondots(plain: bool) -> None:
+    def helper() -> None:
+        raise ValueError("the region is\nunknown")
+
+    def function() -> None:
+        helper()
+
+    async def async_function() -> None:
+        try:
+            helper()
+        except ValueError as error:
+            raise ValueError("the region is\nunknown") from error
+
+    failed = failure_of(await call(function if plain else async_function), "exception")
+    assert failed.retryable
+    assert failed.error.message == "ValueError: the region is"
+    assert failed.error.facts == {"type": "ValueError"}
+    assert failed.error.detail is not None
+    assert "in helper" in failed.error.detail
+    assert failed.error.detail.endswith("unknown")
+    assert "ondot/targets" not in failed.error.detail
+
+
+@proves("E4")
+async def test_a_deep_traceback_keeps_its_last_lines() -> None:
+    def deep(n: int = 3000) -> int:
+        return deep(n - 1) + 1
+
+    failed = failure_of(await call(deep), "exception")
+    assert failed.error.facts == {"type": "RecursionError"}
+    assert len((failed.error.detail or "").splitlines()) <= 51
+
+
+class Odd(BaseException):
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+@proves("E3")
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), StopIteration(1), asyncio.CancelledError(), TimeoutError("mine"), Odd()]
+)
+@pytest.mark.parametrize("plain", [True, False])
+async def test_whatever_a_function_raises_ends_its_attempt_and_not_the_worker(
+    plain: bool, error: BaseException
+) -> None:
+    def function() -> None:
+        raise error
+
+    async def async_function() -> None:
+        raise error
+
+    failed = failure_of(await call(function if plain else async_function), "exception")
+    assert failed.outcome is Outcome.FAILED
+
+
+@proves("E4")
+@pytest.mark.parametrize("plain", [True, False])
+async def test_a_function_may_decide_what_follows(plain: bool) -> None:
+    async def report_of(error: Exception) -> Failed:
+        def function() -> None:
+            raise error
+
+        async def async_function() -> None:
+            raise error
+
+        report = await call(function if plain else async_function)
+        assert isinstance(report, Failed)
+        return report
+
+    gave_up = await report_of(GiveUp("no such user"))
+    assert (gave_up.error.code, gave_up.retryable) == ("gave_up", False)
+    assert gave_up.error.message == "no such user"
+    later = await report_of(RetryIn(90, "the shop is closed"))
+    assert (later.error.code, later.retryable, later.retry_after_s) == ("retry_asked", True, 90)
+    assert "the shop is closed" in later.error.message
+    assert (await report_of(RetryIn(timedelta(minutes=2)))).retry_after_s == 120
+    then = await report_of(RetryAt(datetime.now(UTC) + timedelta(hours=1)))
+    assert then.retry_after_s is not None
+    assert 3500 < then.retry_after_s <= 3600
+    assert (await report_of(RetryAt(datetime(2020, 1, 1, tzinfo=UTC)))).retry_after_s == 0
+
+
+@proves("E14")
+@pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", iter(())])
+async def test_a_result_that_is_no_json_is_refused_and_not_tried_again(value: object) -> None:
+    def function() -> object:
+        return value
+
+    assert not failure_of(await call(function), "result_not_json").retryable
+
+
+@proves("E14")
+async def test_a_result_that_is_too_large_is_refused_and_not_tried_again() -> None:
+    async def function() -> str:
+        return "x" * MAX_RESULT_BYTES
+
+    assert not failure_of(await call(function), "result_too_large").retryable
+
+
+@proves("E14")
+async def test_a_result_may_hold_what_json_has_no_word_for_but_a_common_spelling() -> None:
+    async def function() -> Any:
+        return {"at": datetime(2030, 1, 1, tzinfo=UTC), "ids": (1, 2)}
+
+    assert result_of(await call(function)) == {"at": "2030-01-01T00:00:00Z", "ids": [1, 2]}
+
+
+@proves("E3")
+async def test_an_async_function_in_a_plain_wrapper_is_awaited() -> None:
+    async def inner() -> str:
+        return "awaited"
+
+    @functools.wraps(inner)
+    def wrapped() -> Any:
+        return inner()
+
+    assert result_of(await call(wrapped)) == "awaited"
+
+
+@proves("E3")
+async def test_context_variables_of_the_worker_are_seen_in_threads_and_do_not_leak_back() -> None:
+    colour = contextvars.ContextVar("colour", default="none")
+    colour.set("blue")
+
+    def function() -> str:
+        seen = colour.get()
+        colour.set("red")
+        return seen
+
+    assert result_of(await call(function)) == "blue"
+    assert colour.get() == "blue"
+
+
+@proves("E9")
+@pytest.mark.parametrize("plain", [True, False])
+async def test_a_function_tells_progress_and_checkpoints_and_logs_in_order(plain: bool) -> None:
+    def speak(ctx: Context) -> Any:
+        before = ctx.checkpoint
+        ctx.log("began", row=1, name="a b")
+        ctx.progress(0.4, "four\0tenths")
+        ctx.heartbeat(checkpoint={"row": 7})
+        ctx.heartbeat()
+        ctx.log("two\nlines")
+        return [before, ctx.checkpoint]
+
+    async def async_speak(ctx: Context) -> Any:
+        return await asyncio.to_thread(speak, ctx)
+
+    heard = Heard()
+    report = await call(speak if plain else async_speak, heard=heard, checkpoint='{"row":3}')
+    assert result_of(report) == [{"row": 3}, {"row": 7}]
+    assert heard.lines == [("log", 'began row=1 name="a b"'), ("log", "two\\nlines")]
+    assert heard.progress == [
+        (0.4, "four\N{REPLACEMENT CHARACTER}tenths", None),
+        (None, None, '{"row":7}'),
+        (None, None, None),
+    ]
+
+
+@proves("E9")
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan"), True])
+async def test_a_progress_that_is_none_is_refused(fraction: float) -> None:
+    async def function(ctx: Context) -> None:
+        ctx.progress(fraction)
+
+    assert failure_of(await call(function), "exception").error.facts == {"type": "ValueError"}
+
+
+@proves("E14")
+async def test_of_a_flood_of_log_lines_the_first_thousand_are_kept() -> None:
+    heard = Heard()
+
+    async def function(ctx: Context) -> None:
+        for n in range(3 * MAX_LINES):
+            ctx.log(n)
+
+    await call(function, heard=heard)
+    assert len(heard.lines) == MAX_LINES + 1
+    assert "2,000 more lines" in heard.lines[-1][1]
+
+
+@proves("E7")
+async def test_a_function_that_swallows_its_cancellation_is_reported_all_the_same() -> None:
+    over = asyncio.Event()
+    swallowed = asyncio.Event()
+
+    async def stubborn(ctx: Context) -> None:
+        while not over.is_set():
+            try:
+                await over.wait()
+            except asyncio.CancelledError:
+                assert ctx.cancelled
+                swallowed.set()
+
+    caller = FunctionCaller({"function": Handler(stubborn)}, ends_within_s=0.1)
+    failed = failure_of(await caller.call(TARGET, a_call(timeout_s=0.1)), "timeout")
+    assert failed.outcome is Outcome.TIMED_OUT
+    assert "swallowed its cancellation" in failed.error.message
+    assert swallowed.is_set()
+    over.set()
+
+
+@proves("E7")
+async def test_a_function_that_tidies_up_when_cancelled_is_waited_for() -> None:
+    tidied = asyncio.Event()
+
+    async def function() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            tidied.set()
+        return "too late"
+
+    assert failure_of(await call(function, timeout_s=0.1), "timeout").outcome is Outcome.TIMED_OUT
+    assert tidied.is_set()
+
+
+@proves("E7")
+async def test_a_plain_function_that_does_not_end_is_left_behind_and_told_so(blocking: threading.Event) -> None:
+    heard = Heard()
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def function(ctx: Context) -> str:
+        ctx.log("began")
+        blocking.wait()
+        ctx.log("nobody listens")
+        ctx.progress(1.0)
+        loop.call_soon_threadsafe(ended.set)
+        return f"cancelled={ctx.cancelled}"
+
+    failed = failure_of(await call(function, heard=heard, timeout_s=0.3), "timeout")
+    assert failed.outcome is Outcome.TIMED_OUT
+    assert "thread" in failed.error.message
+    assert "ctx.cancelled" in failed.error.message
+    blocking.set()
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert heard.lines == [("log", "began")]
+    assert heard.progress == []
+
+
+@proves("E7")
+async def test_a_plain_function_can_see_that_nobody_waits_any_more() -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def function(ctx: Context) -> None:
+        while not ctx.cancelled:
+            pass
+        loop.call_soon_threadsafe(ended.set)
+
+    failure_of(await call(function, timeout_s=0.1), "timeout")
+    async with asyncio.timeout(10):
+        await ended.wait()
+
+
+@proves("E7")
+async def test_a_thread_left_behind_takes_no_place_from_the_next(blocking: threading.Event) -> None:
+    def hangs() -> None:
+        blocking.wait()
+
+    def works() -> str:
+        return "done"
+
+    caller = FunctionCaller({"hangs": Handler(hangs), "works": Handler(works)}, slots=1, ends_within_s=0.1)
+    failure_of(await caller.call(FunctionTarget(name="hangs"), a_call(timeout_s=0.2)), "timeout")
+    assert result_of(await caller.call(FunctionTarget(name="works"), a_call())) == "done"
+    # As many may be left behind as there are threads; the second keeps its place, and the third is told why it waits.
+    failure_of(await caller.call(FunctionTarget(name="hangs"), a_call(timeout_s=0.2)), "timeout")
+    failed = failure_of(await caller.call(FunctionTarget(name="works"), a_call(timeout_s=0.1)), "timeout")
+    assert "all 1 threads were busy" in failed.error.message
+    blocking.set()
+    assert result_of(await caller.call(FunctionTarget(name="works"), a_call())) == "done"
+    await caller.close()
+
+
+@proves("E3")
+async def test_plain_functions_run_side_by_side_as_many_as_there_are_slots() -> None:
+    together = threading.Barrier(20)
+
+    def function() -> int:
+        return together.wait(timeout=10)
+
+    caller = FunctionCaller({"function": Handler(function)}, slots=20)
+    reports = await asyncio.gather(*(caller.call(TARGET, a_call()) for _ in range(20)))
+    assert sorted(result_of(report) for report in reports) == list(range(20))
+    again = await asyncio.gather(*(caller.call(TARGET, a_call()) for _ in range(20)))
+    assert len(again) == 20
+    await caller.close()

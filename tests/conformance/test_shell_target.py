@@ -1,0 +1,256 @@
+"""Programs, real ones: what they get, what of their output is kept, and how they are ended."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ondot.model.execution import Outcome
+from ondot.model.job import ShellTarget
+from ondot.model.outcome import Failed, Succeeded
+from ondot.targets.output import MAX_LINE_CHARACTERS, MAX_LINES
+from ondot.targets.shell import ShellCaller
+from tests.conformance.calls import Heard, a_call, failure_of, result_of
+from tests.proves import proves
+
+LEAVES = """
+import os, time
+told, tell = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    print(os.getpid(), flush=True)
+    os.write(tell, b"gone")
+    time.sleep(1000)
+os.read(told, 4)
+"""
+
+
+def sh(script: str) -> ShellTarget:
+    return ShellTarget(command=("sh", "-c", script))
+
+
+async def run(target: ShellTarget, heard: Heard | None = None, **fields: object) -> Succeeded | Failed:
+    caller = ShellCaller(allow=True, kill_after_s=0.2, drain_s=0.2)
+    return await caller.call(target, a_call(heard, **fields))  # type: ignore[arg-type]
+
+
+@proves("T4")
+async def test_no_program_is_run_unless_the_worker_allows_it(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    failed = failure_of(await ShellCaller().call(sh(f"touch {made}"), a_call()), "shell_not_allowed")
+    assert not failed.retryable
+    assert "ONDOT_ALLOW_SHELL=1" in failed.error.message
+    assert "--allow-shell" in failed.error.message
+    assert not made.exists()
+
+
+@proves("T4")
+async def test_words_are_handed_over_as_they_are_and_no_shell_reads_them() -> None:
+    words = ("$HOME; echo `id` | cat > /tmp/x", "*", "a b", "", "&&")
+    heard = Heard()
+    await run(ShellTarget(command=("printf", r"[%s]\n", *words)), heard)
+    assert heard.of("stdout") == [f"[{word}]" for word in words]
+
+
+@proves("T4", "T5")
+async def test_a_program_gets_the_workers_environment_without_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONDOT_DATABASE_URL", "postgresql://ondot:secret@db/ondot")
+    monkeypatch.setenv("ONDOT_TEST_POSTGRES", "system")
+    monkeypatch.setenv("COLOUR", "blue")
+    heard = Heard()
+    await run(ShellTarget(command=("env",)), heard, job_name="nightly = report")
+    lines = heard.of("stdout")
+    assert "COLOUR=blue" in lines
+    assert sorted(line for line in lines if line.startswith("ONDOT_")) == [
+        "ONDOT_ATTEMPT=3",
+        "ONDOT_EXECUTION_ID=0192f3a1-5b7c-7d3e-8f90-a1b2c3d4e5f6",
+        "ONDOT_FENCING_TOKEN=3",
+        "ONDOT_FIRE_AT=2030-01-31T09:00:00Z",
+        "ONDOT_JOB_ID=0192f3a1-0000-7000-8000-000000000001",
+        "ONDOT_JOB_NAME=nightly = report",
+    ]
+    assert "secret" not in "\n".join(lines)
+
+
+@proves("E3")
+async def test_a_large_payload_arrives_whole_on_standard_input() -> None:
+    payload = b'"' + b"x" * 1_000_000 + b'"'
+    assert result_of(await run(ShellTarget(command=("wc", "-c")), payload=payload))["stdout"].strip() == "1000002"
+
+
+@proves("E3")
+@pytest.mark.parametrize("script", ["exit 0", "exec <&-; echo closed", "head -c 10 >/dev/null"])
+async def test_a_program_that_does_not_read_its_input_holds_up_nobody(script: str) -> None:
+    assert isinstance(await run(sh(script), payload=b'"' + b"x" * 1_000_000 + b'"'), Succeeded)
+
+
+@proves("E14")
+async def test_output_is_kept_line_by_line_and_its_end_is_the_result() -> None:
+    heard = Heard()
+    report = await run(sh(r"printf 'one\r\ntwo\n\nlast'; echo oops >&2"), heard)
+    assert heard.of("stdout") == ["one", "two", "", "last"]
+    assert heard.of("stderr") == ["oops"]
+    assert result_of(report) == {"exit_code": 0, "stdout": "one\r\ntwo\n\nlast"}
+
+
+@proves("E14")
+async def test_lines_are_heard_while_the_program_runs() -> None:
+    heard = Heard()
+    running = asyncio.ensure_future(run(sh("echo first; exec sleep 1000"), heard, timeout_s=100))
+    await heard.line("first")
+    assert not running.done()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+@proves("E14")
+async def test_nul_and_broken_text_are_replaced() -> None:
+    heard = Heard()
+    report = await run(sh(r"printf 'a\0b\377\n'"), heard)
+    assert heard.of("stdout") == ["a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"]
+    assert "\0" not in result_of(report)["stdout"]
+
+
+@proves("E14")
+async def test_a_line_without_end_is_cut() -> None:
+    heard = Heard()
+    report = await run(sh("head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after"), heard)
+    long, after = heard.of("stdout")
+    assert long.startswith("x" * MAX_LINE_CHARACTERS + " … ")
+    assert f"{1_000_000 - MAX_LINE_CHARACTERS:,} more" in long
+    assert after == "after"
+    assert len(result_of(report)["stdout"]) == 4096
+
+
+@proves("E14")
+async def test_of_a_flood_of_lines_the_first_thousand_are_kept_and_the_rest_is_counted() -> None:
+    heard = Heard()
+    report = await run(sh("seq 5000; echo done"), heard)
+    assert heard.of("stdout") == [str(n) for n in range(1, MAX_LINES + 1)]
+    [told] = heard.of("log")
+    assert "4,001 more lines" in told
+    assert heard.lines[-1] == ("log", told)
+    assert result_of(report)["stdout"].endswith("5000\ndone\n")
+
+
+@proves("E14")
+async def test_of_a_flood_of_long_lines_a_quarter_of_a_megabyte_is_kept() -> None:
+    heard = Heard()
+    await run(sh("head -c 3000000 /dev/zero | tr '\\0' x | fold -w 5000"), heard)
+    kept = sum(len(line) for line in heard.of("stdout"))
+    assert 256 * 1024 <= kept <= 256 * 1024 + 5000
+    assert len(heard.of("log")) == 1
+
+
+@proves("E7", "E14")
+async def test_a_program_that_floods_for_ever_is_ended_by_its_timeout() -> None:
+    heard = Heard()
+    failed = failure_of(await run(ShellTarget(command=("yes",)), heard, timeout_s=1), "timeout")
+    assert failed.outcome is Outcome.TIMED_OUT
+    assert len(heard.of("stdout")) == MAX_LINES
+    assert len(heard.of("log")) == 1
+
+
+@proves("E4")
+async def test_an_exit_code_is_reported_with_the_last_lines_of_standard_error() -> None:
+    failed = failure_of(await run(sh("seq 100 >&2; exit 7")), "exit_code")
+    assert failed.retryable
+    assert failed.error.facts == {"exit_code": 7}
+    assert failed.error.detail == "\n".join(str(n) for n in range(81, 101))
+
+
+@proves("E4")
+async def test_a_program_ended_by_a_signal_is_reported_with_its_name() -> None:
+    failed = failure_of(await run(sh("kill -KILL $$")), "signal")
+    assert failed.error.facts == {"signal": "SIGKILL"}
+    assert failed.retryable
+
+
+@proves("E4")
+async def test_a_program_that_is_not_there_is_not_retried(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    for command in ((str(tmp_path / "nothing"),), ("ondot-no-such-program",), (str(plain),), (str(tmp_path),)):
+        failed = failure_of(await run(ShellTarget(command=command)), "not_found")
+        assert not failed.retryable
+        assert command[0] in failed.error.message
+
+
+@proves("E4")
+@pytest.mark.parametrize("command", [("echo", "a\0b"), ("echo", "x" * 3_000_000)])
+async def test_words_that_no_program_can_be_given_are_not_retried(command: tuple[str, ...]) -> None:
+    assert not failure_of(await run(ShellTarget(command=command)), "bad_command").retryable
+
+
+@proves("E7")
+@pytest.mark.parametrize("script", ["{child}", 'sh -c "{child}" & wait'])
+async def test_what_listens_to_term_may_tidy_up_even_after_the_program_itself_has_gone(script: str) -> None:
+    child = "trap 'echo tidied; exit 0' TERM; echo began; while :; do sleep 0.01; done"
+    heard = Heard()
+    caller = ShellCaller(allow=True, kill_after_s=10)
+    calling = asyncio.ensure_future(caller.call(sh(script.format(child=child)), a_call(heard, timeout_s=100)))
+    await heard.line("began")
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert heard.of("stdout") == ["began", "tidied"]
+
+
+@proves("E7")
+async def test_a_grandchild_that_holds_the_output_open_does_not_hold_up_the_attempt() -> None:
+    heard = Heard()
+    report = await run(sh("sleep 1000 & echo $!"), heard, timeout_s=100)
+    assert isinstance(report, Succeeded)
+    [pid] = heard.of("stdout")
+    assert _is_gone(int(pid))
+
+
+@proves("E7")
+async def test_even_one_that_has_left_the_group_does_not() -> None:
+    heard = Heard()
+    report = await run(ShellTarget(command=(sys.executable, "-c", LEAVES)), heard)
+    assert isinstance(report, Succeeded)
+    [pid] = heard.of("stdout")
+    os.kill(int(pid), signal.SIGKILL)  # it is nobody's any more
+
+
+@proves("E7")
+async def test_a_second_cancel_ends_the_program_without_further_patience() -> None:
+    heard = Heard()
+    caller = ShellCaller(allow=True, kill_after_s=1000)
+    calling = asyncio.ensure_future(
+        caller.call(
+            sh("trap 'echo deaf' TERM; echo began $$; while :; do sleep 0.01; done"), a_call(heard, timeout_s=1000)
+        )
+    )
+    pid = int((await heard.line("began")).split()[1])
+    calling.cancel()
+    await heard.line("deaf")
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert _is_gone(pid)
+
+
+@proves("E3")
+async def test_no_file_descriptor_is_left_open() -> None:
+    this = psutil.Process()
+    await run(sh("echo"))
+    before = this.num_fds()
+    for target in (sh("echo"), sh("exit 3"), ShellTarget(command=("ondot-no-such-program",))):
+        for _ in range(5):
+            await run(target)
+    assert this.num_fds() <= before + 3
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return True

@@ -1,0 +1,307 @@
+"""②a Change: what was planned is taken back, what is due ends or runs the new version, what has begun goes on."""
+
+import pytest
+
+from ondot.flow.change import delete, pause, resume, update
+from ondot.model.errors import Conflict, NotFound, PreconditionFailed
+from ondot.model.execution import State
+from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
+from ondot.model.job import JobSpec, JobState
+from ondot.model.misfire import Misfire
+from ondot.model.outcome import NotBegun
+from tests.proves import proves
+from tests.world import World, every, failed, job, once
+
+
+async def change(world: World, job_id: JobId, spec: JobSpec, if_version: int | None = None) -> None:
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, job_id, spec, if_version=if_version)
+
+
+async def stop(world: World, job_id: JobId) -> None:
+    await pause(world.database, DEFAULT_TENANT, job_id)
+
+
+async def go_on(world: World, job_id: JobId) -> None:
+    await resume(world.database, world.dispatcher, DEFAULT_TENANT, job_id)
+
+
+async def remove(world: World, job_id: JobId) -> None:
+    await delete(world.database, DEFAULT_TENANT, job_id)
+
+
+@proves("S8", "P10")
+async def test_an_update_takes_back_what_is_to_come_and_fires_by_the_new_schedule(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    assert await world.fires(accepted.id) == [10, 20]
+    await world.advance(1)
+    await change(world, accepted.id, job(schedule=every(7, world.now)))
+    assert await world.fires(accepted.id) == [7, 14]
+    assert [execution.job_version for execution in await world.executions()] == [2, 2]
+    assert (await world.job(accepted.id)).version == 2
+
+
+@proves("S8", "P10")
+async def test_a_due_fire_that_has_not_begun_runs_the_new_version_on_update(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(10)
+    await change(world, accepted.id, job("new", schedule=every(3600, world.now)))
+    assert await world.fires(accepted.id) == [0]
+    [assignment] = await (await world.worker()).lease()
+    assert assignment.spec is not None
+    assert assignment.spec.name == "new"
+
+
+@proves("S8", "P10")
+async def test_what_has_begun_keeps_its_version_on_update_also_in_its_retries(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(10)
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    await worker.complete(assignment, failed())
+    await change(world, accepted.id, job("new", schedule=every(3600, world.now)))
+    await world.advance(60)
+    [again] = await worker.lease()
+    assert (again.leased.id, again.leased.job_version) == (assignment.leased.id, 1)
+
+
+@proves("S8", "P3", "P10")
+async def test_an_update_back_and_forth_makes_no_fire_twice(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    begin = world.now
+    await world.advance(10)
+    worker = await world.worker()
+    await worker.complete(*await worker.lease())
+    for seconds in (5, 10, 1, 10):
+        await change(world, accepted.id, job(schedule=every(seconds, begin)))
+    fires = await world.fires(accepted.id)
+    assert fires == [0, 10, 20]
+
+
+@proves("S8", "S6", "P4")
+async def test_what_the_old_schedule_owes_is_settled_before_a_new_one_takes_over(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="once"))))
+    await world.advance(350)
+    await change(world, accepted.id, job(schedule=every(3600, world.now)))
+    assert await world.fires(accepted.id) == [-150, -50]
+    assert await world.skipped(accepted.id) == [(-250, -250, "coalesced", 1)]
+
+
+@proves("S8")
+async def test_an_update_of_another_version_than_was_read_is_refused(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await change(world, accepted.id, job("two", schedule=every(10, world.now)), if_version=1)
+    with pytest.raises(PreconditionFailed):
+        await change(world, accepted.id, job("three", schedule=every(10, world.now)), if_version=1)
+    assert (await world.job(accepted.id)).spec.name == "two"
+
+
+@proves("S8")
+async def test_an_update_does_not_give_back_the_fires_that_a_job_has_used_up(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now, max_fires=2)))
+    await world.advance(5)
+    worker = await world.worker()
+    await worker.complete(*await worker.lease())
+    await change(world, accepted.id, job("new", schedule=every(5, world.now, max_fires=2)))
+    assert await world.fires(accepted.id) == [0, 5]
+    await world.advance(60)
+    await change(world, accepted.id, job("newer", schedule=every(5, world.now, max_fires=2)))
+    await world.plan()
+    assert len(await world.executions(accepted.id)) == 2
+
+
+@proves("S8", "P10", "P4")
+async def test_a_paused_job_fires_no_more_and_its_due_fire_is_skipped_on_record(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(10)
+    await stop(world, accepted.id)
+    [execution] = await world.executions(accepted.id)
+    assert (execution.state, execution.reason) == (State.SKIPPED, "paused")
+    await world.advance(100)
+    await world.plan()
+    assert len(await world.executions(accepted.id)) == 1
+    row = await world.job(accepted.id)
+    assert (row.state, row.next_fire_at) == (JobState.PAUSED, None)
+    await stop(world, accepted.id)
+
+
+@proves("S8", "P4")
+async def test_a_resumed_job_fires_from_now_on_and_the_pause_is_one_range_on_record(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(15)
+    await stop(world, accepted.id)
+    await world.advance(100)
+    await go_on(world, accepted.id)
+    assert await world.skipped(accepted.id) == [(-95, -5, "paused", 10)]
+    assert await world.fires(accepted.id) == [-105, 5, 15]
+    assert (await world.job(accepted.id)).state is JobState.ACTIVE
+    await go_on(world, accepted.id)
+    assert await world.fires(accepted.id) == [-105, 5, 15]
+
+
+@proves("S8", "P4")
+async def test_the_pause_of_a_job_that_never_fired_is_on_record_too(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now)))
+    await stop(world, accepted.id)
+    await world.advance(350)
+    await go_on(world, accepted.id)
+    assert await world.skipped(accepted.id) == [(-250, -50, "paused", 3)]
+
+
+@proves("S8", "P4")
+async def test_a_pause_longer_than_is_counted_is_on_record_without_a_number(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(1, world.now)))
+    await stop(world, accepted.id)
+    await world.advance(20_000)
+    await go_on(world, accepted.id)
+    assert await world.skipped(accepted.id) == [(-19_999, 0, "paused", None)]
+
+
+@proves("S8")
+async def test_a_paused_job_may_be_updated_and_stays_paused(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await stop(world, accepted.id)
+    await change(world, accepted.id, job("new", schedule=every(5, world.now)))
+    assert (await world.job(accepted.id)).state is JobState.PAUSED
+    assert await world.states() == []
+    await go_on(world, accepted.id)
+    assert await world.fires(accepted.id) == [5, 10, 15, 20]
+
+
+@proves("S8", "P10")
+async def test_a_fire_that_was_given_back_before_its_call_is_skipped_by_a_pause(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(10)
+    worker = await world.worker()
+    await worker.complete(*await worker.lease(), NotBegun("the worker stops"))
+    await stop(world, accepted.id)
+    assert await world.states(accepted.id) == [State.SKIPPED]
+
+
+@proves("S8", "P10")
+async def test_a_deleted_job_leaves_nothing_waiting_and_lets_end_what_runs(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    worker = await world.worker()
+    await world.advance(10)
+    [retried] = await worker.lease()
+    await world.advance(10)
+    [running] = await worker.lease()
+    await worker.complete(retried, failed())
+    await world.advance(10)
+    await world.plan()
+    await remove(world, accepted.id)
+    assert await world.states(accepted.id) == [State.CANCELLED, State.RUNNING, State.CANCELLED]
+    await worker.complete(running)
+    await world.advance(100)
+    await world.plan()
+    assert await world.states(accepted.id) == [State.CANCELLED, State.SUCCEEDED, State.CANCELLED]
+    assert (await world.job(accepted.id)).state is JobState.DELETED
+    await remove(world, accepted.id)
+    for changing in (change(world, accepted.id, accepted.spec), stop(world, accepted.id), go_on(world, accepted.id)):
+        with pytest.raises(Conflict):
+            await changing
+
+
+@proves("S12", "S8")
+async def test_the_key_of_a_deleted_job_is_free_for_a_new_one(world: World) -> None:
+    first = await world.submit(job(key="nightly", schedule=every(10, world.now)))
+    await remove(world, first.id)
+    second = await world.submit(job(key="nightly", schedule=every(10, world.now)))
+    assert second.id != first.id
+
+
+@proves("S1", "S8")
+@pytest.mark.parametrize("seconds", [0, 10, 100], ids=["due", "planned", "by timer"])
+async def test_a_one_time_job_may_be_moved_before_it_runs(world: World, seconds: float) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(seconds))))
+    await change(world, accepted.id, job("moved", schedule=once(world.after(5))))
+    assert await world.fires(accepted.id) == [5]
+    await world.advance(5)
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    assert assignment.spec is not None
+    assert assignment.spec.name == "moved"
+    await worker.complete(assignment)
+    await world.advance(200)
+    await world.plan()
+    assert await world.states(accepted.id) == [State.SUCCEEDED]
+    assert (await world.job(accepted.id)).state is JobState.ENDED
+
+
+@proves("S1", "S8", "P10")
+@pytest.mark.parametrize("seconds", [0, 10, 100], ids=["due", "planned", "by timer"])
+async def test_a_paused_one_time_job_runs_when_it_is_resumed(world: World, seconds: float) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(seconds))))
+    await stop(world, accepted.id)
+    assert await world.states(accepted.id) == []
+    await world.advance(30)
+    await go_on(world, accepted.id)
+    await world.advance(max(seconds - 30, 0))
+    await world.plan()
+    assert len(await (await world.worker()).lease()) == 1
+
+
+@proves("S1", "S8", "P10")
+@pytest.mark.parametrize("seconds", [0, 10, 100], ids=["due", "planned", "by timer"])
+async def test_a_deleted_one_time_job_never_runs(world: World, seconds: float) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(seconds))))
+    await remove(world, accepted.id)
+    await world.advance(200)
+    await world.plan()
+    assert await (await world.worker()).lease() == []
+    assert (await world.job(accepted.id)).state is JobState.DELETED
+
+
+@proves("S1", "S8")
+async def test_a_one_time_job_that_runs_or_has_ended_can_not_be_changed(world: World) -> None:
+    accepted = await world.submit(job())
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    for _ in ("running", "ended"):
+        with pytest.raises(Conflict):
+            await change(world, accepted.id, job(schedule=once(world.after(100))))
+        with pytest.raises(Conflict):
+            await stop(world, accepted.id)
+        with pytest.raises(Conflict):
+            await remove(world, accepted.id)
+        await worker.complete(assignment)
+    assert await world.states() == [State.SUCCEEDED]
+
+
+@proves("S1", "S8", "P7")
+async def test_a_one_time_job_that_waits_for_its_retry_may_be_deleted_but_not_moved(world: World) -> None:
+    accepted = await world.submit(job())
+    worker = await world.worker()
+    await worker.complete(*await worker.lease(), failed())
+    with pytest.raises(Conflict):
+        await change(world, accepted.id, job(schedule=once(world.after(100))))
+    assert await world.states() == [State.RETRYING]
+    await remove(world, accepted.id)
+    assert await world.states() == [State.CANCELLED]
+
+
+@proves("S8")
+async def test_a_recurring_job_that_became_a_one_time_job_may_be_changed_until_that_fire(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(10)
+    worker = await world.worker()
+    await worker.complete(*await worker.lease())
+    await change(world, accepted.id, job(schedule=once(world.after(50))))
+    await change(world, accepted.id, job(schedule=once(world.after(15))))
+    assert await world.fires(accepted.id) == [0, 15]
+    await world.advance(15)
+    await worker.complete(*await worker.lease())
+    assert (await world.job(accepted.id)).state is JobState.ENDED
+
+
+@proves("P12", "T1")
+async def test_another_tenants_job_is_not_there_to_be_changed(world: World) -> None:
+    for spec in (job(schedule=every(10, world.now)), job(schedule=once(world.after(100)))):
+        accepted = await world.submit(spec)
+        for changing in (
+            update(world.database, world.dispatcher, TenantNo(2), accepted.id, spec),
+            pause(world.database, TenantNo(2), accepted.id),
+            resume(world.database, world.dispatcher, TenantNo(2), accepted.id),
+            delete(world.database, TenantNo(2), accepted.id),
+        ):
+            with pytest.raises(NotFound):
+                await changing

@@ -1,0 +1,204 @@
+"""④ Lease: what is due, never early, never more than there is room for, and no lane starves."""
+
+import asyncpg
+import pytest
+
+from ondot.flow.retain import sweep_pass
+from ondot.model.errors import Unavailable
+from ondot.model.execution import PriorityClass, State
+from ondot.model.ids import PoolNo
+from ondot.store.queue import oldest_due
+from ondot.store.workers import leave_worker
+from tests.proves import proves
+from tests.world import World, every, job, once
+
+
+@proves("P9")
+async def test_nothing_is_leased_before_its_instant(world: World) -> None:
+    await world.submit(job(schedule=once(world.after(5))))
+    worker = await world.worker()
+    batch = await worker.leaser.one_pass(10)
+    assert (batch.assignments, batch.next_at) == ([], world.after(5))
+    await world.set_clock(world.after(4.999999))
+    assert await worker.lease() == []
+    await world.set_clock(world.after(0.000001))
+    assert len(await worker.lease()) == 1
+
+
+@proves("E1")
+async def test_a_worker_leases_no_more_than_it_has_free_slots(world: World) -> None:
+    await world.submit_all([job() for _ in range(10)])
+    worker = await world.worker()
+    assert len(await worker.lease(3)) == 3
+    assert await worker.lease(0) == []
+    assert (await worker.leaser.one_pass(0)).more
+    assert len(await worker.lease(100)) == 7
+    assert len({assignment.lease_id for assignment in await worker.lease()}) == 0
+
+
+@proves("E1")
+async def test_the_oldest_of_a_lane_goes_first(world: World) -> None:
+    accepted = [await world.submit(job(schedule=once(world.after(seconds)))) for seconds in (3, 1, 2)]
+    await world.advance(5)
+    worker = await world.worker()
+    order = [(await worker.lease(1))[0].leased.job_id for _ in range(3)]
+    assert order == [accepted[1].id, accepted[2].id, accepted[0].id]
+
+
+@proves("E2", "L6")
+async def test_higher_priority_goes_first_until_the_lower_has_waited_for_its_bound(world: World) -> None:
+    await world.submit(job("low", priority="low"))
+    await world.submit(job("normal"))
+    await world.submit(job("high", priority="high"))
+    worker = await world.worker()
+    assert await _next_name(worker) == "high"
+    assert await _next_name(worker) == "normal"
+    await world.advance(58)
+    await world.submit(job("high", priority="high"))
+    assert await _next_name(worker) == "high"
+    await world.advance(2)
+    await world.submit(job("high", priority="high"))
+    assert await _next_name(worker) == "low"
+
+
+async def _next_name(worker: object) -> str:
+    from tests.world import Worker
+
+    assert isinstance(worker, Worker)
+    [assignment] = await worker.lease(1)
+    assert assignment.spec is not None
+    return assignment.spec.name
+
+
+@proves("E1")
+async def test_a_worker_leases_from_its_own_pools_only(world: World) -> None:
+    await world.submit_all([job("here"), job("there", pool="there")])
+    there = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'there'"))
+    worker = await world.worker(pool_nos=[there])
+    [assignment] = await worker.lease()
+    assert assignment.spec is not None
+    assert assignment.spec.name == "there"
+
+
+@proves("E11", "E6")
+async def test_a_lease_raises_the_attempt_and_is_held_by_one_row(world: World) -> None:
+    await world.submit_all([job(), job()])
+    worker = await world.worker()
+    assignments = await worker.lease()
+    assert [assignment.leased.attempt_no for assignment in assignments] == [1, 1]
+    [lease] = await world.fetch("SELECT * FROM ondot.lease")
+    assert (lease["worker_id"], lease["id"]) == (worker.id, assignments[0].lease_id)
+    assert set(lease["execution_ids"]) == {assignment.leased.id for assignment in assignments}
+    assert await world.count("ready") == 0
+    assert await world.states() == [State.RUNNING, State.RUNNING]
+
+
+@proves("P6", "E6")
+@pytest.mark.parametrize("state", ["LOST", "GONE", "DRAINING"])
+async def test_a_worker_that_is_not_alive_leases_nothing(world: World, state: str) -> None:
+    await world.submit(job())
+    worker = await world.worker()
+    await world.fetch("UPDATE ondot.worker SET state = $1", state)
+    assert await worker.lease() == []
+    assert await world.states() == [State.PENDING]
+
+
+@proves("E1")
+async def test_a_worker_that_left_is_gone_and_beats_no_more(world: World) -> None:
+    worker = await world.worker()
+    assert await worker.beat() == world.now
+    async with world.database.connection() as connection:
+        await leave_worker(connection, worker.id)
+    assert await worker.beat() is None
+
+
+@proves("E1", "P7")
+async def test_a_lease_whose_reply_was_lost_is_adopted_in_the_next_pass(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.submit_all([job(payload=b"1"), job(payload=b"2")])
+    worker = await world.worker()
+
+    async def cut(*_: object) -> None:
+        raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.database.specs), "find", cut)
+        with pytest.raises(Unavailable):
+            await worker.lease()
+    assert await world.states() == [State.RUNNING, State.RUNNING]
+    assignments = await worker.lease()
+    assert sorted(assignment.payload for assignment in assignments) == [b"1", b"2"]
+    await worker.complete_all(assignments)
+    assert await world.states() == [State.SUCCEEDED, State.SUCCEEDED]
+    assert await world.count("lease") == 0
+
+
+@proves("L5", "P4")
+async def test_a_row_that_was_committed_below_every_workers_bound_is_swept_up_again(world: World) -> None:
+    worker = await world.worker()
+    await world.submit(job())
+    await worker.lease()
+    await world.advance(-60)
+    late = await world.submit(job("late"))
+    await world.advance(120)
+    await world.submit(job("in time"))
+    assert len(await worker.lease(1)) == 1
+    await worker.beat()
+    assert await worker.lease() == []
+    assert await sweep_pass(world.database, world.dispatcher) == 1
+    assert await sweep_pass(world.database, world.dispatcher) == 0
+    [assignment] = await worker.lease()
+    assert assignment.leased.job_id == late.id
+
+
+@proves("L5")
+async def test_a_row_that_some_worker_still_looks_at_is_not_swept(world: World) -> None:
+    worker = await world.worker()
+    await world.submit(job())
+    await worker.lease()
+    await worker.beat()
+    await world.worker()
+    await world.advance(-60)
+    await world.submit(job("late"))
+    await world.advance(60)
+    assert await sweep_pass(world.database, world.dispatcher) == 0
+
+
+@proves("C3", "L4")
+async def test_work_goes_on_at_once_when_the_databases_clock_was_set_back(world: World) -> None:
+    worker = await world.worker()
+    await world.submit(job())
+    await worker.lease()
+    await world.advance(-3600)
+    await world.submit(job("after the step"))
+    assert len(await worker.lease()) == 1
+
+
+@proves("L7")
+async def test_the_oldest_due_fire_is_told_whether_it_waits_for_a_plan_or_for_a_worker(world: World) -> None:
+    async def lag() -> tuple[float, float, float]:
+        async with world.database.connection() as connection:
+            found = await oldest_due(connection)
+        return round(found.waiting_s or 0), round(found.unplanned_s or 0), round(found.lag_s)
+
+    assert await lag() == (0, 0, 0)
+    await world.submit(job(schedule=every(60, world.now)))
+    assert (await lag())[2] == 0
+    await world.advance(70)
+    assert await lag() == (0, 10, 10)
+    await world.plan()
+    await world.advance(5)
+    assert await lag() == (5, -45, 5)
+
+
+@proves("E2")
+async def test_what_is_behind_live_work_is_catch_up_and_does_not_make_the_installation_late(world: World) -> None:
+    await world.submit(job(schedule=every(100, world.now)))
+    await world.advance(250)
+    await world.plan()
+    [assignment] = await (await world.worker()).lease(1)
+    assert assignment.leased.priority_class == PriorityClass.NORMAL
+    await world.advance(5)
+    async with world.database.connection() as connection:
+        assert (await oldest_due(connection)).lag_s == 0

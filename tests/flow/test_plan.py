@@ -1,0 +1,185 @@
+"""② Look ahead: each fire planned once, by compare-and-set; what was missed is settled by policy and on record."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ondot.flow.plan import Planning, plan_timers
+from ondot.model.execution import PriorityClass, State
+from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId
+from ondot.model.misfire import Misfire
+from ondot.model.planning import Timer
+from ondot.model.schedule import jitter_offset
+from ondot.store.timers import Planned, lock_timer, next_fires
+from tests.proves import proves
+from tests.world import DEFAULT_POOL, World, cron, every, job, once
+
+
+async def stands(world: World, job_id: JobId) -> Timer:
+    async with world.database.connection() as connection:
+        timer = await lock_timer(connection, job_id)
+    assert timer is not None
+    return timer
+
+
+async def plan_as_of(world: World, timer: Timer) -> Planned:
+    """Plan by what a node believed when it looked: `timer`."""
+    spec = (await world.job(timer.job_id)).spec
+    async with world.database.connection() as connection:
+        return await plan_timers(
+            connection,
+            world.database.clock,
+            [Planning(timer, spec, DEFAULT_POOL)],
+            now=world.now,
+            horizon_at=world.after(20),
+        )
+
+
+@proves("S3", "S6", "C2")
+async def test_fires_are_planned_up_to_the_horizon_and_no_further(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(30, world.now)))
+    assert await world.fires(accepted.id) == []
+    await world.advance(10)
+    assert await world.plan() == 1
+    assert await world.fires(accepted.id) == [20]
+    assert await world.plan() == 0
+
+
+@proves("E11", "P3", "P6")
+async def test_a_node_whose_view_is_old_moves_nothing(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(30, world.now)))
+    timer = await stands(world, accepted.id)
+    await world.advance(15)
+    for old in (
+        replace(timer, version=timer.version + 1),
+        replace(timer, next_fire_at=world.after(16)),
+        replace(timer, version=0),
+    ):
+        assert await plan_as_of(world, old) == Planned(0, 0, ())
+    assert await world.states() == []
+    assert (await plan_as_of(world, timer)).planned == 1
+    assert await plan_as_of(world, timer) == Planned(0, 0, ())
+    assert await world.fires(accepted.id) == [15]
+
+
+@proves("E11", "P3")
+async def test_a_fire_that_has_an_execution_gets_no_second_one_and_its_timer_moves_all_the_same(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    assert await world.fires(accepted.id) == [10, 20]
+    await world.fetch("UPDATE ondot.timer SET next_fire_at = $1, fired_through = NULL", world.after(10))
+    assert await plan_as_of(world, await stands(world, accepted.id)) == Planned(1, 0, ())
+    assert await world.fires(accepted.id) == [10, 20]
+    assert (await stands(world, accepted.id)).next_fire_at == world.after(30)
+
+
+@proves("P3", "C3")
+async def test_what_was_fired_is_not_fired_again_after_the_clock_was_set_back(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(10)
+    worker = await world.worker()
+    await worker.complete(*await worker.lease())
+    await world.advance(-3600)
+    await world.plan()
+    assert [execution.state for execution in await world.executions(accepted.id)] == [State.SUCCEEDED, State.PENDING]
+    await world.advance(3600)
+    await world.plan()
+    assert await world.fires(accepted.id) == [0, 10, 20]
+
+
+@proves("S5", "P9")
+async def test_jitter_moves_the_start_and_never_the_fire(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now, jitter_s=30)))
+    later = jitter_offset(accepted.id, 30)
+    assert timedelta(0) < later <= timedelta(seconds=30)
+    executions = await world.executions(accepted.id)
+    assert [execution.fire_at for execution in executions] == [world.after(10), world.after(20)]
+    assert [execution.ready_at - execution.fire_at for execution in executions] == [later, later]
+
+
+@proves("S8")
+async def test_a_job_fires_as_often_as_it_may_and_then_ends(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(15, world.now, max_fires=3)))
+    for _ in range(10):
+        await world.advance(10)
+        await world.plan()
+    assert len(await world.executions(accepted.id)) == 3
+    assert (await stands(world, accepted.id)).next_fire_at is None
+
+
+@proves("S6", "L2")
+async def test_an_outage_shorter_than_the_grace_misses_nothing(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(25, world.now)))
+    await world.advance(70)
+    await world.plan()
+    assert await world.fires(accepted.id) == [-45, -20, 5]
+    assert await world.skipped(accepted.id) == []
+    assert {execution.priority_class for execution in await world.executions()} == {PriorityClass.NORMAL}
+    assert {execution.ready_at for execution in await world.executions()} == {world.now, world.after(5)}
+
+
+@proves("S6", "P4")
+@pytest.mark.parametrize(
+    ("misfire", "caught_up", "skipped"),
+    [
+        (Misfire(policy="skip"), [], [(-500, -100, "misfire", 5)]),
+        (Misfire(policy="once"), [-100], [(-500, -200, "coalesced", 4)]),
+        (Misfire(policy="all"), [-500, -400, -300, -200, -100], []),
+        (Misfire(policy="all", window_s=300), [-300, -200, -100], [(-500, -400, "misfire", 2)]),
+        (Misfire(policy="all", limit=2), [-200, -100], [(-500, -300, "misfire", 3)]),
+    ],
+    ids=lambda value: value.policy if isinstance(value, Misfire) else "",
+)
+async def test_missed_fires_run_by_policy_and_the_others_are_on_record(
+    world: World, misfire: Misfire, caught_up: list[float], skipped: list[tuple[float, float, str, int]]
+) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now, misfire=misfire)))
+    await world.advance(600)
+    await world.plan()
+    executions = await world.executions(accepted.id)
+    late = [execution for execution in executions if execution.priority_class == PriorityClass.CATCH_UP]
+    assert [(execution.fire_at - world.now).total_seconds() for execution in late] == caught_up
+    assert [execution for execution in executions if execution not in late][0].fire_at == world.now
+    assert await world.skipped(accepted.id) == skipped
+    await world.plan()
+    assert len(await world.executions(accepted.id)) == len(caught_up) + 1
+
+
+@proves("S6", "P4")
+async def test_an_outage_of_hours_is_settled_in_bounded_steps_without_a_gap(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(1, world.now, misfire=Misfire(policy="skip"))))
+    planned = len(await world.executions(accepted.id))
+    await world.advance(25_000)
+    await world.plan()
+    ranges = await world.skipped(accepted.id)
+    assert sum(count or 0 for *_, count in ranges) == 25_000 - planned - 61
+    for (_, to_at, *_), (from_at, *_) in zip(ranges, ranges[1:], strict=False):
+        assert from_at == to_at + 1
+    assert await world.fires(accepted.id) == [n - 25_000 for n in range(1, planned + 1)] + list(range(-60, 21))
+
+
+@proves("N3", "L2")
+async def test_a_backlog_larger_than_a_statement_is_planned_without_a_rest(world: World) -> None:
+    specs = [job(schedule=every(60, world.after(21 + n % 30), misfire=Misfire(policy="all"))) for n in range(300)]
+    await world.submit_all(specs)
+    await world.advance(600)
+    assert await world.planner.one_pass(range(PARTITIONS)) < 300
+    await world.plan()
+    overdue = await world.value("SELECT count(*) FROM ondot.timer WHERE next_fire_at <= $1", world.after(20))
+    assert overdue == 0
+
+
+@proves("S9")
+async def test_the_next_fires_over_all_partitions_come_in_order(world: World) -> None:
+    far = [await world.submit(job(schedule=once(world.after(seconds)))) for seconds in (300, 100, 200)]
+    async with world.database.connection() as connection:
+        coming = await next_fires(connection, DEFAULT_TENANT, 2)
+    assert [job_id for job_id, _ in coming] == [far[1].id, far[2].id]
+
+
+@proves("S2")
+async def test_a_cron_job_fires_at_the_full_minute(world: World) -> None:
+    accepted = await world.submit(job(schedule=cron("* * * * *")))
+    await world.advance(45)
+    await world.plan()
+    assert await world.fires(accepted.id) == [15]

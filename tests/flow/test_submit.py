@@ -1,0 +1,171 @@
+"""① Accept: what is stored, all or none, once for each key, and planned at once if it is near."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from ondot.flow.submit import run_now
+from ondot.model.errors import Conflict, KeyReused, NotFound
+from ondot.model.execution import State
+from ondot.model.ids import DEFAULT_TENANT, JobId, partition_of
+from ondot.model.job import JobState
+from ondot.ports.transport import Wake
+from tests.proves import proves
+from tests.world import DEFAULT_POOL, World, every, job, once
+
+
+@proves("S1")
+async def test_a_job_without_a_schedule_is_ready_at_once(world: World) -> None:
+    accepted = await world.submit(job(payload=b'{"n":1}'))
+    [execution] = await world.executions(accepted.id)
+    assert (execution.fire_at, execution.ready_at, execution.state) == (world.now, world.now, State.PENDING)
+    [assignment] = await (await world.worker()).lease()
+    assert assignment.payload == b'{"n":1}'
+
+
+@proves("S1", "L1")
+async def test_a_delayed_job_inside_the_horizon_is_planned_as_it_is_submitted(world: World) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(3))))
+    assert await world.fires(accepted.id) == [3]
+    assert await world.timer(accepted.id) is None
+    assert accepted.next_fire_at == world.after(3)
+
+
+@proves("S1")
+async def test_a_job_due_later_than_the_horizon_gets_a_timer_which_goes_when_it_is_planned(world: World) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(21))))
+    timer = await world.timer(accepted.id)
+    assert timer is not None
+    assert (timer["next_fire_at"], timer["partition_no"]) == (world.after(21), partition_of(accepted.id))
+    assert await world.plan() == 0
+    await world.advance(1)
+    assert await world.plan() == 1
+    assert await world.fires(accepted.id) == [20]
+    assert await world.timer(accepted.id) is None
+
+
+@proves("S1", "N3")
+async def test_a_batch_of_ten_thousand_is_stored_in_its_order(world: World) -> None:
+    specs = [job(f"job {n}", schedule=once(world.after(n % 40))) for n in range(10_000)]
+    accepted = await world.submit_all(specs)
+    assert [entry.spec.name for entry in accepted] == [spec.name for spec in specs]
+    assert await world.count("job_once") == 10_000
+    assert await world.count("execution") == await world.count("ready") == 5_250
+    assert await world.count("timer") == 4_750
+
+
+@proves("S1")
+async def test_a_batch_is_stored_as_a_whole_or_not_at_all(world: World) -> None:
+    specs = [
+        job("fine", pool="new"),
+        job("recurring", schedule=every(5, world.now), pool="new"),
+        job("text that PostgreSQL refuses: \0"),
+    ]
+    with pytest.raises(Exception, match="0x00"):
+        await world.submit_all(specs)
+    for table in ("job", "job_version", "job_once", "timer", "execution", "ready"):
+        assert await world.count(table) == 0
+    await world.submit_all(specs[:2])
+    names = await world.fetch("SELECT DISTINCT p.name FROM ondot.execution e JOIN ondot.pool p USING (pool_no)")
+    assert [row["name"] for row in names] == ["new"]
+
+
+@proves("S3")
+async def test_a_recurring_job_has_its_near_fires_planned_at_once(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(8, world.now)))
+    assert await world.fires(accepted.id) == [8, 16]
+    timer = await world.timer(accepted.id)
+    assert timer is not None
+    assert (timer["next_fire_at"], timer["fired_through"]) == (world.after(24), world.after(16))
+
+
+@proves("S12")
+async def test_a_key_that_is_taken_updates_its_job_and_the_same_spec_changes_nothing(world: World) -> None:
+    first = await world.submit(job(key="nightly", schedule=every(3600, world.now)))
+    again = await world.submit(job(key="nightly", schedule=every(3600, world.after(5))))
+    assert (again.id, again.version) == (first.id, 1)
+    changed = await world.submit(job("renamed", key="nightly", schedule=every(60, world.now)))
+    assert (changed.id, changed.version, changed.next_fire_at) == (first.id, 2, world.after(60))
+    assert await world.count("job") == 1
+
+
+@proves("S12")
+async def test_a_keyed_one_time_job_may_be_moved_until_it_runs(world: World) -> None:
+    first = await world.submit(job(key="launch", schedule=once(world.after(10))))
+    moved = await world.submit(job(key="launch", schedule=once(world.after(15))))
+    assert moved.id == first.id
+    assert await world.fires(first.id) == [15]
+    await world.advance(15)
+    worker = await world.worker()
+    await worker.complete(*await worker.lease())
+    with pytest.raises(Conflict):
+        await world.submit(job(key="launch", schedule=once(world.after(15))))
+
+
+@proves("S12")
+async def test_a_key_stands_once_in_a_batch(world: World) -> None:
+    with pytest.raises(Conflict, match="twice"):
+        await world.submit_all([job(key="a"), job(key="a")])
+
+
+@proves("S12")
+async def test_two_who_create_the_same_keys_in_opposite_orders_make_each_job_once(world: World) -> None:
+    specs = [job(key=f"key {n}", schedule=every(3600, world.now)) for n in range(50)]
+    results = await asyncio.gather(world.submit_all(specs), world.submit_all(specs[::-1]))
+    assert [entry.id for entry in results[0]] == [entry.id for entry in results[1][::-1]]
+    assert await world.count("job") == 50
+
+
+@proves("P2", "E11")
+async def test_an_idempotency_key_gives_the_stored_answer_and_makes_nothing_new(world: World) -> None:
+    first = await world.submit_with_key("abc", job())
+    assert await world.submit_with_key("abc", job()) == first
+    assert await world.count("job_once") == 1
+
+
+@proves("P2")
+async def test_an_idempotency_key_with_another_body_is_refused(world: World) -> None:
+    await world.submit_with_key("abc", job("one"))
+    with pytest.raises(KeyReused):
+        await world.submit_with_key("abc", job("another"))
+    assert await world.count("job_once") == 1
+
+
+@proves("P2")
+async def test_the_key_of_a_request_that_failed_may_be_used_again(world: World) -> None:
+    with pytest.raises(Exception, match="0x00"):
+        await world.submit_with_key("abc", job("\0"))
+    await world.submit_with_key("abc", job())
+    assert await world.count("job_once") == 1
+
+
+@proves("S8")
+async def test_run_now_is_no_fire_and_carries_its_own_payload(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(3600, world.now), payload=b"1"))
+    id_ = await run_now(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, b"2")
+    execution = await world.execution(id_)
+    assert (execution.origin, execution.payload) == ("run", 2)
+    [assignment] = await (await world.worker()).lease()
+    assert assignment.payload == b"2"
+    with pytest.raises(NotFound):
+        await run_now(world.database, world.dispatcher, DEFAULT_TENANT, JobId(id_), None)
+
+
+@proves("S1", "S8")
+async def test_a_one_time_job_is_active_until_it_has_run_and_then_ended(world: World) -> None:
+    accepted = await world.submit(job())
+    assert (await world.job(accepted.id)).state is JobState.ACTIVE
+    worker = await world.worker()
+    await worker.complete(*await worker.lease())
+    assert (await world.job(accepted.id)).state is JobState.ENDED
+
+
+@proves("C4", "L5")
+async def test_the_pool_of_a_near_job_is_woken_with_the_instant_it_may_start(world: World) -> None:
+    await world.submit_all([job(schedule=once(world.after(n))) for n in (9, 4)])
+    sending = asyncio.create_task(world.dispatcher.run())
+    async with asyncio.timeout(10):
+        await world.transport.published.wait()
+    sending.cancel()
+    assert world.transport.sent == [Wake(DEFAULT_POOL, world.now + timedelta(seconds=4))]

@@ -1,0 +1,84 @@
+"""Migrations: safe when several start at once, and a role refuses a schema that it does not fit."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ondot import __version__
+from ondot.model.errors import Misconfigured
+from ondot.store.database import check_server, open_database
+from ondot.store.migrate import Status, check_schema, fits, migrate_up, migrations, read_status, release_key
+from tests.proves import proves
+from tests.servers import Server, connected, new_database, settings_for
+
+
+@pytest.fixture
+async def empty_url(server: Server) -> AsyncIterator[str]:
+    async with new_database(server, template="template0") as url:
+        yield url
+
+
+@proves("O6", "O9")
+async def test_four_that_migrate_an_empty_database_at_once_apply_each_migration_once(empty_url: str) -> None:
+    databases = [await open_database(settings_for(empty_url)) for _ in range(4)]
+    applied = await asyncio.gather(*(migrate_up(database) for database in databases))
+    for database in databases:
+        await database.close()
+    assert sorted(migration.number for each in applied for migration in each) == [m.number for m in migrations()]
+    async with connected(empty_url) as connection:
+        status = await read_status(connection)
+        await check_schema(connection)
+    assert status == Status(tuple(m.number for m in migrations()), (), (), "0.1.0")
+
+
+@proves("O9")
+async def test_a_database_without_a_schema_is_refused_with_what_to_do(empty_url: str) -> None:
+    async with connected(empty_url) as connection:
+        status = await read_status(connection)
+        assert (status.applied, len(status.waiting)) == ((), len(migrations()))
+        with pytest.raises(Misconfigured, match="ondot migrate up"):
+            await check_schema(connection)
+
+
+@proves("O9")
+async def test_a_migration_that_was_edited_after_it_was_applied_is_told(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        assert (await read_status(connection)).changed == ()
+        await connection.execute("UPDATE ondot.migration SET checksum = 'other'")
+        assert (await read_status(connection)).changed == tuple(m.number for m in migrations())
+
+
+@proves("O9")
+def test_a_release_runs_on_a_newer_schema_unless_that_asks_for_a_newer_release() -> None:
+    status = Status(applied=(1, 2, 3), waiting=(), changed=(), oldest_release="0.2.0")
+    fits(status, release="0.2.0", needs=3)
+    fits(status, release="0.10.0", needs=1)
+    with pytest.raises(Misconfigured, match="upgrade ondot"):
+        fits(status, release="0.1.9", needs=1)
+    with pytest.raises(Misconfigured, match="schema 3, this release needs 4"):
+        fits(status, release="0.3.0", needs=4)
+
+
+@proves("O9")
+def test_releases_are_compared_by_their_numbers() -> None:
+    assert release_key("0.10.0") > release_key("0.9.12")
+    assert release_key("1.2.3.dev4+g1") == (1, 2, 3)
+    assert release_key(__version__)
+
+
+@proves("O9")
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert [migration.number for migration in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+@proves("P1")
+async def test_a_server_that_may_lose_what_was_acknowledged_is_refused_unless_told(database_url: str) -> None:
+    for allowed in (True, False):
+        database = await open_database(settings_for(database_url).model_copy(update={"allow_unsafe_database": allowed}))
+        if allowed:
+            await check_server(database)
+        else:
+            with pytest.raises(Misconfigured, match="fsync=off and synchronous_commit=off"):
+                await check_server(database)
+        await database.close()

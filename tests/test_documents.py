@@ -1,0 +1,138 @@
+"""The documents tell the truth where a machine can check it: settings, error codes, requirement numbers, links.
+
+What is generated has its own check (`docs/state_machine.py`); prose is the reader's to judge.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ondot.api.problems import CODES
+from ondot.api.wire import job_spec
+from ondot.model import errors
+from ondot.model.errors import OndotError
+from ondot.settings import SECRETS, Settings
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_PROVES = re.compile(r"@?proves\(([^)]*)\)")
+
+
+def rows(document: str) -> set[str]:
+    """The first cells of all tables of a document, without backticks."""
+    text = (DOCS / document).read_text()
+    return {cell.strip().strip("`") for cell in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)}
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for document in DOCUMENTS:
+        text = _FENCE.sub("", document.read_text())
+        for target in _LINK.findall(text):
+            if "://" not in target and not target.startswith("mailto:"):
+                yield document, target
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    found = set()
+    for heading in _HEADING.findall(_FENCE.sub("", document.read_text())):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
+    return found
+
+
+def codes(error: type[OndotError]) -> set[str]:
+    return {error.code, *(code for kind in error.__subclasses__() for code in codes(kind))}
+
+
+def test_every_setting_stands_in_the_operations_page() -> None:
+    expected = {f"ONDOT_{name.upper()}" for name in Settings.model_fields}
+    told = {cell for cell in rows("operations.md") if cell.startswith("ONDOT_")}
+    assert told == expected
+
+
+def test_the_operations_page_tells_the_defaults_of_the_settings() -> None:
+    text = (DOCS / "operations.md").read_text()
+    told = dict(re.findall(r"^\| `(ONDOT_\w+)` \| `?([^`|]*?)`? \|", text, re.MULTILINE))
+    for name, field in Settings.model_fields.items():
+        default = field.default
+        if default is None or name == "home":
+            continue
+        expected = (
+            str(default).lower()
+            if isinstance(default, bool)
+            else f"{default:g}"
+            if isinstance(default, float)
+            else str(default)
+        )
+        assert told[f"ONDOT_{name.upper()}"] == expected, name
+
+
+def test_the_operations_page_names_the_secrets_that_may_come_from_files() -> None:
+    text = (DOCS / "operations.md").read_text()
+    assert [name for name in SECRETS if f"ONDOT_{name.upper()}_FILE" not in text] == []
+
+
+def test_every_error_code_stands_in_the_api_page_with_its_status() -> None:
+    text = (DOCS / "api.md").read_text()
+    told = {code: int(status) for status, code in re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", text, re.MULTILINE)}
+    assert codes(errors.OndotError) - set(told) == set()
+    assert {code: told[code] for code in CODES} == dict(CODES)
+
+
+def test_the_jobs_that_the_documents_show_are_accepted() -> None:
+    now = datetime(2026, 11, 15, tzinfo=UTC)
+    long_form = re.findall(r'^```json\n(\{"name".*?)^```', (DOCS / "api.md").read_text(), re.MULTILINE | re.DOTALL)
+    curls = re.findall(r"/v1/jobs -d '([^']+)'", (ROOT / "README.md").read_text())
+    assert len(long_form) == 1
+    assert len(curls) >= 3
+    for body in (*long_form, *curls):
+        assert job_spec(json.loads(body), now).name
+
+
+def test_every_requirement_that_a_test_proves_has_a_row_of_its_own() -> None:
+    known = rows("requirements.md")
+    unknown = {
+        f"{path.relative_to(ROOT)}: {code}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for arguments in _PROVES.findall(path.read_text())
+        for code in re.findall(r'"([A-Z]\d+)"', arguments)
+        if code not in known
+    }
+    assert unknown == set()
+
+
+def test_no_requirement_is_left_out_of_the_requirements_page() -> None:
+    groups = {"S": 13, "E": 17, "W": 5, "C": 11, "T": 6, "O": 9, "N": 6, "P": 12, "L": 7}
+    expected = {f"{group}{number}" for group, last in groups.items() for number in range(1, last + 1)}
+    assert {cell for cell in rows("requirements.md") if re.fullmatch(r"[A-Z]\d+", cell)} == expected
+
+
+def test_every_metric_stands_in_the_operations_page() -> None:
+    text = (DOCS / "operations.md").read_text()
+    sources = [*(ROOT / "src/ondot/telemetry").glob("*.py"), ROOT / "src/ondot/api/health.py"]
+    names = {name for path in sources for name in re.findall(r'"(ondot_[a-z_]+)"', path.read_text())}
+    assert names, "the metrics have moved: tell this test where to"
+    assert {name for name in names if f"`{name}`" not in text} == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_of_a_document_leads_somewhere(document: Path) -> None:
+    broken = []
+    for source, target in links():
+        if source != document:
+            continue
+        path, _, anchor = target.partition("#")
+        place = (source.parent / path).resolve() if path else source
+        if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
+            broken.append(target)
+    assert broken == []

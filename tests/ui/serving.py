@@ -1,0 +1,80 @@
+"""The page as it is served: the real API application and its feed behind uvicorn on a free port.
+
+The feed's passes are the test's to call, unless it asks for the feed to run by itself; so an event comes when the test
+says so, and nothing sleeps.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx2
+import uvicorn
+from fastapi import FastAPI
+
+from ondot.api.auth import Auth
+from ondot.api.server import build_api
+from ondot.api.services import Services
+from ondot.app import Server
+from ondot.flow.dispatch import Dispatcher
+from ondot.settings import Settings
+from ondot.store.database import Database
+from ondot.transports.polling import PollingTransport
+from ondot.ui.feed import Feed
+from ondot.ui.pages import build_pages
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    url: str
+    feed: Feed
+    client: httpx2.AsyncClient
+
+    async def until_watched(self, watchers: int = 1) -> None:
+        async with asyncio.timeout(10):
+            while self.feed.watchers != watchers:
+                await asyncio.sleep(0)
+
+
+def build(database: Database, settings: Settings) -> tuple[FastAPI, Feed]:
+    auth = Auth(database, settings)
+    app = build_api(Services(database, Dispatcher(PollingTransport()), auth))
+    return app, build_pages(app, database, auth)
+
+
+@asynccontextmanager
+async def served(
+    database: Database, *, auth: str = "off", port: int = 0, by_itself: bool = False
+) -> AsyncIterator[Served]:
+    app, feed = build(database, database.settings.model_copy(update={"auth": auth}))
+    listener = socket.create_server(("127.0.0.1", port))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=3))
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve(sockets=[listener]))
+        running = group.create_task(feed.run()) if by_itself else None
+        async with httpx2.AsyncClient(base_url=url, timeout=10) as client:
+            try:
+                yield Served(url, feed, client)
+            finally:
+                feed.close()
+                server.should_exit = True
+                if running:
+                    running.cancel()
+        await serving
+
+
+async def events(response: httpx2.Response) -> AsyncIterator[tuple[str, str]]:
+    """The events of a stream, each as its name and its data."""
+    name, data = "", []
+    async for line in response.aiter_lines():
+        field, _, value = line.partition(":")
+        if field == "event":
+            name = value.strip()
+        elif field == "data":
+            data.append(value.removeprefix(" "))
+        elif not line and name:
+            yield name, "\n".join(data)
+            name, data = "", []

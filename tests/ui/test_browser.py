@@ -1,0 +1,170 @@
+"""The page in a real browser: it lives, it says when it does not, and it fits a phone.
+
+Debian's chromium by Playwright's protocol; without a chromium on the machine these tests are skipped, and say so.
+"""
+
+import shutil
+from collections.abc import AsyncIterator
+from typing import Any, Final, Literal
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from ondot.store.logs import Progress, save_progress
+from tests.proves import proves
+from tests.ui.serving import served
+from tests.world import World, failed, job, once
+
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+class Visit:
+    """A page and what went wrong on it: errors, refused scripts and styles, dialogs."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.trouble: list[str] = []
+        page.on("console", lambda message: self._note(message.type, message.text))
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        page.on("dialog", lambda dialog: self.trouble.append(dialog.message))
+
+    def _note(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.trouble.append(text)
+
+    async def overflow(self) -> int:
+        return int(await self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+
+
+async def visit(browser: Browser, url: str, **options: Any) -> Visit:
+    page = await browser.new_page(**options)
+    visit = Visit(page)
+    await page.goto(url)
+    return visit
+
+
+async def busy(world: World) -> None:
+    """One of everything, with names that do not fit and do not mean well."""
+    hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>" + "x" * 140
+    worker = await world.worker()
+    await world.submit_all([job("fine"), job(hostile)])
+    first, second = await worker.lease()
+    await worker.complete(first)
+    await worker.complete(second, failed(hostile, retryable=False))
+    await world.submit_all([job("long-running"), job(hostile, schedule=once(world.after(90)))])
+    (third,) = await worker.lease()
+    async with world.database.connection() as connection:
+        await save_progress(connection, worker.id, [Progress(third.leased.id, 1, None, 0.4, hostile)])
+
+
+@proves("O5")
+async def test_what_happens_is_shown_without_a_reload(world: World, browser: Browser) -> None:
+    async with served(world.database) as page:
+        visitor = await visit(browser, page.url)
+        await page.until_watched()
+        await page.feed.one_pass()
+        await expect(visitor.page.locator("#liveness")).to_contain_text("Live")
+        await expect(visitor.page.locator("#latest")).to_contain_text("Nothing has run yet")
+
+        await busy(world)
+        await page.feed.one_pass()
+        await expect(visitor.page.locator("#latest")).to_contain_text("Succeeded")
+        await expect(visitor.page.locator("#fires time[data-ahead]")).to_have_text("in 1 min 30 s")
+        await expect(visitor.page.locator("#running progress")).to_have_js_property("value", 40)
+        await expect(visitor.page.locator("#failures h2")).to_contain_text("Failed for good")
+        assert visitor.trouble == []
+
+
+@proves("O5")
+async def test_a_broken_stream_is_told_and_mended_by_itself(world: World, browser: Browser) -> None:
+    async with served(world.database, by_itself=True) as page:
+        port = int(page.url.rpartition(":")[2])
+        visitor = await visit(browser, page.url)
+        await expect(visitor.page.locator("#liveness")).to_contain_text("Live")
+    await expect(visitor.page.locator("#liveness")).to_contain_text("Not live: reconnecting")
+    await expect(visitor.page.locator("#live-page")).to_have_class("stale")
+    await expect(visitor.page.locator("#announce")).to_contain_text("The numbers are old")
+    async with served(world.database, by_itself=True, port=port):
+        await expect(visitor.page.locator("#liveness [data-liveness=live]")).to_be_visible(timeout=20_000)
+        await expect(visitor.page.locator("#live-page")).not_to_have_class("stale")
+        await visitor.page.close()
+
+
+@proves("O5")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 1280])
+async def test_the_page_fits_its_screen_in_both_themes(
+    world: World, browser: Browser, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    await busy(world)
+    async with served(world.database) as page:
+        visitor = await visit(browser, page.url, viewport={"width": width, "height": 800}, color_scheme=scheme)
+        assert await visitor.overflow() <= 0
+        assert await visitor.page.evaluate(FAINT) == []
+        await visitor.page.close()
+
+
+@proves("O5")
+async def test_without_javascript_the_page_is_a_whole_snapshot(world: World, browser: Browser) -> None:
+    await busy(world)
+    async with served(world.database) as page:
+        context = await browser.new_context(java_script_enabled=False)
+        snapshot = await context.new_page()
+        await snapshot.goto(page.url)
+        await expect(snapshot.locator("#liveness")).to_contain_text("Snapshot")
+        await expect(snapshot.locator("#latest")).to_contain_text("Succeeded")
+        await expect(snapshot.locator("#fires")).to_contain_text("in 1 min 30 s")
+        await context.close()
+
+
+@proves("O5")
+async def test_focus_stays_on_a_link_when_its_fragment_is_renewed(world: World, browser: Browser) -> None:
+    await busy(world)
+    async with served(world.database) as page:
+        visitor = await visit(browser, page.url)
+        link = visitor.page.locator("#latest a", has_text="fine")
+        await link.focus()
+        await page.until_watched()
+        await page.feed.one_pass()
+        await expect(visitor.page.locator("#liveness")).to_contain_text("Live")
+        await expect(link).to_be_focused()
+        await visitor.page.close()
+
+
+FAINT: Final = """() => {
+  // Texts whose contrast with what is behind them is below 4.5 (WCAG AA).
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 1;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const paint = (...colours) => {
+    context.clearRect(0, 0, 1, 1);
+    for (const colour of colours) { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }
+    return [...context.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (rgb) => {
+    const linear = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = rgb.slice(0, 3).map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const faint = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!text || !element.checkVisibility() || element.closest("noscript, script, .unseen, .skip")) continue;
+    const behind = [];
+    for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
+    const [a, b] = [paint(...behind, getComputedStyle(element).color), paint(...behind)].map(light);
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) faint.push(`${element.tagName} ${element.className}: ${contrast.toFixed(2)}`);
+  }
+  return faint;
+}"""

@@ -1,0 +1,88 @@
+"""The demo: its jobs are valid, explain themselves and do what they say; a restart makes no twins."""
+
+import asyncio
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from ondot.api.wire import job_spec
+from ondot.demo import app, doomed_import, hello, moody_service, seed
+from ondot.sdk.context import Context
+from tests.proves import proves
+from tests.ui.serving import served
+from tests.world import World
+
+
+def context(*, attempt: int = 1, fire_at: datetime = datetime(2026, 3, 4, tzinfo=UTC)) -> Context:
+    return Context(
+        execution_id=UUID(int=1),
+        job_id=UUID(int=2),
+        job_name="demo",
+        attempt=attempt,
+        fire_at=fire_at,
+        fencing_token=attempt,
+        checkpoint=None,
+        say=lambda _line: None,
+        report=lambda _fraction, _message, _checkpoint: None,
+        is_cancelled=lambda: False,
+    )
+
+
+@proves("O6")
+def test_every_job_of_the_demo_says_in_words_what_it_shows() -> None:
+    assert set(app.handlers) == {"hello", "pulse", "minute_report", "moody_service", "doomed_import"}
+    assert all(handler.function.__doc__ for handler in app.handlers.values())
+
+
+@proves("O6")
+def test_the_schedules_of_the_demo_are_bodies_that_the_api_accepts() -> None:
+    now = datetime(2026, 3, 4, tzinfo=UTC)
+    names = {job_spec(body, now).name for body in app.schedules()}
+    assert names == {"pulse", "minute_report", "moody_service", "doomed_import"}
+
+
+@proves("O6")
+async def test_hello_greets() -> None:
+    assert await hello("Ada") == "Hello, Ada!"
+
+
+@proves("O6")
+async def test_the_moody_one_fails_every_second_time_and_a_retry_helps() -> None:
+    fires = [datetime(2026, 3, 4, 0, 0, second, tzinfo=UTC) for second in (0, 20, 40)]
+    moods = []
+    for fire_at in fires:
+        try:
+            await moody_service(context(fire_at=fire_at))
+        except ConnectionError:
+            moods.append("failed")
+        else:
+            moods.append("fine")
+    assert sorted(set(moods)) == ["failed", "fine"]
+    assert moods[0] != moods[1]
+    assert moods[0] == moods[2]
+    for fire_at in fires:
+        assert await moody_service(context(attempt=2, fire_at=fire_at)) == "answered at attempt 2"
+
+
+@proves("O6")
+def test_the_doomed_one_fails_whatever_is_tried() -> None:
+    with pytest.raises(ValueError, match=r"line 17 of customers\.csv"):
+        doomed_import(context(attempt=3))
+
+
+@proves("O6")
+async def test_a_restart_finds_the_recurring_job_again_and_says_hello_anew(world: World) -> None:
+    async with served(world.database) as page:
+        await asyncio.to_thread(seed, page.url)
+        await world.advance(60)
+        await world.plan()
+        worker = await world.worker()
+        await worker.complete_all(await worker.lease())
+        await asyncio.to_thread(seed, page.url)
+        items = (await page.client.get("/v1/jobs")).json()["items"]
+    assert sorted((item["name"], item["state"]) for item in items) == [
+        ("hello_once", "ACTIVE"),
+        ("hello_once", "ENDED"),
+        ("watch_myself", "ACTIVE"),
+    ]

@@ -1,0 +1,62 @@
+"""The line of health: on the dot, or late and why."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ondot.store.overview import Fleet, PoolAtWork
+from ondot.ui.health import judge
+from tests.proves import proves
+
+NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+
+
+def fleet(*, nodes: int = 1, workers: int = 1) -> Fleet:
+    return Fleet(NOW, nodes=nodes, workers=workers, slots=10 * workers, draining=0)
+
+
+def pool(name: str = "default", *, workers: int = 1, waits_s: float | None = None) -> PoolAtWork:
+    oldest_at = None if waits_s is None else ago(waits_s)
+    return PoolAtWork(name, workers, 10 * workers, 0 if waits_s is None else 1, oldest_at)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+@proves("L7")
+@pytest.mark.parametrize(("waits_s", "words"), [(None, "0.0 s"), (0.34, "0.3 s")])
+def test_what_starts_within_a_second_is_on_the_dot(waits_s: float | None, words: str) -> None:
+    health = judge(fleet(), [pool(waits_s=waits_s)], None, running=0)
+    assert (health.level, health.word) == ("good", "On the dot")
+    assert health.text == f"the oldest due fire has waited {words}"
+
+
+@proves("L7")
+def test_late_names_the_pool_without_a_worker_and_what_to_start() -> None:
+    health = judge(fleet(), [pool(waits_s=2), pool("reports", workers=0, waits_s=42)], None, running=0)
+    assert (health.level, health.word, health.since) == ("bad", "Late", ago(42))
+    assert health.why == "since no worker serves pool reports"
+    assert health.command == "ondot worker --pool reports"
+
+
+@proves("L7")
+def test_late_says_that_every_slot_is_busy() -> None:
+    health = judge(fleet(), [pool(waits_s=5)], None, running=10)
+    assert health.why == "since all 10 slots of pool default are busy"
+
+
+@proves("L7")
+@pytest.mark.parametrize(
+    ("nodes", "why"), [(0, "since no scheduler runs"), (1, "since no scheduler has planned it yet")]
+)
+def test_a_fire_that_nobody_planned_is_late_though_the_queue_is_empty(nodes: int, why: str) -> None:
+    health = judge(fleet(nodes=nodes), [pool()], ago(3), running=0)
+    assert (health.level, health.since, health.why) == ("bad", ago(3), why)
+
+
+@proves("L7")
+@pytest.mark.parametrize(("nodes", "workers", "command"), [(0, 1, "ondot scheduler"), (1, 0, "ondot worker")])
+def test_a_missing_role_is_told_before_anything_is_late(nodes: int, workers: int, command: str) -> None:
+    health = judge(fleet(nodes=nodes, workers=workers), [pool(workers=workers)], None, running=0)
+    assert (health.level, health.command) == ("warning", command)

@@ -1,0 +1,129 @@
+"""What the page reads, from a real database with a clock turned by hand."""
+
+from typing import TypeVar
+
+from ondot.model.execution import State
+from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.retry import Retry
+from ondot.store.logs import Progress, save_progress
+from ondot.ui.health import Health
+from ondot.ui.overview import Failures, Fires, Latest, Numbers, Overview, Running, Section, read_overview
+from tests.proves import proves
+from tests.world import World, cron, every, failed, job, once
+
+S = TypeVar("S", bound=Section)
+
+
+async def overview_of(world: World, tenant_no: TenantNo = DEFAULT_TENANT) -> Overview:
+    return await read_overview(world.database, tenant_no)
+
+
+def section(overview: Overview, kind: type[S]) -> S:
+    (found,) = (section for section in overview.sections.values() if isinstance(section, kind))
+    return found
+
+
+@proves("O5")
+async def test_an_empty_ondot_is_new(world: World) -> None:
+    overview = await overview_of(world)
+    assert overview.is_new
+    assert section(overview, Numbers).pools[0].name == "default"
+
+
+@proves("O5")
+async def test_planned_fires_and_timers_are_one_list_in_the_order_of_time(world: World) -> None:
+    await world.submit_all(
+        [
+            job("tomorrow", schedule=once(world.after(86_400))),
+            job("pulse", schedule=every(5, world.now)),
+            job("nightly", schedule=cron("0 3 * * *")),
+        ]
+    )
+    await world.plan()
+    rows = section(await overview_of(world), Fires).rows
+    assert [(row.name, row.schedule) for row in rows] == [
+        ("pulse", "Every 5 seconds"),
+        ("nightly", "At 03:00, UTC"),
+        ("tomorrow", "Once"),
+    ]
+    assert (rows[0].at - world.now).total_seconds() == 5
+
+
+@proves("O5")
+async def test_what_runs_is_shown_with_its_progress_and_its_worker(world: World) -> None:
+    await world.submit(job("report"))
+    worker = await world.worker()
+    (assignment,) = await worker.lease()
+    leased = assignment.leased
+    async with world.database.connection() as connection:
+        await save_progress(connection, worker.id, [Progress(leased.id, leased.attempt_no, None, 0.4, "half\nway")])
+    overview = await overview_of(world)
+    running = section(overview, Running)
+    (row,) = running.rows
+    assert (row.name, row.attempt, row.percent, row.message, row.worker) == ("report", 1, 40, "half way", "here:1")
+    assert (running.total, section(overview, Numbers).running) == (1, 1)
+
+
+@proves("O5")
+async def test_an_execution_is_told_from_its_first_try_to_its_failure(world: World) -> None:
+    await world.submit(job("doomed", retry=Retry(max_retries=1, jitter=False)))
+    worker = await world.worker()
+    (first,) = await worker.lease()
+    await worker.complete(first, failed("no such table"))
+    overview = await overview_of(world)
+    (row,) = section(overview, Latest).rows
+    assert (row.state, row.message, row.attempts, row.late) == (State.RETRYING, "no such table", 1, None)
+    assert row.next_try_at is not None
+    assert row.next_try_at > world.now
+    assert section(overview, Numbers).retrying == 1
+    assert not section(overview, Failures).rows
+
+    await world.advance(3600)
+    (second,) = await worker.lease()
+    await worker.complete(second, failed("no such table"))
+    overview = await overview_of(world)
+    (row,) = section(overview, Latest).rows
+    assert (row.state, row.attempts, row.next_try_at, row.took) == (State.FAILED, 2, None, "0 ms")
+    (letter,) = section(overview, Failures).rows
+    assert (letter.name, letter.message) == ("doomed", "no such table")
+
+
+@proves("O5")
+async def test_the_numbers_are_of_the_last_ten_minutes(world: World) -> None:
+    worker = await world.worker()
+    await world.submit_all([job("old") for _ in range(3)])
+    await worker.complete_all(await worker.lease())
+    await world.advance(700)
+    await world.submit_all([job("new") for _ in range(2)])
+    await worker.complete_all(await worker.lease())
+    numbers = section(await overview_of(world), Numbers)
+    assert (numbers.succeeded, numbers.failed, numbers.window) == (2, 0, "last 10 minutes")
+
+
+@proves("L7")
+async def test_a_queue_without_a_worker_makes_the_line_of_health_late(world: World) -> None:
+    await world.submit(job("lonely", pool="reports"))
+    await world.advance(30)
+    overview = await overview_of(world)
+    health = section(overview, Health)
+    assert (health.level, health.why) == ("bad", "since no worker serves pool reports")
+    assert section(overview, Numbers).waiting == 1
+
+
+@proves("T1")
+async def test_another_tenant_sees_nothing_of_it(world: World) -> None:
+    await world.submit_all([job("now"), job("later", schedule=once(world.after(90)))])
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease(), failed(retryable=False))
+    overview = await overview_of(world, TenantNo(2))
+    assert overview.is_new
+    assert not section(overview, Failures).rows
+    assert not section(overview, Numbers).pools
+    assert section(overview, Numbers).failed == 0
+
+
+@proves("O5")
+async def test_two_readings_of_an_idle_ondot_show_the_same(world: World) -> None:
+    await world.submit_all([job("now"), job("later", schedule=once(world.after(90)))])
+    await world.worker()
+    assert (await overview_of(world)).sections == (await overview_of(world)).sections

@@ -1,0 +1,137 @@
+"""The routes of the page: `/`, `/ui/live`, `/ui/static/…`, as a browser and as a stranger sees them."""
+
+import re
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from ondot.store.database import open_database
+from tests.proves import proves
+from tests.servers import settings_for
+from tests.ui.serving import Served, build, events, served
+from tests.world import World, failed, job, once
+
+HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"' hx-get=/v1/jobs"
+
+
+@pytest.fixture
+async def page(world: World) -> AsyncIterator[Served]:
+    async with served(world.database) as page:
+        yield page
+
+
+@proves("O5")
+async def test_an_empty_page_tells_a_newcomer_what_to_type(page: Served) -> None:
+    answer = await page.client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "Welcome: run your first job" in answer.text
+    assert f"curl {page.url}/v1/jobs -d" in answer.text
+    assert '<noscript><meta http-equiv="refresh" content="10"></noscript>' in answer.text
+    for words in ("Nothing runs at this moment", "Nothing is to come", "Nothing has run yet"):
+        assert words in answer.text
+
+
+@proves("O5")
+async def test_what_the_page_tells_a_newcomer_to_type_is_accepted(page: Served) -> None:
+    html = (await page.client.get("/")).text
+    body = re.search(r"/v1/jobs -d &#39;(.*?)&#39;|/v1/jobs -d '(.*?)'", html, re.DOTALL)
+    assert body
+    answer = await page.client.post("/v1/jobs", content=body[1] or body[2])
+    assert answer.status_code == 201
+    html = (await page.client.get("/")).text
+    assert "first-look" in html
+    assert "Every 10 seconds" in html
+    assert "Welcome" not in html
+
+
+@proves("O5")
+async def test_the_page_runs_no_script_or_style_but_files_of_its_own(page: Served) -> None:
+    answer = await page.client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith(
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
+    )
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", answer.text)
+    named = re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', answer.text)
+    assert len(named) == 5
+    for address in named:
+        file = await page.client.get(address)
+        assert file.status_code == 200
+        assert "immutable" in file.headers["cache-control"]
+        assert file.headers["x-content-type-options"] == "nosniff"
+
+
+@proves("O5")
+async def test_hostile_names_and_messages_are_shown_as_text(world: World, page: Served) -> None:
+    await world.submit_all([job(HOSTILE), job(HOSTILE, schedule=once(world.after(90)))])
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease(), failed(HOSTILE, retryable=False))
+    html = (await page.client.get("/")).text
+    assert html.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;") >= 4
+    assert "<script>alert" not in html
+    assert "<img" not in html
+
+
+@proves("T1")
+async def test_where_keys_are_asked_for_the_page_says_how_to_use_one(world: World) -> None:
+    async with served(world.database, auth="on") as page:
+        answer = await page.client.get("/")
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert "ondot key create" in answer.text
+        assert (await page.client.get("/ui/live")).status_code == 401
+
+
+@proves("T1")
+async def test_a_page_of_somebody_else_is_refused(page: Served) -> None:
+    for path in ("/", "/ui/live"):
+        assert (await page.client.get(path, headers={"host": "evil.example"})).status_code == 403
+
+
+@proves("O5")
+async def test_a_database_that_is_away_is_told_in_words() -> None:
+    database = await open_database(settings_for("postgresql://nobody@127.0.0.1:1/none"))
+    app, _ = build(database, settings_for("postgresql://nobody@127.0.0.1:1/none", auth="off"))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
+        answer = await client.get("/")
+    await database.close()
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "2"
+    assert "Nothing is lost" in answer.text
+
+
+@proves("O5")
+@pytest.mark.parametrize("name", ["none.js", "README", "..%2fpages.py", "%2e%2e/pages.py"])
+async def test_only_the_files_of_the_page_are_served(page: Served, name: str) -> None:
+    assert (await page.client.get(f"/ui/static/{name}")).status_code == 404
+
+
+@proves("O5")
+async def test_a_changed_fragment_reaches_who_watches(world: World, page: Served) -> None:
+    async with page.client.stream("GET", "/ui/live") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        stream = events(response)
+        await page.until_watched()
+        await page.feed.one_pass()
+        names = [(await anext(stream))[0] for _ in range(7)]
+        assert sorted(names) == ["failures", "fires", "health", "latest", "live", "numbers", "running"]
+
+        await world.submit(job("surprise\r\nevent: live", schedule=once(world.after(90))))
+        await page.feed.one_pass()
+        name, html = await anext(stream)
+        assert name == "fires"
+        assert "surprise" in html
+        assert (await anext(stream))[0] == "live"
+    await page.until_watched(0)
+
+
+@proves("O5")
+async def test_open_streams_do_not_delay_a_stop(world: World) -> None:
+    async with served(world.database, by_itself=True) as page, page.client.stream("GET", "/ui/live") as response:
+        stream = events(response)
+        await anext(stream)
+        page.feed.close()
+        assert [name async for name, _ in stream].count("live") <= 1
