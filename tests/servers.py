@@ -102,7 +102,7 @@ async def _make_template(server: Server) -> str:
     async with database.connection() as connection:
         await connection.execute(GUARD)
     await database.close()
-    return version.split()[0]
+    return version.split(maxsplit=1)[0]
 
 
 def settings_for(url: str, **changes: object) -> Settings:
@@ -127,7 +127,7 @@ async def new_database(server: Server, *, template: str = TEMPLATE) -> AsyncIter
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Connection]:
     """One more connection, with what ondot sets for its own: for looking on, and for holding locks."""
-    connection = await asyncpg.connect(**connect_options(settings_for(url)))  # type: ignore[call-overload]
+    connection = await asyncpg.connect(**connect_options(settings_for(url)))
     try:
         yield connection
     finally:

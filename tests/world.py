@@ -8,9 +8,10 @@ roles repeat; nothing is faked but time.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -20,7 +21,7 @@ from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.plan import Planner
 from ondot.flow.recover import recover_pass
 from ondot.flow.run import decide
-from ondot.flow.submit import Accepted, Idempotency, submit
+from ondot.flow.submit import Accepted, Idempotency, run_now, submit
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
@@ -90,13 +91,18 @@ class Worker:
     id: WorkerId
     leaser: Leaser
     completer: Completer
-    held: list[Assignment] = field(default_factory=list)
 
     async def lease(self, slots: int = 100) -> list[Assignment]:
         batch = await self.leaser.one_pass(slots)
         for assignment in batch.assignments:
             self.completer.hold(assignment.lease_id, 1)
         return batch.assignments
+
+    async def run_one(self, report: Report | None = None) -> Assignment:
+        """Lease the one execution that is due and complete it."""
+        [assignment] = await self.lease()
+        await self.complete(assignment, report)
+        return assignment
 
     async def complete(self, assignment: Assignment, report: Report | None = None) -> list[Written]:
         return await self.complete_all([assignment], report)
@@ -166,6 +172,19 @@ class World:
             answer=lambda accepted: msgspec.json.encode(str(accepted[0].id)).decode(),
             idempotency=Idempotency(key, msgspec.json.encode(spec)),
         )
+
+    async def run_now(self, job_id: JobId, payload: bytes | None = None, *, key: str | None = None) -> ExecutionId:
+        idempotency = Idempotency(key, payload or b"") if key else None
+        text = await run_now(
+            self.database,
+            self.dispatcher,
+            DEFAULT_TENANT,
+            job_id,
+            payload,
+            answer=lambda id_: f'"{id_}"',
+            idempotency=idempotency,
+        )
+        return ExecutionId(UUID(text.strip('"')))
 
     async def plan(self) -> int:
         """Plan every partition until nothing before the horizon is left; gives how many timers moved."""

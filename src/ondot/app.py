@@ -1,7 +1,8 @@
 """The one place that wires: settings → database, transport, targets → roles and API.
 
 Only this module chooses implementations. Its `run_…` functions are what the command line calls; each blocks until its
-role has ended and raises an `OndotError` that says what to do if it cannot start.
+role has ended and raises an `OndotError` that says what to do if it cannot start. What only one role needs is imported
+where that role is wired: `ondot up` starts several processes at once, and each import of all would cost it a second.
 """
 
 import asyncio
@@ -11,46 +12,30 @@ import socket
 import sys
 import zoneinfo
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import uvicorn
 import uvloop
 
-from ondot.api.auth import Auth
-from ondot.api.server import build_api
-from ondot.api.services import Services
-from ondot.api.wire import job_spec
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.run import Targets
-from ondot.flow.submit import submit
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.ports.transport import Transport
-from ondot.roles.listen import listen
-from ondot.roles.loop import every
-from ondot.roles.scheduler import Scheduler
-from ondot.roles.worker import Worker
-from ondot.sdk.app import Ondot
 from ondot.settings import Settings
 from ondot.store.database import Database, check_server, open_database
 from ondot.store.days import make_days
 from ondot.store.migrate import Migration, Status, check_schema, migrate_up, read_status
-from ondot.targets.function import FunctionCaller
-from ondot.targets.http import HttpCaller
-from ondot.targets.shell import ShellCaller
 from ondot.telemetry.log import configure_logs, get_logger
 from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
-from ondot.ui.pages import build_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from ondot.flow.run import Targets
+    from ondot.sdk.app import Ondot
+    from ondot.targets.http import HttpCaller
 
 WAIT_FOR_DATABASE_S = 2.0
 CLOCK_EVERY_S = 10.0
-API_GRACE_S = 3
 
 log = get_logger()
 
@@ -63,11 +48,50 @@ Result = TypeVar("Result")
 
 def run_api(settings: Settings) -> None:
     """Serve the API and the page until SIGTERM or Ctrl-C."""
+    from ondot.roles.listen import listen
+
     listener = listen(settings.host, settings.port)
-    run_role("api", settings, lambda stop: serve_api(settings, listener, stop))
+    run_role("api", settings, lambda stop: _api(settings, listener, stop))
+
+
+async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
+    from ondot.api.auth import Auth
+    from ondot.api.serve import serve
+    from ondot.api.server import build_api
+    from ondot.api.services import Services
+    from ondot.roles.loop import every
+    from ondot.ui.pages import build_pages
+
+    database = await open_ready(settings)
+    dispatcher = Dispatcher(choose_transport(database))
+    auth = Auth(database, settings)
+    app = build_api(Services(database, dispatcher, auth))
+    feed = build_pages(app, database, auth)
+    try:
+        async with asyncio.TaskGroup() as group:
+            duties = [
+                group.create_task(dispatcher.run(), name="dispatcher"),
+                group.create_task(every(CLOCK_EVERY_S, database.read_clock, name="clock"), name="clock"),
+                group.create_task(feed.run(), name="feed"),
+                group.create_task(_close_when(stop, feed.close), name="close-feed"),
+            ]
+            await serve(app, listener, stop)
+            for duty in duties:
+                duty.cancel()
+    finally:
+        await database.close()
+
+
+async def _close_when(stop: asyncio.Event, close: Callable[[], object]) -> None:
+    """Open event streams end at once on a stop: the server would wait for them."""
+    await stop.wait()
+    close()
 
 
 def run_scheduler(settings: Settings) -> None:
+    """Plan fires and keep house until SIGTERM or Ctrl-C."""
+    from ondot.roles.scheduler import Scheduler
+
     async def role(stop: asyncio.Event) -> None:
         database = await open_ready(settings)
         try:
@@ -80,6 +104,10 @@ def run_scheduler(settings: Settings) -> None:
 
 def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence[str], slots: int | None) -> None:
     """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered."""
+    from ondot.roles.worker import Worker
+    from ondot.sdk.app import Ondot
+    from ondot.targets.http import HttpCaller
+
     app = load_app(app_reference) if app_reference else Ondot()
 
     async def role(stop: asyncio.Event) -> None:
@@ -111,62 +139,6 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
     uvloop.run(main())
 
 
-async def serve_api(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
-    database = await open_ready(settings)
-    dispatcher = Dispatcher(choose_transport(database))
-    auth = Auth(database, settings)
-    app = build_api(Services(database, dispatcher, auth))
-    feed = build_pages(app, database, auth)
-    server = Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=API_GRACE_S,
-            server_header=False,
-        )
-    )
-    try:
-        async with asyncio.TaskGroup() as group:
-            duties = [
-                group.create_task(dispatcher.run(), name="dispatcher"),
-                group.create_task(every(CLOCK_EVERY_S, _read_clock(database), name="clock"), name="clock"),
-                group.create_task(feed.run(), name="feed"),
-            ]
-            serving = group.create_task(server.serve(sockets=[listener]), name="serve")
-            await _first(stop, serving)
-            feed.close()
-            server.should_exit = True
-            await serving
-            for duty in duties:
-                duty.cancel()
-    finally:
-        await database.close()
-
-
-class Server(uvicorn.Server):
-    """uvicorn without its own signal handling: it would end the process by the signal instead of with exit code 0."""
-
-    @contextmanager
-    def capture_signals(self) -> "Iterator[None]":
-        yield
-
-
-def _read_clock(database: Database) -> Callable[[], Awaitable[int]]:
-    async def one_pass() -> int:
-        await database.read_clock()
-        return 0
-
-    return one_pass
-
-
-async def _first(stop: asyncio.Event, serving: "asyncio.Task[None]") -> None:
-    waiting = asyncio.create_task(stop.wait())
-    await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-
-
 # Choices -------------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +146,11 @@ def choose_transport(database: Database) -> Transport:
     return PollingTransport() if database.settings.pgbouncer else PostgresTransport(database)
 
 
-def choose_targets(settings: Settings, app: Ondot, http: HttpCaller, slots: int) -> Targets:
+def choose_targets(settings: Settings, app: "Ondot", http: "HttpCaller", slots: int) -> "Targets":
+    from ondot.flow.run import Targets
+    from ondot.targets.function import FunctionCaller
+    from ondot.targets.shell import ShellCaller
+
     return Targets(
         http=http,
         function=FunctionCaller(app.handlers, slots=slots),
@@ -182,8 +158,10 @@ def choose_targets(settings: Settings, app: Ondot, http: HttpCaller, slots: int)
     )
 
 
-def load_app(reference: str) -> Ondot:
+def load_app(reference: str) -> "Ondot":
     """Import `module:app`, with the current directory on the path as Python itself would have it."""
+    from ondot.sdk.app import Ondot
+
     module_name, colon, attribute = reference.partition(":")
     if not module_name or not colon or not attribute:
         raise Misconfigured(f"{reference!r} does not name an app: write MODULE:APP, for example tasks:app.")
@@ -230,8 +208,11 @@ async def open_ready(settings: Settings, *, schema: bool = True) -> Database:
             return database
 
 
-async def register(database: Database, app: Ondot, pools: Sequence[str]) -> list[PoolNo]:
+async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> list[PoolNo]:
     """Make the pools of a worker known, and register the schedules of its functions."""
+    from ondot.api.wire import job_spec
+    from ondot.flow.submit import submit
+
     async with database.connection() as connection:
         numbers = await database.pools.numbers(connection, DEFAULT_TENANT, pools)
     now = database.clock.now()

@@ -57,7 +57,6 @@ class Settings(BaseSettings):
     horizon_s: float = Field(20.0, ge=5, le=600, description="how far ahead fires are planned")
     grace_s: float = Field(25.0, ge=0, le=3600, description="what running attempts get on a stop")
     ready_lag_s: float = Field(30.0, gt=0, description="/readyz says no when a due fire has waited longer than this")
-    retention_days: int = Field(30, ge=1, le=3650, description="how long history is kept")
     slots: int = Field(100, ge=1, le=100_000, description="attempts that one worker process runs at a time")
     max_body_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="the largest request body")
     database_connections: int = Field(8, ge=2, le=200, description="connections of one process to PostgreSQL")
@@ -111,7 +110,8 @@ class Settings(BaseSettings):
     def needs_database_url(self) -> str:
         if self.database_url is None:
             raise Misconfigured(
-                "No database: set ONDOT_DATABASE_URL=postgresql://user@host/database, or run `ondot up`, which brings its own."
+                "No database: set ONDOT_DATABASE_URL=postgresql://user@host/database, or run `ondot up`,"
+                " which brings its own."
             )
         return self.database_url
 
@@ -156,4 +156,5 @@ def _sentence(fault: Any) -> str:
     message = str(fault["msg"]).removeprefix("Value error, ")
     if not name:
         return message
-    return f"ONDOT_{name.upper()}: {message} (got {fault['input']!r})"
+    got = "" if name in SECRETS else f" (got {fault['input']!r})"
+    return f"ONDOT_{name.upper()}: {message}{got}"

@@ -203,6 +203,30 @@ async def test_run_starts_one_execution_now_with_a_payload_of_its_own(api: Calle
     assert len(await api.run_all()) == 2
 
 
+@proves("P2")
+async def test_run_with_the_same_idempotency_key_runs_once(api: Caller) -> None:
+    job = await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f"})
+    answers = [await api.http.post(f"/v1/jobs/{job['id']}/run", headers={"Idempotency-Key": "now"}) for _ in range(2)]
+    assert answers[0].json() == answers[1].json()
+    assert len(await api.run_all()) == 1
+
+
+@proves("P4", "S8")
+async def test_a_job_tells_which_of_its_fires_were_skipped_and_why(api: Caller) -> None:
+    job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
+    await api.http.post(f"/v1/jobs/{job['id']}/pause")
+    await api.world.advance(35)
+    await api.http.post(f"/v1/jobs/{job['id']}/resume")
+    [skipped] = (await api.get(f"/v1/jobs/{job['id']}"))["skipped_fires"]
+    assert (skipped["reason"], skipped["count"]) == ("paused", 3)
+
+
+async def test_a_method_that_is_not_there_is_405_and_tells_those_that_are(api: Caller) -> None:
+    job = await api.create(HELLO)
+    answer = await api.http.put(f"/v1/jobs/{job['id']}", json={})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET")
+
+
 @proves("S12")
 async def test_a_key_that_is_taken_updates_its_job(api: Caller) -> None:
     body = {"name": "nightly", "cron": "0 3 * * *", "function": "f", "key": "nightly"}

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import psutil
 
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.outcome import Failed, Succeeded
@@ -71,3 +72,15 @@ def failure_of(report: Succeeded | Failed, code: str) -> Failed:
     assert report.error.code == code, report.error
     assert "\n" not in report.error.message
     return report
+
+
+async def gone(pid: int) -> None:
+    """Returns when a process has ended, waited for by its parent or not; no event tells of a stranger's end."""
+    async with asyncio.timeout(10):
+        while psutil.pid_exists(pid):
+            try:
+                if psutil.Process(pid).status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
+                    return
+            except psutil.NoSuchProcess:
+                return
+            await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from ondot.model.job import ShellTarget
 from ondot.model.outcome import Failed, Succeeded
 from ondot.targets.output import MAX_LINE_CHARACTERS, MAX_LINES
 from ondot.targets.shell import ShellCaller
-from tests.conformance.calls import Heard, a_call, failure_of, result_of
+from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
 
 LEAVES = """
@@ -208,7 +208,7 @@ async def test_a_grandchild_that_holds_the_output_open_does_not_hold_up_the_atte
     report = await run(sh("sleep 1000 & echo $!"), heard, timeout_s=100)
     assert isinstance(report, Succeeded)
     [pid] = heard.of("stdout")
-    assert _is_gone(int(pid))
+    await gone(int(pid))
 
 
 @proves("E7")
@@ -235,7 +235,7 @@ async def test_a_second_cancel_ends_the_program_without_further_patience() -> No
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
-    assert _is_gone(pid)
+    await gone(pid)
 
 
 @proves("E3")
@@ -247,10 +247,3 @@ async def test_no_file_descriptor_is_left_open() -> None:
         for _ in range(5):
             await run(target)
     assert this.num_fds() <= before + 3
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
-    except (FileNotFoundError, ProcessLookupError):
-        return True

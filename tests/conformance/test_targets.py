@@ -1,10 +1,9 @@
 """What every target promises, run on each of them: with a real server, a real process, a real function."""
 
 import asyncio
-import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from ondot.sdk.handler import Handler
 from ondot.targets.function import FunctionCaller
 from ondot.targets.http import HttpCaller
 from ondot.targets.shell import ShellCaller
-from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, Heard, a_call, failure_of, result_of
+from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
 
@@ -157,17 +156,7 @@ class ShellRig(Rig):
 
     async def ended(self, heard: Heard) -> None:
         for pid in (await heard.line("began")).split()[1:]:
-            while _runs(int(pid)):
-                await asyncio.sleep(0)
-
-
-def _runs(pid: int) -> bool:
-    """A process that has ended and that nobody has asked about yet runs no more."""
-    with suppress(ProcessLookupError, FileNotFoundError):
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    return False
+            await gone(int(pid))
 
 
 @asynccontextmanager

@@ -70,7 +70,7 @@ async def test_an_update_back_and_forth_makes_no_fire_twice(world: World) -> Non
     begin = world.now
     await world.advance(10)
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     for seconds in (5, 10, 1, 10):
         await change(world, accepted.id, job(schedule=every(seconds, begin)))
     fires = await world.fires(accepted.id)
@@ -100,7 +100,7 @@ async def test_an_update_does_not_give_back_the_fires_that_a_job_has_used_up(wor
     accepted = await world.submit(job(schedule=every(5, world.now, max_fires=2)))
     await world.advance(5)
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     await change(world, accepted.id, job("new", schedule=every(5, world.now, max_fires=2)))
     assert await world.fires(accepted.id) == [0, 5]
     await world.advance(60)
@@ -172,7 +172,7 @@ async def test_a_fire_that_was_given_back_before_its_call_is_skipped_by_a_pause(
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     worker = await world.worker()
-    await worker.complete(*await worker.lease(), NotBegun("the worker stops"))
+    await worker.run_one(NotBegun("the worker stops"))
     await stop(world, accepted.id)
     assert await world.states(accepted.id) == [State.SKIPPED]
 
@@ -271,7 +271,7 @@ async def test_a_one_time_job_that_runs_or_has_ended_can_not_be_changed(world: W
 async def test_a_one_time_job_that_waits_for_its_retry_may_be_deleted_but_not_moved(world: World) -> None:
     accepted = await world.submit(job())
     worker = await world.worker()
-    await worker.complete(*await worker.lease(), failed())
+    await worker.run_one(failed())
     with pytest.raises(Conflict):
         await change(world, accepted.id, job(schedule=once(world.after(100))))
     assert await world.states() == [State.RETRYING]
@@ -284,12 +284,12 @@ async def test_a_recurring_job_that_became_a_one_time_job_may_be_changed_until_t
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     await change(world, accepted.id, job(schedule=once(world.after(50))))
     await change(world, accepted.id, job(schedule=once(world.after(15))))
     assert await world.fires(accepted.id) == [0, 15]
     await world.advance(15)
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     assert (await world.job(accepted.id)).state is JobState.ENDED
 
 

@@ -78,7 +78,7 @@ async def test_failures_are_retried_after_their_backoff_until_they_are_used_up(w
 async def test_an_error_that_is_not_retried_fails_at_once(world: World) -> None:
     await world.submit(job(retry=FIXED))
     worker = await world.worker()
-    await worker.complete(*await worker.lease(), failed(retryable=False))
+    await worker.run_one(failed(retryable=False))
     assert await world.states() == [State.FAILED]
 
 
@@ -86,7 +86,7 @@ async def test_an_error_that_is_not_retried_fails_at_once(world: World) -> None:
 async def test_a_receivers_retry_after_is_waited_for(world: World) -> None:
     await world.submit(job(retry=FIXED))
     worker = await world.worker()
-    await worker.complete(*await worker.lease(), failed(retry_after_s=30))
+    await worker.run_one(failed(retry_after_s=30))
     [execution] = await world.executions()
     assert (execution.state, execution.ready_at) == (State.RETRYING, world.after(30))
 
@@ -95,7 +95,7 @@ async def test_a_receivers_retry_after_is_waited_for(world: World) -> None:
 async def test_what_was_given_back_before_its_call_costs_nothing_and_is_served_first(world: World) -> None:
     await world.submit(job(retry=Retry(max_retries=0, max_worker_losses=0), priority="low"))
     worker = await world.worker()
-    await worker.complete(*await worker.lease(), NotBegun("the worker stops"))
+    await worker.run_one(NotBegun("the worker stops"))
     [execution] = await world.executions()
     assert (execution.state, execution.failures, execution.losses) == (State.PENDING, 0, 0)
     assert execution.priority_class == PriorityClass.RECOVERED
@@ -108,9 +108,9 @@ async def test_what_was_given_back_before_its_call_costs_nothing_and_is_served_f
 async def test_an_attempt_that_its_stopping_worker_broke_off_counts_as_a_loss(world: World) -> None:
     await world.submit(job(retry=Retry(max_worker_losses=1)))
     worker = await world.worker()
-    await worker.complete(*await worker.lease(), Interrupted("stopped"))
+    await worker.run_one(Interrupted("stopped"))
     assert await world.states() == [State.RETRYING]
-    await worker.complete(*await worker.lease(), Interrupted("stopped"))
+    await worker.run_one(Interrupted("stopped"))
     [execution] = await world.executions()
     assert (execution.state, execution.failures, execution.losses) == (State.FAILED, 0, 2)
 
@@ -123,10 +123,10 @@ async def test_the_lease_goes_with_its_last_member_and_not_before(world: World) 
     await worker.complete(first)
     await worker.complete(second, failed())
     assert await world.count("lease") == 1
-    assert worker.completer.leases == (first.lease_id,)
+    assert list(worker.completer.leases) == [first.lease_id]
     await worker.complete(third, NotBegun("stops"))
     assert await world.count("lease") == 0
-    assert worker.completer.leases == ()
+    assert not worker.completer.leases
 
 
 @proves("E11", "P6")
@@ -202,7 +202,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_alone_with_that_reason(
 async def test_a_result_with_an_escaped_nul_is_kept_as_it_is(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
-    await worker.complete(*await worker.lease(), Succeeded('"a \\u0000 b"'))
+    await worker.run_one(Succeeded('"a \\u0000 b"'))
     [execution] = await world.executions()
     assert execution.result == "a \0 b"
 
@@ -217,7 +217,7 @@ async def test_any_message_of_an_error_can_be_stored(world: World, message: str)
     await worker.complete(assignment, failed(message))
     [attempt] = await attempts(world, assignment.leased.id)
     assert attempt.error is not None
-    assert attempt.error["message"].split()[0] == message.split()[0].replace("\\u0000", "\\ufffd")
+    assert attempt.error["message"].split()[0] == message.split(maxsplit=1)[0].replace("\\u0000", "\\ufffd")
 
 
 @proves("E11", "N2")

@@ -30,9 +30,7 @@ async def plan_on(connection: Connection, world: World, job_id: JobId) -> int:
     timer = await lock_timer(connection, job_id)
     assert timer is not None
     planning = Planning(timer, (await world.job(job_id)).spec, DEFAULT_POOL)
-    planned = await plan_timers(
-        connection, world.database.clock, [planning], now=world.now, horizon_at=world.after(20)
-    )
+    planned = await plan_timers(connection, world.database.clock, [planning], now=world.now, horizon_at=world.after(20))
     return planned.planned
 
 
@@ -92,9 +90,7 @@ async def test_a_plan_that_looked_before_a_change_committed_moves_nothing_after_
         assert timer is not None
         planning = Planning(timer, accepted.spec, DEFAULT_POOL)
         await delete(world.database, DEFAULT_TENANT, accepted.id)
-        planned = await plan_timers(
-            node, world.database.clock, [planning], now=world.now, horizon_at=world.after(20)
-        )
+        planned = await plan_timers(node, world.database.clock, [planning], now=world.now, horizon_at=world.after(20))
     assert (planned.moved, planned.planned) == (0, 0)
     assert await world.states() == []
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -78,7 +79,7 @@ async def test_what_was_fired_is_not_fired_again_after_the_clock_was_set_back(wo
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     await world.advance(-3600)
     await world.plan()
     assert [execution.state for execution in await world.executions(accepted.id)] == [State.SUCCEEDED, State.PENDING]
@@ -139,7 +140,7 @@ async def test_missed_fires_run_by_policy_and_the_others_are_on_record(
     executions = await world.executions(accepted.id)
     late = [execution for execution in executions if execution.priority_class == PriorityClass.CATCH_UP]
     assert [(execution.fire_at - world.now).total_seconds() for execution in late] == caught_up
-    assert [execution for execution in executions if execution not in late][0].fire_at == world.now
+    assert next(execution for execution in executions if execution not in late).fire_at == world.now
     assert await world.skipped(accepted.id) == skipped
     await world.plan()
     assert len(await world.executions(accepted.id)) == len(caught_up) + 1
@@ -153,7 +154,7 @@ async def test_an_outage_of_hours_is_settled_in_bounded_steps_without_a_gap(worl
     await world.plan()
     ranges = await world.skipped(accepted.id)
     assert sum(count or 0 for *_, count in ranges) == 25_000 - planned - 61
-    for (_, to_at, *_), (from_at, *_) in zip(ranges, ranges[1:], strict=False):
+    for (_, to_at, *_), (from_at, *_) in pairwise(ranges):
         assert from_at == to_at + 1
     assert await world.fires(accepted.id) == [n - 25_000 for n in range(1, planned + 1)] + list(range(-60, 21))
 

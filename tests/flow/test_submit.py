@@ -5,10 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from ondot.flow.submit import run_now
 from ondot.model.errors import Conflict, KeyReused, NotFound
 from ondot.model.execution import State
-from ondot.model.ids import DEFAULT_TENANT, JobId, partition_of
+from ondot.model.ids import JobId, partition_of
 from ondot.model.job import JobState
 from ondot.ports.transport import Wake
 from tests.proves import proves
@@ -98,7 +97,7 @@ async def test_a_keyed_one_time_job_may_be_moved_until_it_runs(world: World) -> 
     assert await world.fires(first.id) == [15]
     await world.advance(15)
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     with pytest.raises(Conflict):
         await world.submit(job(key="launch", schedule=once(world.after(15))))
 
@@ -143,13 +142,21 @@ async def test_the_key_of_a_request_that_failed_may_be_used_again(world: World) 
 @proves("S8")
 async def test_run_now_is_no_fire_and_carries_its_own_payload(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.now), payload=b"1"))
-    id_ = await run_now(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, b"2")
+    id_ = await world.run_now(accepted.id, b"2")
     execution = await world.execution(id_)
     assert (execution.origin, execution.payload) == ("run", 2)
     [assignment] = await (await world.worker()).lease()
     assert assignment.payload == b"2"
     with pytest.raises(NotFound):
-        await run_now(world.database, world.dispatcher, DEFAULT_TENANT, JobId(id_), None)
+        await world.run_now(JobId(id_))
+
+
+@proves("P2")
+async def test_run_now_with_an_idempotency_key_starts_one_execution(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(3600, world.now)))
+    first = await world.run_now(accepted.id, key="abc")
+    assert await world.run_now(accepted.id, key="abc") == first
+    assert len(await world.executions(accepted.id)) == 1
 
 
 @proves("S1", "S8")
@@ -157,7 +164,7 @@ async def test_a_one_time_job_is_active_until_it_has_run_and_then_ended(world: W
     accepted = await world.submit(job())
     assert (await world.job(accepted.id)).state is JobState.ACTIVE
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     assert (await world.job(accepted.id)).state is JobState.ENDED
 
 

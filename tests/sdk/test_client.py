@@ -65,7 +65,7 @@ def problem_response(error: OndotError, **headers: str) -> web.Response:
         ("job_executions", (JOB,), "GET", f"/v1/jobs/{JOB}/executions", None),
         ("list_executions", (), "GET", "/v1/executions", None),
         ("get_execution", (JOB,), "GET", f"/v1/executions/{JOB}", None),
-        ("execution_logs", (JOB, "1.20"), "GET", f"/v1/executions/{JOB}/logs?after=1.20", None),
+        ("execution_logs", (JOB, "1.20"), "GET", f"/v1/executions/{JOB}/logs?cursor=1.20", None),
         ("preview", ({"cron": "@daily"},), "POST", "/v1/schedules/preview", {"cron": "@daily"}),
     ],
 )

@@ -31,7 +31,7 @@ async def test_rows_that_came_into_the_catch_all_move_to_their_day(world: World)
     await world.advance(30 * 86_400)
     accepted = await world.submit(job())
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
     assert await world.value("SELECT count(*) FROM ondot.history_ahead") == 1
     await make_days(world.database)
     day = f"{world.now:%Y%m%d}"

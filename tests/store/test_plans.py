@@ -27,8 +27,8 @@ NEVER_SCANNED: Final = ("execution", "ready", "timer", "history", "job_once", "j
 SEED: Final = """
 SET session_replication_role = replica;  -- what is seeded was never submitted: the guard would refuse it
 CREATE TEMP TABLE seed AS
-SELECT n, (left(ondot.first_id_at(now())::text, 24) || lpad(to_hex(n), 12, '0'))::uuid AS id, (n % 64)::smallint AS part,
-       now() - interval '1 hour' + n * interval '180 ms' AS at
+SELECT n, (left(ondot.first_id_at(now())::text, 24) || lpad(to_hex(n), 12, '0'))::uuid AS id,
+       (n % 64)::smallint AS part, now() - interval '1 hour' + n * interval '180 ms' AS at
 FROM generate_series(1, {rows}) AS n;
 INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, started_at, beat_at)
 VALUES ('{worker}', 'ALIVE', 'here', 1, '0', '{{1}}', 100, now(), now());
@@ -45,8 +45,8 @@ SELECT id, id, at, at, 1, 1, 1, 2, CASE WHEN n % 2 = 0 THEN 'PENDING' ELSE 'RUNN
 FROM seed;
 INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
 SELECT 1, 2, 1, at, id FROM seed WHERE n % 2 = 0;
-INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no, attempt_no, failures,
-    losses, class, state, origin)
+INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no, attempt_no,
+    failures, losses, class, state, origin)
 SELECT gen_random_uuid(), id, at, at, at, 1, 1, 1, 1, 0, 0, 2, 'SUCCEEDED', 'fire' FROM seed;
 SET session_replication_role = origin;
 """

@@ -15,10 +15,27 @@ BLOCKS: Final = [
     pytest.param(query, id=f"{noun}-{query.name}") for noun in nouns() for query in load_queries(noun).values()
 ]
 
-TENANTS_TABLES: Final = (
-    "attempt audit checkpoint dead_letter execution gate history idempotency job job_once job_version key log owed pool "
-    "ready skipped timer waiting"
-).split()
+TENANTS_TABLES: Final = [
+    "attempt",
+    "audit",
+    "checkpoint",
+    "dead_letter",
+    "execution",
+    "gate",
+    "history",
+    "idempotency",
+    "job",
+    "job_once",
+    "job_version",
+    "key",
+    "log",
+    "owed",
+    "pool",
+    "ready",
+    "skipped",
+    "timer",
+    "waiting",
+]
 
 OVER_ALL_TENANTS: Final = {
     # Schedulers and housekeeping serve every tenant; what they write carries the tenant of the row they read.

@@ -5,7 +5,6 @@ from uuid import UUID
 import pytest
 
 from ondot.flow.change import delete, pause
-from ondot.flow.submit import run_now
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, PoolNo, TenantNo
@@ -22,16 +21,16 @@ OTHER = TenantNo(2)
 
 
 async def live_and_ended(world: World) -> tuple[JobId, list[ExecutionId]]:
-    """A recurring job with one execution ended, one retrying, one due; and a run-now. Ids in the order of their making."""
+    """A recurring job with one execution ended, one retrying, one due, one to come; and a run-now."""
     accepted = await world.submit(job("mixed", schedule=every(10, world.now), labels={"team": "bi"}))
     worker = await world.worker()
     await world.advance(10)
-    await worker.complete(*await worker.lease(), Succeeded("1"))
+    await worker.run_one(Succeeded("1"))
     await world.advance(10)
-    await worker.complete(*await worker.lease(), failed())
+    await worker.run_one(failed())
     await world.plan()
     await world.advance(10)
-    await run_now(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, b'{"by": "hand"}')
+    await world.run_now(accepted.id, b'{"by": "hand"}')
     return accepted.id, [execution.id for execution in await world.executions(accepted.id)]
 
 
@@ -41,7 +40,7 @@ async def test_executions_are_listed_newest_first_live_and_ended_as_one_page_by_
     async with world.database.connection() as connection:
         every_one = await executions.list_executions(connection, DEFAULT_TENANT, limit=10)
         due = [id_ for id_ in ids if (await world.execution(id_)).fire_at <= world.now]
-        assert len(due) == len(ids) - 2
+        assert len(due) == len(ids) - 1
         assert [row.id for row in every_one] == sorted(due, reverse=True)
         first = await executions.list_executions(connection, DEFAULT_TENANT, limit=2)
         rest = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, before=first[-1].id)
@@ -66,7 +65,7 @@ async def test_the_status_of_a_job_is_that_of_its_latest_execution(world: World)
         latest = await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id)
         assert latest == executions.LatestRow(State.PENDING, None, 0)
         worker = await world.worker()
-        await worker.complete(*await worker.lease(), failed())
+        await worker.run_one(failed())
         latest = await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id)
         assert latest is not None
         assert (latest.state, latest.retry_count) == (State.RETRYING, 0)
@@ -84,7 +83,7 @@ async def test_jobs_are_listed_newest_first_recurring_and_one_time_as_one(world:
     await pause(world.database, DEFAULT_TENANT, made[2].id)
     await delete(world.database, DEFAULT_TENANT, made[1].id)
     worker = await world.worker()
-    await worker.complete(*await worker.lease())
+    await worker.run_one()
 
     async def listed(**filters: object) -> list[str]:
         async with world.database.connection() as connection:
@@ -92,7 +91,12 @@ async def test_jobs_are_listed_newest_first_recurring_and_one_time_as_one(world:
         return [row.spec.name for row in rows]
 
     assert await listed() == ["d", "c", "a"]
-    assert [await listed(state=state) for state in ("ACTIVE", "PAUSED", "DELETED", "ENDED")] == [["a"], ["c"], ["b"], ["d"]]
+    assert [await listed(state=state) for state in ("ACTIVE", "PAUSED", "DELETED", "ENDED")] == [
+        ["a"],
+        ["c"],
+        ["b"],
+        ["d"],
+    ]
     assert await listed(before=made[2].id) == ["a"]
     assert await listed(name="d") == ["d"]
     assert await listed(part="C") == ["c"]

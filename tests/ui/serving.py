@@ -11,13 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx2
-import uvicorn
 from fastapi import FastAPI
 
 from ondot.api.auth import Auth
+from ondot.api.serve import serve
 from ondot.api.server import build_api
 from ondot.api.services import Services
-from ondot.app import Server
 from ondot.flow.dispatch import Dispatcher
 from ondot.settings import Settings
 from ondot.store.database import Database
@@ -51,16 +50,16 @@ async def served(
     app, feed = build(database, database.settings.model_copy(update={"auth": auth}))
     listener = socket.create_server(("127.0.0.1", port))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=3))
+    stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve(sockets=[listener]))
+        serving = group.create_task(serve(app, listener, stop))
         running = group.create_task(feed.run()) if by_itself else None
         async with httpx2.AsyncClient(base_url=url, timeout=10) as client:
             try:
                 yield Served(url, feed, client)
             finally:
                 feed.close()
-                server.should_exit = True
+                stop.set()
                 if running:
                     running.cancel()
         await serving

@@ -174,10 +174,20 @@ class ExecutionDetail(ExecutionOut):
     attempts: list[AttemptOut]
 
 
+class SkippedRange(BaseModel):
+    """Fires that will not run, from the first to the last of them."""
+
+    from_at: datetime
+    to_at: datetime
+    reason: str = Field(examples=["misfire", "coalesced", "paused"])
+    count: int | None = Field(description="null: more than were counted.")
+
+
 class JobDetail(JobOut):
-    """One job, with its latest executions."""
+    """One job, with its latest executions and the latest fires that were skipped."""
 
     latest_executions: list[ExecutionOut]
+    skipped_fires: list[SkippedRange]
 
 
 class StatusOut(BaseModel):

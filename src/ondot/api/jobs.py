@@ -20,7 +20,7 @@ from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.schedule import preview
-from ondot.store.executions import latest_execution, list_job_executions
+from ondot.store.executions import latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
 
@@ -99,10 +99,15 @@ async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: R
     async with asked.database.connection() as connection:
         row = await _job(asked, tenant_no, JobId(id_))
         latest = await list_job_executions(connection, tenant_no, row.id, limit=LATEST)
+        skipped = await list_skipped(connection, tenant_no, row.id, LATEST)
     response.headers["ETag"] = f'"{row.version}"'
     return answers.JobDetail(
         **job_row_out(row).model_dump(),
         latest_executions=[execution_out(execution, row.spec.name) for execution in latest],
+        skipped_fires=[
+            answers.SkippedRange(from_at=entry.from_at, to_at=entry.to_at, reason=entry.reason, count=entry.count)
+            for entry in skipped
+        ],
     )
 
 
@@ -133,13 +138,21 @@ async def resume_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.J
     response_model=answers.Started,
     openapi_extra=takes(RunBody, required=False),
 )
-async def run_job(asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body) -> answers.Started:
+async def run_job(
+    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, key: Key = None
+) -> Response:
     """Start one execution now, with the job's payload or another; it is no fire."""
     payload = run_payload(body)
-    execution_id = await run_now(
-        asked.database, asked.dispatcher, tenant_no, JobId(id_), bytes(payload) if payload is not None else None
+    text = await run_now(
+        asked.database,
+        asked.dispatcher,
+        tenant_no,
+        JobId(id_),
+        bytes(payload) if payload is not None else None,
+        answer=lambda execution_id: answers.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
+        idempotency=_idempotency(request, key),
     )
-    return answers.Started(execution_id=execution_id, job_id=id_)
+    return Response(text, status_code=201, media_type="application/json")
 
 
 @router.get("/jobs/{id}/status", response_model=answers.StatusOut)

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot import __version__
@@ -69,7 +70,10 @@ async def _bad_parameters(request: Request, error: RequestValidationError) -> Re
 async def _not_routed(request: Request, error: HTTPException) -> Response:
     """No such path, or not by this method."""
     code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-request")
-    allowed = (error.headers or {}).get("Allow")
+    headers = dict(error.headers or {})
+    allowed = ", ".join(sorted(_methods_at(request)))
+    if error.status_code == 405 and allowed:
+        headers["Allow"] = allowed
     detail = {
         404: f"There is nothing at {request.url.path}: see /docs for what there is.",
         405: f"{request.method} is not possible here" + (f": use {allowed}." if allowed else "."),
@@ -81,7 +85,17 @@ async def _not_routed(request: Request, error: HTTPException) -> Response:
         "detail": detail,
         "instance": request.url.path,
     }
-    return JSONResponse(body, error.status_code, error.headers, CONTENT_TYPE)
+    return JSONResponse(body, error.status_code, headers, CONTENT_TYPE)
+
+
+def _methods_at(request: Request) -> set[str]:
+    """All methods that a path knows: Starlette tells those of the first route that fits."""
+    methods: set[str] = set()
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
+            methods.add(method)
+    return methods
 
 
 async def _fault(request: Request, error: Exception) -> Response:

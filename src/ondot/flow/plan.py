@@ -89,7 +89,8 @@ async def plan_timers(
         if step.skipped:
             skipped.append((timer.job_id, step.skipped))
             FIRES_SKIPPED.labels(step.skipped.reason).inc(step.skipped.count)
-            log.warning(
+            # Coalesced ones were run, as one; those of the other policies were not.
+            (log.info if step.skipped.reason == "coalesced" else log.warning)(
                 "fires.skipped",
                 job_id=str(timer.job_id),
                 reason=step.skipped.reason,

@@ -5,6 +5,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.store.database import Database
 from ondot.store.days import make_days
 from ondot.store.idempotency import forget_keys
+from ondot.store.logs import forget_checkpoints
 from ondot.store.nodes import forget_nodes
 from ondot.store.queue import sweep_late_ready
 from ondot.store.workers import forget_workers
@@ -35,4 +36,5 @@ async def retain_pass(database: Database) -> int:
     async with database.connection() as connection:
         await forget_workers(connection)
         await forget_nodes(connection)
+        await forget_checkpoints(connection, ROWS_A_PASS)
         return await forget_keys(connection, ROWS_A_PASS)

@@ -204,11 +204,22 @@ async def _update(
 
 
 async def run_now(
-    database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId, payload: bytes | None
-) -> ExecutionId:
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    payload: bytes | None,
+    *,
+    answer: Callable[[ExecutionId], str],
+    idempotency: Idempotency | None = None,
+) -> str:
     """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
     execution_id = ExecutionId(database.clock.new_id())
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
+        if idempotency:
+            earlier = await claim_key(connection, tenant_no, idempotency.key, idempotency.request_hash)
+            if earlier is not None:
+                return earlier
         job = await get_job(connection, tenant_no, job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id}.")
@@ -227,8 +238,11 @@ async def run_now(
             origin="run",
             payload=payload.decode() if payload is not None else None,
         )
+        text = answer(execution_id)
+        if idempotency:
+            await store_answer(connection, tenant_no, idempotency.key, text)
     dispatcher.wake([(pool_no, ready_at)])
-    return execution_id
+    return text
 
 
 def completed(spec: JobSpec, now: datetime) -> JobSpec:

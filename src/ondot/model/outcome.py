@@ -8,7 +8,7 @@ from ondot.model.execution import Outcome
 
 @dataclass(frozen=True, slots=True)
 class AttemptError:
-    """Why an attempt failed. `code` is stable and machine-readable, `message` one line for people, `detail` the rest."""
+    """Why an attempt failed. `code` is stable, for machines; `message` one line for people; `detail` the rest."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""What planning does to one timer (S6, E11): which fires become executions, which are skipped, and where it stands next.
+"""What planning does to one timer (S6, E11): which fires become executions, which are skipped, where it stands then.
 
 Pure: flow.plan calls it for each timer that is due before the horizon, flow.submit for a job's first fire, flow.change
 to settle what the old schedule still owes. A fire is missed when it was not planned by `fire_at + grace`; a short

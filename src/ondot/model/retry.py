@@ -41,8 +41,10 @@ def backoff_s(retry: Retry, failures: int, random: float) -> float:
     """The delay after the n-th failure (from 1). `random` in [0, 1) spreads it fully: from nothing to the whole."""
     match retry.backoff:
         case "exponential":
-            # The exponent is capped: 2.0 ** 2000 is an OverflowError, and the cap decides long before.
-            delay = retry.initial_s * retry.factor ** min(failures - 1, 64)
+            try:
+                delay = retry.initial_s * retry.factor ** (failures - 1)
+            except OverflowError:  # 2.0 ** 1024: the cap has decided long before
+                delay = retry.max_s if retry.initial_s else 0.0
         case "linear":
             delay = retry.initial_s * failures
         case "fixed":

@@ -87,8 +87,8 @@ class Client:
     async def get_execution(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/executions/{_segment(id_)}")
 
-    async def execution_logs(self, id_: Id, after: str | None = None, **filters: Any) -> Json:
-        return await self._call("GET", f"/v1/executions/{_segment(id_)}/logs", query={"after": after, **filters})
+    async def execution_logs(self, id_: Id, cursor: str | None = None, **filters: Any) -> Json:
+        return await self._call("GET", f"/v1/executions/{_segment(id_)}/logs", query={"cursor": cursor, **filters})
 
     # The server.
 

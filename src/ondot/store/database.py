@@ -54,11 +54,12 @@ class Database:
             async with self.pool.acquire(timeout=CONNECT_TIMEOUT_S) as connection, connection.transaction():
                 yield connection
 
-    async def read_clock(self) -> None:
-        """Ask the database for its time."""
+    async def read_clock(self) -> int:
+        """One pass: ask the database for its time."""
         async with self.connection() as connection:
             sent_s = time.monotonic()
             self.clock.see(await connection.fetchval("SELECT ondot.clock()"), sent_s)
+        return 0
 
     async def close(self) -> None:
         try:

@@ -85,3 +85,7 @@ async def save_progress(connection: Connection, worker_id: WorkerId, progress: S
 async def find_checkpoint(connection: Connection, id_: ExecutionId) -> str | None:
     text: str | None = await connection.fetchval(_SQL["find_checkpoint"].text, id_)
     return text
+
+
+async def forget_checkpoints(connection: Connection, limit: int) -> None:
+    await connection.execute(_SQL["forget_checkpoints"].text, limit)

@@ -29,3 +29,13 @@ SET checkpoint = coalesce(excluded.checkpoint, ondot.checkpoint.checkpoint),
 -- name: find_checkpoint :one
 -- $1 execution_id
 SELECT checkpoint FROM ondot.checkpoint WHERE execution_id = $1::uuid;
+
+-- name: forget_checkpoints :none
+-- index: checkpoint_pkey, execution_pkey
+-- Of executions that have ended: nobody will start from them again.
+-- $1 limit
+DELETE FROM ondot.checkpoint WHERE ctid = ANY (ARRAY(
+    SELECT c.ctid FROM ondot.checkpoint c
+    WHERE NOT EXISTS (SELECT FROM ondot.execution e WHERE e.id = c.execution_id)
+    LIMIT $1::integer FOR UPDATE SKIP LOCKED
+));

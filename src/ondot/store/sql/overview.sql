@@ -56,13 +56,14 @@ ORDER BY due.oldest_at, p.name;
 
 -- name: running_now :many
 -- index: execution_pkey, worker_pkey, checkpoint_pkey
--- What runs, longest first, read from the leases: never the whole of execution.
+-- What runs, longest first, read from the leases: never the whole of execution, as a hash join would.
 -- $1 tenant_no, $2 limit, $3 ceiling of executions looked at
 SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.total, w.host, w.pid, c.progress, c.message
 FROM (
     SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.worker_id, count(*) OVER () AS total
     FROM (SELECT unnest(execution_ids) AS id FROM ondot.lease LIMIT $3::integer) m
-    JOIN ondot.execution e ON e.id = m.id AND e.state = 'RUNNING' AND e.tenant_no = $1::integer
+    CROSS JOIN LATERAL (SELECT * FROM ondot.execution e WHERE e.id = m.id LIMIT 1) e
+    WHERE e.state = 'RUNNING' AND e.tenant_no = $1::integer
     ORDER BY e.started_at, e.id LIMIT $2::integer
 ) e
 LEFT JOIN ondot.worker w ON w.id = e.worker_id
@@ -84,8 +85,8 @@ ORDER BY e.started_at, e.id;
           AND r.ready_at > ondot.clock()
         ORDER BY r.ready_at LIMIT $2::integer
     ) r
-    JOIN ondot.execution e ON e.id = r.execution_id AND e.attempt_no = 0
-    WHERE p.tenant_no = $1
+    CROSS JOIN LATERAL (SELECT * FROM ondot.execution e WHERE e.id = r.execution_id LIMIT 1) e
+    WHERE p.tenant_no = $1 AND e.attempt_no = 0
 )
 UNION ALL
 (
@@ -119,7 +120,9 @@ FROM (
      WHERE tenant_no = $1
      ORDER BY id DESC LIMIT $2)
 ) e
-LEFT JOIN ondot.attempt a ON e.state = 'RETRYING' AND a.execution_id = e.id AND a.attempt_no = e.attempt_no
+LEFT JOIN LATERAL (
+    SELECT a.error FROM ondot.attempt a WHERE a.execution_id = e.id AND a.attempt_no = e.attempt_no LIMIT 1
+) a ON e.state = 'RETRYING'
 ORDER BY e.id DESC LIMIT $2;
 
 -- name: recent_states :many
@@ -141,7 +144,9 @@ WHERE tenant_no = $1 AND state = 'RETRYING';
 -- index: dead_letter_latest, backwards
 -- $1 tenant_no, $2 limit, $3 ceiling of their count
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, left(d.error ->> 'message', 300) AS message,
-       (SELECT count(*) FROM (SELECT FROM ondot.dead_letter WHERE tenant_no = $1 LIMIT $3::integer) all_of_them) AS total
+       (SELECT count(*) FROM (
+           SELECT FROM ondot.dead_letter WHERE tenant_no = $1 ORDER BY failed_at DESC LIMIT $3::integer
+       ) newest) AS total
 FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer
 ORDER BY d.failed_at DESC LIMIT $2::integer;

@@ -1,0 +1,34 @@
+"""The API against its own OpenAPI document: whatever fits it is answered without a fault of ours, as described."""
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from started import ondot_up
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.mark.timeout(300)
+def test_every_operation_answers_as_it_is_described() -> None:
+    operations = 0
+    with ondot_up() as up:
+        schema = schemathesis.openapi.from_url(f"{up.url}/openapi.json")
+        for found in schema.get_all_operations():
+            operation = found.ok()
+
+            @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @given(case=operation.as_strategy())
+            def answers_as_described(case: Any) -> None:
+                case.call_and_validate(checks=CHECKS)
+
+            answers_as_described()
+            operations += 1
+    assert operations >= 14

@@ -1,0 +1,130 @@
+"""Flags and files become the body that the API takes."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from ondot.cli.body import body_of_file, body_of_flags, json_of, refuse_no_text
+from tests.cli.running import ondot
+
+NOTHING: dict[str, Any] = {
+    "name": None,
+    "schedule": {},
+    "timezone": None,
+    "jitter": None,
+    "url": None,
+    "method": None,
+    "headers": [],
+    "function": None,
+    "command": None,
+    "payload": None,
+    "pool": None,
+    "priority": None,
+    "retries": None,
+    "timeout": None,
+    "key": None,
+    "labels": [],
+}
+
+
+def body(**flags: Any) -> dict[str, Any]:
+    return body_of_flags(**(NOTHING | flags))
+
+
+def test_flags_that_were_not_given_are_not_sent() -> None:
+    assert body(function="hello") == {"target": {"function": "hello"}}
+
+
+def test_flags_become_the_long_form() -> None:
+    assert body(
+        name="report",
+        schedule={"cron": "0 9 * * 1-5", "every": None},
+        timezone="Europe/Berlin",
+        jitter="30",
+        url="https://example.com",
+        method="PUT",
+        headers=["x-team: bi"],
+        payload='{"region": "eu"}',
+        pool="heavy",
+        priority="high",
+        retries=0,
+        timeout="5m",
+        key="k",
+        labels=["team:bi", "at:9:00"],
+    ) == {
+        "name": "report",
+        "schedule": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin", "jitter": 30},
+        "target": {"http": {"url": "https://example.com", "method": "PUT", "headers": {"x-team": "bi"}}},
+        "payload": {"region": "eu"},
+        "pool": "heavy",
+        "priority": "high",
+        "retry": {"max_retries": 0},
+        "timeout": "5m",
+        "key": "k",
+        "labels": {"team": "bi", "at": "9:00"},
+    }
+
+
+@pytest.mark.parametrize(("written", "sent"), [("90", 90), ("1.5", 1.5), ("90s", "90s"), ("PT1M", "PT1M")])
+def test_a_bare_number_is_seconds(written: str, sent: object) -> None:
+    assert body(function="f", schedule={"in": written})["schedule"] == {"in": sent}
+
+
+def test_an_instant_stays_as_it_was_written() -> None:
+    assert body(function="f", schedule={"at": "2030"})["schedule"] == {"at": "2030"}
+
+
+def test_a_command_is_split_into_words_and_no_shell_sees_it() -> None:
+    assert body(command="echo 'a b' $HOME | x")["target"] == {"shell": {"command": ["echo", "a b", "$HOME", "|", "x"]}}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"url": "https://x", "function": "f"},
+        {"function": "f", "schedule": {"cron": "@daily", "every": "5m"}},
+        {"function": "f", "method": "GET"},
+        {"function": "f", "payload": "{"},
+        {"function": "f", "payload": "NaN"},
+        {"function": "f", "labels": ["team"]},
+        {"command": "echo 'a"},
+    ],
+)
+def test_what_flags_alone_get_wrong_is_refused_here(flags: dict[str, Any]) -> None:
+    with pytest.raises(typer.BadParameter):
+        body(**flags)
+
+
+def test_a_file_is_sent_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text('{"name": "grüße", "cron": "@daily", "nonsense": [1]}', encoding="utf-8")
+    assert body_of_file(str(path)) == {"name": "grüße", "cron": "@daily", "nonsense": [1]}
+
+
+def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"function": "f"}'))
+    assert body_of_file("-") == {"function": "f"}
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"\xff\xfe", b"", b"[" * 100_000])
+def test_a_file_that_is_no_job_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "job.json"
+    path.write_bytes(content)
+    with pytest.raises(typer.BadParameter):
+        body_of_file(str(path))
+
+
+def test_text_that_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(typer.BadParameter):
+        refuse_no_text({"payload": json_of(json.dumps("\ud800"), "--payload")})
+
+
+def test_a_file_and_flags_together_are_refused() -> None:
+    told = ondot("job", "create", "-f", "-", "--name", "x", stdin="{}")
+    assert told.code == 2
+    assert "not both" in told.err

@@ -1,0 +1,78 @@
+"""`ondot cron explain`: no server, no settings, the same fires as the engine."""
+
+import json
+
+import pytest
+
+from tests.cli.running import Ran, ondot
+from tests.proves import proves
+
+
+def explain(expression: str, *words: str, zone: str, after: str, n: int) -> Ran:
+    return ondot("cron", "explain", expression, "-z", zone, "--after", after, "-n", str(n), "-o", "json", *words)
+
+
+@proves("S9")
+def test_json_tells_words_fires_and_remarks() -> None:
+    told = explain("30 2 * * *", zone="Europe/Berlin", after="2026-03-28T00:00Z", n=3)
+    assert (told.code, told.err) == (0, "")
+    assert json.loads(told.out) == {
+        "in_words": "At 02:30, Europe/Berlin",
+        "fires": [
+            {"fire_at": "2026-03-28T01:30:00Z", "local": "2026-03-28T02:30:00+01:00", "remark": None},
+            {"fire_at": "2026-03-29T01:00:00Z", "local": "2026-03-29T03:00:00+02:00", "remark": "shifted"},
+            {"fire_at": "2026-03-30T00:30:00Z", "local": "2026-03-30T02:30:00+02:00", "remark": None},
+        ],
+        "skipped": [],
+    }
+
+
+@proves("S9")
+def test_json_tells_what_is_skipped() -> None:
+    told = explain("30 2 * * *", "--gap", "skip", zone="Europe/Berlin", after="2026-03-28", n=2)
+    assert json.loads(told.out)["skipped"] == [{"local": "2026-03-29T02:30:00", "reason": "gap"}]
+
+
+def test_json_lines_are_the_fires() -> None:
+    told = ondot("cron", "explain", "@hourly", "-n", "4", "-o", "jsonl")
+    assert [set(json.loads(line)) for line in told.out.splitlines()] == [{"fire_at", "local", "remark"}] * 4
+
+
+def test_a_table_fits_80_columns_and_has_no_colour() -> None:
+    told = ondot("cron", "explain", "30 2 * * *", "-z", "America/Argentina/Buenos_Aires")
+    assert told.out.startswith("At 02:30, America/Argentina/Buenos_Aires\n")
+    assert all(len(line) <= 80 for line in told.out.splitlines())
+    assert "\x1b" not in told.out
+
+
+def test_settings_that_cannot_be_used_do_not_matter() -> None:
+    assert ondot("cron", "explain", "@daily", no_such_setting="1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["0 0 30 2 *"], "never fires"),
+        (["61 * * * *"], "minute"),
+        (["0 3 * * *", "-z", "Europe/Berln"], "Europe/Berlin"),
+        (["0 3 * * *", "--after", "tomorrow"], "2026-03-29T00:00:00Z"),
+        (["0 3 * * *", "-n", "0"], "-n"),
+        (["0 3 * * *", "-o", "xml"], "jsonl"),
+        ([], "EXPR"),
+    ],
+)
+def test_a_refusal_says_what_to_do_and_exits_with_2(words: list[str], said: str) -> None:
+    told = ondot("cron", "explain", *words)
+    assert told.code == 2
+    assert told.out == ""
+    assert said in told.err
+    assert "Traceback" not in told.err
+
+
+def test_an_instant_without_an_offset_is_local() -> None:
+    told = explain("@daily", zone="Asia/Tokyo", after="2026-01-01T00:00", n=1)
+    assert json.loads(told.out)["fires"][0]["local"] == "2026-01-02T00:00:00+09:00"
+
+
+def test_no_fire_is_said() -> None:
+    assert "No further fires." in ondot("cron", "explain", "@daily", "--after", "9999-01-01").out

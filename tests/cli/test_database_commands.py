@@ -1,0 +1,73 @@
+"""`ondot key` and `ondot migrate` as processes, on a real database."""
+
+import json
+
+from ondot.settings import load_settings
+from ondot.store.database import open_database
+from ondot.store.keys import find_tenant
+from tests.cli.running import Ran, ondot
+from tests.proves import proves
+
+
+def on(database_url: str, *words: str) -> Ran:
+    return ondot(*words, database_url=database_url, allow_unsafe_database="1")
+
+
+async def opens(database_url: str, key: str) -> bool:
+    database = await open_database(load_settings(database_url=database_url))
+    try:
+        async with database.connection() as connection:
+            return await find_tenant(connection, key) is not None
+    finally:
+        await database.close()
+
+
+@proves("T1")
+async def test_a_key_opens_until_it_is_revoked(database_url: str) -> None:
+    made = json.loads(on(database_url, "key", "create", "billing", "-o", "json").out)
+    assert await opens(database_url, made["key"])
+    (listed,) = map(json.loads, on(database_url, "key", "list", "-o", "jsonl").out.splitlines())
+    assert (listed["id"], listed["name"], listed["revoked_at"]) == (made["id"], "billing", None)
+    assert made["key"] not in json.dumps(listed)
+    assert on(database_url, "key", "revoke", made["id"], "--yes").code == 0
+    assert not await opens(database_url, made["key"])
+
+
+async def test_a_key_alone_is_printed_so_that_a_script_can_take_it(database_url: str) -> None:
+    told = on(database_url, "key", "create", "ci")
+    assert await opens(database_url, told.out.strip())
+
+
+async def test_a_key_that_does_not_exist_exits_with_3(database_url: str) -> None:
+    told = on(database_url, "key", "revoke", "019a1de9-4d8d-7d9d-8dd7-1801991e16d7")
+    assert (told.code, told.out) == (3, "")
+
+
+async def test_a_migrated_database_fits(database_url: str) -> None:
+    assert on(database_url, "migrate", "check").code == 0
+    assert on(database_url, "migrate", "up").out == "Nothing to do: the schema is up to date.\n"
+    items = json.loads(on(database_url, "migrate", "status", "-o", "json").out)["items"]
+    assert {item["state"] for item in items} == {"applied"}
+
+
+async def test_an_empty_database_is_told_what_waits_and_is_brought_up(database_url: str) -> None:
+    database = await open_database(load_settings(database_url=database_url))
+    async with database.connection() as connection:
+        await connection.execute("DROP SCHEMA ondot CASCADE")
+    await database.close()
+    told = on(database_url, "migrate", "check")
+    assert told.code == 1
+    assert "ondot migrate up" in told.err
+    assert on(database_url, "key", "list").code == 2
+    waiting = json.loads(on(database_url, "migrate", "up", "--dry-run", "-o", "json").out)["items"]
+    assert waiting
+    assert {item["state"] for item in waiting} == {"waiting"}
+    applied = json.loads(on(database_url, "migrate", "up", "-o", "json").out)["items"]
+    assert [item["number"] for item in applied] == [item["number"] for item in waiting]
+    assert on(database_url, "migrate", "check").code == 0
+
+
+def test_a_database_that_is_away_exits_with_5() -> None:
+    told = on("postgresql://nobody@127.0.0.1:1/nothing", "migrate", "check")
+    assert told.code == 5
+    assert "Traceback" not in told.err

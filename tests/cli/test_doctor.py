@@ -1,0 +1,151 @@
+"""What the doctor says of what it finds, and what it finds in a real database."""
+
+from datetime import date, timedelta
+
+import pytest
+
+from ondot.cli.doctor import in_sum
+from ondot.roles import doctor
+from ondot.roles.doctor import Finding, examine_database
+from ondot.settings import Settings, load_settings
+from ondot.store.database import open_database
+from ondot.store.days import DayTable
+from ondot.store.queue import OldestDue
+
+TODAY = date(2026, 11, 15)
+
+
+def settings_of(database_url: str) -> Settings:
+    return load_settings(database_url=database_url)
+
+
+async def levels_of(database_url: str) -> dict[str, str]:
+    return {finding.check: finding.level for finding in await examine_database(settings_of(database_url))}
+
+
+async def test_an_installation_without_roles_is_told_what_to_start(database_url: str) -> None:
+    findings = {finding.check: finding for finding in await examine_database(settings_of(database_url))}
+    assert {check for check, finding in findings.items() if finding.level == "ok"} >= {
+        "database",
+        "schema",
+        "days",
+        "lag",
+        "dead letters",
+        "snapshots",
+    }
+    assert findings["schedulers"].level == "problem"
+    assert "ondot scheduler" in (findings["schedulers"].advice or "")
+    assert findings["workers"].level == "warning"
+
+
+async def test_a_database_that_may_lose_jobs_is_a_problem(database_url: str) -> None:
+    assert (await levels_of(database_url))["durability"] == "problem"
+
+
+async def test_work_that_nobody_serves_is_a_problem(database_url: str) -> None:
+    database = await open_database(settings_of(database_url))
+    async with database.connection() as connection:
+        await connection.execute(
+            "INSERT INTO ondot.ready SELECT pool_no, 2, 1, clock_timestamp() - interval '1 hour', gen_random_uuid()"
+            " FROM ondot.pool"
+        )
+    await database.close()
+    findings = {finding.check: finding for finding in await examine_database(settings_of(database_url))}
+    assert findings["workers"].level == "problem"
+    assert "ondot worker --pool default" in (findings["workers"].advice or "")
+    assert findings["lag"].level == "problem"
+
+
+async def test_without_a_schema_the_rest_is_not_looked_at(database_url: str) -> None:
+    database = await open_database(settings_of(database_url))
+    async with database.connection() as connection:
+        await connection.execute("DROP SCHEMA ondot CASCADE")
+    await database.close()
+    findings = {finding.check: finding for finding in await examine_database(settings_of(database_url))}
+    assert findings["schema"].level == "problem"
+    assert "ondot migrate up" in findings["schema"].message
+    assert "days" not in findings
+    assert "connections" in findings
+
+
+async def test_a_database_that_is_not_there_is_one_finding(database_url: str) -> None:
+    missing = database_url.replace("/ondot", "/no_such_database_", 1)
+    (finding,) = await examine_database(settings_of(missing))
+    assert (finding.check, finding.level) == ("database", "problem")
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [("14.9", "problem"), ("15.1 (Debian)", "ok"), ("18beta1", "ok"), ("19.0", "warning")]
+)
+def test_versions_15_to_18_are_well(version: str, level: str) -> None:
+    assert doctor.judge_version(version).level == level
+
+
+def test_a_database_that_loses_jobs_on_purpose_is_a_warning() -> None:
+    assert doctor.judge_durability(["fsync"], allowed=True).level == "warning"
+
+
+@pytest.mark.parametrize(("ahead", "level"), [(7, "ok"), (2, "warning"), (0, "problem")])
+def test_days_are_made_ahead(ahead: int, level: str) -> None:
+    tables = [DayTable("history", TODAY, TODAY + timedelta(days=days), TODAY) for days in (ahead, 8)]
+    assert doctor.judge_days(tables).level == level
+
+
+@pytest.mark.parametrize(("ahead_s", "level"), [(0.01, "ok"), (-30, "warning"), (3600, "warning")])
+def test_clocks_that_differ_are_told(ahead_s: float, level: str) -> None:
+    assert doctor.judge_clock(ahead_s).level == level
+
+
+@pytest.mark.parametrize(("owned", "level"), [([32, 32], "ok"), ([32], "problem"), ([], "problem")])
+def test_every_partition_has_an_owner(owned: list[int], level: str) -> None:
+    assert doctor.judge_schedulers(owned).level == level
+
+
+def test_a_pool_with_work_needs_a_worker() -> None:
+    assert doctor.judge_workers(["default"], 1, ["default"]).level == "ok"
+    assert doctor.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
+
+
+@pytest.mark.parametrize(
+    ("due", "level", "advice"),
+    [
+        (OldestDue(None, None, None), "ok", ""),
+        (OldestDue("default", 3.0, None), "ok", ""),
+        (OldestDue("default", 90.0, -5.0), "problem", "ondot worker --pool default"),
+        (OldestDue(None, None, 90.0), "problem", "scheduler"),
+    ],
+)
+def test_a_late_fire_is_told_with_what_it_waits_for(due: OldestDue, level: str, advice: str) -> None:
+    finding = doctor.judge_lag(due, 30)
+    assert finding.level == level
+    assert advice in (finding.advice or "")
+
+
+@pytest.mark.parametrize(("used", "level"), [(50, "ok"), (92, "warning"), (96, "problem"), (120, "problem")])
+def test_a_further_role_should_find_connections(used: int, level: str) -> None:
+    assert doctor.judge_connections(97, used, 8).level == level
+
+
+def test_an_old_transaction_is_named() -> None:
+    finding = doctor.judge_snapshots([("session 12 of app (psql)", 1800.0)])
+    assert finding.level == "warning"
+    assert "session 12 of app (psql), for 30 min" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "level"),
+    [
+        (200, b'{"status": "ready"}', "ok"),
+        (503, b'{"status": "late", "why": "no scheduler"}', "problem"),
+        (200, b"<html>", "problem"),
+        (404, b"{}", "problem"),
+    ],
+)
+def test_a_server_is_asked_whether_it_is_ready(status: int, body: bytes, level: str) -> None:
+    assert doctor.judge_server("http://x", status, body).level == level
+
+
+def test_the_sum_counts_what_is_wrong() -> None:
+    well, warning, problem = (Finding("c", level, "m") for level in ("ok", "warning", "problem"))
+    assert in_sum([well]) == "Nothing is wrong."
+    assert in_sum([problem, warning, warning]) == "1 problem and 2 warnings."

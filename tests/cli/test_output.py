@@ -1,0 +1,185 @@
+"""What people and programs see: tables that fit, times twice, JSON that is JSON, nothing that steers the terminal."""
+
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from ondot.cli import output, views
+from ondot.cli.errors import exit_code, foreseen, message_of
+from ondot.cli.pages import gather, show_page
+from ondot.model import errors
+from ondot.model.errors import Fault, InvalidBody, Misconfigured, OndotError
+from tests.cli.samples import EXECUTION_ID, JOB_ID, execution, job
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def drawn(renderable: RenderableType, width: int = 80) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width, highlight=False, markup=False).print(renderable)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("away", "said"),
+    [
+        ({"milliseconds": 300}, "now"),
+        ({"seconds": 4}, "in 4 s"),
+        ({"seconds": -59}, "59 s ago"),
+        ({"minutes": -2}, "2 min ago"),
+        ({"hours": 3, "minutes": 59}, "in 3 h"),
+        ({"days": 1}, "in 1 day"),
+        ({"days": -400}, "400 days ago"),
+    ],
+)
+def test_times_are_told_as_people_say_them(away: dict[str, float], said: str) -> None:
+    assert output.relative(NOW + timedelta(**away), NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "said"),
+    [(0.0124, "12 ms"), (1.31, "1.3 s"), (125, "2 min 5 s"), (7260, "2 h 1 min"), (-1, "0 ms")],
+)
+def test_durations_are_told_as_people_say_them(lasted_s: float, said: str) -> None:
+    assert output.lasting(timedelta(seconds=lasted_s)) == said
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda: views.job_table([job(), job(name="n" * 200)], NOW),
+        lambda: views.job_card(job(payload={"text": "x" * 300}), NOW),
+        lambda: views.execution_table([execution(), execution(job_name=None, started_at=None, ended_at=None)], NOW),
+        lambda: views.execution_card(execution(), NOW),
+        lambda: views.attempt_table(execution()["attempts"], NOW),
+        lambda: views.key_table([{"id": JOB_ID, "name": "k", "created_at": NOW, "revoked_at": NOW}], NOW),
+    ],
+)
+def test_every_view_fits_80_columns_with_ids_in_full(view: Callable[[], RenderableType]) -> None:
+    shown = drawn(view())
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "…" not in shown
+
+
+def test_a_list_of_jobs_tells_when_next_twice_and_how_in_words() -> None:
+    shown = drawn(views.job_table([job()], NOW))
+    for said in (JOB_ID, "daily-report", "ACTIVE", "in 20 h", "2026-11-16 08:00:00Z", "Monday through Friday"):
+        assert said in shown
+
+
+def test_a_job_that_fires_no_more_shows_no_time() -> None:
+    assert "None" not in drawn(views.job_table([job(next_fire_at=None, state="ENDED")], NOW))
+
+
+def test_an_execution_tells_its_state_reason_error_and_time() -> None:
+    shown = drawn(views.execution_card(execution(), NOW))
+    for said in (
+        EXECUTION_ID,
+        JOB_ID,
+        "FAILED",
+        "retries are used up",
+        "2 min ago",
+        "1.3 s",
+        "50%, half of it",
+        "2, 2 failed",
+    ):
+        assert said in shown
+    assert "exception: ValueError: line 17" in shown
+
+
+def test_an_execution_that_waits_tells_when_it_may_start() -> None:
+    waiting = execution(state="RETRYING", started_at=None, ended_at=None, ready_at="2026-11-15T12:00:04Z")
+    assert "in 4 s" in drawn(views.execution_card(waiting, NOW))
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({"http": {"url": "https://x", "method": "GET", "headers": {}}}, "GET https://x"),
+        ({"function": "hello"}, "function hello"),
+        ({"shell": {"command": ["echo", "a b"]}}, "echo 'a b'"),
+        ({"grpc": {"of": "a later release"}}, '{"grpc": {"of": "a later release"}}'),
+    ],
+)
+def test_targets_are_told_in_words(target: dict[str, Any], said: str) -> None:
+    assert views.target_in_words(target) == said
+
+
+def test_names_cannot_steer_the_terminal_nor_the_markup() -> None:
+    shown = drawn(views.job_table([job(name="\x1b[31mred\x07[bold]b[/bold]")], NOW))
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "\\u001b[31mred\\u0007[bold]b[/bold]" in shown
+
+
+def test_no_colour_is_used_where_nobody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert output.console().color_system is None
+
+
+def test_json_keeps_letters_and_survives_what_is_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_json({"name": "grüße", "broken": "\ud800"})
+    shown = capsys.readouterr().out
+    assert "grüße" in shown
+    assert json.loads(shown)["name"] == "grüße"
+
+
+def test_json_lines_are_one_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    show_page({"items": [job(), job()], "next_cursor": None}, output.Format.JSONL, views.job_table, none="")
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [JOB_ID, JOB_ID]
+
+
+def test_an_empty_list_says_so_to_people_only(capsys: pytest.CaptureFixture[str]) -> None:
+    page: dict[str, Any] = {"items": [], "next_cursor": None}
+    show_page(page, output.Format.TABLE, views.job_table, none="No jobs.")
+    assert capsys.readouterr().out == "No jobs.\n"
+    show_page(page, output.Format.JSON, views.job_table, none="No jobs.")
+    assert json.loads(capsys.readouterr().out) == page
+
+
+async def test_pages_are_gathered_up_to_the_limit() -> None:
+    asked = []
+
+    async def page(paging: dict[str, Any]) -> dict[str, Any]:
+        asked.append((paging["limit"], paging["cursor"]))
+        return {"items": [{}] * paging["limit"], "next_cursor": f"after {len(asked)}"}
+
+    answer = await gather(page, 2300)
+    assert len(answer["items"]) == 2300
+    assert asked == [(1000, None), (1000, "after 1"), (300, "after 2")]
+    assert answer["next_cursor"] == "after 3"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidBody("…"), 2),
+        (errors.Unauthorized("…"), 2),
+        (errors.Misconfigured("…"), 2),
+        (errors.NotFound("…"), 3),
+        (errors.Conflict("…"), 4),
+        (errors.PreconditionFailed("…"), 4),
+        (errors.Unavailable("…"), 5),
+        (errors.OndotError("…"), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_error_has_its_exit_code(error: OndotError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_faults_are_listed_by_pointer() -> None:
+    refusal = InvalidBody("One. Two.", faults=(Fault("/name", "One."), Fault("", "Two.")))
+    assert message_of(refusal) == "The body is not valid:\n  /name: One.\n  /: Two."
+
+
+def test_of_errors_that_come_together_the_first_is_told_unless_one_is_a_bug() -> None:
+    told = Misconfigured("This.")
+    assert foreseen(ExceptionGroup("", [told, errors.Unavailable("That.")])) is told
+    assert foreseen(ExceptionGroup("", [told, KeyError("bug")])) is None

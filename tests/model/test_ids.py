@@ -1,0 +1,72 @@
+"""Ids: UUIDv7 that sort by time, say when they were made, and spread over the partitions."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from uuid import RFC_4122, UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondot.model.ids import PARTITIONS, first_id_at, instant_of, partition_of, ticks_at, uuid7
+from ondot.store.clock import DatabaseClock
+from tests.proves import proves
+
+instants = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+randoms = st.integers(0, 2**62 - 1)
+NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
+
+
+@given(instants, randoms)
+@proves("E11")
+def test_an_id_is_a_uuid_of_version_seven_that_says_when_it_was_made(at: datetime, random: int) -> None:
+    id_ = uuid7(ticks_at(at), random)
+    assert (id_.version, id_.variant) == (7, RFC_4122)
+    assert timedelta(0) <= at - instant_of(id_) < timedelta(milliseconds=1)
+    assert first_id_at(at) <= id_ < first_id_at(at + timedelta(milliseconds=1))
+
+
+@given(instants, instants, randoms, randoms)
+@proves("E11")
+def test_ids_sort_as_their_instants_do(one: datetime, other: datetime, first: int, second: int) -> None:
+    if ticks_at(one) < ticks_at(other):
+        assert uuid7(ticks_at(one), first) < uuid7(ticks_at(other), second)
+
+
+@given(st.integers(1, 3000))
+@proves("E11")
+def test_ids_of_one_instant_are_all_different_and_in_the_order_of_their_making(count: int) -> None:
+    clock = DatabaseClock()
+    clock.freeze(NOON)
+    ids = [*clock.new_ids(count), clock.new_id()]
+    assert ids == sorted(set(ids))
+    assert instant_of(ids[-1]) - NOON <= timedelta(milliseconds=1)
+
+
+@proves("C1")
+def test_jobs_made_in_one_burst_spread_over_all_partitions() -> None:
+    clock = DatabaseClock()
+    clock.freeze(NOON)
+    shares = Counter(partition_of(id_) for id_ in clock.new_ids(64 * 200))
+    assert len(shares) == PARTITIONS
+    assert max(shares.values()) < 2 * 200
+
+
+@given(st.uuids())
+@proves("C1")
+def test_a_job_has_one_partition_for_ever(id_: UUID) -> None:
+    assert 0 <= partition_of(id_) < PARTITIONS
+    assert partition_of(UUID(str(id_))) == partition_of(id_)
+
+
+@proves("C3")
+def test_the_clock_prefers_the_reading_of_the_quickest_round_trip_for_a_while() -> None:
+    monotonic = 100.0
+    clock = DatabaseClock(lambda: monotonic)
+    clock.see(NOON, 99.9)
+    assert abs(clock.now() - NOON - timedelta(seconds=0.05)) < timedelta(milliseconds=1)
+    monotonic = 110.0
+    clock.see(NOON + timedelta(seconds=3600), 105.0)
+    assert clock.now() - NOON < timedelta(seconds=11)
+    monotonic = 140.0
+    clock.see(NOON + timedelta(seconds=3600), 139.0)
+    assert clock.now() - NOON > timedelta(seconds=3600)

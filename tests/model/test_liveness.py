@@ -1,0 +1,85 @@
+"""Who is lost: only whose beat stood still by both clocks, as seen by a housekeeper who was awake."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondot.model.liveness import Beat, Watch
+from tests.proves import proves
+
+NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
+TIMEOUT_S = 10.0
+ID = UUID(int=1)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def look(watch: Watch, seconds: float, beat_at: float, beat_no: int = 0, database_s: float | None = None) -> bool:
+    beat = Beat(ID, beat_no, at(beat_at))
+    now = at(seconds if database_s is None else database_s)
+    return watch.look([beat], monotonic_s=seconds, database_now=now) == [beat]
+
+
+@proves("E6", "L3")
+def test_a_worker_is_lost_at_the_first_look_after_the_timeout_by_both_clocks() -> None:
+    watch = Watch(TIMEOUT_S)
+    assert [look(watch, seconds, 0) for seconds in (0, 4, 8, 10, 10.1)] == [False, False, False, False, True]
+
+
+@proves("E6")
+def test_a_beat_begins_the_wait_anew() -> None:
+    watch = Watch(TIMEOUT_S)
+    for seconds in range(0, 100, 4):
+        assert not look(watch, seconds, beat_at=seconds, beat_no=seconds)
+    assert [look(watch, seconds, 96, 96) for seconds in (100, 104, 106)] == [False, False, False]
+    assert look(watch, 107, 96, 96)
+
+
+@proves("E6", "L4")
+def test_after_a_gap_of_the_housekeeper_a_full_timeout_begins_anew() -> None:
+    watch = Watch(TIMEOUT_S)
+    look(watch, 0, 0)
+    assert not look(watch, 60, 0)
+    assert [look(watch, seconds, 0) for seconds in (64, 68, 70)] == [False, False, False]
+    assert look(watch, 70.1, 0)
+
+
+@proves("E6", "C3")
+def test_after_a_step_of_the_databases_clock_a_full_timeout_begins_anew() -> None:
+    for step in (3600, -3600):
+        watch = Watch(TIMEOUT_S)
+        look(watch, 0, 0)
+        assert not look(watch, 4, 0, database_s=4 + step)
+        assert not look(watch, 8, 0, database_s=8 + step)
+        assert not look(watch, 12, 0, database_s=12 + step)
+
+
+@proves("E6")
+def test_a_worker_that_is_seen_for_the_first_time_is_not_judged_by_its_past() -> None:
+    watch = Watch(TIMEOUT_S)
+    assert not look(watch, 1000, beat_at=0, database_s=1000)
+
+
+@given(st.lists(st.floats(0.1, 4.9), min_size=1, max_size=40))
+@proves("E6")
+def test_a_worker_that_beats_between_all_looks_is_never_lost(pauses: list[float]) -> None:
+    watch = Watch(TIMEOUT_S)
+    seconds = 0.0
+    for number, pause in enumerate(pauses):
+        seconds += pause
+        assert not look(watch, seconds, beat_at=seconds - pause / 2, beat_no=number)
+
+
+@given(st.lists(st.floats(0.1, 4.9), min_size=1, max_size=40))
+@proves("E6", "L3")
+def test_a_silent_worker_is_lost_exactly_when_the_timeout_has_passed(pauses: list[float]) -> None:
+    watch = Watch(TIMEOUT_S)
+    look(watch, 0.0, 0)
+    seconds = 0.0
+    for pause in pauses:
+        seconds += pause
+        assert look(watch, seconds, 0) == (at(seconds) - at(0) > timedelta(seconds=TIMEOUT_S) and seconds > TIMEOUT_S)

@@ -1,0 +1,157 @@
+"""What planning does to one timer: every due fire is accounted for once, whatever was missed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.model.misfire import Misfire
+from ondot.model.planning import (
+    MISSED_A_STEP,
+    Step,
+    Timer,
+    advance,
+    fired_through_after_take_back,
+    fires_between,
+)
+from ondot.model.schedule import Interval, Once, Schedule, next_fire
+from tests.proves import proves
+
+NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def every(seconds: float, **fields: object) -> Schedule:
+    return Schedule(when=Interval(every_s=seconds, anchor_at=NOON), **fields)  # type: ignore[arg-type]
+
+
+def timer(next_fire_at: datetime | None, fires_left: int | None = None) -> Timer:
+    return Timer(JobId(UUID(int=1)), DEFAULT_TENANT, 0, 1, 1, next_fire_at, fires_left=fires_left)
+
+
+def run_dry(schedule: Schedule, stands: Timer, *, now: datetime, horizon_at: datetime, limit: int) -> list[Step]:
+    """Advance until nothing before the horizon is left, as the planner does."""
+    steps = []
+    while stands.next_fire_at is not None and stands.next_fire_at <= horizon_at:
+        step = advance(schedule, stands, now=now, horizon_at=horizon_at, limit=limit)
+        assert step.next_fire_at is None or step.next_fire_at > stands.next_fire_at
+        steps.append(step)
+        stands = replace(
+            stands,
+            next_fire_at=step.next_fire_at,
+            fired_through=step.fired_through,
+            fires_left=step.fires_left,
+        )
+    return steps
+
+
+policies = st.builds(
+    Misfire,
+    policy=st.sampled_from(["skip", "once", "all"]),
+    grace_s=st.integers(0, 120),
+    window_s=st.integers(0, 2000),
+    limit=st.integers(1, 30),
+)
+
+
+@given(
+    misfire=policies,
+    every_s=st.integers(1, 120),
+    now_s=st.integers(0, 3000),
+    horizon_s=st.integers(5, 60),
+    limit=st.integers(1, 100),
+)
+@proves("S6", "P3", "P4")
+def test_every_fire_up_to_the_horizon_is_planned_or_skipped_exactly_once(
+    misfire: Misfire, every_s: int, now_s: int, horizon_s: int, limit: int
+) -> None:
+    schedule = every(every_s, misfire=misfire)
+    now, horizon_at = at(now_s), at(now_s + horizon_s)
+    steps = run_dry(schedule, timer(at(every_s)), now=now, horizon_at=horizon_at, limit=limit)
+    planned = [fire for step in steps for fire in (*step.catch_up, *step.fires)]
+    skipped = [
+        fire
+        for step in steps
+        if step.skipped
+        for fire in fires_between(schedule, step.skipped.from_at - timedelta(seconds=1), step.skipped.to_at)
+    ]
+    assert sum(step.skipped.count for step in steps if step.skipped) == len(skipped)
+    due = fires_between(schedule, NOON, horizon_at)
+    assert sorted(planned + skipped) == due
+    grace = timedelta(seconds=misfire.grace_s)
+    assert {fire for step in steps for fire in step.fires} == {fire for fire in due if fire + grace >= now}
+    if steps:
+        assert steps[-1].fired_through == due[-1]
+
+
+@proves("S6", "P4")
+@pytest.mark.parametrize(("policy", "run"), [("skip", 0), ("once", 1), ("all", 100)])
+def test_an_outage_of_more_fires_than_a_step_looks_at_runs_no_more_than_the_policy_allows(
+    policy: str, run: int
+) -> None:
+    schedule = every(1, misfire=Misfire(policy=policy))  # type: ignore[arg-type]
+    seconds = 3 * MISSED_A_STEP
+    steps = run_dry(schedule, timer(at(1)), now=at(seconds), horizon_at=at(seconds), limit=100)
+    caught_up = [fire for step in steps for fire in step.catch_up]
+    newest = seconds - 61
+    assert caught_up == [at(newest - n) for n in reversed(range(run))]
+    assert sum(step.skipped.count for step in steps if step.skipped) == newest - run
+
+
+@given(max_fires=st.integers(1, 20), now_s=st.integers(0, 600), misfire=policies)
+@proves("S8")
+def test_no_more_is_fired_than_may_be_and_then_the_timer_stands_still(
+    max_fires: int, now_s: int, misfire: Misfire
+) -> None:
+    schedule = every(10, misfire=misfire, max_fires=max_fires)
+    steps = run_dry(schedule, timer(at(10), max_fires), now=at(now_s), horizon_at=at(now_s + 60), limit=5)
+    fired = sum(len(step.catch_up) + len(step.fires) for step in steps)
+    assert fired <= max_fires
+    if steps:
+        assert steps[-1].fires_left == max_fires - fired
+        assert (steps[-1].next_fire_at is None) == (fired == max_fires)
+
+
+@proves("S1")
+def test_a_one_time_job_fires_once_and_has_nothing_after() -> None:
+    schedule = Schedule(when=Once(at=at(5)))
+    step = advance(schedule, timer(at(5)), now=NOON, horizon_at=at(20), limit=100)
+    assert (step.fires, step.next_fire_at, step.fired_through) == ((at(5),), None, at(5))
+
+
+@proves("S6", "L2")
+def test_a_fire_is_missed_only_when_its_grace_is_over() -> None:
+    schedule = every(3600, misfire=Misfire(policy="skip", grace_s=60))
+    in_time = advance(schedule, timer(NOON), now=at(60), horizon_at=at(80), limit=100)
+    assert (in_time.fires, in_time.skipped) == ((NOON,), None)
+    late = advance(schedule, timer(NOON), now=at(60.000001), horizon_at=at(80), limit=100)
+    assert late.fires == ()
+    assert late.skipped is not None
+
+
+@proves("S8", "P3")
+def test_after_a_take_back_nothing_counts_as_fired_beyond_now() -> None:
+    schedule = every(10)
+    assert fired_through_after_take_back(schedule, at(20), None, at(5)) == at(20)
+    assert fired_through_after_take_back(schedule, at(20), at(10), at(5)) == at(5)
+
+
+@given(now_s=st.integers(0, 100), ran=st.integers(0, 10))
+@proves("S8", "P3", "C3")
+def test_what_ran_before_the_clock_was_set_back_does_not_run_again_after_a_change(now_s: int, ran: int) -> None:
+    schedule = every(10)
+    now = at(now_s)
+    first = next_fire(schedule, now)
+    assert first is not None
+    taken_from = first + timedelta(seconds=10 * ran)
+    through = fired_through_after_take_back(schedule, taken_from + timedelta(seconds=50), taken_from, now)
+    assert through is not None
+    after = next_fire(schedule, max(now, through))
+    assert after == taken_from
