@@ -22,6 +22,9 @@ from ondot.model.errors import Misconfigured
 
 SECRETS = ("database_url", "api_key")
 TOML = "ondot.toml"
+TOLD_TO_SHELL = frozenset(
+    f"ONDOT_{name}" for name in ("EXECUTION_ID", "JOB_ID", "JOB_NAME", "FIRE_AT", "ATTEMPT", "FENCING_TOKEN")
+)
 
 
 class Settings(BaseSettings):
@@ -140,12 +143,13 @@ def load_settings(**flags: Any) -> Settings:
 
 
 def _unknown_variables() -> list[str]:
+    """Misspelt settings. What a shell target is told of its attempt is none: it may run `ondot` itself."""
     known = {f"ONDOT_{name.upper()}" for name in Settings.model_fields} | {
         f"ONDOT_{name.upper()}_FILE" for name in SECRETS
     }
     faults = []
     for name in sorted(os.environ):
-        if name.startswith("ONDOT_") and not name.startswith("ONDOT_TEST_") and name not in known:
+        if name.startswith("ONDOT_") and not name.startswith("ONDOT_TEST_") and name not in known | TOLD_TO_SHELL:
             close = get_close_matches(name, known, n=1)
             faults.append(f"{name}: there is no such setting" + (f"; did you mean {close[0]}?" if close else ""))
     return faults

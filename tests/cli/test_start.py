@@ -156,17 +156,20 @@ def test_doctor_with_the_database_down_says_so() -> None:
 
 
 def test_ctrl_c_while_waiting_for_a_server_exits_with_130_quietly(tmp_path: Path) -> None:
+    # A shell's background job, which a test run may be, ignores Ctrl-C and hands that down.
+    minding_ctrl_c = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ondot.cli import main; main()"
+    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ONDOT_")}
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with subprocess.Popen(
-            [sys.executable, "-m", "ondot", "job", "list"],
+            [sys.executable, "-c", minding_ctrl_c, "job", "list"],
             env=environment | {"ONDOT_URL": url},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # A shell's background job, which a test run may be, ignores Ctrl-C and hands that down.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ) as process:
             connection, _ = silent.accept()
             with connection:

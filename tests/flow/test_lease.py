@@ -10,7 +10,7 @@ from ondot.model.ids import PoolNo
 from ondot.store.queue import oldest_due
 from ondot.store.workers import leave_worker
 from tests.proves import proves
-from tests.world import World, every, job, once
+from tests.world import Worker, World, every, job, once
 
 
 @proves("P9")
@@ -61,10 +61,7 @@ async def test_higher_priority_goes_first_until_the_lower_has_waited_for_its_bou
     assert await _next_name(worker) == "low"
 
 
-async def _next_name(worker: object) -> str:
-    from tests.world import Worker
-
-    assert isinstance(worker, Worker)
+async def _next_name(worker: Worker) -> str:
     [assignment] = await worker.lease(1)
     assert assignment.spec is not None
     return assignment.spec.name

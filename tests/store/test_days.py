@@ -28,7 +28,7 @@ async def test_a_week_of_days_is_made_ahead_and_another_day_each_day(world: Worl
 
 @proves("O1", "P1")
 async def test_rows_that_came_into_the_catch_all_move_to_their_day(world: World) -> None:
-    await world.advance(30 * 86_400)
+    await world.advance(10 * 86_400)
     accepted = await world.submit(job())
     worker = await world.worker()
     await worker.run_one()

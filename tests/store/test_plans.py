@@ -7,6 +7,7 @@ statistics of empty tables, with fresh ones, and as a generic plan.
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -111,15 +112,34 @@ HOT: Final = [
 ]
 
 
-@pytest.fixture(scope="module", params=["stale statistics", "fresh statistics"])
-async def seeded_url(server: Server, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+@asynccontextmanager
+async def seeded(server: Server, *, analyzed: bool) -> AsyncIterator[str]:
     async with new_database(server) as url:
         async with connected(url) as connection:
             await connection.execute("ANALYZE")
             await connection.execute(SEED.format(rows=ROWS, worker=WORKER))
-            if request.param == "fresh statistics":
+            if analyzed:
                 await connection.execute("ANALYZE")
         yield url
+
+
+@pytest.fixture(scope="module")
+async def stale_statistics(server: Server) -> AsyncIterator[str]:
+    async with seeded(server, analyzed=False) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+async def fresh_statistics(server: Server) -> AsyncIterator[str]:
+    async with seeded(server, analyzed=True) as url:
+        yield url
+
+
+@pytest.fixture(params=["stale_statistics", "fresh_statistics"])
+def seeded_url(request: pytest.FixtureRequest) -> str:
+    """Either of them: two fixtures and no parameter, since tests in random order would make them anew each time."""
+    url: str = request.getfixturevalue(request.param)
+    return url
 
 
 @pytest.mark.parametrize("query", HOT)

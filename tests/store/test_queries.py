@@ -43,6 +43,7 @@ OVER_ALL_TENANTS: Final = {
     "plan_fires": "the tenant comes from the timer",
     "sweep_late_ready": "housekeeping",
     "forget_keys": "housekeeping",
+    "forget_checkpoints": "housekeeping",
     "oldest_due": "the state of the installation",
     "queue_depth": "the state of the installation",
     "list_workers": "the fleet; pools by the numbers a worker has",

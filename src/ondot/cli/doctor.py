@@ -7,7 +7,7 @@ import typer
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output
 from ondot.cli.output import Format, cell, show, show_json, show_json_lines, show_line, state_cell, table
-from ondot.cli.serving import database_settings, needs_server
+from ondot.cli.serving import database_settings
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -56,6 +56,4 @@ def _examine() -> "Sequence[Finding]":
         settings = database_settings()
     except Misconfigured as refusal:
         return [Finding("settings", "problem", refusal.message, "Correct them, then run `ondot doctor` again.")]
-    if settings.database_url is not None:
-        needs_server("asyncpg")
     return examine(settings)

@@ -32,6 +32,9 @@ CONFLICT: Final = 4
 UNAVAILABLE: Final = 5
 
 ORDER: Final = ["up", "api", "scheduler", "worker", "job", "execution", "cron", "migrate", "doctor", "key", "version"]
+SERVER_PACKAGES: Final = frozenset(
+    {"aiohttp", "asyncpg", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
+)
 ROLES: Final = frozenset({"up", "api", "scheduler", "worker"})
 
 
@@ -45,7 +48,7 @@ class Root(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (OndotError, BaseExceptionGroup) as error:
+        except (OndotError, BaseExceptionGroup, ModuleNotFoundError) as error:
             told = foreseen(error)
             if told is None:
                 self._unforeseen(ctx, error)
@@ -73,6 +76,8 @@ def foreseen(error: BaseException) -> OndotError | None:
     """The error to tell; of several that came at once, the first, if all of them are ondot's own."""
     if isinstance(error, OndotError):
         return error
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in SERVER_PACKAGES:
+        return Misconfigured(f"A part of the server, {error.name}, is not installed: pip install 'ondot[server]'")
     if isinstance(error, BaseExceptionGroup):
         all_told = [foreseen(inner) for inner in error.exceptions]
         return all_told[0] if all(all_told) else None

@@ -7,7 +7,7 @@ import typer
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output
 from ondot.cli.output import Format, show, show_error, show_json, show_json_lines, show_line, state_cell, table
-from ondot.cli.serving import database_settings, needs_server
+from ondot.cli.serving import database_settings
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def up(
     if dry_run:
         _show(_rows(_status().waiting, "waiting"), output, none="Nothing waits.")
         return
-    (application,) = needs_server("ondot.app")
+    from ondot import app as application
+
     applied = application.migrate(database_settings())
     _show(_rows(applied, "applied"), output, none="Nothing to do: the schema is up to date.")
 
@@ -63,9 +64,9 @@ def check() -> None:
 
 
 def _status() -> "Status":
-    (application,) = needs_server("ondot.app")
-    found: Status = application.schema_status(database_settings())
-    return found
+    from ondot import app as application
+
+    return application.schema_status(database_settings())
 
 
 def _state(migration: "Migration", found: "Status") -> str:

@@ -12,7 +12,6 @@ import typer
 
 from ondot.cli.options import SupervisedBy
 from ondot.cli.output import show_progress
-from ondot.cli.serving import needs_server
 
 Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Work for this pool; repeat for more.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="Attempts that one process runs at a time.")]
@@ -28,7 +27,7 @@ def api(
 ) -> None:
     """Serve the API and the page."""
     _bind_life(supervised_by)
-    (application,) = needs_server("ondot.app")
+    from ondot import app as application
     from ondot.settings import load_settings
 
     settings = load_settings(host=host, port=port)
@@ -39,7 +38,7 @@ def api(
 def scheduler(supervised_by: SupervisedBy = None) -> None:
     """Plan the fires of jobs, and recover what is lost."""
     _bind_life(supervised_by)
-    (application,) = needs_server("ondot.app")
+    from ondot import app as application
     from ondot.settings import load_settings
 
     settings = load_settings()
@@ -60,7 +59,7 @@ def worker(
 ) -> None:
     """Run attempts: HTTP calls, functions of an app, and shell commands where allowed."""
     _bind_life(supervised_by)
-    (application,) = needs_server("ondot.app")
+    from ondot import app as application
     from ondot.settings import load_settings
 
     settings = load_settings(slots=slots, allow_shell=allow_shell or None)

@@ -1,29 +1,21 @@
 """The way from a command to a server: over HTTP by the SDK, or to the database for those who run the installation.
 
-Everything heavy is imported here and only when asked for. Without `ondot[server]` the commands of a server say what to
-install. A database that `ondot up` runs by itself is found by its home, so that `ondot doctor` or `ondot key create`
-need no URL beside it.
+Everything heavy is imported here and only when asked for. A database that `ondot up` runs by itself is found by its
+home, so that `ondot doctor` or `ondot key create` need no URL beside it.
 """
 
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-from ondot.model.errors import Misconfigured
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from types import ModuleType
 
     from ondot.sdk.client import Client
     from ondot.settings import Settings
     from ondot.store.database import Database
 
 Answer = TypeVar("Answer")
-
-SERVER_PACKAGES: Final = frozenset(
-    {"aiohttp", "asyncpg", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
-)
 
 
 def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
@@ -40,20 +32,6 @@ def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
             return await question(client)
 
     return asyncio.run(main())
-
-
-def needs_server(*modules: str) -> "list[ModuleType]":
-    """Import what only a server's installation has."""
-    from importlib import import_module
-
-    try:
-        return [import_module(module) for module in modules]
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in SERVER_PACKAGES:
-            raise
-        raise Misconfigured(
-            f"This command runs a part of the server, and {error.name} is not installed: pip install 'ondot[server]'"
-        ) from error
 
 
 def database_settings(**flags: Any) -> "Settings":
@@ -85,7 +63,6 @@ def ask_database(question: "Callable[[Database], Awaitable[Answer]]") -> Answer:
     """Put a question to the database itself, if its schema fits."""
     import asyncio
 
-    needs_server("asyncpg")
     settings = database_settings()
 
     async def main() -> Answer:

@@ -11,7 +11,6 @@ import typer
 
 from ondot.cli.output import harmless, show_error, show_line
 from ondot.cli.roles import AllowShell, Slots
-from ondot.cli.serving import needs_server
 from ondot.model.errors import OndotError
 
 if TYPE_CHECKING:
@@ -43,14 +42,16 @@ def up(
     """
     if demo and app_reference:
         raise typer.BadParameter("--demo brings its own app: leave out one of --demo and --app.", param_hint="--app")
-    application, starting, logs = needs_server("ondot.app", "ondot.roles.up", "ondot.telemetry.log")
+    from ondot import app as application
+    from ondot.roles.up import UpOptions, run_up
     from ondot.settings import load_settings
+    from ondot.telemetry.log import configure_logs
 
     settings = load_settings(home=home, host=host, port=port, slots=slots, allow_shell=allow_shell or None)
     settings = settings.model_copy(update={"log_level": log_level(settings, verbose=verbose)})
     if app_reference:
         application.load_app(app_reference)
-    logs.configure_logs(settings.log_format, settings.log_level, role="up")
+    configure_logs(settings.log_format, settings.log_level, role="up")
     where = "PostgreSQL" if settings.database_url is None else "ondot"
     with announced(f"Starting {where} …") as begun:
 
@@ -61,8 +62,8 @@ def up(
             for line in first_screen(running, settings, demo=demo):
                 show_line(line)
 
-        options = starting.UpOptions(workers=workers, demo=demo, app_reference=app_reference)
-        code = starting.run_up(settings, options, migrate=application.migrate, tell=tell)
+        options = UpOptions(workers=workers, demo=demo, app_reference=app_reference)
+        code = run_up(settings, options, migrate=application.migrate, tell=tell)
     show_line("stopped" if code == 0 else "stopped, not cleanly: what was cut off is recovered at the next start")
     raise typer.Exit(code)
 

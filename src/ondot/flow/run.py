@@ -22,7 +22,7 @@ from ondot.model.retry import GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.ports.target import Call, Target
 from ondot.store.executions import Completion
 
-ENDS_WITHIN_S = 5.0
+ENDS_WITHIN_S = 10.0
 """How much longer than its timeout a target may take to end a call before the attempt is reported without it."""
 
 GONE = JobSpec(name="", target=FunctionTarget(name=""), retry=Retry(max_retries=0))

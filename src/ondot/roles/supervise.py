@@ -22,6 +22,7 @@ LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0
 """A child that has lived this long starts its count of failures anew."""
 LOOK_EVERY_S = 5.0
+ECHO_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 log = get_logger()
@@ -51,7 +52,7 @@ class Supervisor:
     look: Callable[[], None] = lambda: None
     """Called every few seconds, for whatever else must be kept alive."""
     _stopping: bool = False
-    _signalled: list[int] = field(default_factory=list)
+    _signalled_s: list[float] = field(default_factory=list)
 
     def start(self) -> None:
         for child in self.children:
@@ -80,7 +81,12 @@ class Supervisor:
         if number == signal.SIGCHLD:
             return
         self._stopping = True
-        self._signalled.append(number)
+        self._signalled_s.append(time.monotonic())
+
+    @property
+    def _impatient(self) -> bool:
+        """A second signal, and not the echo of the first: `timeout` and some shells signal twice."""
+        return bool(self._signalled_s) and self._signalled_s[-1] - self._signalled_s[0] > ECHO_S
 
     def _pause_s(self) -> float:
         waits = [child.start_again_s - time.monotonic() for child in self.children if not child.running]
@@ -113,7 +119,7 @@ class Supervisor:
             if child.process is None:
                 continue
             child.process.terminate()
-            while child.running and time.monotonic() < deadline_s and len(self._signalled) < 2:
+            while child.running and time.monotonic() < deadline_s and not self._impatient:
                 try:
                     child.process.wait(0.2)
                 except subprocess.TimeoutExpired:

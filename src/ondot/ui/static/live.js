@@ -42,6 +42,7 @@
   }
 
   function tick() {
+    if (is_live === false) return; // old numbers stand still: a countdown would make them look alive
     const now_ms = Date.now() + ahead_ms;
     for (const element of page.querySelectorAll("time[data-ahead]")) {
       say(element, ahead((Date.parse(element.dateTime) - now_ms) / 1000));
@@ -49,7 +50,7 @@
     for (const element of page.querySelectorAll("time[data-since]")) {
       say(element, elapsed((now_ms - Date.parse(element.dateTime)) / 1000));
     }
-    if (is_live !== false && performance.now() - heard_at > SILENT_MS) broken();
+    if (performance.now() - heard_at > SILENT_MS) broken();
   }
 
   function set_live(live, words) {

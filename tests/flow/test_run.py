@@ -1,0 +1,176 @@
+"""⑤ One attempt: it always comes to an outcome, whatever its target does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from ondot.flow import run
+from ondot.flow.lease import Assignment
+from ondot.flow.run import Targets, run_attempt
+from ondot.model.execution import Outcome, State
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, LeaseId
+from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget
+from ondot.model.outcome import Failed, Succeeded
+from ondot.model.retry import Retry
+from ondot.ports.target import Call
+from ondot.store.clock import DatabaseClock
+from ondot.store.executions import Completion
+from ondot.store.queue import Leased
+from tests.proves import proves
+from tests.world import DEFAULT_POOL, failed, job
+
+NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
+
+Handler = Callable[[Call], Awaitable[Succeeded | Failed]]
+
+
+class Calls:
+    """A target of every kind: hands the call to the test's own function."""
+
+    def __init__(self, kind: str, handler: Handler, seen: list[str]) -> None:
+        self._kind = kind
+        self._handler = handler
+        self._seen = seen
+
+    async def call(self, spec: HttpTarget | FunctionTarget | ShellTarget, call: Call) -> Succeeded | Failed:
+        self._seen.append(self._kind)
+        return await self._handler(call)
+
+
+async def succeed(call: Call) -> Succeeded:
+    return Succeeded(f'"{call.payload.decode()}"')
+
+
+def leased_of(spec: JobSpec | None, *, failures: int = 0, losses: int = 0) -> Assignment:
+    clock = DatabaseClock()
+    clock.freeze(NOON)
+    leased = Leased(
+        ExecutionId(clock.new_id()),
+        JobId(clock.new_id()),
+        1,
+        DEFAULT_TENANT,
+        DEFAULT_POOL,
+        2,
+        NOON,
+        NOON,
+        NOON,
+        failures + losses + 1,
+        failures,
+        losses,
+        "fire",
+        own_payload=False,
+    )
+    return Assignment(leased, LeaseId(clock.new_id()), spec, b"7")
+
+
+async def attempt(
+    assignment: Assignment, handler: Handler = succeed, *, stopping: str | None = None, seen: list[str] | None = None
+) -> Completion:
+    kinds: list[str] = [] if seen is None else seen
+    targets = Targets(*(Calls(kind, handler, kinds) for kind in ("http", "function", "shell")))
+
+    def make_call(assignment: Assignment, spec: JobSpec) -> Call:
+        leased = assignment.leased
+        return Call(
+            execution_id=leased.id,
+            job_id=leased.job_id,
+            job_name=spec.name,
+            attempt_no=leased.attempt_no,
+            fire_at=leased.fire_at,
+            payload=assignment.payload,
+            timeout_s=spec.timeout_s,
+            say=lambda _stream, _line: None,
+            progress=lambda _fraction, _message, _checkpoint: None,
+        )
+
+    return await run_attempt(assignment, targets, make_call, lambda: stopping)
+
+
+@proves("E3")
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        (HttpTarget(url="http://there"), "http"),
+        (FunctionTarget(name="report"), "function"),
+        (ShellTarget(command=("true",)), "shell"),
+    ],
+    ids=["http", "function", "shell"],
+)
+async def test_each_kind_of_target_is_called_by_its_own_and_its_result_is_the_outcome(
+    target: HttpTarget | FunctionTarget | ShellTarget, kind: str
+) -> None:
+    seen: list[str] = []
+    completion = await attempt(leased_of(job(target=target)), seen=seen)
+    assert (completion.state, completion.outcome, completion.result) == (State.SUCCEEDED, Outcome.SUCCEEDED, '"7"')
+    assert seen == [kind]
+
+
+@proves("E11", "P7")
+async def test_a_worker_that_may_not_begin_makes_no_call_and_gives_the_work_back() -> None:
+    seen: list[str] = []
+    completion = await attempt(leased_of(job()), stopping="the worker stops", seen=seen)
+    assert (completion.state, completion.outcome) == (State.PENDING, Outcome.PREEMPTED)
+    assert seen == []
+
+
+@proves("P5")
+async def test_an_attempt_whose_definition_is_gone_fails_for_good() -> None:
+    completion = await attempt(leased_of(None))
+    assert (completion.state, completion.outcome) == (State.FAILED, Outcome.FAILED)
+    assert completion.error is not None
+    assert "spec_gone" in completion.error
+
+
+@proves("E4", "P5")
+@pytest.mark.parametrize("message", ["it broke", "NUL \0", "half of a pair \ud800"])
+async def test_a_target_that_raises_fails_its_attempt_and_not_its_worker(message: str) -> None:
+    async def raises(_: Call) -> Succeeded:
+        raise RuntimeError(message)
+
+    completion = await attempt(leased_of(job()), raises)
+    assert (completion.state, completion.outcome) == (State.RETRYING, Outcome.FAILED)
+    assert completion.error is not None
+    assert "RuntimeError" in completion.error
+
+
+@proves("E7")
+async def test_a_target_that_does_not_return_is_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(_: Call) -> Succeeded:
+        await asyncio.Event().wait()
+        return Succeeded()
+
+    monkeypatch.setattr(run, "ENDS_WITHIN_S", 0.0)
+    completion = await attempt(leased_of(job(timeout_s=0.001)), never)
+    assert (completion.state, completion.outcome) == (State.RETRYING, Outcome.TIMED_OUT)
+
+
+@proves("E6", "P7")
+async def test_an_attempt_that_is_broken_off_costs_one_of_its_losses() -> None:
+    begun = asyncio.Event()
+
+    async def never(_: Call) -> Succeeded:
+        begun.set()
+        await asyncio.Event().wait()
+        return Succeeded()
+
+    for losses, state in ((0, State.RETRYING), (3, State.FAILED)):
+        begun.clear()
+        task = asyncio.create_task(attempt(leased_of(job(), losses=losses), never))
+        await begun.wait()
+        task.cancel()
+        completion = await task
+        assert (completion.state, completion.outcome) == (state, Outcome.WORKER_LOST)
+
+
+@proves("E4")
+async def test_the_last_failure_that_is_allowed_is_retried_and_the_next_is_not() -> None:
+    async def fail(_: Call) -> Failed:
+        return failed()
+
+    spec = job(retry=Retry(max_retries=2, backoff="fixed", initial_s=5, jitter=False))
+    last = await attempt(leased_of(spec, failures=1), fail)
+    assert (last.state, last.delay_s) == (State.RETRYING, 5)
+    over = await attempt(leased_of(spec, failures=2), fail)
+    assert (over.state, over.reason) == (State.FAILED, "all 2 retries are used up")
