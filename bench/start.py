@@ -11,7 +11,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one run instead of three")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    first, again = [], []
+    first: list[float] = []
+    again: list[float] = []
     for _ in range(1 if arguments.quick else 3):
         with place() as home:
             for figures in (first, again):

@@ -73,9 +73,9 @@ class Started:
         self.process.wait(10)
 
 
-def start(home: Path, *flags: str, port: int | None = None, **settings: str) -> Started:
+def start(home: Path, *flags: str, **settings: str) -> Started:
     """Start `ondot up` in a process group of its own and wait until it serves."""
-    port = port or free_port()
+    port = free_port()
     began_s = time.monotonic()
     process = psutil.Popen(
         [sys.executable, "-m", "ondot", "up", "--home", str(home), "--port", str(port), *flags],

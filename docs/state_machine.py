@@ -24,9 +24,9 @@ def document() -> str:
     lines += [f"    {state.value} --> [*]" for state in State if state in TERMINAL]
     lines += ["```", "", "| transition | from | to | why |", "|---|---|---|---|"]
     for transition in TRANSITIONS:
-        sources = ", ".join(sorted(source.value for source in transition.sources)) or "(new)"
+        left = ", ".join(sorted(source.value for source in transition.sources)) or "(new)"
         target = transition.target.value if transition.target else "(gone, without a trace)"
-        lines.append(f"| {transition.name} | {sources} | {target} | {transition.why} |")
+        lines.append(f"| {transition.name} | {left} | {target} | {transition.why} |")
     lines += [
         "",
         f"Terminal, and never left: {', '.join(state.value for state in State if state in TERMINAL)}.",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WAIT_FOR_DATABASE_S = 2.0
 CLOCK_EVERY_S = 10.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = get_logger()
 
@@ -132,9 +133,17 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+
+        def note(_number: int, _frame: object) -> None:
+            loop.call_soon_threadsafe(stop.set)
+
+        for number in STOP_SIGNALS:
+            signal.signal(number, note)
         await role(stop)
+        # A Ctrl-C reaches the whole group, and the supervisor's own signal comes after it: the second must not kill a
+        # role that has done its work and is on its way out.
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
     uvloop.run(main())
 

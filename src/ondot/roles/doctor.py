@@ -36,27 +36,8 @@ OLD_SNAPSHOT_S: Final = 600
 DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
 
+
 # What keeps dead rows alive: the queue's index is read through them, so an old snapshot slows every lease down.
-_OLD_SNAPSHOTS: Final = """
-SELECT 'session ' || pid || coalesce(' of ' || usename, '') || coalesce(' (' || nullif(application_name, '') || ')', '')
-           AS holder,
-       extract(epoch FROM clock_timestamp() - xact_start)::double precision AS age_s
-FROM pg_stat_activity
-WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND backend_type <> 'autovacuum worker'
-  AND xact_start < clock_timestamp() - make_interval(secs => $1)
-UNION ALL
-SELECT 'prepared transaction ' || gid || ' of ' || owner,
-       extract(epoch FROM clock_timestamp() - prepared)::double precision
-FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs => $1)
-ORDER BY age_s DESC LIMIT 5
-"""
-_CONNECTIONS: Final = """
-SELECT current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
-           - coalesce(current_setting('reserved_connections', true)::integer, 0) AS room,
-       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::integer AS used
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str
@@ -158,7 +139,7 @@ async def examine_database(settings: Settings) -> list[Finding]:
         message = f"PostgreSQL refuses ONDOT_DATABASE_URL: {error}."
         findings.append(Finding("database", "problem", message, "Correct it, or create what it names."))
     except Unavailable as error:
-        message = error.message.removesuffix(" It is tried again.")
+        message = error.message
         advice = "Start it, or correct ONDOT_DATABASE_URL: the host, the port, a firewall in between?"
         findings.append(Finding("database", "problem", message, advice))
     finally:
@@ -252,14 +233,16 @@ async def look_at_dead_letters(connection: "Connection", _settings: Settings) ->
 
 
 async def look_at_snapshots(connection: "Connection", _settings: Settings) -> Finding:
-    rows = await connection.fetch(_OLD_SNAPSHOTS, OLD_SNAPSHOT_S)
-    return judge_snapshots([(row["holder"], row["age_s"]) for row in rows])
+    from ondot.store.server import old_snapshots
+
+    return judge_snapshots(await old_snapshots(connection, OLD_SNAPSHOT_S))
 
 
 async def look_at_connections(connection: "Connection", settings: Settings) -> Finding:
-    row = await connection.fetchrow(_CONNECTIONS)
-    assert row is not None
-    return judge_connections(row["room"], row["used"], settings.database_connections)
+    from ondot.store.server import connections_in_use
+
+    room, used = await connections_in_use(connection)
+    return judge_connections(room, used, settings.database_connections)
 
 
 SCHEMA_CHECKS: Final[dict[str, Check]] = {

@@ -84,8 +84,8 @@ def environment(settings: Settings) -> dict[str, str]:
     """The children's environment: this one's, with the settings as they came out."""
     told = {
         f"ONDOT_{name.upper()}": str(value)
-        for name, value in settings.model_dump(exclude_defaults=True).items()
-        if value is not None
+        for name in settings.model_fields_set
+        if (value := getattr(settings, name)) is not None
     }
     return {**os.environ, **told}
 

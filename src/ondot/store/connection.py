@@ -45,6 +45,4 @@ class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
     ) -> None:
         # What asyncpg itself cannot encode is the caller's fault and no better when it is tried again.
         if isinstance(error, AWAY) and not isinstance(error, ValueError):
-            raise Unavailable(
-                f"PostgreSQL does not answer: {str(error) or type(error).__name__}. It is tried again."
-            ) from error
+            raise Unavailable(f"PostgreSQL does not answer: {str(error) or type(error).__name__}.") from error
