@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from ondot.flow.change import update
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId
@@ -62,6 +63,19 @@ async def test_a_node_whose_view_is_old_moves_nothing(world: World) -> None:
     assert (await plan_as_of(world, timer)).planned == 1
     assert await plan_as_of(world, timer) == Planned(0, 0, ())
     assert await world.fires(accepted.id) == [15]
+
+
+@proves("P6", "P10", "S8")
+async def test_a_node_that_looked_before_an_update_plans_nothing_by_the_old_schedule(world: World) -> None:
+    """Also where the next fire is the same by both: only the version tells them apart."""
+    accepted = await world.submit(job(schedule=every(30, world.now)))
+    looked = await stands(world, accepted.id)
+    spec = job(schedule=every(50, world.after(-20)))
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, spec)
+    assert (await stands(world, accepted.id)).next_fire_at == looked.next_fire_at
+    await world.advance(15)
+    assert await plan_as_of(world, looked) == Planned(0, 0, ())
+    assert await world.states() == []
 
 
 @proves("E11", "P3")

@@ -82,7 +82,7 @@ OUT_OF_PLACE = " UNION ALL ".join(
 )
 
 reports = st.sampled_from([Succeeded("1"), failed(), failed(retryable=False), NotBegun("stops"), Interrupted("stops")])
-LIVES = int(os.environ.get("ONDOT_TEST_LIVES", "25"))
+LIVES = int(os.environ.get("ONDOT_TEST_LIVES", "60"))
 """How many are lived in one run; a thousand before a release."""
 BUDGET = Retry(max_retries=1, max_worker_losses=1, backoff="fixed", initial_s=7, jitter=False)
 
