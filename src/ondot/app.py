@@ -11,7 +11,8 @@ import signal
 import socket
 import sys
 import zoneinfo
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,7 +33,6 @@ from ondot.transports.postgres import PostgresTransport
 if TYPE_CHECKING:
     from ondot.flow.run import Targets
     from ondot.sdk.app import Ondot
-    from ondot.targets.http import HttpCaller
 
 WAIT_FOR_DATABASE_S = 2.0
 CLOCK_EVERY_S = 10.0
@@ -63,12 +63,13 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
     from ondot.roles.loop import every
     from ondot.ui.pages import build_pages
 
-    database = await open_ready(settings)
-    dispatcher = Dispatcher(choose_transport(database))
-    auth = Auth(database, settings)
-    app = build_api(Services(database, dispatcher, auth))
-    feed = build_pages(app, database, auth)
-    try:
+    async with opened(settings, stop) as database:
+        if database is None:
+            return
+        dispatcher = Dispatcher(choose_transport(database))
+        auth = Auth(database, settings)
+        app = build_api(Services(database, dispatcher, auth))
+        feed = build_pages(app, database, auth)
         async with asyncio.TaskGroup() as group:
             duties = [
                 group.create_task(dispatcher.run(), name="dispatcher"),
@@ -79,8 +80,6 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
             await serve(app, listener, stop)
             for duty in duties:
                 duty.cancel()
-    finally:
-        await database.close()
 
 
 async def _close_when(stop: asyncio.Event, close: Callable[[], object]) -> None:
@@ -94,11 +93,9 @@ def run_scheduler(settings: Settings) -> None:
     from ondot.roles.scheduler import Scheduler
 
     async def role(stop: asyncio.Event) -> None:
-        database = await open_ready(settings)
-        try:
-            await Scheduler(database, choose_transport(database)).run(stop)
-        finally:
-            await database.close()
+        async with opened(settings, stop) as database:
+            if database is not None:
+                await Scheduler(database, choose_transport(database)).run(stop)
 
     run_role("scheduler", settings, role)
 
@@ -107,20 +104,19 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
     """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered."""
     from ondot.roles.worker import Worker
     from ondot.sdk.app import Ondot
-    from ondot.targets.http import HttpCaller
 
     app = load_app(app_reference) if app_reference else Ondot()
+    room = slots or settings.slots
 
     async def role(stop: asyncio.Event) -> None:
-        database = await open_ready(settings)
-        http = HttpCaller(allow_private=settings.allow_private_targets)
-        targets = choose_targets(settings, app, http, slots or settings.slots)
-        try:
-            pool_nos = await register(database, app, pools)
-            await Worker(database, choose_transport(database), targets, pool_nos, slots or settings.slots).run(stop)
-        finally:
-            await http.close()
-            await database.close()
+        async with opened(settings, stop) as database, targets_of(settings, app, room) as targets:
+            pool_nos: list[PoolNo] = []
+
+            async def registering() -> None:
+                pool_nos[:] = await register(database, app, pools) if database else []
+
+            if database is not None and await patiently(registering, stop):
+                await Worker(database, choose_transport(database), targets, pool_nos, room).run(stop)
 
     run_role("worker", settings, role)
 
@@ -155,16 +151,21 @@ def choose_transport(database: Database) -> Transport:
     return PollingTransport() if database.settings.pgbouncer else PostgresTransport(database)
 
 
-def choose_targets(settings: Settings, app: "Ondot", http: "HttpCaller", slots: int) -> "Targets":
+@asynccontextmanager
+async def targets_of(settings: Settings, app: "Ondot", slots: int) -> AsyncIterator["Targets"]:
+    """What a worker can call."""
     from ondot.flow.run import Targets
     from ondot.targets.function import FunctionCaller
+    from ondot.targets.http import HttpCaller
     from ondot.targets.shell import ShellCaller
 
-    return Targets(
-        http=http,
-        function=FunctionCaller(app.handlers, slots=slots),
-        shell=ShellCaller(allow=settings.allow_shell),
-    )
+    http = HttpCaller(allow_private=settings.allow_private_targets)
+    function = FunctionCaller(app.handlers, slots=slots)
+    try:
+        yield Targets(http=http, function=function, shell=ShellCaller(allow=settings.allow_shell))
+    finally:
+        await function.close()
+        await http.close()
 
 
 def load_app(reference: str) -> "Ondot":
@@ -197,24 +198,36 @@ def pin_zones() -> None:
 # The database --------------------------------------------------------------------------------------------------------
 
 
-async def open_ready(settings: Settings, *, schema: bool = True) -> Database:
-    """Open the database, wait until it answers, and refuse one that does not fit."""
+@asynccontextmanager
+async def opened(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Database | None]:
+    """The database, once it answers and fits; None if `stop` came before that."""
     database = await open_database(settings)
-    while True:
+
+    async def fits() -> None:
+        await check_server(database)
+        async with database.connection() as connection:
+            await check_schema(connection)
+        await database.read_clock()
+
+    try:
+        yield database if await patiently(fits, stop) else None
+    finally:
+        await database.close()
+
+
+async def patiently(action: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
+    """Do what needs the database, however long it is away; False if `stop` came before it was done."""
+    while not stop.is_set():
         try:
-            await check_server(database)
-            if schema:
-                async with database.connection() as connection:
-                    await check_schema(connection)
-                await database.read_clock()
+            await action()
         except Unavailable as error:
             log.warning("database.awaited", error=error.message)
-            await asyncio.sleep(WAIT_FOR_DATABASE_S)
-        except Misconfigured:
-            await database.close()
-            raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_FOR_DATABASE_S):
+                    await stop.wait()
         else:
-            return database
+            return True
+    return False
 
 
 async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> list[PoolNo]:

@@ -22,6 +22,7 @@ from ondot.model.errors import Misconfigured
 
 SECRETS = ("database_url", "api_key")
 TOML = "ondot.toml"
+TAKEOVER_S = 1.0
 TOLD_TO_SHELL = frozenset(
     f"ONDOT_{name}" for name in ("EXECUTION_ID", "JOB_ID", "JOB_NAME", "FIRE_AT", "ATTEMPT", "FENCING_TOKEN")
 )
@@ -99,9 +100,10 @@ class Settings(BaseSettings):
                 f"auth=off would let anyone who reaches {self.host} run jobs: listen on 127.0.0.1, or make a key with"
                 " `ondot key create` and leave auth on"
             )
-        if self.lease_s * 2 + 1 > self.horizon_s:
+        if self.lease_s + TAKEOVER_S > self.horizon_s / 3:
             raise ValueError(
-                f"lease_s ({self.lease_s:g}) must stay below half of horizon_s ({self.horizon_s:g}): raise the horizon"
+                f"lease_s ({self.lease_s:g}) and a second for the takeover must stay below a third of horizon_s"
+                f" ({self.horizon_s:g}): raise the horizon, or a node that dies delays fires"
             )
         return self
 

@@ -238,6 +238,16 @@ async def test_a_key_that_is_taken_updates_its_job(api: Caller) -> None:
     assert changed["next_fire_at"].endswith("T04:00:00Z")
 
 
+@proves("S12")
+async def test_a_keyed_job_to_run_now_runs_once_however_often_it_is_sent(api: Caller) -> None:
+    first = await api.create({**HELLO, "key": "import-42"})
+    assert len(await api.run_all()) == 1
+    await api.world.advance(5)
+    again = await api.create({**HELLO, "key": "import-42"})
+    assert (again["id"], again["state"], again["version"]) == (first["id"], "ENDED", 1)
+    assert await api.run_all() == []
+
+
 @proves("S9")
 async def test_the_next_fires_of_a_job_are_told(api: Caller) -> None:
     job = await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f"})

@@ -1,14 +1,21 @@
 """②a Change: what was planned is taken back, what is due ends or runs the new version, what has begun goes on."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 
 from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.run import run_attempt
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.misfire import Misfire
 from ondot.model.outcome import NotBegun
+from ondot.ports.target import Call
+from ondot.store.queue import sweep_late_ready
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
 
@@ -305,3 +312,50 @@ async def test_another_tenants_job_is_not_there_to_be_changed(world: World) -> N
         ):
             with pytest.raises(NotFound):
                 await changing
+
+
+@proves("P10")
+async def test_a_pause_ends_a_due_fire_that_is_being_swept_at_that_moment(world: World) -> None:
+    worker = await world.worker()
+    await world.submit(job())
+    await worker.run_one()
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(11)
+    await worker.beat()
+    # As if its transaction had taken twenty seconds: below the bound of the worker.
+    for table in ("ready", "execution"):
+        await world.fetch(
+            f"UPDATE ondot.{table} SET ready_at = ready_at - interval '20 s' WHERE ready_at <= ondot.clock()"
+        )
+    async with world.second_connection() as other:
+        transaction = other.transaction()
+        await transaction.start()
+        assert await sweep_late_ready(other, 100)
+        pausing = asyncio.create_task(stop(world, accepted.id))
+        await world.until_someone_waits()
+        await transaction.commit()
+    await pausing
+    assert await world.states(accepted.id) == [State.SKIPPED]
+    assert await worker.lease() == []
+
+
+@proves("P10")
+@pytest.mark.parametrize("end", [stop, remove])
+async def test_a_fire_given_back_without_a_call_is_not_called_after_an_acked_pause_or_delete(
+    world: World, end: Callable[[World, JobId], Awaitable[None]]
+) -> None:
+    first, second = await world.worker(), await world.worker()
+    accepted = await world.submit(job(schedule=every(10, world.now)))
+    await world.advance(10)
+    [attempt] = await first.lease()
+    await end(world, accepted.id)
+    await first.complete(attempt, NotBegun("the worker was stopping"))
+    [again] = await second.lease()
+    assert again.over in {"job paused", "job deleted"}
+
+    def no_call(*_: object) -> Call:
+        raise AssertionError("no call may be made")
+
+    nothing: Any = None
+    completion = await run_attempt(again, nothing, no_call, lambda: None)
+    assert (completion.state, completion.reason) == (State.CANCELLED, again.over)

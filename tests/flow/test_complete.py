@@ -245,3 +245,23 @@ async def test_outcomes_are_kept_until_the_database_is_back(world: World) -> Non
     async with writing(worker):
         worker.completer.add(done(assignment))
     assert await world.states() == [State.SUCCEEDED]
+
+
+@proves("P8", "L4")
+async def test_a_passing_error_of_the_server_does_not_turn_a_success_into_a_failure(world: World) -> None:
+    await world.submit(job())
+    worker = await world.worker()
+    [attempt] = await worker.lease()
+    await world.fetch("CREATE SEQUENCE ondot.tries")
+    await world.fetch(
+        "CREATE FUNCTION ondot.refuse_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF nextval('ondot.tries') = 1 THEN RAISE EXCEPTION 'out of shared memory' USING ERRCODE = '53200'; END IF;"
+        " RETURN new; END $$"
+    )
+    await world.fetch(
+        "CREATE TRIGGER refuse_once BEFORE INSERT ON ondot.history FOR EACH ROW EXECUTE FUNCTION ondot.refuse_once()"
+    )
+    async with writing(worker):
+        worker.completer.add(done(attempt))
+    assert (await world.execution(attempt.leased.id)).state is State.SUCCEEDED
+    assert await world.value("SELECT last_value FROM ondot.tries") == 2

@@ -149,17 +149,34 @@ async def test_a_row_that_was_committed_below_every_workers_bound_is_swept_up_ag
     assert assignment.leased.job_id == late.id
 
 
-@proves("L5")
-async def test_a_row_that_some_worker_still_looks_at_is_not_swept(world: World) -> None:
+@proves("L5", "L6")
+async def test_a_late_row_is_swept_though_a_busy_worker_that_never_took_from_its_lane_has_no_bound(
+    world: World,
+) -> None:
     worker = await world.worker()
     await world.submit(job())
-    await worker.lease()
-    await worker.beat()
-    await world.worker()
+    await worker.run_one()
+    busy = await world.worker()
     await world.advance(-60)
     await world.submit(job("late"))
     await world.advance(60)
-    assert await sweep_pass(world.database, world.dispatcher) == 0
+    await worker.beat()
+    await busy.beat()
+    assert await worker.lease() == []
+    assert await sweep_pass(world.database, world.dispatcher) == 1
+    assert len(await worker.lease()) == 1
+
+
+@proves("P7", "E11")
+async def test_a_lease_on_its_way_is_named_until_it_is_held(world: World) -> None:
+    worker = await world.worker()
+    await world.submit(job())
+    batch = await worker.leaser.one_pass(10)
+    assert worker.leaser.pending == batch.assignments[0].lease_id
+    adopted = await worker.leaser.one_pass(10)
+    assert [entry.leased.id for entry in adopted.assignments] == [entry.leased.id for entry in batch.assignments]
+    worker.leaser.held()
+    assert worker.leaser.pending is None
 
 
 @proves("C3", "L4")

@@ -11,7 +11,7 @@ from ondot.model.execution import PriorityClass, State
 from ondot.model.fairness import Lane
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, JobId, LeaseId
 from ondot.store.connection import Connection
-from ondot.store.idempotency import claim_key, store_answer
+from ondot.store.idempotency import store_answer, take_key
 from ondot.store.queue import Leased, lease_executions
 from ondot.store.timers import lock_timer
 from tests.proves import proves
@@ -142,11 +142,11 @@ async def test_a_twin_of_an_idempotency_key_waits_and_gets_the_stored_answer(wor
     async with world.second_connection() as first:
         claiming = first.transaction()
         await claiming.start()
-        assert await claim_key(first, DEFAULT_TENANT, "abc", b"body") is None
+        assert await take_key(first, DEFAULT_TENANT, "abc", b"body") is None
 
         async def twin(body: bytes) -> str | None:
             async with world.database.transaction() as connection:
-                return await claim_key(connection, DEFAULT_TENANT, "abc", body)
+                return await take_key(connection, DEFAULT_TENANT, "abc", body)
 
         waiting = asyncio.create_task(twin(b"body"))
         await world.until_someone_waits()
@@ -162,11 +162,11 @@ async def test_a_twin_of_a_request_that_fails_takes_its_key_over(world: World) -
     async with world.second_connection() as first:
         claiming = first.transaction()
         await claiming.start()
-        assert await claim_key(first, DEFAULT_TENANT, "abc", b"body") is None
+        assert await take_key(first, DEFAULT_TENANT, "abc", b"body") is None
 
         async def twin() -> str | None:
             async with world.database.transaction() as connection:
-                return await claim_key(connection, DEFAULT_TENANT, "abc", b"body")
+                return await take_key(connection, DEFAULT_TENANT, "abc", b"body")
 
         waiting = asyncio.create_task(twin())
         await world.until_someone_waits()

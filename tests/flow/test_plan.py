@@ -13,6 +13,7 @@ from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId
 from ondot.model.misfire import Misfire
 from ondot.model.planning import Timer
 from ondot.model.schedule import jitter_offset
+from ondot.store.specs import Specs
 from ondot.store.timers import Planned, lock_timer, next_fires
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, World, cron, every, job, once
@@ -198,3 +199,27 @@ async def test_a_cron_job_fires_at_the_full_minute(world: World) -> None:
     await world.advance(45)
     await world.plan()
     assert await world.fires(accepted.id) == [15]
+
+
+@proves("L6", "P4")
+async def test_a_schedule_that_cannot_be_computed_does_not_stop_the_others(world: World) -> None:
+    broken = await world.submit(job("broken", schedule=cron("* * * * *")))
+    good = await world.submit(job("good", schedule=every(60, world.now)))
+    await world.fetch(
+        "UPDATE ondot.job_version SET spec = replace(spec::text, '* * * * *', 'nonsense')::json WHERE job_id = $1",
+        broken.id,
+    )
+    await world.advance(50)
+    world.database.specs = Specs()
+    await world.plan()
+    assert len(await world.executions(good.id)) == 1
+    assert await world.executions(broken.id) == []
+
+
+@proves("L6", "S6")
+async def test_after_an_outage_no_pass_computes_more_missed_fires_than_its_budget(world: World) -> None:
+    jobs = [job(str(n), schedule=every(1, world.now, misfire=Misfire(policy="skip"))) for n in range(5)]
+    await world.submit_all(jobs)
+    await world.advance(3 * 3600)
+    for _ in range(2):
+        assert 1 <= await world.planner.one_pass(range(PARTITIONS)) <= 2

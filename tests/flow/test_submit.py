@@ -176,3 +176,26 @@ async def test_the_pool_of_a_near_job_is_woken_with_the_instant_it_may_start(wor
         await world.transport.published.wait()
     sending.cancel()
     assert world.transport.sent == [Wake(DEFAULT_POOL, world.now + timedelta(seconds=4))]
+
+
+@proves("P1")
+async def test_batches_that_make_the_same_new_pools_in_another_order_do_not_get_into_each_others_way(
+    world: World,
+) -> None:
+    for n in range(5):
+        await asyncio.gather(
+            *(
+                world.submit_all([job(pool=first), job(pool=second, schedule=every(100, world.now))])
+                for first, second in ((f"x{n}", f"y{n}"), (f"y{n}", f"x{n}"))
+            )
+        )
+    assert await world.count("pool") == 11
+
+
+@proves("S12")
+async def test_a_large_upsert_that_changes_nothing_reads_once_and_writes_nothing(world: World) -> None:
+    specs = [job(f"job {n}", key=f"key {n}", schedule=every(3600, world.now)) for n in range(500)]
+    first = await world.submit_all(specs)
+    again = await world.submit_all(specs)
+    assert [entry.id for entry in again] == [entry.id for entry in first]
+    assert {entry.version for entry in again} == {1}

@@ -1,8 +1,9 @@
 """Scheduler nodes: partitions have one owner at a time, and a new one as soon as the old one's lease is over."""
 
-from ondot.model.ids import PARTITIONS, NodeId
+from ondot.model.ids import PARTITIONS, NodeId, PoolNo, WorkerId
 from ondot.model.partition import balance
 from ondot.store import nodes
+from ondot.store.workers import register_worker
 from tests.proves import proves
 from tests.world import World
 
@@ -69,3 +70,12 @@ async def test_two_nodes_that_take_at_once_get_different_partitions(world: World
         other = await nodes.take_partitions(second, ids[1], 40)
     assert (len(one), len(other)) == (40, 24)
     assert not one & other
+
+
+@proves("E6")
+async def test_a_worker_may_register_again_when_the_reply_to_its_first_try_was_lost(world: World) -> None:
+    id_ = WorkerId(world.database.clock.new_id())
+    async with world.database.connection() as connection:
+        for _ in range(2):
+            await register_worker(connection, id_, host="here", pid=1, release="0", pool_nos=[PoolNo(1)], slots=1)
+    assert await world.count("worker") == 1

@@ -93,7 +93,7 @@ def arguments(name: str) -> list[Any]:
             [2] * BATCH,
             *[[]] * 5,
         ],
-        "due_timers": [list(range(64)), [EPOCH] * 64, 20.0, BATCH],
+        "due_timers": [list(range(64)), [EPOCH] * 64, 20.0, BATCH, []],
         "find_specs": [ids, [1] * BATCH],
     }
     return each[name]

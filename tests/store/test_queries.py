@@ -54,6 +54,7 @@ OVER_ALL_TENANTS: Final = {
     "complete_executions": "fenced by worker and attempt",
     "find_outcomes": "fenced by worker and attempt",
     "find_payloads": "of executions that this worker leased",
+    "stopped_jobs": "of executions that this worker leased",
     "find_specs": "of executions that were leased and timers that are due",
     "lost_executions": "of leases without a worker",
     "add_log_lines": "each line carries its tenant",

@@ -17,8 +17,6 @@ Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="
 Slots = Annotated[int | None, typer.Option(min=1, help="Attempts that one process runs at a time.")]
 AllowShell = Annotated[bool, typer.Option("--allow-shell", help="Run shell commands of jobs on this machine.")]
 
-STOP_MARGIN_S = 20.0
-
 
 def api(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
@@ -72,7 +70,7 @@ def worker(
     _ = settings.needs_database_url
     if app_reference:
         application.load_app(app_reference)
-    from ondot.roles.supervise import Child, Supervisor, role_argv
+    from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
     from ondot.telemetry.log import configure_logs
 
     configure_logs(settings.log_format, settings.log_level, role="supervisor")
@@ -81,6 +79,7 @@ def worker(
         children=[Child(f"worker-{number}", argv) for number in range(1, processes + 1)],
         environment=os.environ,
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
+        signals=StopSignals(),
     )
     supervisor.start()
     raise typer.Exit(supervisor.run())

@@ -11,13 +11,12 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import asyncpg
-
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.run import encode
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import LeaseId, WorkerId
+from ondot.store.connection import REFUSED, is_about_content
 from ondot.store.database import Database
 from ondot.store.executions import Completion, Written, complete_executions, find_outcomes
 from ondot.telemetry.log import get_logger
@@ -102,10 +101,12 @@ class Completer:
             except Unavailable as error:
                 log.warning("outcomes.kept", count=len(batch), error=error.message)
                 await asyncio.sleep(AGAIN_S)
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
-                log.warning("outcomes.again", count=len(batch), error=str(error))
-            except (asyncpg.PostgresError, ValueError) as error:
-                # ValueError: asyncpg could not even send it (half of a surrogate pair).
+            except (REFUSED, ValueError) as error:
+                # ValueError: it could not even be sent (half of a surrogate pair).
+                if not is_about_content(error):
+                    log.warning("outcomes.kept", count=len(batch), error=str(error))
+                    await asyncio.sleep(AGAIN_S)
+                    continue
                 if len(batch) == 1:
                     batch = [replace(batch[0], completion=_unstorable(batch[0].completion, error))]
                     continue

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterable
 from typing import cast
 
-from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, WorkerId
 from ondot.store.database import Database
 from ondot.store.logs import LogLine, Progress, Stream, add_log_lines, find_checkpoint, save_progress
 from ondot.store.queue import Leased
+from ondot.telemetry.log import get_logger
+
+log = get_logger()
 
 LINES_AN_ATTEMPT = 2_000
 LINE_LENGTH = 8_192
@@ -72,8 +74,8 @@ class Notes:
                 if lines:
                     await add_log_lines(connection, lines)
                 if progress:
-                    await save_progress(connection, self._worker_id, list(progress.values()))
-        except Unavailable:
+                    await save_progress(connection, self._worker_id, [progress[id_] for id_ in sorted(progress)])
+        except BaseException:
             self._keep(lines, progress.values())
             raise
         return 0
@@ -84,8 +86,8 @@ class Notes:
         if attempt in self._counts or leased.id in self._progress:
             try:
                 await self.one_pass()
-            except Unavailable:
-                return
+            except Exception as error:  # noqa: BLE001 - words are kept for the next pass; an outcome waits for none
+                log.warning("notes.kept", execution_id=str(leased.id), error=str(error))
             finally:
                 with self._lock:
                     self._counts.pop(attempt, None)

@@ -14,7 +14,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.model.execution import PriorityClass
 from ondot.model.ids import EPOCH, ExecutionId, JobId, PoolNo
 from ondot.model.job import JobSpec
-from ondot.model.planning import SkippedRange, Timer, advance
+from ondot.model.planning import MISSED_A_STEP, SkippedRange, Step, Timer, advance
 from ondot.model.schedule import jitter_offset
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
@@ -30,6 +30,8 @@ BOUND_BEHIND = timedelta(seconds=2)
 """How far behind the last planned fire a scan begins: commits may come in another order than their instants."""
 FULL_SCAN_EVERY = 5
 """Every fifth pass scans from the start, for timers that were committed late."""
+LOOK_ASIDE_EVERY = 60
+"""Timers that cannot be planned are left out, so that they do not fill every pass, and looked at again this often."""
 
 log = get_logger()
 
@@ -43,6 +45,14 @@ class Planning:
     pool_no: PoolNo
 
 
+Steps = list[tuple[Planning, Step]]
+
+
+def step_of(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
+    assert planning.spec.schedule is not None, "submit completes every schedule"
+    return advance(planning.spec.schedule, planning.timer, now=now, horizon_at=horizon_at, limit=FIRES_A_TIMER)
+
+
 async def plan_timers(
     connection: Connection,
     clock: DatabaseClock,
@@ -51,16 +61,26 @@ async def plan_timers(
     now: datetime,
     horizon_at: datetime,
 ) -> Planned:
-    """Plan what these timers owe up to the horizon, at most a statement's worth: one statement, one place."""
+    """Plan what these timers owe up to the horizon, at most a statement's worth; the rest is the next pass's."""
+    steps: Steps = []
+    fires = 0
+    for planning in plannings:
+        if fires >= FIRES_A_STATEMENT:
+            break
+        step = step_of(planning, now=now, horizon_at=horizon_at)
+        fires += len(step.fires) + len(step.catch_up)
+        steps.append((planning, step))
+    return await write_steps(connection, clock, steps)
+
+
+async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps) -> Planned:
+    """Write the advance of these timers: one statement, one place."""
     moves: list[Move] = []
     fires: list[PlannedFire] = []
     skipped: list[tuple[JobId, SkippedRange]] = []
-    for planning in plannings:
-        if len(fires) >= FIRES_A_STATEMENT:
-            break
+    for planning, step in steps:
         timer, spec = planning.timer, planning.spec
         assert spec.schedule is not None
-        step = advance(spec.schedule, timer, now=now, horizon_at=horizon_at, limit=FIRES_A_TIMER)
         moves.append(
             Move(
                 timer,
@@ -107,12 +127,13 @@ async def plan_timers(
 
 
 class Planner:
-    """Plans the partitions of one node. Holds only how far each partition's scan may begin: lost with the node."""
+    """Plans the partitions of one node. What it remembers only saves work, and may be lost with the node."""
 
     def __init__(self, database: Database, dispatcher: Dispatcher) -> None:
         self._database = database
         self._dispatcher = dispatcher
         self._from_ats: dict[int, datetime] = {}
+        self._aside: set[JobId] = set()
         self._passes = 0
 
     async def one_pass(self, partitions: Sequence[int]) -> int:
@@ -127,17 +148,13 @@ class Planner:
                 self._scan_from(partitions),
                 horizon_s=horizon_s,
                 limit=FIRES_A_STATEMENT,
+                aside=self._aside,
             )
             if now is None:
                 return 0
             plannings = await self._plannings(connection, timers)
-            planned = await plan_timers(
-                connection,
-                self._database.clock,
-                plannings,
-                now=now,
-                horizon_at=now + timedelta(seconds=horizon_s),
-            )
+            steps = self._steps(plannings, now, now + timedelta(seconds=horizon_s))
+            planned = await write_steps(connection, self._database.clock, steps)
         # What did not move (locked, or more than a statement holds) must be seen again: the bound stays before it.
         for timer in timers if planned.moved == len(timers) else reversed(timers):
             assert timer.next_fire_at is not None
@@ -145,8 +162,28 @@ class Planner:
         self._dispatcher.wake(planned.pools)
         return planned.moved
 
+    def _steps(self, plannings: list[Planning], now: datetime, horizon_at: datetime) -> Steps:
+        """A statement's worth, and no more missed fires than can be computed without holding up the others."""
+        steps: Steps = []
+        fires = missed = 0
+        for planning in plannings:
+            if fires >= FIRES_A_STATEMENT or missed >= MISSED_A_STEP:
+                break
+            try:
+                step = step_of(planning, now=now, horizon_at=horizon_at)
+            except Exception:  # a schedule this node cannot compute must not stop all the others
+                log.exception("timer.unplannable", job_id=str(planning.timer.job_id))
+                self._aside.add(planning.timer.job_id)
+                continue
+            fires += len(step.fires) + len(step.catch_up)
+            missed += step.missed
+            steps.append((planning, step))
+        return steps
+
     def _scan_from(self, partitions: Sequence[int]) -> list[datetime]:
         self._passes += 1
+        if self._passes % LOOK_ASIDE_EVERY == 0:
+            self._aside.clear()
         if self._passes % FULL_SCAN_EVERY == 0:
             return [EPOCH] * len(partitions)
         return [self._from_ats.get(partition_no, EPOCH) for partition_no in partitions]
@@ -158,6 +195,7 @@ class Planner:
             spec = specs.get((timer.job_id, timer.job_version))
             if spec is None:
                 log.error("timer.without_spec", job_id=str(timer.job_id), version=timer.job_version)
+                self._aside.add(timer.job_id)
                 continue
             pools = await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool])
             plannings.append(Planning(timer, spec, pools[spec.pool]))

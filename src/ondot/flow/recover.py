@@ -120,4 +120,6 @@ def _leases_by_worker(leases: list[OrphanedLease]) -> dict[WorkerId, list[LeaseI
 def _tell(worker_id: WorkerId, leases: list[LeaseId], completions: list[Completion], written: int) -> None:
     for completion in completions:
         RECOVERED.labels("returned" if completion.state is State.PENDING else completion.state.value.lower()).inc()
+    if not written:
+        return
     log.warning("executions.recovered", worker_id=str(worker_id), leases=len(leases), executions=written)

@@ -21,6 +21,7 @@ from ondot.model.outcome import AttemptError, Failed, Interrupted, NotBegun, Rep
 from ondot.model.retry import GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.ports.target import Call, Target
 from ondot.store.executions import Completion
+from ondot.targets.reports import timed_out
 
 ENDS_WITHIN_S = 10.0
 """How much longer than its timeout a target may take to end a call before the attempt is reported without it."""
@@ -51,6 +52,14 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
             GONE,
             Failed(AttemptError("spec_gone", "The job's definition is gone."), retryable=False),
         )
+    if assignment.over:
+        return Completion(
+            assignment.leased.id,
+            assignment.leased.attempt_no,
+            State.CANCELLED,
+            Outcome.CANCELLED,
+            reason=assignment.over,
+        )
     if reason := may_begin():
         return decide(assignment, spec, NotBegun(reason))
     try:
@@ -76,13 +85,6 @@ async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Fail
         return timed_out(spec.timeout_s)
     except Exception as error:  # noqa: BLE001 - a fault of a target must end the attempt, not the worker
         return Failed(AttemptError("internal", f"{type(error).__name__}: {error}"))
-
-
-def timed_out(timeout_s: float) -> Failed:
-    return Failed(
-        AttemptError("timeout", f"It did not end within its timeout of {timeout_s:g} s."),
-        outcome=Outcome.TIMED_OUT,
-    )
 
 
 def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import asyncpg
 import msgspec
 from msgspec import structs
 
@@ -21,11 +20,20 @@ from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Interval, Once, Schedule, jitter_offset, next_fire
-from ondot.store.connection import Connection
+from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 from ondot.store.executions import insert_execution
-from ondot.store.idempotency import claim_key, store_answer
-from ondot.store.jobs import NewJob, NewOnceJob, find_keys, get_job, insert_jobs, insert_once_jobs, lock_job
+from ondot.store.idempotency import store_answer, take_key
+from ondot.store.jobs import (
+    LockedJob,
+    NewJob,
+    NewOnceJob,
+    find_keys,
+    get_job,
+    get_jobs,
+    insert_jobs,
+    insert_once_jobs,
+)
 
 UPSERT_TRIES = 5
 
@@ -69,7 +77,7 @@ async def submit(
         tries -= 1
         try:
             return await _submit(database, dispatcher, tenant_no, specs, answer, idempotency)
-        except asyncpg.UniqueViolationError as error:
+        except TAKEN as error:
             # Two who create the same `key` at once: the second finds the first's job when it looks again.
             if tries == 0:
                 raise Conflict("Others are creating jobs with the same key at the same time: try again.") from error
@@ -87,19 +95,17 @@ async def _submit(
     if idempotency is None and len(specs) == 1 and not specs[0].recurs and specs[0].key is None:
         # The most common request by far: one statement, which commits by itself.
         async with database.connection() as connection:
-            accepted, pools = await _store_once_jobs(connection, database, tenant_no, specs, now)
+            numbers = await database.pools.numbers(connection, tenant_no, {specs[0].pool})
+            accepted, pools = await _store_once_jobs(connection, database, tenant_no, specs, numbers, now)
         dispatcher.wake(pools)
         return answer(accepted)
 
     async with database.transaction() as connection:
-        if idempotency:
-            earlier = await claim_key(connection, tenant_no, idempotency.key, idempotency.request_hash)
-            if earlier is not None:
-                return earlier
+        if (earlier := await _earlier_answer(connection, tenant_no, idempotency)) is not None:
+            return earlier
         accepted, pools = await _store_all(connection, database, tenant_no, specs, now)
         text = answer(accepted)
-        if idempotency:
-            await store_answer(connection, tenant_no, idempotency.key, text)
+        await _keep_answer(connection, tenant_no, idempotency, text)
     dispatcher.wake(pools)
     return text
 
@@ -109,6 +115,7 @@ async def _store_all(
 ) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
     """Store a mixed batch and give the accepted ones in its order."""
     taken = await _existing(connection, tenant_no, specs)
+    numbers_of_pools = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
     once = [n for n, spec in enumerate(specs) if not spec.recurs and spec.key is None]
     new = [n for n, spec in enumerate(specs) if (spec.recurs or spec.key is not None) and spec.key not in taken]
     new.sort(key=lambda n: specs[n].key or "")  # two who create the same keys in another order would deadlock
@@ -116,16 +123,21 @@ async def _store_all(
     pools: list[tuple[PoolNo, datetime]] = []
     for numbers, store in ((once, _store_once_jobs), (new, _store_jobs)):
         if numbers:
-            stored, woken = await store(connection, database, tenant_no, [specs[n] for n in numbers], now)
+            stored, woken = await store(
+                connection, database, tenant_no, [specs[n] for n in numbers], numbers_of_pools, now
+            )
             accepted |= dict(zip(numbers, stored, strict=True))
             pools += woken
-    for n in sorted(set(range(len(specs))) - set(accepted), key=lambda n: specs[n].key or ""):
-        accepted[n], woken = await _update(connection, database, tenant_no, taken[specs[n].key or ""], specs[n], now)
+    known = sorted(set(range(len(specs))) - set(accepted), key=lambda n: specs[n].key or "")
+    if known:
+        updates = [(taken[specs[n].key or ""], specs[n]) for n in known]
+        stored, woken = await _update_jobs(connection, database, tenant_no, updates, now)
+        accepted |= dict(zip(known, stored, strict=True))
         pools += woken
     return [accepted[n] for n in range(len(specs))], pools
 
 
-async def _existing(connection: Connection, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> dict[str, JobId]:
+async def _existing(connection: Connection, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> dict[str, LockedJob]:
     keys = [spec.key for spec in specs if spec.key is not None]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
@@ -134,9 +146,13 @@ async def _existing(connection: Connection, tenant_no: TenantNo, specs: Sequence
 
 
 async def _store_once_jobs(
-    connection: Connection, database: Database, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    numbers: dict[str, PoolNo],
+    now: datetime,
 ) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
-    numbers = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
     jobs: list[NewOnceJob] = []
     for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
@@ -155,9 +171,13 @@ async def _store_once_jobs(
 
 
 async def _store_jobs(
-    connection: Connection, database: Database, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    numbers: dict[str, PoolNo],
+    now: datetime,
 ) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
-    numbers = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
     jobs = []
     for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
         spec = completed(given, now)
@@ -184,23 +204,40 @@ async def _store_jobs(
     return [Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.next_fire_at, now) for job in jobs], pools
 
 
-async def _update(
+async def _update_jobs(
     connection: Connection,
     database: Database,
     tenant_no: TenantNo,
-    job_id: JobId,
-    spec: JobSpec,
+    updates: Sequence[tuple[LockedJob, JobSpec]],
     now: datetime,
-) -> tuple[Accepted, list[tuple[PoolNo, datetime]]]:
-    """An upsert of a key that is taken: the same spec again changes nothing, another becomes a new version."""
-    job = await lock_job(connection, tenant_no, job_id)
-    assert job is not None
+) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
+    """Upserts of keys that are taken: the same spec again changes nothing, another becomes a new version."""
     pools: list[tuple[PoolNo, datetime]] = []
-    if not same_spec(completed(spec, now), job.spec):
-        pools = await update_locked(connection, database, tenant_no, job, completed(spec, now))
-    row = await get_job(connection, tenant_no, job_id)
-    assert row is not None
-    return Accepted(job_id, row.spec, row.state, row.version, row.next_fire_at, row.created_at), pools
+    for job, spec in updates:
+        wanted = completed(spec, now)
+        if spec.schedule is None and not job.spec.recurs:
+            # "Now" is another instant each time, but the same wish: a repetition finds the job that was made.
+            wanted = structs.replace(spec, schedule=job.spec.schedule)
+        if not same_spec(wanted, job.spec):
+            pools += await update_locked(connection, database, tenant_no, job, wanted)
+    rows = await get_jobs(connection, tenant_no, [job.id for job, _ in updates])
+    accepted = [
+        Accepted(row.id, row.spec, row.state, row.version, row.next_fire_at, row.created_at)
+        for row in (rows[job.id] for job, _ in updates)
+    ]
+    return accepted, pools
+
+
+async def _earlier_answer(connection: Connection, tenant_no: TenantNo, idempotency: Idempotency | None) -> str | None:
+    """What the same request was answered before; None: it is new, and its key is ours in this transaction."""
+    if idempotency is None:
+        return None
+    return await take_key(connection, tenant_no, idempotency.key, idempotency.request_hash)
+
+
+async def _keep_answer(connection: Connection, tenant_no: TenantNo, idempotency: Idempotency | None, text: str) -> None:
+    if idempotency is not None:
+        await store_answer(connection, tenant_no, idempotency.key, text)
 
 
 async def run_now(
@@ -216,10 +253,8 @@ async def run_now(
     """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
     execution_id = ExecutionId(database.clock.new_id())
     async with database.transaction() as connection:
-        if idempotency:
-            earlier = await claim_key(connection, tenant_no, idempotency.key, idempotency.request_hash)
-            if earlier is not None:
-                return earlier
+        if (earlier := await _earlier_answer(connection, tenant_no, idempotency)) is not None:
+            return earlier
         job = await get_job(connection, tenant_no, job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id}.")
@@ -239,8 +274,7 @@ async def run_now(
             payload=payload.decode() if payload is not None else None,
         )
         text = answer(execution_id)
-        if idempotency:
-            await store_answer(connection, tenant_no, idempotency.key, text)
+        await _keep_answer(connection, tenant_no, idempotency, text)
     dispatcher.wake([(pool_no, ready_at)])
     return text
 

@@ -21,7 +21,6 @@ class State(StrEnum):
 
 
 TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SKIPPED})
-LIVE = frozenset(State) - TERMINAL
 
 
 class Outcome(StrEnum):

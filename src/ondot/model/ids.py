@@ -17,8 +17,7 @@ NodeId = NewType("NodeId", UUID)
 TenantNo = NewType("TenantNo", int)
 PoolNo = NewType("PoolNo", int)
 
-INSTALLATION = TenantNo(0)
-"""Rows that belong to no tenant: nodes, workers, partitions, leases."""
+# Tenant 0 is the installation itself: nodes, workers, partitions and leases are its rows.
 DEFAULT_TENANT = TenantNo(1)
 
 PARTITIONS = 64

@@ -51,6 +51,11 @@ class Step:
     fired_through: datetime | None
     fires_left: int | None
 
+    @property
+    def missed(self) -> int:
+        """How many missed fires it settled: what it cost to compute."""
+        return len(self.catch_up) + (self.skipped.count if self.skipped else 0)
+
 
 def advance(schedule: Schedule, timer: Timer, *, now: datetime, horizon_at: datetime, limit: int) -> Step:
     """Plan at most `limit` fires of one timer up to the horizon, and settle those that were missed."""

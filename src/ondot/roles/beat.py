@@ -36,6 +36,7 @@ class BeatThread:
         self.confirmed_s = time.monotonic()
 
     def start(self) -> None:
+        self.confirmed_s = time.monotonic()
         self._thread.start()
 
     async def stop(self) -> None:
@@ -76,13 +77,14 @@ class BeatThread:
                     if not await self._one_beat(connection):
                         break
                 self.confirmed_s = sent_s
-            except AWAY as error:
-                log.warning("beat.missed", error=str(error) or type(error).__name__)
+            except Exception as error:  # the boundary of a pass
+                if isinstance(error, AWAY):
+                    log.warning("beat.missed", error=str(error) or type(error).__name__)
+                else:
+                    log.exception("beat.failed")
                 if connection is not None:
                     connection.terminate()
                     connection = None
-            except Exception:  # the boundary of a pass
-                log.exception("beat.failed")
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(self._every_s - (time.monotonic() - sent_s), 0.05)):
                     await nudged.wait()

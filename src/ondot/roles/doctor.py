@@ -33,11 +33,11 @@ Level = Literal["ok", "warning", "problem"]
 ASK_S: Final = 5.0
 CLOCK_WARNING_S: Final = 2.0
 OLD_SNAPSHOT_S: Final = 600
+"""A snapshot keeps dead rows alive, and the queue's index is read through them: an old one slows every lease down."""
 DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
 
 
-# What keeps dead rows alive: the queue's index is read through them, so an old snapshot slows every lease down.
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str

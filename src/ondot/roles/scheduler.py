@@ -10,10 +10,12 @@ import asyncio
 import os
 import socket
 import time
+from contextlib import suppress
 
 from ondot import __version__
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
+from ondot.model.errors import Unavailable
 from ondot.model.ids import NodeId
 from ondot.model.partition import balance
 from ondot.ports.transport import Transport
@@ -52,7 +54,8 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then give the partitions back."""
-        await make_days(self._database)
+        with suppress(Unavailable):
+            await make_days(self._database)
         self._beat.start()
         log.info("scheduler.started", node_id=str(self._node_id))
         async with asyncio.TaskGroup() as group:
@@ -68,9 +71,11 @@ class Scheduler:
             for task in tasks:
                 task.cancel()
         await self._beat.stop()
-        async with self._database.transaction() as connection:
-            await give_back_partitions(connection, self._node_id, None)
-            await leave_node(connection, self._node_id)
+        # If the database is away, the lease runs out by itself.
+        with suppress(Unavailable):
+            async with self._database.transaction() as connection:
+                await give_back_partitions(connection, self._node_id, None)
+                await leave_node(connection, self._node_id)
         log.info("scheduler.stopped", gave_back=len(self._owned))
 
     async def _plan(self) -> int:

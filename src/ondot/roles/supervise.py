@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 
 from ondot.telemetry.log import get_logger
@@ -23,6 +23,8 @@ STEADY_S = 60.0
 """A child that has lived this long starts its count of failures anew."""
 LOOK_EVERY_S = 5.0
 ECHO_S = 1.0
+STOP_MARGIN_S = 30.0
+"""On top of the grace: attempts that are ended by force, outcomes that are written, workers that leave."""
 _PR_SET_PDEATHSIG = 1
 
 log = get_logger()
@@ -44,15 +46,45 @@ class Child:
         return self.process is not None and self.process.poll() is None
 
 
+class StopSignals:
+    """SIGTERM and Ctrl-C, noted from the moment this is made: whatever is under way is finished, then it is asked."""
+
+    def __init__(self) -> None:
+        self._noted_s: list[float] = []
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if number != signal.SIGCHLD:
+            self._noted_s.append(time.monotonic())
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self._noted_s)
+
+    @property
+    def impatient(self) -> bool:
+        """A second signal, and not the echo of the first: `timeout` and some shells signal twice."""
+        return self.stopping and self._noted_s[-1] - self._noted_s[0] > ECHO_S
+
+    def wait(self, at_most_s: float) -> None:
+        """Until a signal (a child's end too), or this long."""
+        ready, _, _ = select.select([self._reader], [], [], at_most_s)
+        if ready:
+            os.read(self._reader, 4096)
+
+
 @dataclass(slots=True)
 class Supervisor:
     children: Sequence[Child]
     environment: Mapping[str, str]
     stop_timeout_s: float
+    signals: StopSignals
     look: Callable[[], None] = lambda: None
     """Called every few seconds, for whatever else must be kept alive."""
-    _stopping: bool = False
-    _signalled_s: list[float] = field(default_factory=list)
 
     def start(self) -> None:
         for child in self.children:
@@ -60,33 +92,11 @@ class Supervisor:
 
     def run(self) -> int:
         """Keep the children alive until a signal; gives the exit code: 0 if all ended cleanly."""
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, self._note)
-        try:
-            while not self._stopping:
-                ready, _, _ = select.select([reader], [], [], self._pause_s())
-                if ready:
-                    os.read(reader, 4096)
-                if not self._stopping:
-                    self._mend()
-                    self.look()
-            return self.stop()
-        finally:
-            signal.set_wakeup_fd(-1)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGCHLD:
-            return
-        self._stopping = True
-        self._signalled_s.append(time.monotonic())
-
-    @property
-    def _impatient(self) -> bool:
-        """A second signal, and not the echo of the first: `timeout` and some shells signal twice."""
-        return bool(self._signalled_s) and self._signalled_s[-1] - self._signalled_s[0] > ECHO_S
+        while not self.signals.stopping:
+            self._mend()
+            self.look()
+            self.signals.wait(self._pause_s())
+        return self.stop()
 
     def _pause_s(self) -> float:
         waits = [child.start_again_s - time.monotonic() for child in self.children if not child.running]
@@ -119,7 +129,7 @@ class Supervisor:
             if child.process is None:
                 continue
             child.process.terminate()
-            while child.running and time.monotonic() < deadline_s and not self._impatient:
+            while child.running and time.monotonic() < deadline_s and not self.signals.impatient:
                 try:
                     child.process.wait(0.2)
                 except subprocess.TimeoutExpired:

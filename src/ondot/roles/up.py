@@ -16,11 +16,10 @@ from pathlib import Path
 from ondot.model.errors import Misconfigured
 from ondot.roles.embedded import EmbeddedPostgres, default_home
 from ondot.roles.listen import listen
-from ondot.roles.supervise import Child, Supervisor, role_argv
+from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
 from ondot.settings import Settings
 
 STARTS_WITHIN_S = 60.0
-STOP_MARGIN_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,7 @@ def run_up(
     settings: Settings, options: UpOptions, *, migrate: Callable[[Settings], object], tell: Callable[[Running], None]
 ) -> int:
     """Start it all, tell where, and keep it alive until a signal; gives the exit code."""
+    signals = StopSignals()
     port = free_port(settings.host, settings.port)
     postgres = None if settings.database_url else EmbeddedPostgres(settings.home or default_home())
     try:
@@ -53,16 +53,21 @@ def run_up(
             children=children(settings, options),
             environment=environment(settings),
             stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
+            signals=signals,
             look=lambda: _keep(postgres),
         )
+        if signals.stopping:
+            return 0
         supervisor.start()
         url = f"http://{_in_url(settings.host)}:{port}"
-        wait_until_served(url, supervisor)
-        tell(
-            Running(
-                url, postgres.home if postgres else None, "embedded PostgreSQL" if postgres else "ONDOT_DATABASE_URL"
+        if wait_until_served(url, supervisor):
+            tell(
+                Running(
+                    url,
+                    postgres.home if postgres else None,
+                    "embedded PostgreSQL" if postgres else "ONDOT_DATABASE_URL",
+                )
             )
-        )
         return supervisor.run()
     finally:
         if postgres:
@@ -96,13 +101,15 @@ def free_port(host: str, port: int) -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_until_served(url: str, supervisor: Supervisor) -> None:
-    """Until the API answers; if a role dies before that, its own message stands above."""
+def wait_until_served(url: str, supervisor: Supervisor) -> bool:
+    """Until the API answers; False if a signal came before. If a role dies first, its own message stands above."""
     deadline_s = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline_s:
+        if supervisor.signals.stopping:
+            return False
         try:
             with urllib.request.urlopen(f"{url}/livez", timeout=2):  # noqa: S310 - our own address
-                return
+                return True
         except (urllib.error.URLError, OSError):
             dead = [child.name for child in supervisor.children if not child.running]
             if dead:

@@ -22,7 +22,7 @@ from ondot.flow.notes import Notes
 from ondot.flow.recover import BEATS_A_TIMEOUT
 from ondot.flow.run import Targets, run_attempt
 from ondot.model.errors import Unavailable
-from ondot.model.ids import PoolNo, WorkerId
+from ondot.model.ids import LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.ports.target import Call
 from ondot.ports.transport import Transport, Wake
@@ -92,7 +92,8 @@ class Incarnation:
 
     async def live(self, stop: asyncio.Event) -> None:
         """Register, work until `stop` or until this incarnation is lost, then end in order."""
-        await self._register()
+        if not await self._register(stop):
+            return
         self._beat.start()
         log.info("worker.started", worker_id=str(self._id), slots=self._slots)
         try:
@@ -121,8 +122,8 @@ class Incarnation:
         if not self._lost.is_set():
             await self._leave()
 
-    async def _register(self) -> None:
-        while True:
+    async def _register(self, stop: asyncio.Event) -> bool:
+        while not stop.is_set():
             try:
                 async with self._database.connection() as connection:
                     await register_worker(
@@ -136,9 +137,12 @@ class Incarnation:
                     )
             except Unavailable as error:
                 log.warning("worker.waits", error=error.message)
-                await asyncio.sleep(POLL_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await stop.wait()
             else:
-                return
+                return True
+        return False
 
     async def _leave(self) -> None:
         with suppress(Unavailable):
@@ -157,6 +161,7 @@ class Incarnation:
             batch = await self._leaser.one_pass(free)
             if batch.assignments:
                 self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
+                self._leaser.held()
             for assignment in batch.assignments:
                 task = group.create_task(self._attempt(assignment), name=f"attempt-{assignment.leased.id}")
                 self._running.add(task)
@@ -198,8 +203,11 @@ class Incarnation:
             return self._call(assignment, spec, checkpoint)
 
         completion = await run_attempt(assignment, self._targets, make_call, self._may_begin)
-        await self._notes.close(assignment.leased)
-        self._completer.add(Done(completion, assignment.lease_id))
+        try:
+            await self._notes.close(assignment.leased)
+        finally:
+            # Whatever becomes of the words, the outcome is not lost.
+            self._completer.add(Done(completion, assignment.lease_id))
 
     def _call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None) -> Call:
         leased = assignment.leased
@@ -252,6 +260,12 @@ class Incarnation:
         for task in list(self._running):
             task.cancel()
 
+    def _leases(self) -> tuple[LeaseId, ...]:
+        """The leases held, and the one that is on its way: read first, since it becomes a held one and not back."""
+        pending = self._leaser.pending
+        held = self._completer.leases
+        return held if pending is None else (*held, pending)
+
     async def _beat_once(self, connection: Connection) -> bool:
         """Runs in the beat's thread; what it reads are snapshots."""
         sent_s = time.monotonic()
@@ -260,7 +274,7 @@ class Incarnation:
             self._id,
             state=self._state,
             running=len(self._running),
-            lease_ids=self._completer.leases,
+            lease_ids=self._leases(),
             bounds=self._leaser.bounds,
         )
         if now is None:

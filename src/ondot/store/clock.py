@@ -12,6 +12,8 @@ from uuid import UUID
 
 from ondot.model.ids import ticks_at, uuid7
 
+TOO_SLOW_S = 1.0
+"""A reading that took longer tells less than the one there is."""
 SETTLE_S = 30.0
 """An estimate from a quick round trip is preferred to newer, slower ones for this long."""
 
@@ -29,7 +31,8 @@ class DatabaseClock:
         """Take a reading: the database said `database_now` to a question sent at `sent_s` (monotonic)."""
         received_s = self._monotonic()
         round_trip_s = received_s - sent_s
-        if round_trip_s > self._round_trip_s and received_s - self._seen_s < SETTLE_S:
+        settled = received_s - self._seen_s < SETTLE_S
+        if self._offset is not None and round_trip_s > (self._round_trip_s if settled else TOO_SLOW_S):
             return
         middle = timedelta(seconds=(sent_s + received_s) / 2)
         self._offset = database_now - datetime.fromtimestamp(0, UTC) - middle

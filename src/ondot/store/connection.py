@@ -1,5 +1,6 @@
 """What a connection to PostgreSQL is to the rest of the store, and what it looks like when the database is away."""
 
+import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ AWAY = (
     EOFError,
     TimeoutError,
     asyncpg.InterfaceError,
+    # Its protocol lost its place when a backend was terminated in the middle of a statement.
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -30,8 +33,27 @@ AWAY = (
     asyncpg.QueryCanceledError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.DiskFullError,
+    # Of two that wait for each other one is sent away, and finds its way free when it tries again.
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
 )
-"""What asyncpg raises when the database cannot be reached or cannot answer now."""
+"""What asyncpg raises when the database cannot be reached or cannot answer now: the same may succeed later."""
+
+REFUSED = asyncpg.PostgresError
+"""Whatever else PostgreSQL answers instead of doing what it was asked."""
+
+TAKEN = asyncpg.UniqueViolationError
+"""Somebody else has that key."""
+
+_ABOUT_CONTENT = ("22", "23", "54")
+"""SQLSTATE classes of what a statement carries: data, integrity, limits."""
+
+
+def is_about_content(error: Exception) -> bool:
+    """Whether a refusal is for what was sent, and would come again; everything else may pass."""
+    if isinstance(error, asyncpg.PostgresError):
+        return str(error.sqlstate)[:2] in _ABOUT_CONTENT
+    return isinstance(error, ValueError)
 
 
 class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
@@ -45,4 +67,8 @@ class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
     ) -> None:
         # What asyncpg itself cannot encode is the caller's fault and no better when it is tried again.
         if isinstance(error, AWAY) and not isinstance(error, ValueError):
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # A cancelled statement on a server that hangs ends in asyncpg's own time-out: still a cancellation.
+                raise asyncio.CancelledError from error
             raise Unavailable(f"PostgreSQL does not answer: {str(error) or type(error).__name__}.") from error

@@ -15,6 +15,8 @@ from ondot.store.queries import load_queries
 
 _SQL = load_queries("executions")
 
+TRIES_TO_END = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
@@ -181,10 +183,19 @@ async def renew_due(connection: Connection, tenant_no: TenantNo, job_id: JobId, 
 async def end_waiting(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, state: State, reason: str, *, fires_only: bool
 ) -> int:
-    """End what a job has waiting in the queue: with `fires_only` the due fires that have not begun."""
-    rows = await connection.fetch(_SQL["unqueue_job"].text, tenant_no, job_id, fires_only)
-    ids = [row["execution_id"] for row in rows]
-    return len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
+    """End what a job has waiting in the queue: with `fires_only` the due fires that have not begun.
+
+    Tried again while anything is left: a row that is being swept is gone when its lock is, and stands elsewhere, where
+    the statement that waited for it does not see it.
+    """
+    ended = 0
+    for _ in range(TRIES_TO_END):
+        rows = await connection.fetch(_SQL["unqueue_job"].text, tenant_no, job_id, fires_only)
+        ids = [row["execution_id"] for row in rows]
+        ended += len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
+        if not await connection.fetchval(_SQL["has_waiting"].text, tenant_no, job_id, fires_only):
+            break
+    return ended
 
 
 async def has_begun(

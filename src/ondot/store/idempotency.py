@@ -8,12 +8,12 @@ from ondot.store.queries import load_queries
 _SQL = load_queries("idempotency")
 
 
-async def claim_key(connection: Connection, tenant_no: TenantNo, key: str, request_hash: bytes) -> str | None:
+async def take_key(connection: Connection, tenant_no: TenantNo, key: str, request_hash: bytes) -> str | None:
     """None: the key is ours, in this transaction. Otherwise the answer that was given to the same request before.
 
     A concurrent twin waits in the insert until the first has committed, and then finds its answer.
     """
-    if await connection.fetchval(_SQL["claim_key"].text, tenant_no, key, request_hash):
+    if await connection.fetchval(_SQL["take_key"].text, tenant_no, key, request_hash):
         return None
     row = await connection.fetchrow(_SQL["find_key"].text, tenant_no, key)
     assert row is not None, "a key that is taken is there to be read"

@@ -90,10 +90,10 @@ async def insert_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequenc
     )
 
 
-async def find_keys(connection: Connection, tenant_no: TenantNo, keys: Sequence[str]) -> dict[str, JobId]:
+async def find_keys(connection: Connection, tenant_no: TenantNo, keys: Sequence[str]) -> dict[str, LockedJob]:
     """The jobs that have these keys, locked."""
     rows = await connection.fetch(_SQL["find_keys"].text, tenant_no, sorted(keys))
-    return {row["key"]: JobId(row["id"]) for row in rows}
+    return {row["key"]: _locked(row) for row in rows}
 
 
 async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LockedJob | None:
@@ -104,7 +104,7 @@ async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -
         row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
     if row is None:
         return None
-    return LockedJob(JobId(row["id"]), JobState(row["state"]), row["version"], decode_spec(row["spec"]), row["now"])
+    return _locked(row)
 
 
 async def change_job(
@@ -131,9 +131,20 @@ async def change_job(
     )
 
 
+async def stopped_jobs(connection: Connection, job_ids: Sequence[JobId]) -> dict[JobId, str]:
+    """Of these jobs, those that are paused or deleted, and which."""
+    rows = await connection.fetch(_SQL["stopped_jobs"].text, job_ids)
+    return {JobId(row["id"]): f"job {row['state'].lower()}" for row in rows}
+
+
+async def get_jobs(connection: Connection, tenant_no: TenantNo, job_ids: Sequence[JobId]) -> dict[JobId, JobRow]:
+    """These jobs, as far as they are there."""
+    rows = await connection.fetch(_SQL["get_jobs"].text, tenant_no, job_ids)
+    return {JobId(row["id"]): _job_row(row) for row in rows}
+
+
 async def get_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> JobRow | None:
-    row = await connection.fetchrow(_SQL["get_job"].text, tenant_no, job_id)
-    return _job_row(row) if row else None
+    return (await get_jobs(connection, tenant_no, [job_id])).get(job_id)
 
 
 async def list_jobs(
@@ -160,6 +171,10 @@ async def list_jobs(
         part,
     )
     return [_job_row(row) for row in rows]
+
+
+def _locked(row: Record) -> LockedJob:
+    return LockedJob(JobId(row["id"]), JobState(row["state"]), row["version"], decode_spec(row["spec"]), row["now"])
 
 
 def _job_row(row: Record) -> JobRow:

@@ -32,6 +32,11 @@ class Leased:
     origin: Origin
     own_payload: bool
 
+    @property
+    def returned(self) -> bool:
+        """Leased before, and given back each time before its call began."""
+        return self.attempt_no > 1 and self.failures == 0 and self.losses == 0
+
 
 @dataclass(frozen=True, slots=True)
 class OldestDue:

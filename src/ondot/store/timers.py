@@ -1,6 +1,6 @@
 """Timers: where each job stands, and the one statement that moves them on and makes executions."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -49,9 +49,10 @@ async def due_timers(
     *,
     horizon_s: float,
     limit: int,
+    aside: Collection[JobId] = (),
 ) -> tuple[list[Timer], datetime | None]:
     """Timers due before the horizon, earliest first, and the database's time (None when there are none)."""
-    rows = await connection.fetch(_SQL["due_timers"].text, partitions, from_ats, horizon_s, limit)
+    rows = await connection.fetch(_SQL["due_timers"].text, partitions, from_ats, horizon_s, limit, list(aside))
     timers = [
         Timer(
             JobId(row["job_id"]),

@@ -8,7 +8,7 @@ import asyncpg
 
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Wake
-from ondot.store.connection import AWAY
+from ondot.store.connection import AWAY, REFUSED
 from ondot.store.database import Database, connect_options
 from ondot.telemetry.log import get_logger
 
@@ -44,7 +44,7 @@ class PostgresTransport:
                         await connection.execute("SELECT 1")
                 finally:
                     connection.terminate()
-            except AWAY as error:
+            except (*AWAY, REFUSED) as error:
                 log.warning("transport.away", transport="postgres", error=str(error), then="polling goes on")
                 await asyncio.sleep(AGAIN_S)
 

@@ -130,6 +130,16 @@ WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no 
   AND r.execution_id = e.id
 RETURNING r.execution_id;
 
+-- name: has_waiting :one
+-- index: execution_fire, execution_other
+-- Whether a job still has anything that unqueue_job is for.
+-- $1 tenant_no, $2 job_id, $3 fires only
+SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
+               AND origin IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')
+               AND (NOT $3::boolean OR origin = 'fire' AND state = 'PENDING'))
+    OR NOT $3 AND EXISTS (SELECT FROM ondot.execution WHERE job_id = $2 AND tenant_no = $1
+                          AND origin NOT IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')) AS waiting;
+
 -- name: end_executions :many
 -- transition: cancel, skip        locks: executions        index: execution_pkey
 -- Ends what was taken out of the queue, with its reason, into history.

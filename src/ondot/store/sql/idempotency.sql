@@ -1,4 +1,4 @@
--- name: claim_key :one
+-- name: take_key :one
 -- locks: the key's row; a concurrent twin waits here until the first has committed
 -- $1 tenant_no, $2 key, $3 request_hash
 INSERT INTO ondot.idempotency (tenant_no, key, request_hash, created_at)

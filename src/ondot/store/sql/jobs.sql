@@ -44,9 +44,10 @@ SELECT id, coalesce(next_fire_at, 'infinity'), 1, 1, fires_left, $1, partition_n
 -- name: find_keys :many
 -- locks: job rows        index: job_key
 -- $1 tenant_no, $2 keys, sorted
-SELECT id, key FROM ondot.job
-WHERE tenant_no = $1::integer AND key = ANY($2::text[]) AND key IS NOT NULL AND state <> 'DELETED'
-ORDER BY key FOR UPDATE;
+SELECT j.key, j.id, j.state, j.version, v.spec, ondot.clock() AS now
+FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
+WHERE j.tenant_no = $1::integer AND j.key = ANY($2::text[]) AND j.key IS NOT NULL AND j.state <> 'DELETED'
+ORDER BY j.key FOR UPDATE OF j;
 
 -- name: adopt_once_job :one
 -- locks: the new job row; a concurrent twin waits here
@@ -85,6 +86,12 @@ SET state = $3::text, version = $4, name = coalesce($6::text, name), pool_no = c
     labels = coalesce($8::text::jsonb, labels), updated_at = ondot.clock()
 WHERE id = $2 AND tenant_no = $1;
 
+-- name: stopped_jobs :many
+-- index: job_pkey
+-- Of these jobs, those that fire no more for now.
+-- $1 ids
+SELECT id, state FROM ondot.job WHERE id = ANY ($1::uuid[]) AND state IN ('PAUSED', 'DELETED');
+
 -- name: find_specs :many
 -- index: job_version_pkey, job_once_pkey
 -- What to run: LIMIT holds the planner to one probe for each. Left to itself it hashes whole tables, and
@@ -99,18 +106,18 @@ LEFT JOIN LATERAL (
     SELECT spec FROM ondot.job_once WHERE id = n.job_id AND n.version = 1 AND v.spec IS NULL LIMIT 1
 ) o ON true;
 
--- name: get_job :one
+-- name: get_jobs :many
 -- index: job_pkey, job_once_pkey, timer_pkey, execution_fire, execution_other
--- $1 tenant_no, $2 id
+-- $1 tenant_no, $2 ids
 SELECT j.*, t.next_fire_at AS timer_at, live.count AS live, live.next_fire_at AS planned_at, ondot.clock() AS now
 FROM (
     SELECT b.id, b.key, b.name, b.state, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
     FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
-    WHERE b.id = $2::uuid AND b.tenant_no = $1::integer
+    WHERE b.id = ANY ($2::uuid[]) AND b.tenant_no = $1::integer
     UNION ALL
     SELECT o.id, NULL, o.name, 'ACTIVE', 1, o.pool_no, NULL, NULL, o.spec
     FROM ondot.job_once o
-    WHERE o.id = $2 AND o.tenant_no = $1 AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = $2)
+    WHERE o.id = ANY ($2) AND o.tenant_no = $1 AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = o.id)
 ) j
 LEFT JOIN ondot.timer t ON t.job_id = j.id AND t.next_fire_at < 'infinity'
 CROSS JOIN LATERAL (

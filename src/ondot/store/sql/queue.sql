@@ -61,8 +61,8 @@ WHERE l.id = $1::uuid AND l.worker_id = $2;
 
 -- name: sweep_late_ready :many
 -- locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey
--- Rows that every live worker looks past: committed late, below the bounds they were to be found above. Re-inserted
--- as of now. A lane that a live worker of its pool has no bound for is looked at by that worker from the start.
+-- Rows committed late, below the bounds of the workers that take from their lane. Re-inserted as of now: whoever looks
+-- there from the start (a worker that never took from this lane) finds them there as well.
 -- $1 limit
 WITH bound AS (
     SELECT b.pool_no, b.class, b.tenant_no, min(b.from_at) AS from_at
@@ -70,7 +70,6 @@ WITH bound AS (
     CROSS JOIN LATERAL jsonb_to_recordset(w.bounds) AS b(pool_no integer, class smallint, tenant_no integer, from_at timestamptz)
     WHERE w.state = 'ALIVE'
     GROUP BY 1, 2, 3
-    HAVING count(*) = (SELECT count(*) FROM ondot.worker o WHERE o.state = 'ALIVE' AND b.pool_no = ANY (o.pool_nos))
 ), late AS (
     DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
         SELECT below.ctid FROM bound b CROSS JOIN LATERAL (

@@ -1,7 +1,7 @@
 -- name: due_timers :many
 -- locks: none        index: timer_due
 -- One range of the index for each partition; from_at keeps it off the dead rows of fires planned before.
--- $1 partition_nos, $2 from_ats, $3 horizon in seconds, $4 limit
+-- $1 partition_nos, $2 from_ats, $3 horizon in seconds, $4 limit, $5 jobs to leave aside
 SELECT t.job_id, t.tenant_no, t.partition_no, t.version, t.job_version, t.next_fire_at, t.fired_through, t.fires_left,
        ondot.clock() AS now
 FROM unnest($1::smallint[], $2::timestamptz[]) AS p(partition_no, from_at)
@@ -9,6 +9,7 @@ CROSS JOIN LATERAL (
     SELECT * FROM ondot.timer t
     WHERE t.partition_no = p.partition_no AND t.next_fire_at >= p.from_at
       AND t.next_fire_at <= ondot.clock() + make_interval(secs => $3::double precision)
+      AND t.job_id <> ALL ($5::uuid[])
     ORDER BY t.next_fire_at LIMIT $4::integer
 ) t
 ORDER BY t.next_fire_at LIMIT $4;

@@ -2,6 +2,7 @@
 -- $1 id, $2 host, $3 pid, $4 release, $5 pool_nos, $6 slots
 INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, started_at, beat_at)
 VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::integer, ondot.clock(), ondot.clock())
+ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at -- its own first try, the reply lost
 RETURNING ondot.clock() AS now;
 
 -- name: beat_worker :one
@@ -35,10 +36,15 @@ RETURNING id;
 -- Leases whose worker is lost or missing, and those that their live worker has not named for two beats, since the
 -- reply never reached it (no call was begun: recovered without cost).
 -- $1 seconds between two beats, $2 limit
-SELECT l.id, l.worker_id, w.state IS NOT DISTINCT FROM 'ALIVE' OR w.state IS NOT DISTINCT FROM 'DRAINING' AS unnamed
-FROM ondot.lease l LEFT JOIN ondot.worker w ON w.id = l.worker_id
+WITH named AS (
+    SELECT unnest(lease_ids) AS id FROM ondot.worker WHERE state IN ('ALIVE', 'DRAINING')
+)
+SELECT l.id, l.worker_id, coalesce(w.state IN ('ALIVE', 'DRAINING'), false) AS unnamed
+FROM ondot.lease l
+LEFT JOIN ondot.worker w ON w.id = l.worker_id
+LEFT JOIN named n ON n.id = l.id
 WHERE w.id IS NULL OR w.state IN ('LOST', 'GONE')
-   OR (l.id <> ALL (w.lease_ids) AND w.beat_at > l.leased_at + 2 * make_interval(secs => $1::double precision))
+   OR (n.id IS NULL AND w.beat_at > l.leased_at + 2 * make_interval(secs => $1::double precision))
 LIMIT $2::integer;
 
 -- name: lost_executions :many
