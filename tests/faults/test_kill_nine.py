@@ -64,3 +64,34 @@ async def _until_all_ended(up: Started) -> list[dict[str, Any]]:
         if len(items) == JOBS and all(item["ended_at"] for item in items):
             return items
         await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(120)
+@proves("E6", "L3", "P7", "C11")
+async def test_a_worker_killed_in_the_middle_of_a_call_is_started_again_and_its_work_too() -> None:
+    with place() as home:
+        async with receiving() as receiver:
+            up = await asyncio.to_thread(start, home, **SETTINGS)
+            try:
+                receiver.hold.clear()
+                job = await asyncio.to_thread(up.post, "/v1/jobs", {"name": "slow", "url": receiver.url})
+                await receiver.until(1, within_s=20)
+                [worker] = [child for child in up.process.children() if "worker" in child.cmdline()]
+                worker.kill()
+                receiver.hold.set()
+                await receiver.until(2, within_s=30)
+                assert [call.attempt for call in receiver.calls] == [1, 2]
+                assert len({call.execution_id for call in receiver.calls}) == 1
+                told = await _until_ended(up, receiver.calls[0].execution_id)
+                assert (told["job_id"], told["losses"], told["failures"]) == (job["id"], 1, 0)
+                assert [attempt["outcome"] for attempt in told["attempts"]] == ["WORKER_LOST", "SUCCEEDED"]
+            finally:
+                assert await asyncio.to_thread(up.stop) == 0
+
+
+async def _until_ended(up: Started, execution_id: str) -> dict[str, Any]:
+    while True:
+        told: dict[str, Any] = await asyncio.to_thread(up.get, f"/v1/executions/{execution_id}")
+        if told["ended_at"]:
+            return told
+        await asyncio.sleep(0.02)

@@ -138,7 +138,8 @@ class Supervisor:
                 log.error("child.killed", child=child.name)
                 child.process.kill()
                 child.process.wait()
-            clean = clean and child.process.returncode == 0
+            # Ended by our signal: it had not begun to listen for it, so it had nothing under way either.
+            clean = clean and child.process.returncode in {0, -signal.SIGTERM, -signal.SIGINT}
         return 0 if clean else 1
 
 
