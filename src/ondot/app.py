@@ -10,11 +10,13 @@ import importlib
 import signal
 import socket
 import sys
+import traceback
 import zoneinfo
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -77,6 +79,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
                 group.create_task(feed.run(), name="feed"),
                 group.create_task(_close_when(stop, feed.close), name="close-feed"),
             ]
+            log.info("api.started", address="{}:{}".format(*listener.getsockname()[:2]), auth=settings.auth)
             await serve(app, listener, stop)
             for duty in duties:
                 duty.cancel()
@@ -178,16 +181,27 @@ def load_app(reference: str) -> "Ondot":
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise Misconfigured(
             f"There is no module {error.name!r}: start the worker in the directory that holds it, or install it."
         ) from error
+    except Exception as error:
+        raise Misconfigured(f"The module {module_name} cannot be imported:\n{_told(error)}") from error
+    try:
+        found = getattr(module, attribute)
     except AttributeError as error:
         raise Misconfigured(f"The module {module_name} has no {attribute!r}: write MODULE:APP.") from error
     if not isinstance(found, Ondot):
         raise Misconfigured(f"{reference} is a {type(found).__name__}, not an Ondot app: write `app = Ondot()`.")
     return found
+
+
+def _told(error: Exception) -> str:
+    """The user's own part of a traceback: where the import machinery led is nobody's fault."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    lines = traceback.format_list(frames[1:]) + traceback.format_exception_only(error)
+    return "".join(lines).rstrip()
 
 
 def pin_zones() -> None:
@@ -264,12 +278,20 @@ def schema_status(settings: Settings) -> Status:
     return _with_database(settings, status)
 
 
+def _place_of(url: str) -> str:
+    """Where a database is, without who asks and with which password."""
+    parts = urlsplit(url)
+    return f"{parts.netloc.rpartition('@')[2] or parts.query}{parts.path}"
+
+
 def _with_database(settings: Settings, action: Callable[[Database], Awaitable[Result]]) -> Result:
     async def main() -> Result:
         database = await open_database(settings)
         try:
             await check_server(database)
             return await action(database)
+        except Unavailable as error:
+            raise Unavailable(f"{error.message} Is it running at {_place_of(settings.needs_database_url)}?") from error
         finally:
             await database.close()
 

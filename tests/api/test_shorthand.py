@@ -27,7 +27,7 @@ SHORT_AND_LONG: list[tuple[Body, Body]] = [
     ({"schedule": {"cron": "@daily"}, "timezone": "UTC"}, {"schedule": {"cron": "@daily", "timezone": "UTC"}}),
     ({"schedule": None, "cron": "@daily"}, {"schedule": {"cron": "@daily"}}),
     ({"schedule": {"cron": None}, "cron": "@daily"}, {"schedule": {"cron": "@daily"}}),
-    ({"cron": None, "url": None}, {}),
+    ({"timezone": None, "url": None}, {}),
     ({"type": "CRON", "schedule": "0 3 * * *"}, {"schedule": {"cron": "0 3 * * *"}}),
     (
         {"type": "CRON", "schedule": "0 3 * * *", "timezone": "Asia/Tokyo"},

@@ -68,7 +68,7 @@ async def test_the_status_of_a_job_is_that_of_its_latest_execution(world: World)
         await worker.run_one(failed())
         latest = await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id)
         assert latest is not None
-        assert (latest.state, latest.retry_count) == (State.RETRYING, 0)
+        assert (latest.state, latest.retry_count) == (State.RETRYING, 1)
 
 
 @proves("O1", "S9")

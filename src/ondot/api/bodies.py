@@ -130,15 +130,12 @@ def _not_utf8(raw: bytes) -> NotJson:
     raise AssertionError("msgspec found a fault in UTF-8 that Python does not see")
 
 
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+
+
 def _not_json(raw: bytes, reason: str) -> NotJson:
-    if not raw.strip():
-        return NotJson(
-            'The body is empty; send a JSON object, for example {"name": "hello", "url": "https://example.com"}.'
-        )
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return NotJson("The body is UTF-16; send it as UTF-8.", byte=0)
-    if raw.startswith(_BOM):
-        return NotJson("The body begins with a byte order mark; send UTF-8 without one.", byte=0)
+    if (told := _not_text(raw)) is not None:
+        return told
     found = _BYTE.search(reason)
     if found is None and "truncated" not in reason:
         return NotJson(f"The body has a number that is too large to keep: {reason}. Send it as text.")
@@ -150,6 +147,24 @@ def _not_json(raw: bytes, reason: str) -> NotJson:
     position = int(found[1])
     reason = reason[: found.start()].removeprefix("JSON is malformed: ")
     return NotJson(f"The body is not JSON: {reason} at {_place(raw, position)}.", byte=position)
+
+
+def _not_text(raw: bytes) -> NotJson | None:
+    """What is wrong before it comes to brackets and quotes."""
+    if not raw.strip():
+        return NotJson(
+            'The body is empty; send a JSON object, for example {"name": "hello", "url": "https://example.com"}.'
+        )
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return NotJson("The body is UTF-16; send it as UTF-8.", byte=0)
+    if raw.startswith(_BOM):
+        return NotJson("The body begins with a byte order mark; send UTF-8 without one.", byte=0)
+    if half := _HALF_A_PAIR.search(raw):
+        return NotJson(
+            f"The body has half of a surrogate pair, which is no character, at {_place(raw, half.start())}.",
+            byte=half.start(),
+        )
+    return None
 
 
 def _place(raw: bytes, position: int) -> str:

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Depends, Query
 
 from ondot.api import answers
 from ondot.api.jobs import Cursor, Limit
-from ondot.api.services import Asked, Services, Tenant, cursor_of, id_in_path
+from ondot.api.services import Asked, Services, Tenant, cursor_of, id_in_path, only_known_parameters
 from ondot.api.views import execution_detail, execution_out
-from ondot.model.errors import InvalidBody, NotFound
+from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.executions import ExecutionRow, get_execution, list_attempts, list_executions
 from ondot.store.logs import list_log_lines
 from ondot.store.pools import find_pools
 
-router = APIRouter(tags=["executions"])
+router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
 
 ExecutionPath = Annotated[UUID, Depends(id_in_path("execution"))]
 Instant = Annotated[datetime | None, Query(description="RFC 3339, for example 2026-11-15T12:00:00Z")]
@@ -38,7 +38,7 @@ async def list_all_executions(
     """Executions, live and ended, newest first; `from_at` and `to_at` bound their fire."""
     for name, instant in (("from_at", from_at), ("to_at", to_at)):
         if instant is not None and instant.tzinfo is None:
-            raise InvalidBody(f"{name} needs a zone: write 2026-11-15T12:00:00Z.")
+            raise InvalidParameters(f"{name} needs a zone: write 2026-11-15T12:00:00Z.")
     async with asked.database.connection() as connection:
         pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
         if pool and pool not in pools:
@@ -114,5 +114,5 @@ def _line(cursor: str | None) -> tuple[int, int]:
         return 0, 0
     attempt, _, line = cursor.partition(".")
     if not (attempt.isdecimal() and line.isdecimal() and len(cursor) < 18):
-        raise InvalidBody("The cursor is not one that the log gave: take `next_cursor` of the page before.")
+        raise InvalidParameters("The cursor is not one that the log gave: take `next_cursor` of the page before.")
     return int(attempt), int(line)

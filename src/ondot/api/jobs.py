@@ -10,12 +10,21 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from ondot.api import answers
 from ondot.api.documents import creates, takes
 from ondot.api.job_body import JobBody, PreviewBody, RunBody
-from ondot.api.services import Asked, Body, Services, Tenant, cursor_of, id_in_path
+from ondot.api.services import (
+    Asked,
+    Body,
+    OptionalBody,
+    Services,
+    Tenant,
+    cursor_of,
+    id_in_path,
+    only_known_parameters,
+)
 from ondot.api.views import execution_out, job_row_out
 from ondot.api.wire import job_spec, job_specs, preview_request, run_payload
 from ondot.flow.change import delete, pause, resume
 from ondot.flow.submit import Accepted, Idempotency, run_now, submit
-from ondot.model.errors import InvalidBody, NotFound
+from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
@@ -26,7 +35,7 @@ from ondot.store.pools import find_pools
 
 LATEST = 10
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
 JobPath = Annotated[UUID, Depends(id_in_path("job"))]
 Key = Annotated[
@@ -139,7 +148,7 @@ async def resume_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.J
     openapi_extra=takes(RunBody, required=False),
 )
 async def run_job(
-    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, key: Key = None
+    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: OptionalBody, key: Key = None
 ) -> Response:
     """Start one execution now, with the job's payload or another; it is no fire."""
     payload = run_payload(body)
@@ -249,7 +258,7 @@ def _idempotency(request: Request, key: str | None) -> Idempotency | None:
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isprintable():
-        raise InvalidBody("The Idempotency-Key must be 1 to 255 printable characters, for example a UUID.")
+        raise InvalidParameters("The Idempotency-Key must be 1 to 255 printable characters, for example a UUID.")
     request_hash = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + request.state.raw).digest()
     return Idempotency(key, request_hash)
 
@@ -271,12 +280,12 @@ def _labels(pairs: list[str] | None) -> dict[str, str] | None:
     for pair in pairs or []:
         name, colon, value = pair.partition(":")
         if not colon or "\x00" in pair:
-            raise InvalidBody(f"label={pair!r}: write key:value, for example label=team:bi.")
+            raise InvalidParameters(f"label={pair!r}: write key:value, for example label=team:bi.")
         labels[name] = value
     return labels or None
 
 
 def _no_nul(text: str | None) -> str | None:
     if text is not None and "\x00" in text:
-        raise InvalidBody("The text to search for must not contain NUL.")
+        raise InvalidParameters("The text to search for must not contain NUL.")
     return text

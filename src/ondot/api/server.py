@@ -17,7 +17,7 @@ from ondot.api import executions, health, jobs
 from ondot.api.documents import describe
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.services import Services
-from ondot.model.errors import Fault, InvalidBody, OndotError, Unavailable
+from ondot.model.errors import InvalidParameters, OndotError, Unavailable
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import REQUESTS
 
@@ -30,7 +30,8 @@ def build_api(services: Services) -> FastAPI:
     app = FastAPI(
         title="ondot",
         version=__version__,
-        description="Register work; ondot runs it on the dot, exactly once in effect, and can prove that it did.",
+        description="Register work; ondot runs it on the dot, on a fleet of workers, and can prove that it did.",
+        docs_url=None,  # the pages bring one that needs no network
         redoc_url=None,
     )
     app.state.services = services
@@ -60,11 +61,8 @@ async def _refused(request: Request, error: OndotError) -> Response:
 
 async def _bad_parameters(request: Request, error: RequestValidationError) -> Response:
     """Query parameters and headers: bodies are read by `wire`."""
-    faults = tuple(
-        Fault("/".join(("", *(str(part) for part in fault["loc"]))), str(fault["msg"])) for fault in error.errors()
-    )
-    words = "; ".join(f"{fault.pointer.rpartition('/')[2]}: {fault.message}" for fault in faults)
-    return await _refused(request, InvalidBody(f"The parameters are not valid: {words}.", faults))
+    words = "; ".join(f"{'.'.join(str(part) for part in fault['loc'][1:])}: {fault['msg']}" for fault in error.errors())
+    return await _refused(request, InvalidParameters(f"{words}."))
 
 
 async def _not_routed(request: Request, error: HTTPException) -> Response:

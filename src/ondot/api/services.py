@@ -1,18 +1,24 @@
 """What the routes need, handed to them by the app: no module-level state."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
 
 from ondot.api.auth import Auth
 from ondot.api.bodies import read_json
 from ondot.flow.dispatch import Dispatcher
-from ondot.model.errors import InvalidBody, NotFound
+from ondot.model.errors import InvalidParameters, InvalidRequest, NotFound, TooLarge
 from ondot.model.ids import TenantNo
 from ondot.store.database import Database
+
+BODY_WITHIN_S = 30.0
+"""A client that stops in the middle of its body holds a connection for no longer than this."""
 
 
 @dataclass(slots=True)
@@ -35,27 +41,58 @@ Asked = Annotated[Services, Depends(services_of)]
 Tenant = Annotated[TenantNo, Depends(tenant_of)]
 
 
-async def body_of(request: Request) -> object:
+async def optional_body_of(request: Request) -> object:
     """The body as JSON; None if there is none."""
     raw = await read_bounded(request)
     request.state.raw = raw
-    return read_json(raw, max_bytes=services_of(request).database.settings.max_body_bytes) if raw else None
+    return read_json(raw, max_bytes=_max_bytes(request)) if raw else None
+
+
+async def body_of(request: Request) -> object:
+    """The body as JSON; without one the request means nothing."""
+    raw = await read_bounded(request)
+    request.state.raw = raw
+    return read_json(raw, max_bytes=_max_bytes(request))
 
 
 async def read_bounded(request: Request) -> bytes:
-    """The raw body; reading stops at the limit, whatever Content-Length claims."""
-    limit = services_of(request).database.settings.max_body_bytes
+    """The raw body, in bounded space and time, whatever Content-Length claims."""
+    limit = _max_bytes(request)
+    claimed = request.headers.get("content-length", "")
+    if claimed.isdecimal() and int(claimed) > limit:
+        raise TooLarge(f"The body has {int(claimed):,} bytes; at most {limit:,} are taken.")
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            break
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            async for chunk in request.stream():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > limit:
+                    raise TooLarge(f"The body has more than {limit:,} bytes: that many are taken at most.")
+    except TimeoutError:
+        raise InvalidRequest(f"The body did not end within {BODY_WITHIN_S:g} s: send all of it, or end it.") from None
+    except ClientDisconnect:
+        raise InvalidRequest("The connection ended before the body did.") from None
     return b"".join(chunks)
 
 
+def _max_bytes(request: Request) -> int:
+    return services_of(request).database.settings.max_body_bytes
+
+
 Body = Annotated[object, Depends(body_of)]
+OptionalBody = Annotated[object, Depends(optional_body_of)]
+
+
+async def only_known_parameters(request: Request) -> None:
+    """A misspelt filter must not list everything."""
+    known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+    for name in request.query_params:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known)) or 'none'}."
+            raise InvalidParameters(f"There is no parameter {name!r}: {advice}")
 
 
 def id_in_path(what: str) -> Callable[[str], Awaitable[UUID]]:
@@ -79,4 +116,6 @@ def cursor_of(cursor: str | None) -> UUID | None:
     try:
         return UUID(cursor)
     except ValueError:
-        raise InvalidBody("The cursor is not one that a list gave: take `next_cursor` of the page before.") from None
+        raise InvalidParameters(
+            "The cursor is not one that a list gave: take `next_cursor` of the page before."
+        ) from None

@@ -121,6 +121,7 @@ def lengthened(body: dict[str, object]) -> Lengthened:
         _lengthen_type(long, body)
     for name in short:
         _lengthen_field(long, name, body[name])
+    _refuse_lost_schedule(long, body)
     if "type" in body:
         _compare_with_type(long, body["type"])
     _lower(long)
@@ -137,6 +138,15 @@ def _lengthen_field(long: Lengthened, name: str, value: object) -> None:
         # No schedule and no target is what null says there; no timeout or retries is not something ondot has.
         if value is not None or path[0] not in {"schedule", "target"}:
             long.put(path, value, (name,))
+
+
+def _refuse_lost_schedule(long: Lengthened, body: dict[str, object]) -> None:
+    """A template that filled in nothing must not start at once what was to wait."""
+    if long.body.get("schedule") is None:
+        for name, value in body.items():
+            if value is None and SHORT.get(name, ("",))[0] == "schedule" and SHORT[name][1] in SCHEDULE_KINDS:
+                message = f"`{name}` is null, and a job without a schedule runs at once: leave it out if you mean that."
+                long.faults.append(((name,), message))
 
 
 def _lengthen_handler(long: Lengthened, value: object, origin: Path) -> None:

@@ -162,7 +162,7 @@ class _Reading(Generic[Form]):
                 continue
             given = [kind for kind in kinds if content.get(kind) is not None]
             if len(given) != 1:
-                names = ", ".join(kinds)
+                names = ", ".join(kind for kind in kinds if (place, kind) not in _NOT_YET)
                 came_in = " and ".join(f"`{self.name((place, kind))}`" for kind in given) or "none"
                 path = (place, given[1]) if given else (place,)
                 self.refuse(path, f"`{place}` takes exactly one of {names}; {came_in} came.")

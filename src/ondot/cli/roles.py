@@ -12,6 +12,7 @@ import typer
 
 from ondot.cli.options import SupervisedBy
 from ondot.cli.output import show_progress
+from ondot.cli.serving import database_settings
 
 Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Work for this pool; repeat for more.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="Attempts that one process runs at a time.")]
@@ -26,9 +27,8 @@ def api(
     """Serve the API and the page."""
     _bind_life(supervised_by)
     from ondot import app as application
-    from ondot.settings import load_settings
 
-    settings = load_settings(host=host, port=port)
+    settings = database_settings(host=host, port=port)
     _tell_start(f"the API at {settings.host}, port {settings.port}", supervised_by)
     application.run_api(settings)
 
@@ -37,9 +37,8 @@ def scheduler(supervised_by: SupervisedBy = None) -> None:
     """Plan the fires of jobs, and recover what is lost."""
     _bind_life(supervised_by)
     from ondot import app as application
-    from ondot.settings import load_settings
 
-    settings = load_settings()
+    settings = database_settings()
     _tell_start("a scheduler", supervised_by)
     application.run_scheduler(settings)
 
@@ -58,9 +57,8 @@ def worker(
     """Run attempts: HTTP calls, functions of an app, and shell commands where allowed."""
     _bind_life(supervised_by)
     from ondot import app as application
-    from ondot.settings import load_settings
 
-    settings = load_settings(slots=slots, allow_shell=allow_shell or None)
+    settings = database_settings(slots=slots, allow_shell=allow_shell or None)
     pools = list(dict.fromkeys(pool or ["default"]))
     _tell_start(f"a worker of {', '.join(pools)}" + (f" with {app_reference}" if app_reference else ""), supervised_by)
     if processes == 1:
@@ -77,7 +75,7 @@ def worker(
     argv = role_argv("worker", *worker_words(app_reference, pools, slots, allow_shell=allow_shell))
     supervisor = Supervisor(
         children=[Child(f"worker-{number}", argv) for number in range(1, processes + 1)],
-        environment=os.environ,
+        environment={**os.environ, "ONDOT_DATABASE_URL": settings.needs_database_url},
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
         signals=StopSignals(),
     )

@@ -5,6 +5,7 @@
     │   ├── NotJson             400  the body could not be read as JSON at all
     │   ├── InvalidBody         422  fields with faults, each with a JSON pointer
     │   │   └── InvalidSchedule      a schedule that cannot be read, or never fires
+    │   ├── InvalidParameters   422  of the query or a header
     │   ├── KeyReused           422  an idempotency key with another body
     │   └── TooLarge            413
     ├── Unauthorized          401  no API key, or one that is not known
@@ -64,6 +65,11 @@ class InvalidBody(InvalidRequest):
 class InvalidSchedule(InvalidBody):
     code = "invalid-schedule"
     title = "The schedule is not valid"
+
+
+class InvalidParameters(InvalidRequest):
+    code = "invalid-parameters"
+    title = "The parameters are not valid"
 
 
 class KeyReused(InvalidRequest):

@@ -68,6 +68,7 @@ class BeatThread:
 
         self._nudge = nudge
         connection: asyncpg.Connection[asyncpg.Record] | None = None
+        missed = 0
         while not self._stop.is_set():
             sent_s = time.monotonic()
             try:
@@ -77,11 +78,15 @@ class BeatThread:
                     if not await self._one_beat(connection):
                         break
                 self.confirmed_s = sent_s
+                if missed:
+                    log.info("beat.back", missed=missed)
+                missed = 0
             except Exception as error:  # the boundary of a pass
-                if isinstance(error, AWAY):
-                    log.warning("beat.missed", error=str(error) or type(error).__name__)
-                else:
+                missed += 1
+                if not isinstance(error, AWAY):
                     log.exception("beat.failed")
+                elif missed == 1:
+                    log.warning("beat.missed", error=str(error) or type(error).__name__)
                 if connection is not None:
                     connection.terminate()
                     connection = None

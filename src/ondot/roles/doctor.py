@@ -62,7 +62,8 @@ def examine(settings: Settings) -> list[Finding]:
                 "database",
                 "warning",
                 "No database is known here, so only the server was asked.",
-                "Set ONDOT_DATABASE_URL for the other checks, or run this beside `ondot up`, as the same user.",
+                "Set ONDOT_DATABASE_URL for the other checks, or run this beside `ondot up`, as the same user and"
+                " with the same ONDOT_HOME.",
             )
         )
     return findings

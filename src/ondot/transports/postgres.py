@@ -34,18 +34,24 @@ class PostgresTransport:
             for wake in parse(str(payload)):
                 on_wake(wake)
 
+        away = False
         while True:
             try:
                 connection = await asyncpg.connect(**connect_options(self._database.settings))
                 try:
                     await connection.add_listener(CHANNEL, heard)
+                    if away:
+                        log.info("transport.back", transport="postgres")
+                    away = False
                     while True:
                         await asyncio.sleep(CHECK_EVERY_S)
                         await connection.execute("SELECT 1")
                 finally:
                     connection.terminate()
             except (*AWAY, REFUSED) as error:
-                log.warning("transport.away", transport="postgres", error=str(error), then="polling goes on")
+                if not away:
+                    log.warning("transport.away", transport="postgres", error=str(error), then="polling goes on")
+                away = True
                 await asyncio.sleep(AGAIN_S)
 
 

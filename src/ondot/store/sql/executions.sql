@@ -238,9 +238,9 @@ ORDER BY e.id DESC LIMIT $3::integer;
 
 -- name: latest_execution :one
 -- index: execution_fire, execution_other, history_job
--- The latest one that is due, for a job's status; retry_count counts its further attempts.
+-- The latest one that is due, for a job's status; retry_count counts its further attempts, with one that is waited for.
 -- $1 tenant_no, $2 job_id
-SELECT state, started_at, greatest(attempt_no - 1, 0) AS retry_count
+SELECT state, started_at, greatest(attempt_no - 1, 0) + (state = 'RETRYING')::integer AS retry_count
 FROM (
     SELECT fire_at, id, state, started_at, attempt_no FROM ondot.execution
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
