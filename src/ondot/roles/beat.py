@@ -10,11 +10,9 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import asyncpg
-
 from ondot.settings import Settings
-from ondot.store.connection import AWAY, Connection
-from ondot.store.database import connect_options
+from ondot.store.connection import AWAY, Connection, OwnConnection
+from ondot.store.database import connect
 from ondot.telemetry.log import get_logger
 
 log = get_logger()
@@ -67,14 +65,14 @@ class BeatThread:
             loop.call_soon_threadsafe(nudged.set)
 
         self._nudge = nudge
-        connection: asyncpg.Connection[asyncpg.Record] | None = None
+        connection: OwnConnection | None = None
         missed = 0
         while not self._stop.is_set():
             sent_s = time.monotonic()
             try:
                 async with asyncio.timeout(max(self._every_s * 2, 2.0)):
                     if connection is None or connection.is_closed():
-                        connection = await asyncpg.connect(**connect_options(self._settings))
+                        connection = await connect(self._settings)
                     if not await self._one_beat(connection):
                         break
                 self.confirmed_s = sent_s

@@ -10,11 +10,13 @@ from asyncpg.pool import PoolConnectionProxy
 from ondot.model.errors import Unavailable
 
 if TYPE_CHECKING:
-    Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+    OwnConnection = asyncpg.Connection[asyncpg.Record]
+    Connection = OwnConnection | PoolConnectionProxy[asyncpg.Record]
     Pool = asyncpg.Pool[asyncpg.Record]
 else:
     # The stubs know these classes as generic, asyncpg itself does not.
-    Connection = asyncpg.Connection | PoolConnectionProxy
+    OwnConnection = asyncpg.Connection
+    Connection = OwnConnection | PoolConnectionProxy
     Pool = asyncpg.Pool
 Record = asyncpg.Record
 

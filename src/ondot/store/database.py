@@ -17,7 +17,7 @@ import asyncpg
 from ondot.model.errors import Misconfigured
 from ondot.settings import Settings
 from ondot.store.clock import DatabaseClock
-from ondot.store.connection import AWAY, Connection, Pool, away_as_unavailable
+from ondot.store.connection import AWAY, Connection, OwnConnection, Pool, away_as_unavailable
 from ondot.store.pools import Pools
 from ondot.store.specs import Specs
 
@@ -90,6 +90,11 @@ def connect_options(settings: Settings) -> dict[str, Any]:
             "idle_in_transaction_session_timeout": str(int(settings.statement_timeout_s * 1000)),
         }
     return options
+
+
+async def connect(settings: Settings) -> OwnConnection:
+    """One connection of its own, for a thread that beats or a task that listens."""
+    return await asyncpg.connect(**connect_options(settings))
 
 
 async def _nothing_to_reset(_connection: object) -> None:

@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-import asyncpg
-
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Wake
 from ondot.store.connection import AWAY, REFUSED
-from ondot.store.database import Database, connect_options
+from ondot.store.database import Database, connect
 from ondot.telemetry.log import get_logger
 
 CHANNEL = "ondot_wake"
@@ -37,7 +35,7 @@ class PostgresTransport:
         away = False
         while True:
             try:
-                connection = await asyncpg.connect(**connect_options(self._database.settings))
+                connection = await connect(self._database.settings)
                 try:
                     await connection.add_listener(CHANNEL, heard)
                     if away:

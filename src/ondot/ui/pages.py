@@ -1,4 +1,4 @@
-"""The first page and its live stream: `/`, `/ui/live`, `/ui/static/…` (O5).
+"""The first page and its live stream, and the API's reference: `/`, `/ui/live`, `/docs`, `/ui/static/…` (O5).
 
 The page is whole without JavaScript, a snapshot; with it, fragments are swapped in as the feed sends them. Names and
 messages come from users and are hostile until escaped: Jinja escapes everything, and the policy below keeps the browser
@@ -16,7 +16,7 @@ from typing import Protocol
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import HTTPConnection
 
 from ondot import __version__
@@ -24,8 +24,10 @@ from ondot.model.errors import Forbidden, NotFound, OndotError, Unauthorized, Un
 from ondot.model.ids import TenantNo
 from ondot.store.database import Database
 from ondot.ui import words
+from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.feed import Feed, Liveness
 from ondot.ui.overview import Overview, Section, read_overview
+from ondot.ui.reference import Reference, read_reference
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
@@ -71,6 +73,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.globals.update(version=__version__, static=self.address, words=words)
+        self._templates.filters["breakable"] = breakable
 
     def address(self, name: str) -> str:
         return f"/ui/static/{name}?v={self.static[name].hash}"
@@ -88,6 +91,11 @@ class Pages:
         }
         return self._templates.get_template("page.html").render(
             now=overview.now, liveness="snapshot", fragments=fragments, is_new=overview.is_new, base_url=base_url
+        )
+
+    def docs(self, reference: Reference, base_url: str, *, with_key: bool) -> str:
+        return self._templates.get_template("docs.html").render(
+            reference=reference, base_url=base_url, with_key=with_key, example_id=EXAMPLE_ID
         )
 
     def message(self, error: OndotError, base_url: str) -> str:
@@ -109,6 +117,19 @@ def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
             return _refused(pages.message(error, base_url), error)
         return HTMLResponse(pages.page(overview, base_url), headers=HEADERS)
 
+    @router.get("/docs")
+    async def docs(request: Request) -> Response:
+        base_url = str(request.base_url).rstrip("/")
+        with_key = "authorization" in request.headers
+        try:
+            await auth.tenant(request)
+        except Forbidden as error:
+            return _refused(pages.message(error, base_url), error)
+        except (Unauthorized, Unavailable):  # it tells nothing of a tenant, and is read when things do not work
+            with_key = True
+        reference = read_reference(app.openapi(), base_url, with_key=with_key)
+        return HTMLResponse(pages.docs(reference, base_url, with_key=with_key), headers=HEADERS)
+
     @router.get("/ui/live")
     async def live(request: Request) -> Response:
         changes = feed.watch(await auth.tenant(request))
@@ -126,6 +147,11 @@ def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
 
     app.include_router(router)
     return feed
+
+
+def breakable(name: str) -> Markup:
+    """A name that may be wrapped after an underscore, as browsers do after a hyphen by themselves."""
+    return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
 def _refused(html: str, error: OndotError) -> Response:
