@@ -223,8 +223,8 @@ async def test_a_job_tells_which_of_its_fires_were_skipped_and_why(api: Caller) 
 
 async def test_a_method_that_is_not_there_is_405_and_tells_those_that_are(api: Caller) -> None:
     job = await api.create(HELLO)
-    answer = await api.http.put(f"/v1/jobs/{job['id']}", json={})
-    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET")
+    answer = await api.http.post(f"/v1/jobs/{job['id']}", json={})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, PUT")
 
 
 @proves("S12")
@@ -246,6 +246,33 @@ async def test_a_keyed_job_to_run_now_runs_once_however_often_it_is_sent(api: Ca
     again = await api.create({**HELLO, "key": "import-42"})
     assert (again["id"], again["state"], again["version"]) == (first["id"], "ENDED", 1)
     assert await api.run_all() == []
+
+
+@proves("S8", "P10")
+async def test_a_put_makes_a_new_version_that_takes_over_at_once(api: Caller) -> None:
+    body = {"name": "pulse", "every": "10s", "function": "f", "key": "pulse"}
+    job = await api.create(body)
+    path = f"/v1/jobs/{job['id']}"
+    changed = await api.http.put(path, json={"name": "pulse", "every": "15s", "function": "f"})
+    assert (changed.status_code, changed.headers["etag"]) == (200, '"2"')
+    assert (changed.json()["version"], changed.json()["key"], changed.json()["schedule"]["every"]) == (2, "pulse", 15)
+    await api.world.advance(10)
+    assert await api.run_all() == []
+    await api.world.advance(5)
+    assert len(await api.run_all()) == 1
+    assert (await api.http.put(path, json={**body, "key": "other"})).status_code == 409
+
+
+@proves("S8")
+async def test_if_match_guards_against_two_editors(api: Caller) -> None:
+    body = {"name": "nightly", "cron": "0 3 * * *", "function": "f"}
+    job = await api.create(body)
+    path = f"/v1/jobs/{job['id']}"
+    assert (await api.http.put(path, json=body, headers={"If-Match": '"1"'})).status_code == 200
+    late = await api.http.put(path, json=body, headers={"If-Match": '"1"'})
+    assert (late.status_code, late.json()["type"]) == (412, "urn:ondot:problem:precondition-failed")
+    assert (await api.http.put(path, json=body, headers={"If-Match": "nonsense"})).status_code == 422
+    assert (await api.http.put(path, json={"cron": "99 * * * *", "function": "f"})).status_code == 422
 
 
 @proves("S9")

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from ondot.model.schedule import Cron, Schedule
 from ondot.store.logs import Progress, save_progress
 from tests.proves import proves
 from tests.ui.serving import served
@@ -115,6 +116,53 @@ async def test_the_page_fits_its_screen_in_both_themes(
 
 
 @proves("O5")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+async def test_the_docs_fit_their_screen_in_both_themes(
+    world: World, browser: Browser, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    async with served(world.database) as page:
+        visitor = await visit(
+            browser, f"{page.url}/docs", viewport={"width": width, "height": 800}, color_scheme=scheme
+        )
+        assert await visitor.overflow() <= 0
+        assert await visitor.page.evaluate(FAINT) == []
+        assert visitor.trouble == []
+        await visitor.page.close()
+
+
+@proves("O5")
+async def test_an_example_of_the_docs_is_copied_by_its_button(world: World, browser: Browser) -> None:
+    async with served(world.database) as page:
+        context = await browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        docs = await context.new_page()
+        await docs.goto(f"{page.url}/docs")
+        example = docs.locator("#post-v1-jobs")
+        await example.get_by_role("button", name="Copy").click()
+        await expect(example.get_by_role("button", name="Copied")).to_be_visible()
+        copied = await docs.evaluate("navigator.clipboard.readText()")
+        assert copied == await example.locator("pre").text_content()
+        await context.close()
+
+
+@proves("O5")
+@pytest.mark.parametrize("width", [320, 390, 700, 1024, 1280])
+async def test_names_of_jobs_are_never_broken_inside_a_word(world: World, browser: Browser, width: int) -> None:
+    names = ["pulse", "minute_report", "moody_service", "watch-myself"]
+    crowded = Schedule(when=Cron(expression="*/20 9-17 1,15 1-6 1-5", timezone="America/Argentina/Buenos_Aires"))
+    await world.submit_all([job(name, schedule=crowded) for name in names])
+    await world.submit_all([job(name) for name in names])
+    await (await world.worker()).lease()
+    async with served(world.database) as page:
+        visitor = await visit(browser, page.url, viewport={"width": width, "height": 800})
+        assert await visitor.page.locator("#fires tbody tr").count() == len(names)
+        assert await visitor.page.locator("#running tbody tr").count() == len(names)
+        assert await visitor.page.evaluate(BROKEN_WORDS) == []
+        assert await visitor.overflow() <= 0
+        await visitor.page.close()
+
+
+@proves("O5")
 async def test_without_javascript_the_page_is_a_whole_snapshot(world: World, browser: Browser) -> None:
     await busy(world)
     async with served(world.database) as page:
@@ -140,6 +188,24 @@ async def test_focus_stays_on_a_link_when_its_fragment_is_renewed(world: World, 
         await expect(link).to_be_focused()
         await visitor.page.close()
 
+
+BROKEN_WORDS: Final = """() => {
+  // Words in the names of jobs that stand on more than one line, or are cut off.
+  const broken = [];
+  for (const link of document.querySelectorAll("tbody th a")) {
+    for (const node of link.childNodes) {
+      for (const word of node.textContent.matchAll(/[^-]+-?/g)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].map((box) => box.top));
+        const edge = link.getBoundingClientRect().right + 1;
+        if (lines.size > 1 || range.getBoundingClientRect().right > edge) broken.push(word[0]);
+      }
+    }
+  }
+  return broken;
+}"""
 
 FAINT: Final = """() => {
   // Texts whose contrast with what is behind them is below 4.5 (WCAG AA).

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: create, list, get, delete, pause, resume, run, status, next, executions."""
+"""`/v1/jobs`: create, list, get, update, delete, pause, resume, run, status, next, executions."""
 
 import hashlib
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from ondot.api.services import (
 )
 from ondot.api.views import execution_out, job_row_out
 from ondot.api.wire import job_spec, job_specs, preview_request, run_payload
-from ondot.flow.change import delete, pause, resume
+from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.submit import Accepted, Idempotency, run_now, submit
 from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.execution import State
@@ -41,6 +41,10 @@ JobPath = Annotated[UUID, Depends(id_in_path("job"))]
 Key = Annotated[
     str | None,
     Header(alias="Idempotency-Key", description="The same key and body give the same answer for 7 days."),
+]
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description="The ETag of the version that was read: another's change is not overwritten."),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
@@ -118,6 +122,18 @@ async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: R
             for entry in skipped
         ],
     )
+
+
+@router.put("/jobs/{id}", response_model=answers.JobOut, openapi_extra=takes(JobBody))
+async def update_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, if_match: IfMatch = None
+) -> answers.JobOut:
+    """A new version, which takes over at once: fires still to come are taken back and planned anew."""
+    spec = job_spec(body, asked.database.clock.now())
+    await update(asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=_version(if_match))
+    row = await _job(asked, tenant_no, JobId(id_))
+    response.headers["ETag"] = f'"{row.version}"'
+    return job_row_out(row)
 
 
 @router.delete("/jobs/{id}", response_model=answers.Deleted)
@@ -261,6 +277,15 @@ def _idempotency(request: Request, key: str | None) -> Idempotency | None:
         raise InvalidParameters("The Idempotency-Key must be 1 to 255 printable characters, for example a UUID.")
     request_hash = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + request.state.raw).digest()
     return Idempotency(key, request_hash)
+
+
+def _version(if_match: str | None) -> int | None:
+    if if_match is None or if_match.strip() == "*":
+        return None
+    number = if_match.strip().removeprefix("W/").strip('"')
+    if not number.isdecimal() or len(number) > 9:
+        raise InvalidParameters(f'If-Match: {if_match!r} is not an ETag of a job; they look like "3".')
+    return int(number)
 
 
 def _accepted_out(job: Accepted) -> dict[str, Any]:

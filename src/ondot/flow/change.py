@@ -11,12 +11,14 @@ begun keeps its version and ends by itself; delete also cancels retries that wai
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from msgspec import structs
+
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
-from ondot.model.job import JobSpec, JobState
+from ondot.model.job import JobSpec, JobState, completed
 from ondot.model.planning import (
     MISSED_A_STEP,
     Timer,
@@ -46,6 +48,9 @@ async def update(
     """A new version takes over at once."""
     async with database.transaction() as connection:
         job = await _lock(connection, tenant_no, job_id, if_version)
+        if spec.key not in {None, job.spec.key}:
+            raise Conflict(f"The key of a job stays {job.spec.key!r}: leave it out, or create another job.")
+        spec = structs.replace(completed(spec, job.now), key=job.spec.key)
         wakes = await update_locked(connection, database, tenant_no, job, spec)
     dispatcher.wake(wakes)
 

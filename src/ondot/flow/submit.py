@@ -17,9 +17,9 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
-from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
+from ondot.model.job import JobSpec, JobState, completed, decode_spec, encode_spec
 from ondot.model.planning import Timer
-from ondot.model.schedule import Interval, Once, Schedule, jitter_offset, next_fire
+from ondot.model.schedule import Interval, Once, jitter_offset, next_fire
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 from ondot.store.executions import insert_execution
@@ -277,11 +277,6 @@ async def run_now(
         await _keep_answer(connection, tenant_no, idempotency, text)
     dispatcher.wake([(pool_no, ready_at)])
     return text
-
-
-def completed(spec: JobSpec, now: datetime) -> JobSpec:
-    """The spec as it is stored: a job without a schedule runs once, at the instant it was accepted."""
-    return spec if spec.schedule is not None else structs.replace(spec, schedule=Schedule(when=Once(at=now)))
 
 
 def first_fire(spec: JobSpec, now: datetime) -> datetime | None:

@@ -4,11 +4,12 @@ It is stored as JSON beside its job and never changed again; an execution names 
 attempts run the same spec whatever was edited since. Defaults stand here and nowhere else.
 """
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ondot.model.execution import PriorityClass
 from ondot.model.retry import Retry
@@ -83,3 +84,8 @@ def encode_spec(spec: JobSpec) -> str:
 
 def decode_spec(text: str | bytes) -> JobSpec:
     return _DECODER.decode(text)
+
+
+def completed(spec: JobSpec, now: datetime) -> JobSpec:
+    """The spec as it is stored: a job without a schedule runs once, at the instant it was accepted."""
+    return spec if spec.schedule is not None else structs.replace(spec, schedule=Schedule(when=Once(at=now)))

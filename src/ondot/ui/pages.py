@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from importlib.resources import files
 from typing import Protocol
 
@@ -41,6 +42,7 @@ HEADERS = {
 }
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 RECONNECT_MS = 1000
+DOCS_KEPT = 16
 EMPTY = "data:\n"
 STATUS: dict[type[OndotError], int] = {Unauthorized: 401, Forbidden: 403, Unavailable: 503}
 
@@ -117,6 +119,11 @@ def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
             return _refused(pages.message(error, base_url), error)
         return HTMLResponse(pages.page(overview, base_url), headers=HEADERS)
 
+    # 130 kB take tens of milliseconds, in which nothing else is answered; they change with the address only.
+    @lru_cache(maxsize=DOCS_KEPT)
+    def render_docs(base_url: str, with_key: bool) -> str:
+        return pages.docs(read_reference(app.openapi(), base_url, with_key=with_key), base_url, with_key=with_key)
+
     @router.get("/docs")
     async def docs(request: Request) -> Response:
         base_url = str(request.base_url).rstrip("/")
@@ -127,8 +134,7 @@ def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
             return _refused(pages.message(error, base_url), error)
         except (Unauthorized, Unavailable):  # it tells nothing of a tenant, and is read when things do not work
             with_key = True
-        reference = read_reference(app.openapi(), base_url, with_key=with_key)
-        return HTMLResponse(pages.docs(reference, base_url, with_key=with_key), headers=HEADERS)
+        return HTMLResponse(render_docs(base_url, with_key), headers=HEADERS)
 
     @router.get("/ui/live")
     async def live(request: Request) -> Response:

@@ -11,7 +11,10 @@ from typing import Final
 
 from ondot.ui.examples import Examples, Schema, body_schema, resolved
 
-METHODS: Final = ("get", "post", "put", "patch", "delete")
+METHODS: Final = frozenset({"get", "post", "put", "patch", "delete"})
+NO_LIMIT: Final = 2**31 - 1
+"""A limit of PostgreSQL's that nobody needs to know."""
+
 BODY_DEPTH: Final = 3
 ANSWER_DEPTH: Final = 1
 FASTAPI_WORDS: Final = {"Validation Error": "not valid"}
@@ -91,7 +94,6 @@ class Reference:
     title: str
     version: str
     description: str
-    problem: tuple[Field, ...]
     chapters: tuple[Chapter, ...]
 
 
@@ -110,8 +112,8 @@ class _Reader:
     def read(self) -> Reference:
         chapters: dict[str, list[Operation]] = {}
         for path, methods in self._document["paths"].items():
-            for method in METHODS:
-                if method in methods:
+            for method in methods:
+                if method in METHODS:
                     # The last tag is the narrowest: a route adds its own to its router's.
                     tag = methods[method].get("tags", ["other"])[-1]
                     chapters.setdefault(tag, []).append(self._operation(method, path, methods[method]))
@@ -120,7 +122,6 @@ class _Reader:
             title=info["title"],
             version=info["version"],
             description=info.get("description", ""),
-            problem=tuple(self._fields(self._schemas.get("Problem", {}), ANSWER_DEPTH)),
             chapters=tuple(
                 Chapter(f"tag-{tag}", tag.replace("-", " ").capitalize(), tuple(operations))
                 for tag, operations in chapters.items()
@@ -214,7 +215,7 @@ class _Reader:
         kind = kind or {None: "any", "null": "null"}.get(plain.get("type"), plain.get("type", "any"))
         least, most = plain.get("minimum"), plain.get("maximum")
         if least is not None and most is not None:
-            return f"{kind}, {least:,} to {most:,}"
+            return f"{kind}, {least:,} to {most:,}" if most < NO_LIMIT else f"{kind}, from {least:,}"
         return str(kind)
 
 

@@ -1,0 +1,140 @@
+"""The API's reference at `/docs`: whole, of this process's own files, and with examples that work as they stand."""
+
+import html
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import pytest
+
+from ondot.api.wire import job_spec, job_specs, preview_request, run_payload
+from ondot.ui.examples import EXAMPLE_ID
+from ondot.ui.reference import read_reference
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World
+
+READERS = {
+    "/v1/jobs": job_spec,
+    "/v1/jobs/batch": job_specs,
+    "/v1/schedules/preview": preview_request,
+}
+
+
+@pytest.fixture
+async def page(world: World) -> AsyncIterator[Served]:
+    async with served(world.database) as page:
+        yield page
+
+
+class Call:
+    """A line of curl, as a shell would understand it."""
+
+    def __init__(self, line: str) -> None:
+        curl, *words = shlex.split(line.replace("\\\n", " "))
+        assert curl == "curl"
+        self.method = words[words.index("-X") + 1] if "-X" in words else "POST" if "-d" in words else "GET"
+        self.body = words[words.index("-d") + 1] if "-d" in words else None
+        self.headers = [word for flag, word in zip(words, words[1:], strict=False) if flag == "-H"]
+        (self.url,) = [word for word in words if word.startswith("http")]
+        self.path = urlsplit(self.url).path
+
+
+def calls(text: str) -> list[Call]:
+    return [
+        Call(html.unescape(found)) for found in re.findall(r"<pre[^>]*data-copy><code>(.*?)</code>", text, re.DOTALL)
+    ]
+
+
+@proves("O5")
+async def test_every_operation_of_the_api_has_its_place_and_is_listed(page: Served) -> None:
+    text = (await page.client.get("/docs")).text
+    document = (await page.client.get("/openapi.json")).json()
+    shown = re.sub(r"<wbr>", "", text)
+    operations = [(method, path) for path, methods in document["paths"].items() for method in methods]
+    assert len(operations) >= 15
+    for method, path in operations:
+        assert f'>{method.upper()}</span> <code class="path">{html.escape(path)}</code>' in shown
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+    assert len(calls(text)) == len(operations)
+
+
+@proves("O5")
+async def test_every_field_of_a_job_is_told_and_short_forms_stand_apart(page: Served) -> None:
+    text = re.sub(r"<wbr>", "", (await page.client.get("/docs")).text)
+    document = (await page.client.get("/openapi.json")).json()
+    fields, shorts = text.split("<h4>Short forms</h4>", 1)
+    for name, said in document["components"]["schemas"]["JobBody"]["properties"].items():
+        is_short = said.get("description", "").startswith("Short for ")
+        assert f"<code>{name}</code>" in (shorts if is_short else fields)
+    for name in ("schedule.cron", "schedule.misfire.policy", "target.http.url", "retry.max_retries"):
+        assert f'<th scope="row"><code>{name}</code>' in fields
+
+
+@proves("O5")
+async def test_the_docs_load_nothing_from_elsewhere(page: Served) -> None:
+    answer = await page.client.get("/docs")
+    assert answer.status_code == 200
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", answer.text)
+    named = re.findall(r'(?:src|href|action)="([^"]*)"', answer.text)
+    assert all(address.startswith(("/", "#")) and not address.startswith("//") for address in named)
+    for address in {address for address in named if address.startswith("/")}:
+        assert (await page.client.get(address)).status_code == 200
+
+
+@proves("O5")
+async def test_every_example_of_the_docs_is_accepted_as_it_stands(page: Served) -> None:
+    for call in calls((await page.client.get("/docs")).text):
+        assert call.url.startswith(page.url)
+        answer = await page.client.request(call.method, call.url, content=call.body)
+        # The id in the examples is nobody's: that it is not found is all that may be said against them.
+        expected = {404} if EXAMPLE_ID in call.path else {200, 201}
+        assert answer.status_code in expected, f"{call.method} {call.path}: {answer.text}"
+
+
+@proves("O5")
+async def test_every_body_of_an_example_says_what_the_api_reads(page: Served) -> None:
+    now = datetime(2026, 3, 4, tzinfo=UTC)
+    read = set()
+    for call in calls((await page.client.get("/docs")).text):
+        if call.body is not None:
+            body = json.loads(call.body)
+            if call.path in READERS:
+                READERS[call.path](body, now)
+                read.add(call.path)
+            elif call.path.endswith("/run"):
+                assert run_payload(body) is not None
+    assert read == set(READERS)
+
+
+@proves("T1")
+async def test_the_docs_need_no_key_and_their_examples_send_one_where_it_is_asked_for(world: World) -> None:
+    async with served(world.database, auth="on") as page:
+        answer = await page.client.get("/docs")
+        assert answer.status_code == 200
+        assert "ondot key create" in answer.text
+        assert all(call.headers == ["authorization: Bearer $ONDOT_API_KEY"] for call in calls(answer.text))
+
+
+@proves("T1")
+async def test_the_docs_are_refused_to_a_page_of_somebody_else(page: Served) -> None:
+    answer = await page.client.get("/docs", headers={"host": "evil.example"})
+    assert answer.status_code == 403
+    assert "curl" not in answer.text
+
+
+@proves("O5")
+def test_an_address_that_does_not_mean_well_stays_one_word_of_the_shell() -> None:
+    document = {
+        "info": {"title": "t", "version": "1"},
+        "paths": {"/a/{id}": {"get": {"parameters": [{"name": "id", "in": "path"}], "responses": {}}}},
+    }
+    address = "http://x';touch${IFS}here;'"
+    (chapter,) = read_reference(document, address, with_key=False).chapters
+    assert shlex.split(chapter.operations[0].curl) == ["curl", f"{address}/a/{EXAMPLE_ID}"]
