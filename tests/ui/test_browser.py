@@ -158,6 +158,7 @@ async def test_names_of_jobs_are_never_broken_inside_a_word(world: World, browse
         assert await visitor.page.locator("#fires tbody tr").count() == len(names)
         assert await visitor.page.locator("#running tbody tr").count() == len(names)
         assert await visitor.page.evaluate(BROKEN_WORDS) == []
+        assert await visitor.page.evaluate(TOO_WIDE) == []
         assert await visitor.overflow() <= 0
         await visitor.page.close()
 
@@ -205,6 +206,11 @@ BROKEN_WORDS: Final = """() => {
     }
   }
   return broken;
+}"""
+
+TOO_WIDE: Final = """() => {
+  const wide = [...document.querySelectorAll(".list")].filter((list) => list.scrollWidth > list.clientWidth);
+  return wide.map((list) => list.id);
 }"""
 
 FAINT: Final = """() => {

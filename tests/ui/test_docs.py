@@ -4,8 +4,9 @@ import html
 import json
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,7 +18,7 @@ from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World
 
-READERS = {
+READERS: dict[str, Callable[[object, datetime], object]] = {
     "/v1/jobs": job_spec,
     "/v1/jobs/batch": job_specs,
     "/v1/schedules/preview": preview_request,
@@ -38,7 +39,7 @@ class Call:
         assert curl == "curl"
         self.method = words[words.index("-X") + 1] if "-X" in words else "POST" if "-d" in words else "GET"
         self.body = words[words.index("-d") + 1] if "-d" in words else None
-        self.headers = [word for flag, word in zip(words, words[1:], strict=False) if flag == "-H"]
+        self.headers = [word for flag, word in pairwise(words) if flag == "-H"]
         (self.url,) = [word for word in words if word.startswith("http")]
         self.path = urlsplit(self.url).path
 

@@ -74,6 +74,17 @@ async def test_hostile_names_and_messages_are_shown_as_text(world: World, page: 
     assert "<img" not in html
 
 
+@proves("O5")
+async def test_links_to_json_say_so(world: World, page: Served) -> None:
+    await world.submit_all([job("now"), job("minute_report", schedule=once(world.after(90)))])
+    html = (await page.client.get("/")).text
+    links = re.findall(r'<a [^>]*href="/v1/[^"]*"[^>]*>', html)
+    assert len(links) == 3
+    assert all("as JSON" in link for link in links)
+    assert ">Jobs (JSON)</a>" in html
+    assert 'title="minute_report, as JSON">minute_<wbr>report</a>' in html
+
+
 @proves("T1")
 async def test_where_keys_are_asked_for_the_page_says_how_to_use_one(world: World) -> None:
     async with served(world.database, auth="on") as page:

@@ -27,13 +27,6 @@ def takes(model: type[BaseModel], *, many: str | None = None, required: bool = T
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
-def creates() -> dict[int | str, dict[str, Any]]:
-    """The refusals that a create may meet."""
-    return {
-        status: {"description": what} for status, what in ((409, "a key is being used by others"), (413, "too large"))
-    }
-
-
 def describe(app: FastAPI) -> None:
     """Make `/openapi.json` tell the bodies and the problems too."""
 
@@ -52,8 +45,8 @@ def describe(app: FastAPI) -> None:
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema
             for path in document["paths"].values():
-                for operation in path.values():
-                    _tell_problems(operation)
+                for method, operation in path.items():
+                    _tell_problems(method, operation)
             schemas.pop("HTTPValidationError", None)
             schemas.pop("ValidationError", None)
             app.openapi_schema = document
@@ -62,18 +55,19 @@ def describe(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _tell_problems(operation: dict[str, Any]) -> None:
-    responses = operation["responses"]
-    problem = {CONTENT_TYPE: {"schema": {"$ref": _REF + "Problem"}}}
-    also = {"400": "not JSON", "401": "no API key", "403": "refused", "404": "not found", "422": "not valid"}
-    if "requestBody" not in operation:
-        also.pop("400")
-    if "/{id}" not in str(operation.get("parameters", "")) and not any(
-        parameter.get("in") == "path" for parameter in operation.get("parameters", [])
-    ):
-        also.pop("404")
-    for status, what in {**also, "409": "the state does not allow it", "503": "the database is away"}.items():
-        responses.setdefault(status, {"description": what})
-    for status, response in responses.items():
+def _tell_problems(method: str, operation: dict[str, Any]) -> None:
+    """The refusals that any operation of its kind may meet."""
+    also = {"401": "no API key", "403": "refused", "422": "not valid", "503": "the database is away"}
+    if "requestBody" in operation:
+        also |= {"400": "not JSON", "413": "too large"}
+    if any(parameter["in"] == "path" for parameter in operation.get("parameters", [])):
+        also["404"] = "not found"
+    if method != "get":
+        also["409"] = "the state does not allow it"
+    if any(parameter["name"] == "If-Match" for parameter in operation.get("parameters", [])):
+        also["412"] = "it was changed by someone else"
+    for status, what in also.items():
+        operation["responses"].setdefault(status, {"description": what})
+    for status, response in operation["responses"].items():
         if status >= "400":
-            response["content"] = problem
+            response["content"] = {CONTENT_TYPE: {"schema": {"$ref": _REF + "Problem"}}}

@@ -28,8 +28,8 @@ Instant = Annotated[datetime | None, Query(description="RFC 3339, for example 20
 async def list_all_executions(
     asked: Asked,
     tenant_no: Tenant,
-    state: Annotated[State | None, Query()] = None,
-    pool: Annotated[str | None, Query(max_length=63)] = None,
+    state: Annotated[State | None, Query(description="only executions in this state")] = None,
+    pool: Annotated[str | None, Query(max_length=63, description="only executions of this pool")] = None,
     from_at: Instant = None,
     to_at: Instant = None,
     limit: Limit = 50,

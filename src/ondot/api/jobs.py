@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import answers
-from ondot.api.documents import creates, takes
+from ondot.api.documents import takes
 from ondot.api.job_body import JobBody, PreviewBody, RunBody
 from ondot.api.services import (
     Asked,
@@ -50,7 +50,7 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 
 
-@router.post("/jobs", status_code=201, response_model=answers.JobOut, openapi_extra=takes(JobBody), responses=creates())
+@router.post("/jobs", status_code=201, response_model=answers.JobOut, openapi_extra=takes(JobBody))
 async def create_job(request: Request, asked: Asked, tenant_no: Tenant, body: Body, key: Key = None) -> Response:
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
     spec = job_spec(body, asked.database.clock.now())
@@ -62,7 +62,6 @@ async def create_job(request: Request, asked: Asked, tenant_no: Tenant, body: Bo
     status_code=201,
     response_model=answers.JobBatch,
     openapi_extra=takes(JobBody, many="jobs"),
-    responses=creates(),
 )
 async def create_jobs(request: Request, asked: Asked, tenant_no: Tenant, body: Body, key: Key = None) -> Response:
     """Create up to 10,000 jobs in one transaction, all or none; answers in their order."""
@@ -76,10 +75,10 @@ async def create_jobs(request: Request, asked: Asked, tenant_no: Tenant, body: B
 async def list_all_jobs(
     asked: Asked,
     tenant_no: Tenant,
-    state: Annotated[JobState | None, Query()] = None,
-    name: Annotated[str | None, Query(max_length=200)] = None,
+    state: Annotated[JobState | None, Query(description="only jobs in this state")] = None,
+    name: Annotated[str | None, Query(max_length=200, description="the whole name")] = None,
     label: Annotated[list[str] | None, Query(description="key:value, may be given several times")] = None,
-    pool: Annotated[str | None, Query(max_length=63)] = None,
+    pool: Annotated[str | None, Query(max_length=63, description="only jobs of this pool")] = None,
     q: Annotated[str | None, Query(max_length=200, description="part of a name")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -198,7 +197,10 @@ async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.S
 
 @router.get("/jobs/{id}/next", response_model=answers.PreviewOut)
 async def next_fires(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, n: Annotated[int, Query(ge=1, le=1000)] = 10
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    n: Annotated[int, Query(ge=1, le=1000, description="how many fires")] = 10,
 ) -> answers.PreviewOut:
     """The next fires, with remarks on those that a clock change moves or repeats. None while paused or deleted."""
     row = await _job(asked, tenant_no, JobId(id_))
@@ -213,7 +215,7 @@ async def job_executions(
     asked: Asked,
     tenant_no: Tenant,
     id_: JobPath,
-    state: Annotated[State | None, Query()] = None,
+    state: Annotated[State | None, Query(description="only executions in this state")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> answers.ExecutionList:

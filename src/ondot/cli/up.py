@@ -1,5 +1,7 @@
 """`ondot up`: everything in one, and a first screen that says what is there, what is open and what to try (O6)."""
 
+import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,6 +93,7 @@ def first_screen(running: "Running", settings: "Settings", *, demo: bool) -> lis
     from ondot import __version__
 
     data = f"{running.home} ({running.database})" if running.home else without_password(settings.database_url or "")
+    elsewhere = "" if running.url == settings.url else f"    (with ONDOT_URL={running.url})"
     return [
         f"ondot {__version__}",
         "",
@@ -102,10 +105,18 @@ def first_screen(running: "Running", settings: "Settings", *, demo: bool) -> lis
         "",
         "  Try:",
         f"    curl -X POST {running.url}/v1/jobs{key_header(settings)} -d '{A_HELLO if demo else a_call(running.url)}'",
-        "    ondot execution list" + ("" if running.url == settings.url else f"    (with ONDOT_URL={running.url})"),
+        f"    {this_command()} execution list{elsewhere}",
         "",
         "Ctrl-C stops it; nothing is lost.",
     ]
+
+
+def this_command() -> str:
+    """How to call ondot from another terminal: by its name if that is on the path, else by where it lies."""
+    if shutil.which("ondot"):
+        return "ondot"
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "ondot" else f"{sys.executable} -m ondot"
 
 
 def what_is_open(settings: "Settings") -> list[str]:
