@@ -40,7 +40,7 @@ $(VENV)/pip:
 	@echo "Making the environment in $(VENV) …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ondot needs Python 3.11 or newer; say PYTHON=python3.12 make …"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) pip
+	@$(PIP) 'pip>=25.1' # the first that knows dependency groups
 	@touch $@
 
 $(VENV)/server: $(VENV)/pip pyproject.toml constraints.txt
