@@ -120,15 +120,7 @@ FROM (
     WHERE o.id = ANY ($2) AND o.tenant_no = $1 AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = o.id)
 ) j
 LEFT JOIN ondot.timer t ON t.job_id = j.id AND t.next_fire_at < 'infinity'
-CROSS JOIN LATERAL (
-    SELECT count(*) AS count, min(fire_at) FILTER (WHERE fire_at > ondot.clock() AND attempt_no = 0) AS next_fire_at
-    FROM (
-        SELECT fire_at, attempt_no FROM ondot.execution
-        WHERE job_id = j.id AND origin IN ('fire', 'backfill')
-        UNION ALL
-        SELECT 'infinity', 1 FROM ondot.execution WHERE job_id = j.id AND origin NOT IN ('fire', 'backfill')
-    ) e
-) live;
+CROSS JOIN LATERAL ondot.live_executions(j.id) live;
 
 -- name: list_jobs :many
 -- index: job_pkey, job_once_pkey, backwards
@@ -166,13 +158,5 @@ WITH candidate AS (
 SELECT j.*, t.next_fire_at AS timer_at, live.count AS live, live.next_fire_at AS planned_at, ondot.clock() AS now
 FROM (SELECT * FROM candidate ORDER BY id DESC LIMIT $3) j
 LEFT JOIN ondot.timer t ON t.job_id = j.id AND t.next_fire_at < 'infinity'
-CROSS JOIN LATERAL (
-    SELECT count(*) AS count, min(fire_at) FILTER (WHERE fire_at > ondot.clock() AND attempt_no = 0) AS next_fire_at
-    FROM (
-        SELECT fire_at, attempt_no FROM ondot.execution
-        WHERE job_id = j.id AND origin IN ('fire', 'backfill')
-        UNION ALL
-        SELECT 'infinity', 1 FROM ondot.execution WHERE job_id = j.id AND origin NOT IN ('fire', 'backfill')
-    ) e
-) live
+CROSS JOIN LATERAL ondot.live_executions(j.id) live
 ORDER BY j.id DESC;
