@@ -22,7 +22,7 @@ from ondot.store.database import Database, open_database
 from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
 from tests.proves import proves
-from tests.servers import settings_for
+from tests.servers import connected, settings_for
 from tests.world import every, job
 
 PATIENCE_S = 30
@@ -35,9 +35,12 @@ class Handler:
         self.calls: asyncio.Queue[Call] = asyncio.Queue()
         self.go = asyncio.Event()
         self.go.set()
+        self.says: str | None = None
 
     async def call(self, spec: object, call: Call) -> Succeeded | Failed:
         self.calls.put_nowait(call)
+        if self.says:
+            call.say("log", self.says)
         await self.go.wait()
         return Succeeded('"done"')
 
@@ -217,6 +220,23 @@ async def test_an_attempt_that_outlasts_the_grace_goes_back_for_one_of_its_losse
             await stop()
         assert await fleet.value("SELECT (state, failures, losses)::text FROM ondot.execution") == "(RETRYING,0,1)"
         assert await fleet.value("SELECT outcome FROM ondot.attempt") == "WORKER_LOST"
+
+
+@proves("P7", "P8", "C11")
+async def test_an_outcome_is_written_though_its_words_cannot_be_before_the_grace_is_over(database_url: str) -> None:
+    async with open_fleet(database_url, grace_s=0.2) as fleet:
+        stop = fleet.worker()
+        fleet.handler.says = "hello"
+        async with connected(database_url) as other, asyncio.timeout(PATIENCE_S):
+            transaction = other.transaction()
+            await transaction.start()
+            await other.execute("LOCK TABLE ondot.log IN ACCESS EXCLUSIVE MODE")
+            await fleet.submit(job())
+            await fleet.handler.calls.get()
+            await stop()
+            await transaction.rollback()
+        assert await fleet.value("SELECT array_agg(state) FROM ondot.history") == ["SUCCEEDED"]
+        assert await fleet.value("SELECT count(*) FROM ondot.attempt") == 0
 
 
 @proves("L4", "P5")
