@@ -55,6 +55,37 @@ async def test_a_misspelt_filter_does_not_list_everything(api: Caller) -> None:
     assert "did you mean state?" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "executions?from_at=0001-01-01T00:00:00%2B14:00",
+        "executions?to_at=9999-12-31T23:59:59-12:00",
+        "executions?from_at=2026-11-15T12:00:00",
+        "executions?pool=a%00b",
+        "jobs?pool=a%00b",
+        "jobs?name=%00",
+        "jobs?q=%00",
+        "jobs?label=a:%00",
+        "jobs?label=a",
+        "jobs?cursor=nonsense",
+        "jobs?limit=0",
+        "jobs?limit=99999999999999999999",
+        "jobs?state=RUNING",
+    ],
+)
+async def test_a_strange_parameter_is_refused_and_no_fault_of_ours(api: Caller, query: str) -> None:
+    answer = await api.http.get(f"/v1/{query}")
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
+
+
+@pytest.mark.parametrize("cursor", ["99999999999.1", "1.99999999999", "1", "-1.2", "1.2.3", "9" * 5000 + ".1"])
+async def test_a_cursor_that_no_log_gave_is_refused(api: Caller, cursor: str) -> None:
+    job = await api.create({"name": "x", "function": "f"})
+    id_ = await api.execution_of(job)
+    answer = await api.http.get(f"/v1/executions/{id_}/logs", params={"cursor": cursor})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
+
+
 async def test_a_parameter_that_is_not_valid_is_told_as_one(api: Caller) -> None:
     answer = await api.http.get("/v1/jobs", params={"limit": "many"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")

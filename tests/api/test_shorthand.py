@@ -5,11 +5,21 @@ from typing import Any
 
 import pytest
 
-from ondot.api.bodies import snake_case
-from ondot.api.shorthand import SHORT, lengthen
-from ondot.model.errors import InvalidBody
+from ondot.api.bodies import escaped, snake_case
+from ondot.api.shorthand import SHORT, lengthened
+from ondot.model.errors import Fault, InvalidBody
 
 Body = dict[str, Any]
+
+
+def lengthen(body: dict[str, object]) -> dict[str, object]:
+    """The long form, or all that is wrong raised at once."""
+    long = lengthened(body)
+    if long.faults:
+        faults = tuple(Fault("".join(f"/{escaped(s)}" for s in path), message) for path, message in long.faults)
+        raise InvalidBody(" ".join(fault.message for fault in faults), faults=faults)
+    return long.body
+
 
 AT = "2030-01-31T09:00:00Z"
 

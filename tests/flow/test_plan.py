@@ -14,9 +14,9 @@ from ondot.model.misfire import Misfire
 from ondot.model.planning import Timer
 from ondot.model.schedule import jitter_offset
 from ondot.store.specs import Specs
-from ondot.store.timers import Planned, lock_timer, next_fires
+from ondot.store.timers import Planned, lock_timer
 from tests.proves import proves
-from tests.world import DEFAULT_POOL, World, cron, every, job, once
+from tests.world import DEFAULT_POOL, World, cron, every, job
 
 
 async def stands(world: World, job_id: JobId) -> Timer:
@@ -183,14 +183,6 @@ async def test_a_backlog_larger_than_a_statement_is_planned_without_a_rest(world
     await world.plan()
     overdue = await world.value("SELECT count(*) FROM ondot.timer WHERE next_fire_at <= $1", world.after(20))
     assert overdue == 0
-
-
-@proves("S9")
-async def test_the_next_fires_over_all_partitions_come_in_order(world: World) -> None:
-    far = [await world.submit(job(schedule=once(world.after(seconds)))) for seconds in (300, 100, 200)]
-    async with world.database.connection() as connection:
-        coming = await next_fires(connection, DEFAULT_TENANT, 2)
-    assert [job_id for job_id, _ in coming] == [far[1].id, far[2].id]
 
 
 @proves("S2")

@@ -10,9 +10,8 @@ from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobState
 from ondot.model.outcome import Succeeded
-from ondot.store import executions, jobs, keys, logs
+from ondot.store import executions, jobs, keys, logs, overview
 from ondot.store.database import open_database
-from ondot.store.timers import next_fires
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World, every, failed, job, once
@@ -129,8 +128,8 @@ async def test_logs_and_progress_are_kept_but_not_the_progress_of_a_stale_attemp
         await logs.save_progress(connection, worker.id, [logs.Progress(id_, 1, None, 0.75, None)])
         await logs.save_progress(connection, worker.id, [logs.Progress(id_, 2, "null", 0.0, "stale")])
         assert await logs.find_checkpoint(connection, id_) == '{"at":  5}'
-        running = await executions.running_executions(connection, DEFAULT_TENANT, 10)
-    assert [row["id"] for row in running] == [id_]
+        running = await overview.running_now(connection, DEFAULT_TENANT, 10)
+    assert [(row.id, row.progress) for row in running] == [(id_, 0.75)]
     execution = await world.execution(id_)
     assert (execution.progress, execution.progress_message, execution.checkpoint) == (0.75, "half", {"at": 5})
 
@@ -163,13 +162,15 @@ async def test_nobody_sees_a_row_of_another_tenant(world: World) -> None:
         assert await executions.list_executions(connection, OTHER, limit=10) == []
         assert await executions.list_job_executions(connection, OTHER, job_id, limit=10) == []
         assert await executions.latest_execution(connection, OTHER, job_id) is None
-        assert await executions.running_executions(connection, OTHER, 10) == []
+        assert await overview.running_now(connection, OTHER, 10) == []
+        assert await overview.coming_fires(connection, OTHER, planned=10, timers=10) == []
+        assert await overview.latest_executions(connection, OTHER, 10) == []
+        assert await overview.latest_dead_letters(connection, OTHER, 10) == []
         assert await executions.list_skipped(connection, OTHER, job_id, 10) == []
         for id_ in ids:
             assert await executions.get_execution(connection, OTHER, id_) is None
             assert await executions.list_attempts(connection, OTHER, id_) == []
             assert await logs.list_log_lines(connection, OTHER, id_, limit=10) == []
-        assert await next_fires(connection, OTHER, 10) == []
         assert await keys.list_keys(connection, OTHER) == []
 
 

@@ -18,6 +18,9 @@ from ondot.store.executions import ExecutionRow, get_execution, list_attempts, l
 from ondot.store.logs import list_log_lines
 from ondot.store.pools import find_pools
 
+FIRST_YEAR, LAST_YEAR = 1970, 2200
+LARGEST = 2**31 - 1
+
 router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
 
 ExecutionPath = Annotated[UUID, Depends(id_in_path("execution"))]
@@ -39,6 +42,8 @@ async def list_all_executions(
     for name, instant in (("from_at", from_at), ("to_at", to_at)):
         if instant is not None and instant.tzinfo is None:
             raise InvalidParameters(f"{name} needs a zone: write 2026-11-15T12:00:00Z.")
+        if instant is not None and not FIRST_YEAR <= instant.year <= LAST_YEAR:
+            raise InvalidParameters(f"{name} must lie between {FIRST_YEAR} and {LAST_YEAR}.")
     async with asked.database.connection() as connection:
         pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
         if pool and pool not in pools:
@@ -113,6 +118,6 @@ def _line(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return 0, 0
     attempt, _, line = cursor.partition(".")
-    if not (attempt.isdecimal() and line.isdecimal() and len(cursor) < 18):
+    if not (attempt.isdecimal() and line.isdecimal()) or max(int(attempt[:11]), int(line[:11])) > LARGEST:
         raise InvalidParameters("The cursor is not one that the log gave: take `next_cursor` of the page before.")
     return int(attempt), int(line)

@@ -86,9 +86,11 @@ OptionalBody = Annotated[object, Depends(optional_body_of)]
 
 
 async def only_known_parameters(request: Request) -> None:
-    """A misspelt filter must not list everything."""
+    """A misspelt filter must not list everything; and PostgreSQL takes no NUL in text."""
     known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
-    for name in request.query_params:
+    for name, value in request.query_params.multi_items():
+        if "\x00" in value:
+            raise InvalidParameters(f"{name} must not contain NUL.")
         if name not in known:
             close = get_close_matches(name, known, n=1)
             advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known)) or 'none'}."

@@ -10,9 +10,6 @@ both named: ondot does not guess which of them was meant.
 from dataclasses import dataclass, field
 from typing import Final
 
-from ondot.api.bodies import escaped
-from ondot.model.errors import Fault, InvalidBody
-
 Path = tuple[str, ...]
 
 SHORT: Final[dict[str, Path]] = {
@@ -97,17 +94,8 @@ class Lengthened:
         self.faults.append((origin, message))
 
 
-def lengthen(body: dict[str, object]) -> dict[str, object]:
-    """The long form of a body in snake_case, which is left as it is. Raises InvalidBody."""
-    long = lengthened(body)
-    if long.faults:
-        faults = tuple(Fault("".join(f"/{escaped(s)}" for s in path), message) for path, message in long.faults)
-        raise InvalidBody(" ".join(fault.message for fault in faults), faults=faults)
-    return long.body
-
-
 def lengthened(body: dict[str, object]) -> Lengthened:
-    """The same with faults as values, and the origins. The paths of faults are those of the short form."""
+    """The long form of a body in snake_case, which is left as it is; faults by the paths of the short form."""
     long = Lengthened({})
     short: list[str] = []
     for name, value in body.items():

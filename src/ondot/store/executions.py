@@ -239,10 +239,6 @@ async def list_job_executions(
     return [_execution_row(row) for row in rows]
 
 
-async def running_executions(connection: Connection, tenant_no: TenantNo, limit: int) -> list[Record]:
-    return await connection.fetch(_SQL["running_executions"].text, tenant_no, limit)
-
-
 async def latest_execution(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LatestRow | None:
     row = await connection.fetchrow(_SQL["latest_execution"].text, tenant_no, job_id)
     return LatestRow(State(row["state"]), row["started_at"], row["retry_count"]) if row else None

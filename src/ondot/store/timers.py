@@ -131,9 +131,3 @@ async def record_skipped(
         skipped.reason,
         skipped.count if exact else None,
     )
-
-
-async def next_fires(connection: Connection, tenant_no: TenantNo, limit: int) -> list[tuple[JobId, datetime]]:
-    """The earliest timers: what will be planned next."""
-    rows = await connection.fetch(_SQL["next_fires"].text, tenant_no, limit)
-    return [(JobId(row["job_id"]), row["next_fire_at"]) for row in rows]

@@ -265,15 +265,3 @@ FROM ondot.attempt WHERE execution_id = $2::uuid AND tenant_no = $1::integer ORD
 -- $1 tenant_no, $2 job_id, $3 limit
 SELECT from_at, to_at, reason, count FROM ondot.skipped
 WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY from_at DESC LIMIT $3::integer;
-
--- name: running_executions :many
--- index: lease_worker, execution_pkey
--- What runs now, read from the leases: never the whole of execution.
--- $1 tenant_no, $2 limit
-SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.started_at, e.attempt_no, e.worker_id, p.name AS pool,
-       c.progress, c.message AS progress_message
-FROM (SELECT unnest(execution_ids) AS id FROM ondot.lease) m
-JOIN ondot.execution e ON e.id = m.id AND e.state = 'RUNNING' AND e.tenant_no = $1::integer
-JOIN ondot.pool p ON p.pool_no = e.pool_no
-LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id
-ORDER BY e.started_at DESC LIMIT $2::integer;

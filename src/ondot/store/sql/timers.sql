@@ -90,15 +90,3 @@ SET next_fire_at = excluded.next_fire_at, fired_through = excluded.fired_through
 INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count)
 VALUES ($2::uuid, $3::timestamptz, $4::timestamptz, $1::integer, $5::text, $6::integer)
 ON CONFLICT DO NOTHING;
-
--- name: next_fires :many
--- index: timer_due
--- The fires that come next over all partitions: one row of each range, the earliest of them.
--- $1 tenant_no, $2 limit
-SELECT t.job_id, t.next_fire_at FROM generate_series(0, 63) AS p(partition_no)
-CROSS JOIN LATERAL (
-    SELECT job_id, next_fire_at FROM ondot.timer
-    WHERE partition_no = p.partition_no::smallint AND tenant_no = $1::integer AND next_fire_at < 'infinity'
-    ORDER BY next_fire_at LIMIT $2::integer
-) t
-ORDER BY t.next_fire_at LIMIT $2;
