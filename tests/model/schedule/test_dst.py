@@ -1,11 +1,13 @@
 """S4 by example: what each policy does at each kind of transition."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from itertools import islice, pairwise
 
 import pytest
 
-from ondot.model.schedule import next_fire
+from ondot.model.schedule import next_fire, tzdata_version
 from tests.model.schedule.making import Fold, cron, fires_after, next_fires, utc
 from tests.proves import proves
 
@@ -148,3 +150,10 @@ def test_instants_of_other_zones_are_taken_and_naive_ones_refused() -> None:
     assert fire_at.utcoffset() == timedelta(0)
     with pytest.raises(ValueError, match="aware"):
         next_fire(cron("30 10 * * *"), after.replace(tzinfo=None))
+
+
+@proves("S8")
+def test_the_version_of_the_zones_is_that_of_the_installed_package() -> None:
+    release = re.fullmatch(r"(20\d\d)([a-z])", tzdata_version())
+    assert release is not None
+    assert version("tzdata").split(".")[:2] == [release[1], str(ord(release[2]) - ord("a") + 1)]

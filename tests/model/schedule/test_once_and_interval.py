@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.model.schedule import Calendar, Interval, Misfire, Once, Schedule, next_fire
+from ondot.model.errors import InvalidSchedule
+from ondot.model.schedule import Calendar, Interval, Misfire, Once, Schedule, every_of, next_fire
 from tests.model.schedule.making import cron, fires_after, utc
 from tests.proves import proves
 
@@ -113,3 +114,28 @@ def test_a_schedule_stored_by_a_newer_release_is_read_without_the_fields_it_adde
         "once": Schedule(when=Once(at=NOON), calendar=Calendar()),
     }
     assert msgspec.json.decode(stored, type=Schedule) == expected[schedule]
+
+
+@proves("S2", "S3")
+@pytest.mark.parametrize(
+    ("text", "every_s"),
+    [("@every 90s", 90), (" @EVERY  1h30m ", 5400), ("@every PT15M", 900), ("@hourly", None), ("*/5 * * * *", None)],
+)
+def test_every_in_a_cron_text_is_an_interval(text: str, every_s: float | None) -> None:
+    assert every_of(text) == every_s
+
+
+@proves("S2", "S3")
+@pytest.mark.parametrize("text", ["@every", "@every 90", "@every soon", "@every -5s", "@every P1M"])
+def test_every_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidSchedule, match="after @every it needs a duration") as refusal:
+        every_of(text)
+    assert [fault.pointer for fault in refusal.value.faults] == ["/cron"]
+
+
+@proves("S3")
+def test_whether_someone_chose_the_anchor_is_remembered_and_moves_no_fire() -> None:
+    chosen, default = Interval(every_s=60, anchor_at=NOON, is_anchored=True), Interval(every_s=60, anchor_at=NOON)
+    assert chosen != default
+    assert msgspec.json.decode(msgspec.json.encode(chosen), type=Interval) == chosen
+    assert next_fire(Schedule(when=chosen), NOON) == next_fire(Schedule(when=default), NOON)

@@ -1,13 +1,22 @@
 """S9: the coming fires with their remarks, and the schedule in words."""
 
-import pytest
+from datetime import datetime
 
-from ondot.model.schedule import Interval, Once, Schedule, Skipped, in_words, preview
-from tests.model.schedule.making import cron, utc
+import pytest
+from hypothesis import given
+
+from ondot.model.errors import InvalidSchedule
+from ondot.model.schedule import Interval, Once, Rrule, Schedule, Skipped, check, in_words, preview
+from tests.model.schedule.making import Field, cron, fields, utc
 from tests.proves import proves
 
 NOON = utc("2026-11-15 12:00")
 BERLIN = "Europe/Berlin"
+
+
+def recurring(text: str) -> Schedule:
+    begins = datetime(2026, 1, 1, 9, 30)  # noqa: DTZ001  wall time, a Thursday
+    return Schedule(when=Rrule(text=text, begins=begins, timezone=BERLIN))
 
 
 def remarks(schedule: Schedule, after: str, n: int) -> list[tuple[str, str | None]]:
@@ -57,6 +66,20 @@ def test_a_schedule_that_follows_real_time_lists_the_wall_times_that_never_came(
     assert [skipped.local for skipped in shown.skipped] == ["2026-03-29T02:00:00", "2026-03-29T02:30:00"]
 
 
+@proves("S9", "S4")
+def test_a_recurrence_is_marked_as_a_cron_is() -> None:
+    assert remarks(recurring("FREQ=DAILY;BYHOUR=2"), "2026-03-28 12:00", 2) == [
+        ("2026-03-29T03:00:00+02:00", "shifted"),
+        ("2026-03-30T02:30:00+02:00", None),
+    ]
+    shown = preview(recurring("FREQ=HOURLY"), utc("2026-03-28 23:45"), 3)
+    assert [skipped.local for skipped in shown.skipped] == ["2026-03-29T02:30:00"]
+    assert remarks(recurring("FREQ=HOURLY"), "2026-10-25 00:00", 2) == [
+        ("2026-10-25T02:30:00+02:00", None),
+        ("2026-10-25T02:30:00+01:00", "repeated"),
+    ]
+
+
 @proves("S9", "S5")
 def test_jitter_is_marked_and_told_but_does_not_move_the_fire() -> None:
     shown = preview(Schedule(when=cron("0 9 * * *").when, jitter_s=30), NOON, 1)
@@ -74,6 +97,17 @@ def test_a_preview_ends_with_the_schedule() -> None:
 
 
 @proves("S9")
+@given(minute=fields(0, 59), hour=fields(0, 23), day=fields(1, 28), weekday=fields(0, 6))
+def test_whatever_can_be_read_can_be_told(minute: Field, hour: Field, day: Field, weekday: Field) -> None:
+    schedule = cron(f"{minute[0]} {hour[0]} {day[0]} * {weekday[0]}")
+    try:
+        check(schedule)
+    except InvalidSchedule:
+        return  # no day is in both day fields
+    assert in_words(schedule)
+
+
+@proves("S9")
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
@@ -86,7 +120,33 @@ def test_a_preview_ends_with_the_schedule() -> None:
         (cron("0 0 * * FRIL"), "At 00:00, on the last Friday of the month, UTC"),
         (cron("0 0 L,15 * *"), "At 00:00 on the last and the 15th day of month, UTC"),
         (cron("0 0 */2 * MON"), "At 00:00 on every second day of month if it's on Monday, UTC"),
+        (cron("0 12,*/5 * * *"), "At minute 0 past hour 12 and every fifth hour, UTC"),
         (cron("0 0 1,15W * *"), "At the times of cron 0 0 1,15W * *, UTC"),
+        (
+            recurring("FREQ=WEEKLY;INTERVAL=2;BYDAY=TH,MO"),
+            "Every 2 weeks on Monday and Thursday at 09:30, Europe/Berlin",
+        ),
+        (recurring("FREQ=WEEKLY"), "Every week on Thursday at 09:30, Europe/Berlin"),
+        (recurring("FREQ=DAILY;BYDAY=MO,TU,WE,TH,FR"), "Every day on Monday to Friday at 09:30, Europe/Berlin"),
+        (recurring("FREQ=DAILY;BYHOUR=9,17;BYMINUTE=0"), "Every day at 09:00 and 17:00, Europe/Berlin"),
+        (recurring("FREQ=DAILY;BYSECOND=5;COUNT=3"), "Every day at 09:30:05, 3 times, Europe/Berlin"),
+        (recurring("FREQ=MONTHLY;BYDAY=-1FR"), "Every month on the last Friday at 09:30, Europe/Berlin"),
+        (recurring("FREQ=MONTHLY;BYDAY=FR"), "Every month on every Friday at 09:30, Europe/Berlin"),
+        (
+            recurring("FREQ=MONTHLY;BYMONTHDAY=1,15,-1;UNTIL=20271231"),
+            "Every month on day 1 and 15 and the last day at 09:30, until 2027-12-31, Europe/Berlin",
+        ),
+        (recurring("FREQ=MONTHLY"), "Every month on day 1 at 09:30, Europe/Berlin"),
+        (recurring("FREQ=YEARLY"), "Every year on 1 January at 09:30, Europe/Berlin"),
+        (
+            recurring("FREQ=YEARLY;BYMONTH=3;BYDAY=2SU"),
+            "Every year on the second Sunday in March at 09:30, Europe/Berlin",
+        ),
+        (recurring("FREQ=MINUTELY;INTERVAL=15"), "Every 15 minutes, Europe/Berlin"),
+        (
+            recurring("RRULE:FREQ=MONTHLY;BYDAY=MO,TU;BYSETPOS=-1"),
+            "By the recurrence rule RRULE:FREQ=MONTHLY;BYDAY=MO,TU;BYSETPOS=-1, Europe/Berlin",
+        ),
         (Schedule(when=Once(at=NOON)), "Once at 2026-11-15 12:00:00 UTC"),
         (Schedule(when=Interval(every_s=900, anchor_at=NOON)), "Every 15 minutes"),
         (Schedule(when=Interval(every_s=3600, anchor_at=NOON)), "Every hour"),

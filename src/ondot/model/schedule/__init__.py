@@ -1,27 +1,31 @@
 """When a job fires: schedules as data, and the pure functions over them.
 
-    once · interval · cron     the rules, each with its next instant
-    expression                 cron text → slots of wall time
-    dst                        slots of wall time → instants, by the job's policy
-    calendar                   which days and windows are left out
-    rule                       Schedule, and `next_fire` over all rules, within start and end, without those left out
-    check                      what is wrong with a schedule, said so that it can be put right
-    jitter · words · preview   how late on purpose; told in words; the coming fires
+    once · interval · cron · rrule   the rules, each with its next instant; `when` is any of them
+    expression · days · spread       cron text → slots of wall time; its day fields; H in it, spread by job
+    dst                              slots of wall time → instants, by the job's policy
+    calendar · business              which days and windows are left out; slots moved to business days
+    exclude                          what rules leave out of rules
+    rule                             Schedule, and `next_fire` over all of these, within start and end
+    counting                         how many fires a range has, and which are the last
+    check                            what is wrong with a schedule, said so that it can be put right
+    jitter · words · preview         how late on purpose; told in words; the coming fires
 
 Nothing here reads a clock: instants come in as arguments, aware and in UTC, and go out the same. Wall time
-exists between `expression` and `dst` and nowhere else in ondot.
+exists between `expression` or `rrule` and `dst` and nowhere else in ondot.
 """
 
 from ondot.model.misfire import Misfire
 from ondot.model.schedule.calendar import Blackout, Calendar
 from ondot.model.schedule.check import check
 from ondot.model.schedule.cron import Cron
-from ondot.model.schedule.dst import Dst
-from ondot.model.schedule.interval import Interval
+from ondot.model.schedule.dst import Dst, tzdata_version
+from ondot.model.schedule.interval import Interval, every_of
 from ondot.model.schedule.jitter import jitter_offset
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.preview import Fire, Preview, Remark, Skipped, preview
-from ondot.model.schedule.rule import Schedule, When, next_fire
+from ondot.model.schedule.rrule import Rrule
+from ondot.model.schedule.rule import Schedule, for_job, left_out, next_fire
+from ondot.model.schedule.when import When
 from ondot.model.schedule.words import in_words
 
 __all__ = [
@@ -35,12 +39,17 @@ __all__ = [
     "Once",
     "Preview",
     "Remark",
+    "Rrule",
     "Schedule",
     "Skipped",
     "When",
     "check",
+    "every_of",
+    "for_job",
     "in_words",
     "jitter_offset",
+    "left_out",
     "next_fire",
     "preview",
+    "tzdata_version",
 ]

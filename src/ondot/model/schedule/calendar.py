@@ -1,9 +1,10 @@
 """Days and windows on which a schedule does not fire (S10).
 
-A calendar only takes fires away. A fire is left out if the date that its zone's clock shows at that instant is
-a holiday, a listed date or, where only business days count, a day of the weekend; or if the instant lies in a
-black-out. The first of these, in that order, is the reason. Each exclusion knows the instant at which it ends, so a
-search goes there at once: a schedule that fires every second under a black-out of years costs one look.
+A fire is left out if the date that its zone's clock shows at that instant is a holiday, a listed date or, where only
+business days count, a day of the weekend; or if the instant lies in a black-out. The first of these, in that order, is
+the reason. Each exclusion knows the instant at which it ends, so a search goes there at once: a schedule that fires
+every second under a black-out of years costs one look. Where fires move to the next or previous business day
+(`business`) no day leaves one out, and only black-outs do.
 
 Holidays and weekends are those of the `holidays` package: Friday and Saturday in Egypt, and a Saturday that China
 declares a working day is one. It is imported when the first calendar with a country is asked (70 ms), and asked once
@@ -44,8 +45,13 @@ class Calendar(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash
 
     exclude_holidays: str | None = None
     exclude_dates: tuple[str, ...] = ()
-    business_days: bool = False
+    business_days: bool | Literal["next", "previous"] = False
     blackouts: tuple[Blackout, ...] = ()
+
+    @property
+    def moves(self) -> Literal["next", "previous"] | None:
+        """Where a slot on a day off goes, if it is not left out."""
+        return None if isinstance(self.business_days, bool) else self.business_days
 
 
 class Exclusion(NamedTuple):
@@ -68,17 +74,37 @@ class _DaysOff(NamedTuple):
 
 def exclusion_at(calendar: Calendar, zone: str, fire_at: datetime) -> Exclusion | None:
     """What leaves out a fire at an aware UTC instant, if anything does."""
-    at = fire_at.replace(tzinfo=None)
-    day = at.date() if zone == "UTC" else (at + span_at(zone, at).offset).date()
-    reason = _reason_of_day(calendar, day)
-    if reason is not None:
-        return Exclusion(reason, _day_ends(zone, at, day).replace(tzinfo=UTC))
+    if calendar.moves is None:
+        at = fire_at.replace(tzinfo=None)
+        day = _day_at(zone, at)
+        reason = _reason_of_day(calendar, day)
+        if reason is not None:
+            return Exclusion(reason, _day_ends(zone, at, day).replace(tzinfo=UTC))
     if calendar.blackouts:
         prepared = _sorted(calendar)
         index = bisect_right(prepared.begins_at, fire_at) - 1
         if index >= 0 and fire_at < prepared.ends_at[index]:
             return Exclusion("blackout", prepared.ends_at[index])
     return None
+
+
+def next_exclusion(calendar: Calendar, zone: str, after: datetime, until: datetime) -> datetime | None:
+    """The first instant after one that is kept, and up to `until`, at which something is left out; aware UTC."""
+    prepared = _sorted(calendar)
+    index = bisect_right(prepared.begins_at, after)
+    begins_at = prepared.begins_at[index] if index < len(prepared.begins_at) else until
+    begins_at = min(begins_at, until)
+    if calendar.moves is None:
+        at = after.replace(tzinfo=None)
+        while (at := _day_ends(zone, at, _day_at(zone, at))) <= begins_at.replace(tzinfo=None):
+            if _reason_of_day(calendar, _day_at(zone, at)) is not None:
+                return at.replace(tzinfo=UTC)
+    return begins_at if exclusion_at(calendar, zone, begins_at) is not None else None
+
+
+def is_off(calendar: Calendar, day: date) -> bool:
+    """Whether a local date is a holiday, a listed date or, where only business days count, of the weekend."""
+    return _reason_of_day(calendar, day) is not None
 
 
 def faults(calendar: Calendar) -> list[Fault]:
@@ -113,6 +139,10 @@ def _reason_of_day(calendar: Calendar, day: date) -> Reason | None:
     if calendar.business_days and (day.weekday() >= _SATURDAY if off is None else day in off.weekends):
         return "weekend"
     return None
+
+
+def _day_at(zone: str, at: datetime) -> date:
+    return at.date() if zone == "UTC" else (at + span_at(zone, at).offset).date()
 
 
 def _day_ends(zone: str, at: datetime, day: date) -> datetime:

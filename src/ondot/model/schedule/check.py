@@ -1,12 +1,14 @@
-"""Is a schedule one that can be kept? (S2, S4, S8, S10)
+"""Is a schedule one that can be kept? (S2, S4, S8, S10, S12)
 
 Every fault is found in one go, and its message says what to do. Pointers are those of the schedule's long
-form on the wire ("/cron", "/every"), where people wrote it, and not of the stored struct. Whether an
-instant lies in the past is not asked here: that needs a clock. A calendar is tried from the schedule's
-start on; without one from `after`, which callers that know the time give, or from its first black-out.
+form on the wire ("/cron", "/include/0/every"), where people wrote it, and not of the stored struct. Whether an
+instant lies in the past is not asked here: that needs a clock. What calendar and exclude rules leave is tried from the
+schedule's start on; without one from `after`, which callers that know the time give, or from its first black-out.
 """
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import isfinite
 from typing import Final, assert_never
 
@@ -21,51 +23,138 @@ from ondot.model.schedule.dst import NEVER_AFTER, zone_info
 from ondot.model.schedule.expression import expression
 from ondot.model.schedule.interval import LARGEST_S, SMALLEST_S, Interval
 from ondot.model.schedule.once import Once
-from ondot.model.schedule.rule import Schedule, When, next_fire
+from ondot.model.schedule.rrule import Rrule, read, require_slot
+from ondot.model.schedule.rrule_text import LARGEST_COUNT
+from ondot.model.schedule.rule import Schedule, next_fire, rules_of
+from ondot.model.schedule.spread import chosen, is_spread
+from ondot.model.schedule.when import When
 
 LONGEST_JITTER_S: Final = 86_400
+MOST_RULES: Final = 100  # of include, and of exclude: each is asked for every fire
+
+_ALL_IN_GAPS: Final = "It never fires: the clocks leave out each of its times. Take another time, or dst.gap shift."
 
 # Where the search for a first fire begins if the schedule itself names no start.
 _SOME_INSTANT: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-# A calendar may leave out this much of a schedule, from the first fire it would have, and no more.
+# A calendar and exclude rules may leave out this much of a schedule, from the first fire it would have, and no more.
 _LEFT_OUT_AT_MOST: Final = timedelta(days=5 * 366)
 
 
 def check(schedule: Schedule, after: datetime | None = None) -> None:
     """Raises InvalidSchedule, with all that is wrong."""
-    faults = [*_of_when(schedule.when), *_of_bounds(schedule), *misfire.faults(schedule.misfire)]
+    faults = [*_of_rules(schedule), *_of_bounds(schedule), *misfire.faults(schedule.misfire)]
     if schedule.calendar is not None:
         faults.extend(calendar.faults(schedule.calendar))
+        faults.extend(_of_moves(schedule, schedule.calendar))
     if not faults:
-        faults = _of_first_fire(structs.replace(schedule, calendar=None))
-    if not faults and schedule.calendar is not None:
-        faults = _of_what_is_left(schedule, schedule.calendar, after)
+        faults = _of_first_fire(structs.replace(schedule, calendar=None, exclude=()))
+    if not faults:
+        faults = _of_what_is_left(schedule, after)
     if faults:
         raise InvalidSchedule(" ".join(fault.message for fault in faults), faults=tuple(faults))
+
+
+def _rules(schedule: Schedule) -> Iterator[tuple[str, When]]:
+    """Each rule, with the pointer to the object that it was written in."""
+    yield "", schedule.when
+    for name, rules in (("include", schedule.include), ("exclude", schedule.exclude)):
+        for index, rule in enumerate(rules):
+            yield f"/{name}/{index}", rule
+
+
+def _of_rules(schedule: Schedule) -> list[Fault]:
+    faults = [
+        Fault(f"/{name}", f"There are {len(rules)} rules; give at most {MOST_RULES}, or make several jobs.")
+        for name, rules in (("include", schedule.include), ("exclude", schedule.exclude))
+        if len(rules) > MOST_RULES
+    ]
+    counted = 0
+    for pointer, rule in _rules(schedule):
+        own = _of_when(rule)
+        if not own and isinstance(rule, Rrule):
+            counted += sum(part.count or 0 for part in read(rule.text).rules)
+            if counted > LARGEST_COUNT:  # to find where a COUNT ends is to walk through all of it
+                message = f"The COUNTs of all rules are at most {LARGEST_COUNT:,} together; use UNTIL, or max_fires."
+                own = [Fault("/rrule", message)]
+        own = own or _of_fires(rule)
+        faults.extend(Fault(pointer + fault.pointer, fault.message) for fault in own)
+    return faults
 
 
 def _of_when(when: When) -> list[Fault]:
     match when:
         case Cron():
-            return _of_cron(when)
+            return [*_read(_expressions, when.expression), *_read(zone_info, when.timezone)]
         case Interval():
             return _of_interval(when)
         case Once():
             return _of_instant("/at", when.at)
+        case Rrule():
+            return [*_read(read, when.text), *_read(zone_info, when.timezone)]
     assert_never(when)
 
 
-def _of_cron(cron: Cron) -> list[Fault]:
-    faults: list[Fault] = []
-    for read, text in ((expression, cron.expression), (zone_info, cron.timezone)):
+def _read(read_text: Callable[[str], object], text: str) -> list[Fault]:
+    try:
+        read_text(text)
+    except InvalidSchedule as refusal:
+        return list(refusal.faults)
+    return []
+
+
+def _expressions(text: str) -> None:
+    """Read an expression, with H in its day fields for whatever values jobs may get."""
+    expression(text)
+    if not is_spread(text) or not any(is_spread(field) for field in text.split()[-3:]):
+        return
+    for value in range(31):
+        example = chosen(text, partial(_nearest, value))
         try:
-            read(text)
-        except InvalidSchedule as refusal:
-            faults.extend(refusal.faults)
-    return faults
+            expression(example)
+        except InvalidSchedule:
+            message = (
+                f'The cron expression "{text[:80]}" is not valid: some jobs would never fire, such as one that gets '
+                f'"{example[:80]}". Spread over days that every month has, for example H(1-28).'
+            )
+            raise InvalidSchedule(message, faults=(Fault("/cron", message),), cron=text[:80]) from None
+
+
+def _nearest(value: int, _field: int, _place: int, size: int) -> int:
+    return min(value, size - 1)
+
+
+def _of_fires(when: When) -> list[Fault]:
+    """A rule that can be read, and yet never fires."""
+    match when:
+        case Cron():
+            if next_fire(Schedule(when=when), _SOME_INSTANT) is None:
+                return [Fault("/cron", _ALL_IN_GAPS)]
+        case Rrule():
+            begins_at = when.begins.replace(tzinfo=UTC) - timedelta(days=2)  # before it begins, in whichever zone
+            try:
+                require_slot(when)
+            except InvalidSchedule as refusal:
+                return list(refusal.faults)
+            if next_fire(Schedule(when=when), begins_at) is None:
+                return [Fault("/rrule", _ALL_IN_GAPS)]
+        case Interval() | Once():
+            pass
+        case _:
+            assert_never(when)
+    return []
+
+
+def _of_moves(schedule: Schedule, moving: Calendar) -> list[Fault]:
+    if moving.moves is None or not any(isinstance(rule, (Interval, Once)) for rule in rules_of(schedule)):
+        return []
+    message = (
+        f"Only times of the clock can move to the {moving.moves} business day: say when by cron or rrule, "
+        "or give business_days true."
+    )
+    return [Fault("/calendar/business_days", message)]
 
 
 def _of_interval(interval: Interval) -> list[Fault]:
@@ -96,31 +185,42 @@ def _of_first_fire(schedule: Schedule) -> list[Fault]:
     if isinstance(when, Once):
         outside = (start_at is not None and when.at < start_at) or (end_at is not None and when.at > end_at)
         return [Fault("/at", "The instant lies outside start_at and end_at; leave these out.")] if outside else []
-    if isinstance(when, Cron) and next_fire(Schedule(when=when), start_at or _SOME_INSTANT) is None:
-        message = "It never fires: the clocks leave out each of its times. Take another time, or dst.gap shift."
-        return [Fault("/cron", message)]
-    begins_at = when.anchor_at if isinstance(when, Interval) else start_at
+    if isinstance(when, Rrule) and start_at is not None and next_fire(schedule, start_at - _MICROSECOND) is None:
+        return [Fault("/rrule", "It has ended before start_at; give a later UNTIL or DTSTART, or an earlier start_at.")]
+    begins_at = when.anchor_at if isinstance(when, Interval) and not schedule.include else start_at
     if begins_at is not None and end_at is not None and next_fire(schedule, begins_at - _MICROSECOND) is None:
         return [Fault("/end_at", f"It has no fire before {_utc(end_at)}; give a later end_at.")]
     return []
 
 
-def _of_what_is_left(schedule: Schedule, excluding: Calendar, after: datetime | None) -> list[Fault]:
-    when = schedule.when
-    if isinstance(when, Once):
+def _of_what_is_left(schedule: Schedule, after: datetime | None) -> list[Fault]:
+    when, excluding = schedule.when, schedule.calendar
+    if isinstance(when, Once) and not schedule.include and excluding is not None:
         exclusion = exclusion_at(excluding, "UTC", when.at.astimezone(UTC))
-        return [] if exclusion is None else [Fault("/at", _why_not_once(exclusion.reason, excluding, when.at))]
-    some_instant = min((window.from_at for window in excluding.blackouts), default=_SOME_INSTANT)
-    begins_at = (schedule.start_at or after or some_instant).astimezone(UTC) - _MICROSECOND
-    first_at = next_fire(structs.replace(schedule, calendar=None), begins_at)
+        if exclusion is not None:
+            return [Fault("/at", _why_not_once(exclusion.reason, excluding, when.at))]
+    begins_at = _tried_from(schedule, after)
+    unrestricted = structs.replace(schedule, calendar=None, exclude=())
+    first_at = next_fire(unrestricted, begins_at)
     if first_at is None or first_at.year >= NEVER_AFTER.year - 5:
         return []  # it ended before; that is no fault of the calendar
     last_at = first_at + _LEFT_OUT_AT_MOST
     end_at = last_at if schedule.end_at is None else min(last_at, schedule.end_at)
-    if next_fire(structs.replace(schedule, end_at=end_at), begins_at) is not None:
-        return []
-    message = f"The calendar leaves out each fire from {_utc(first_at)} to {_utc(end_at)}; exclude less."
-    return [Fault("/calendar", message)]
+    span = f"each fire from {_utc(first_at)} to {_utc(end_at)}; exclude less."
+    try:
+        if next_fire(structs.replace(schedule, calendar=None, end_at=end_at), begins_at) is None:
+            return [Fault("/exclude", f"The exclude rules leave out {span}")]
+        if next_fire(structs.replace(schedule, end_at=end_at), begins_at) is None:
+            return [Fault("/calendar", f"The calendar leaves out {span}")]
+    except InvalidSchedule as refusal:
+        return list(refusal.faults)
+    return []
+
+
+def _tried_from(schedule: Schedule, after: datetime | None) -> datetime:
+    windows = () if schedule.calendar is None else schedule.calendar.blackouts
+    some_instant = min((window.from_at for window in windows), default=_SOME_INSTANT)
+    return (schedule.start_at or after or some_instant).astimezone(UTC) - _MICROSECOND
 
 
 def _why_not_once(reason: Reason, excluding: Calendar, at: datetime) -> str:

@@ -11,7 +11,8 @@ from functools import lru_cache
 from msgspec import Struct
 
 from ondot.model.schedule.dst import NEVER_AFTER, STRAIGHT, Dst, next_instant
-from ondot.model.schedule.expression import expression
+from ondot.model.schedule.expression import Expression, expression
+from ondot.model.schedule.spread import resolved
 
 
 class Cron(
@@ -26,6 +27,7 @@ class Cron(
     expression: str
     timezone: str = "UTC"
     dst: Dst = Dst()
+    spread: int = 0  # the job's seed for H, and 0 where no H stands or no job is known yet
 
 
 @lru_cache(maxsize=8192)
@@ -34,11 +36,16 @@ def next_after(cron: Cron, after: datetime) -> datetime | None:
     after_at = after.replace(tzinfo=None)
     if after_at >= NEVER_AFTER:
         return None
-    parsed = expression(cron.expression)
-    fire_at = next_instant(parsed.slot_after, cron.timezone, effective_dst(cron), after_at)
+    parsed = parsed_of(cron)
+    fire_at = next_instant(parsed.slot_after, cron.timezone, STRAIGHT if parsed.is_straight else cron.dst, after_at)
     return None if fire_at is None else fire_at.replace(tzinfo=UTC)
+
+
+def parsed_of(cron: Cron) -> Expression:
+    """The expression with the job's own values for H."""
+    return expression(resolved(cron.expression, cron.spread) if cron.spread else cron.expression)
 
 
 def effective_dst(cron: Cron) -> Dst:
     """The job's policy, or `STRAIGHT` for an expression that follows real time."""
-    return STRAIGHT if expression(cron.expression).is_straight else cron.dst
+    return STRAIGHT if parsed_of(cron).is_straight else cron.dst

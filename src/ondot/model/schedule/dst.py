@@ -12,7 +12,7 @@ which is the same as gap `skip` and fold `both`. Which schedules do so is said i
 
 The search walks forward span by span and never looks back, so instants strictly increase and none comes
 twice, wherever it starts: inside a gap's hour, inside a repeated hour, or in a zone that leaves out a whole
-day. Whoever lists wall-clock slots (cron now, RRULE later) passes them in as a function.
+day. Whoever lists wall-clock slots (cron, RRULE, moved business days) passes them in as a function.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
+import tzdata  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from ondot.model.errors import Fault, InvalidSchedule
@@ -89,6 +90,10 @@ def next_instant(slot_after: SlotAfter, zone: str, dst: Dst, after_at: datetime)
         begins = following.begin_at + following.offset
         if wall < begins or following.offset < span.offset:
             wall = slot_after(begins - SECOND)
+        # No slot lies between the beginning of this span and `wall`, nor in what a fold may show again on the way
+        # there: 29 February is years away, and need not be walked to seam by seam.
+        if wall is not None and wall - _MARGIN - following.offset > following.end_at:
+            following = span_at(zone, wall - _MARGIN - following.offset)
         span = following
     return None
 
@@ -155,6 +160,12 @@ def _change(tz: ZoneInfo, low_at: datetime, high_at: datetime) -> datetime:
         else:
             high = middle
     return low_at + high * SECOND
+
+
+def tzdata_version() -> str:
+    """The release of the IANA database that the tzdata package holds, such as "2025b"."""
+    version: str = tzdata.IANA_VERSION
+    return version
 
 
 @lru_cache(maxsize=1024)

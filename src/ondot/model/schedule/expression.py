@@ -10,23 +10,25 @@ field that begins with `*` is not restricted, and then both must match. **Straig
 whose minute or hour field begins with `*` (so `*/15 * * * *`, `0 * * * *`, `0 */2 * * *`, `*/5 2 * * *`)
 follows real time: it fires whenever the zone's clock shows a slot, twice in a repeated hour and not for
 times that a gap leaves out. All others name fixed times of day, and the job's `dst` policy applies to them.
-`0-23` is a range and not a wildcard.
+`0-23` is a range and not a wildcard. `H` is read as it stands for no job in particular; see `spread`.
 
 The reading of fields is cronsim's; the search is ours, since it goes straight to the next value of each
-field, and to the next day by the shape of the month (its first weekday and length, of which there are 28).
+field, and to the next day by what `days` knows of the month. Fields are remembered one by one: expressions
+that share them, as those do that H has spread, cost little more to read than to look up.
 """
 
 import re
-from bisect import bisect_right
-from calendar import monthrange
-from datetime import date, datetime
+from bisect import bisect_left, bisect_right
+from datetime import datetime, time, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn
 
 from cronsim import CronSim, CronSimError
 
 from ondot.model.errors import Fault, InvalidSchedule
+from ondot.model.schedule.days import days_of, nearest_weekdays, plain_days
 from ondot.model.schedule.dst import NEVER_AFTER, NEVER_BEFORE, SEARCH_YEARS
+from ondot.model.schedule.spread import resolved
 
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
@@ -56,42 +58,42 @@ _FIELDS: Final = (
 )
 _SECOND, _MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY = range(6)
 _WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_NEAREST: Final = re.compile(r"(\d{1,2})W")
-_HASHED: Final = re.compile(r"(?:^|,)H")
 _ONE_VALUE: Final = re.compile(r"\b(\w+)-\1/0*[1-9]\d*(?=,|$)")
 _BACKWARDS: Final = re.compile(r"(\d{1,2})-(\d{1,2})")
 
 
+class Times(NamedTuple):
+    seconds: frozenset[int]
+    minutes: frozenset[int]
+    hours: frozenset[int]
+
+
 class Expression:
-    """A parsed expression. Immutable but for the day table, which fills itself, the same whoever fills it."""
+    """A parsed expression, immutable."""
 
     def __init__(self, text: str) -> None:
         fields = _split(text)
         self.fields = tuple(fields)
         self.text = " ".join(fields)
         self.is_straight = fields[_MINUTE].startswith("*") or fields[_HOUR].startswith("*")
-        seconds, minutes, hours, months = (
-            sorted(_values(text, fields, index)) for index in (_SECOND, _MINUTE, _HOUR, _MONTH)
-        )
+        seconds, minutes, hours, months = (_values(text, fields, index) for index in (_SECOND, _MINUTE, _HOUR, _MONTH))
         # Each table answers "the first value from i on" by a look, for i one past the field too.
         self._second_from = _table(seconds, 60)
         self._minute_from = _table(minutes, 60)
         self._hour_from = _table(hours, 24)
         self._month_from = _table(months, 12)
-        self._first = (hours[0], minutes[0], seconds[0])
-        self._nearest = _nearest_weekdays(text, fields)
-        self._days_and = fields[_DAY].startswith("*") or fields[_WEEKDAY].startswith("*")
-        self._days = CronSim(f"* * * {_plain_days(fields[_DAY]) or '*'} * *", NEVER_BEFORE)
-        self._weekdays = CronSim(f"* * * * * {fields[_WEEKDAY]}", NEVER_BEFORE)
-        self._days_by_shape: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._first = (min(hours), min(minutes), min(seconds))
+        self.times = Times(seconds, minutes, hours)
+        _require_days(text, fields)
+        self._days_in = days_of(fields[_DAY], fields[_WEEKDAY]).in_month
 
     def slot_after(self, wall: datetime) -> datetime | None:
         """The first slot strictly after a wall time, or None if there is none in 50 years."""
         year, month, day = wall.year, wall.month, wall.day
         if self._month_from[month] == month:
             days = self._days_in(year, month)
-            if day in days and (time := self._time_after(wall.hour, wall.minute, wall.second)):
-                return datetime(year, month, day, *time)  # noqa: DTZ001  slots are wall time
+            if day in days and (later := self._time_after(wall.hour, wall.minute, wall.second)):
+                return datetime(year, month, day, *later)  # noqa: DTZ001  slots are wall time
             if (index := bisect_right(days, day)) < len(days):
                 return datetime(year, month, days[index], *self._first)  # noqa: DTZ001
         last_year = min(year + SEARCH_YEARS, NEVER_AFTER.year)
@@ -105,6 +107,28 @@ class Expression:
                 return datetime(year, month, days[0], *self._first)  # noqa: DTZ001
         return None
 
+    def is_slot(self, wall: datetime) -> bool:
+        seconds, minutes, hours = self.times
+        return (
+            wall.second in seconds
+            and wall.minute in minutes
+            and wall.hour in hours
+            and not wall.microsecond
+            and self._month_from[wall.month] == wall.month
+            and wall.day in self._days_in(wall.year, wall.month)
+        )
+
+    def covered_until(self, slot: datetime, times: Times) -> datetime | None:
+        """The end of the day, hour or minute around a slot, if all that these times have in it are slots too."""
+        seconds, minutes, hours = self.times
+        if not times.seconds <= seconds:
+            return None
+        if not times.minutes <= minutes:
+            return slot.replace(second=0) + timedelta(minutes=1)
+        if not times.hours <= hours:
+            return slot.replace(minute=0, second=0) + timedelta(hours=1)
+        return datetime.combine(slot, time.min) + timedelta(days=1)
+
     def _time_after(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
         first_minute, first_second = self._first[1:]
         if self._hour_from[hour] == hour:
@@ -116,27 +140,36 @@ class Expression:
             return later, first_minute, first_second
         return None
 
-    def _days_in(self, year: int, month: int) -> tuple[int, ...]:
-        shape = monthrange(year, month)
-        days = self._days_by_shape.get(shape)
-        if days is None:
-            days = tuple(day for day in range(1, shape[1] + 1) if self._matches(date(year, month, day), shape))
-            self._days_by_shape[shape] = days
-        return days
+    def slots_between(self, after: datetime, until: datetime) -> int:
+        """How many slots lie in (after, until]: days that match times the slots of a day, and both ends by rank."""
+        if until <= after:
+            return 0
+        seconds, minutes, hours = (sorted(values) for values in self.times)
+        a_day = len(hours) * len(minutes) * len(seconds)
 
-    def _matches(self, day: date, shape: tuple[int, int]) -> bool:
-        listed = not self._nearest or bool(_plain_days(self.fields[_DAY]))
-        by_day = (listed and self._days.match_dom(day)) or day.day in {
-            _nearest_weekday(wanted, shape) for wanted in self._nearest if wanted <= shape[1]
-        }
-        by_weekday = self._weekdays.match_dow(day)
-        return (by_day and by_weekday) if self._days_and else (by_day or by_weekday)
+        def of_month(wall: datetime) -> int:
+            """Those of its month up to a wall time, which is included."""
+            days = self._days_in(wall.year, wall.month) if self._month_from[wall.month] == wall.month else ()
+            count = bisect_left(days, wall.day) * a_day
+            if wall.day in days:
+                count += bisect_left(hours, wall.hour) * len(minutes) * len(seconds)
+                if wall.hour in hours:
+                    count += bisect_left(minutes, wall.minute) * len(seconds)
+                    count += bisect_right(seconds, wall.second) if wall.minute in minutes else 0
+            return count
+
+        count = of_month(until) - of_month(after)
+        for months in range(after.year * 12 + after.month - 1, until.year * 12 + until.month - 1):
+            year, month = months // 12, months % 12 + 1
+            if self._month_from[month] == month:
+                count += len(self._days_in(year, month)) * a_day
+        return count
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=8192)
 def expression(text: str) -> Expression:
     """The parsed expression; a refusal names the field at fault, what it allows, and an example."""
-    parsed = Expression(text)
+    parsed = Expression(resolved(text, 0))
     if parsed.slot_after(NEVER_BEFORE.replace(year=2000)) is None:
         _, _, _, days, months, weekdays = parsed.fields
         also = "" if weekdays == "*" else f" that is a day-of-week {weekdays}"
@@ -156,7 +189,7 @@ def _split(text: str) -> list[str]:
         macro = fields[0].lower()
         if macro == "@every":
             given = " ".join(fields[1:]) or "90s"
-            _refuse(text, f'@every is an interval. Use "every": "{given}" in place of "cron"')
+            _refuse(text, f'@every is an interval and has no times of a clock. Use "every": "{given}" in place of it')
         if macro not in MACROS or len(fields) > 1:
             _refuse(text, f"the macros are {', '.join(MACROS)}. Take one of them, alone, or five fields")
         fields = MACROS[macro].split()
@@ -181,53 +214,43 @@ def _split(text: str) -> list[str]:
     return [_ONE_VALUE.sub(r"\1", field) for field in fields]
 
 
-def _values(text: str, fields: list[str], index: int) -> set[int]:
+def _values(text: str, fields: list[str], index: int) -> frozenset[int]:
     """What one field allows, read alone so that a refusal knows which field it was."""
+    values = _allowed(fields[index], index)
+    if values is None:
+        _refuse_field(text, index, fields[index])
+    return values
+
+
+@lru_cache(maxsize=2048)
+def _allowed(field: str, index: int) -> frozenset[int] | None:
+    """Remembered, since fields repeat far more than expressions do, above all those that H spreads."""
     alone = ["*"] * 6
-    alone[index] = fields[index]
+    alone[index] = field
     try:
         sim = CronSim(" ".join(alone), NEVER_BEFORE)
     except CronSimError:
-        _refuse_field(text, index, fields[index])
+        return None
     values = (sim.seconds, sim.minutes, sim.hours, sim.days, sim.months, sim.weekdays)[index]
-    return {value for value in values if isinstance(value, int)}
+    return frozenset(value for value in values if isinstance(value, int))
 
 
-def _nearest_weekdays(text: str, fields: list[str]) -> tuple[int, ...]:
-    """The days of the `15W` terms; the rest of both day fields is read too, for its faults."""
-    nearest = [int(match[1]) for term in fields[_DAY].split(",") if (match := _NEAREST.fullmatch(term))]
-    plain = _plain_days(fields[_DAY])
-    if not all(1 <= day <= 31 for day in nearest) or "L/" in plain or "W/" in plain:
+def _require_days(text: str, fields: list[str]) -> None:
+    plain = plain_days(fields[_DAY])
+    if not all(1 <= day <= 31 for day in nearest_weekdays(fields[_DAY])) or "L/" in plain or "W/" in plain:
         _refuse_field(text, _DAY, fields[_DAY])
     if plain:
         _values(text, [*fields[:_DAY], plain, *fields[_MONTH:]], _DAY)
     _values(text, fields, _WEEKDAY)
-    return tuple(nearest)
 
 
-def _plain_days(field: str) -> str:
-    return ",".join(term for term in field.split(",") if not _NEAREST.fullmatch(term))
-
-
-def _nearest_weekday(day: int, shape: tuple[int, int]) -> int:
-    """The weekday nearest to a day without leaving the month: Saturday goes back one, Sunday forward one."""
-    first_weekday, length = shape
-    weekday = (first_weekday + day - 1) % 7
-    if weekday == 5:
-        return day - 1 if day > 1 else 3
-    if weekday == 6:
-        return day + 1 if day < length else day - 2
-    return day
-
-
-def _table(values: list[int], size: int) -> tuple[int | None, ...]:
-    return tuple(next((value for value in values if value >= i), None) for i in range(size + 2))
+@lru_cache(maxsize=1024)
+def _table(values: frozenset[int], size: int) -> tuple[int | None, ...]:
+    return tuple(min((value for value in values if value >= i), default=None) for i in range(size + 2))
 
 
 def _refuse_field(text: str, index: int, field: str) -> NoReturn:
     name, allowed, example = _FIELDS[index]
-    if _HASHED.search(field):
-        _refuse(text, f"H in the {name} field is not supported yet. Write a value, and use jitter to spread jobs")
     if "?" in field:
         _refuse(text, f'"?" stands alone, in one of the two day fields. Write * in the {name} field')
     backwards = next((m for m in _BACKWARDS.finditer(field) if int(m[1]) > int(m[2])), None)

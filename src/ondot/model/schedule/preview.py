@@ -1,10 +1,11 @@
-"""The coming fires of a schedule, with what the clocks and the calendar do to them (S9, S10).
+"""The coming fires of a schedule, with what the clocks, the calendar and its rules do to them (S9, S10, S12).
 
-A fire is remarked as `shifted` if a slot inside a gap was moved to it, as `repeated` if its wall time is
-shown for the second time, and otherwise as `jittered` if the job may start later than the fire by its
-jitter. `skipped` lists what does not fire up to the last fire: wall times that the zone's clock never shows
-(`gap`), and fires that the calendar leaves out (`holiday`, `date`, `weekend`, `blackout`). `fire_at` is the
-fire itself, without jitter.
+A fire is remarked as `shifted` if a slot inside a gap or on a day off was moved to it, as `repeated` if its wall time
+is shown for the second time, and otherwise as `jittered` if the job may start later than the fire by its jitter; one
+that several rules give has a remark only if it has one for all of them. `skipped` lists what does not fire up to the
+last fire: wall times that the zone's clock never shows (`gap`), fires that an exclude rule takes (`excluded`), and
+those that the calendar leaves out (`holiday`, `date`, `weekend`, `blackout`). `fire_at` is the fire itself, without
+jitter, and `local` the time in the zone of `when`.
 """
 
 import heapq
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import structs
 
-from ondot.model.schedule.calendar import exclusion_at
-from ondot.model.schedule.cron import Cron, effective_dst
+from ondot.model.schedule.calendar import Calendar, exclusion_at
 from ondot.model.schedule.dst import NEVER_AFTER, SECOND, span_at, spans_between, zone_info
-from ondot.model.schedule.expression import expression
-from ondot.model.schedule.rule import Schedule, next_fire, zone_of
+from ondot.model.schedule.exclude import MICROSECOND, excluded_until
+from ondot.model.schedule.rule import Schedule, given_by, next_fire, rules_of
+from ondot.model.schedule.when import When, slots_of, zone_of
 from ondot.model.schedule.words import in_words
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def preview(schedule: Schedule, after: datetime, n: int) -> Preview:
     is_cut = len(instants) in {n, schedule.max_fires}
     until_at = instants[-1] if instants and is_cut else schedule.end_at or _outlook(begin_at)
     skipped = heapq.merge(
-        _swallowed(schedule, begin_at, until_at),
+        *(_swallowed(rule, schedule.calendar, begin_at, until_at) for rule in rules_of(schedule)),
         _left_out(schedule, after, until_at),
         key=lambda pair: pair[0],
     )
@@ -85,9 +86,10 @@ def _fires(schedule: Schedule, after: datetime) -> "Iterator[datetime]":
 
 
 def _fire(schedule: Schedule, fire_at: datetime) -> Fire:
-    remark = None
-    if isinstance(schedule.when, Cron):
-        remark = _remark(schedule.when, fire_at.replace(tzinfo=None))
+    just_before = fire_at - MICROSECOND
+    givers = [rule for rule in rules_of(schedule) if given_by(schedule, rule, just_before) == fire_at]
+    remarks = [_remark(rule, schedule.calendar, fire_at.replace(tzinfo=None)) for rule in givers]
+    remark = remarks[0] if remarks and None not in remarks else None
     if remark is None and schedule.jitter_s > 0:
         remark = "jittered"
     return Fire(fire_at=fire_at, local=_local(schedule, fire_at), remark=remark)
@@ -97,42 +99,58 @@ def _local(schedule: Schedule, fire_at: datetime) -> str:
     return fire_at.astimezone(zone_info(zone_of(schedule.when))).isoformat()
 
 
-def _remark(cron: Cron, fire_at: datetime) -> Remark | None:
-    span = span_at(cron.timezone, fire_at)
-    if fire_at + span.offset < span.second_until:
+def _remark(rule: When, calendar: Calendar | None, fire_at: datetime) -> Remark | None:
+    slots = slots_of(rule, calendar)
+    unmoved = slots_of(rule)
+    if slots is None or unmoved is None:
+        return None
+    span = span_at(slots.zone, fire_at)
+    wall = fire_at + span.offset
+    if wall < span.second_until:
         return "repeated"
-    before = span_at(cron.timezone, fire_at - SECOND)
-    if before.end_at == fire_at and effective_dst(cron).gap == "shift":
-        swallowed = expression(cron.expression).slot_after(fire_at + before.offset - SECOND)
+    before = span_at(slots.zone, fire_at - SECOND)
+    if before.end_at == fire_at and slots.dst.gap == "shift":
+        swallowed = slots.slot_after(fire_at + before.offset - SECOND)
         if swallowed is not None and swallowed < before.gap_until:
             return "shifted"
-    return None
+    return None if unmoved.slot_after(wall - SECOND) == wall else "shifted"
 
 
-def _swallowed(schedule: Schedule, after: datetime, until: datetime) -> "Iterator[tuple[datetime, Skipped]]":
+def _swallowed(
+    rule: When, calendar: Calendar | None, after: datetime, until: datetime
+) -> "Iterator[tuple[datetime, Skipped]]":
     """The slots inside gaps, each with the instant at which its gap is."""
-    cron = schedule.when
-    if not isinstance(cron, Cron) or effective_dst(cron).gap == "shift":
+    slots = slots_of(rule, calendar)
+    if slots is None or slots.dst.gap == "shift":
         return
-    slot_after = expression(cron.expression).slot_after
     after_at, until_at = (instant.astimezone(UTC).replace(tzinfo=None) for instant in (after, until))
-    for span in spans_between(cron.timezone, after_at, until_at):
+    for span in spans_between(slots.zone, after_at, until_at):
         if span.end_at > until_at:
             return
-        wall = slot_after(span.end_at + span.offset - SECOND)
+        wall = slots.slot_after(span.end_at + span.offset - SECOND)
         while wall is not None and wall < span.gap_until:
             yield span.end_at.replace(tzinfo=UTC), Skipped(local=wall.isoformat(), reason="gap")
-            wall = slot_after(wall)
+            wall = slots.slot_after(wall)
 
 
 def _left_out(schedule: Schedule, after: datetime, until: datetime) -> "Iterator[tuple[datetime, Skipped]]":
-    """The fires that the calendar leaves out: a walk over those kept, at most n, and those left out, which are cut."""
-    if schedule.calendar is None:
+    """The fires that are left out: a walk over those kept, at most n, and those left out, which are cut."""
+    calendar = schedule.calendar
+    if calendar is None and not schedule.exclude:
         return
-    unrestricted = structs.replace(schedule, calendar=None)
+    moving = None if calendar is None or calendar.moves is None else structs.replace(calendar, blackouts=())
+    unrestricted = structs.replace(schedule, calendar=moving, exclude=())
     fire_at = next_fire(unrestricted, after)
     while fire_at is not None and fire_at <= until:
-        exclusion = exclusion_at(schedule.calendar, zone_of(schedule.when), fire_at)
-        if exclusion is not None:
-            yield fire_at, Skipped(local=_local(schedule, fire_at), reason=exclusion.reason)
+        if (reason := _reason(schedule, fire_at)) is not None:
+            yield fire_at, Skipped(local=_local(schedule, fire_at), reason=reason)
         fire_at = next_fire(unrestricted, fire_at)
+
+
+def _reason(schedule: Schedule, fire_at: datetime) -> str | None:
+    if excluded_until(schedule.exclude, rules_of(schedule), fire_at) is not None:
+        return "excluded"
+    if schedule.calendar is None:
+        return None
+    exclusion = exclusion_at(schedule.calendar, zone_of(schedule.when), fire_at)
+    return None if exclusion is None else exclusion.reason

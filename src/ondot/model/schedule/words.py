@@ -5,6 +5,7 @@ cron-descriptor tells expressions well, but not lists that mix `L`, `#` or `W` w
 are written.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, assert_never
@@ -13,17 +14,24 @@ from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.expression import Expression, expression
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
+from ondot.model.schedule.rrule import Rrule
+from ondot.model.schedule.rrule_words import rrule_in_words
+from ondot.model.schedule.spread import is_spread, resolved
 
 if TYPE_CHECKING:
     from ondot.model.schedule.calendar import Calendar
-    from ondot.model.schedule.rule import Schedule, When
+    from ondot.model.schedule.rule import Schedule
+    from ondot.model.schedule.when import When
 
+_MOST_TOLD = 3
 _UNITS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000))
 
 
 def in_words(schedule: "Schedule") -> str:
     """One line, 24-hour clock: "At 09:00, Monday through Friday, Europe/Berlin"."""
     parts = [_when(schedule.when)]
+    parts.extend(_rules("and", schedule.include))
+    parts.extend(_rules("except", schedule.exclude))
     if schedule.jitter_s > 0:
         parts.append(f"up to {duration(schedule.jitter_s)} late")
     if schedule.calendar is not None:
@@ -53,25 +61,49 @@ def duration(seconds: float) -> str:
 def _when(when: "When") -> str:
     match when:
         case Cron():
-            return _cron(when.expression, when.timezone)
+            return _cron(resolved(when.expression, when.spread), when.timezone) + _of_each_job(when)
         case Interval():
             every = duration(when.every_s)
             # "Every hour", but "Every 1 hour 30 minutes".
             return f"Every {every[2:] if every.startswith('1 ') and every.count(' ') == 1 else every}"
         case Once():
             return f"Once at {_instant(when.at)}"
+        case Rrule():
+            return f"{rrule_in_words(when)}, {when.timezone}"
     assert_never(when)
+
+
+def _rules(joint: str, rules: "tuple[When, ...]") -> list[str]:
+    told = [f"{joint} {_continued(rule)}" for rule in rules[:_MOST_TOLD]]
+    more = len(rules) - _MOST_TOLD
+    return [*told, f"{joint} by {_count(str(more), 'more rule')}"] if more > 0 else told
+
+
+def _continued(when: "When") -> str:
+    words = _when(when)
+    return words[0].lower() + words[1:]
+
+
+def _of_each_job(cron: Cron) -> str:
+    """Before there is a job its values are not known."""
+    if cron.spread or not is_spread(cron.expression):
+        return ""
+    return ", for example: each job gets values of its own for H"
 
 
 def _calendar(calendar: "Calendar") -> list[str]:
     parts = []
-    if calendar.business_days:
-        parts.append("on business days" + (f" of {calendar.exclude_holidays}" if calendar.exclude_holidays else ""))
+    of_country = f" of {calendar.exclude_holidays}" if calendar.exclude_holidays else ""
+    if calendar.moves is not None:
+        parts.append(f"on days off moved to the {calendar.moves} business day{of_country}")
+    elif calendar.business_days:
+        parts.append(f"on business days{of_country}")
     elif calendar.exclude_holidays:
         parts.append(f"except holidays of {calendar.exclude_holidays}")
     if calendar.exclude_dates:
         dates = calendar.exclude_dates
-        parts.append(f"except on {', '.join(dates) if len(dates) <= 2 else f'{len(dates)} dates'}")
+        listed = ", ".join(dates) if len(dates) <= 2 else f"{len(dates)} dates"
+        parts.append(f"except on {listed}" if calendar.moves is None else f"with {listed} off")
     if calendar.blackouts:
         parts.append(f"except in {_count(str(len(calendar.blackouts)), 'black-out')}")
     return parts
@@ -89,7 +121,7 @@ def _cron(text: str, timezone: str) -> str:
 
 
 def _described(parsed: Expression) -> str:
-    from cron_descriptor import Options, get_description
+    from cron_descriptor import FormatException, Options, get_description
     from cronsim import CronSim
 
     second, *fields = parsed.fields
@@ -100,8 +132,10 @@ def _described(parsed: Expression) -> str:
     if not is_mixed and not both_must_match:
         options = Options()
         options.use_24hour_time_format = True
-        described: str = get_description(text, options)
-        return described
+        # It gives up on lists with a step from *: 0 12,*/5 * * *.
+        with suppress(FormatException):
+            described: str = get_description(text, options)
+            return described
     if any(term.rstrip("W").isdigit() and term.endswith("W") for term in days.split(",")):
         return f"At the times of cron {text}"
     return CronSim(text, datetime(2000, 1, 1, tzinfo=UTC)).explain()
