@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from ondot.flow.backfill import owed_pass
 from ondot.flow.complete import Completer, Done
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.lease import Assignment, Leaser
@@ -33,18 +34,11 @@ from ondot.store.database import Database, open_database
 from ondot.store.executions import ExecutionRow, Written, get_execution
 from ondot.store.jobs import JobRow, get_job
 from ondot.store.workers import beat_worker, register_worker
+from ondot.testing.clock import HAND_CLOCK, turn_clock
 from ondot.transports.polling import PollingTransport
 from tests.servers import connected, settings_for
 
 DEFAULT_POOL = PoolNo(1)
-
-HAND_CLOCK = """
-CREATE TABLE ondot.hand_clock (at timestamptz NOT NULL);
-INSERT INTO ondot.hand_clock VALUES (date_trunc('day', statement_timestamp(), 'UTC') + interval '1 day 12 hours');
-CREATE OR REPLACE FUNCTION ondot.clock() RETURNS timestamptz LANGUAGE plpgsql STABLE PARALLEL SAFE
-    AS 'BEGIN RETURN (SELECT at FROM ondot.hand_clock); END';
-"""
-"""Noon of tomorrow: its ids have a day partition, whatever day the tests run on."""
 
 
 def job(name: str = "report", **fields: Any) -> JobSpec:
@@ -139,9 +133,7 @@ class World:
     now: datetime
 
     async def set_clock(self, at: datetime) -> None:
-        async with self.database.connection() as connection:
-            await connection.execute("UPDATE ondot.hand_clock SET at = $1", at)
-        self.database.clock.freeze(at)
+        await turn_clock(self.database, at)
         self.now = at
 
     async def advance(self, seconds: float) -> None:
@@ -193,6 +185,10 @@ class World:
         while moved := await self.planner.one_pass(range(PARTITIONS)):
             total += moved
         return total
+
+    async def work_off(self) -> int:
+        """Give each owed range whose turn it is one turn; gives how many there were."""
+        return await owed_pass(self.database, self.dispatcher, range(PARTITIONS))
 
     async def worker(self, *, pool_nos: Sequence[PoolNo] = (DEFAULT_POOL,)) -> Worker:
         id_ = WorkerId(self.database.clock.new_id())

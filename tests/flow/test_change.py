@@ -12,7 +12,7 @@ from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
-from ondot.model.misfire import Misfire
+from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import NotBegun
 from ondot.ports.target import Call
 from ondot.store.queue import sweep_late_ready
@@ -155,12 +155,69 @@ async def test_the_pause_of_a_job_that_never_fired_is_on_record_too(world: World
 
 
 @proves("S8", "P4")
-async def test_a_pause_longer_than_is_counted_is_on_record_without_a_number(world: World) -> None:
+async def test_a_long_pause_is_counted_without_being_walked_through(world: World) -> None:
     accepted = await world.submit(job(schedule=every(1, world.now)))
     await stop(world, accepted.id)
-    await world.advance(20_000)
+    await world.advance(20_000_000)
     await go_on(world, accepted.id)
-    assert await world.skipped(accepted.id) == [(-19_999, 0, "paused", None)]
+    assert await world.skipped(accepted.id) == [(-19_999_999, 0, "paused", 20_000_000)]
+
+
+@proves("S6", "S8", "P4")
+@pytest.mark.parametrize(
+    ("missed", "run", "skipped"),
+    [
+        ("skip", [], [(-500, 0, "paused", 6)]),
+        ("once", [0], [(-500, -100, "paused", 5)]),
+        ("all", [-300, -200, -100, 0], [(-500, -400, "paused", 2)]),
+    ],
+)
+async def test_a_resumed_job_runs_of_its_pause_what_it_is_asked_to(
+    world: World, missed: MissedPolicy, run: list[float], skipped: list[tuple[float, float, str, int]]
+) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(window_s=300))))
+    await stop(world, accepted.id)
+    await world.advance(600)
+    await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, missed=missed)
+    await world.work_off()
+    assert await world.fires(accepted.id) == run
+    assert await world.skipped(accepted.id) == skipped
+
+
+@proves("S8", "P4")
+async def test_the_fires_of_a_pause_are_those_of_the_schedule_that_was_paused(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now)))
+    await stop(world, accepted.id)
+    await world.advance(250)
+    await change(world, accepted.id, job(schedule=every(1000, world.now)))
+    await world.advance(1500)
+    await go_on(world, accepted.id)
+    assert await world.skipped(accepted.id) == [(-1650, -1550, "paused", 2), (-500, -500, "paused", 1)]
+
+
+@proves("S6", "P4", "P10")
+@pytest.mark.parametrize(("end", "reason"), [(pause, "paused"), (delete, "deleted")])
+async def test_what_is_owed_is_on_record_as_skipped_when_its_job_stops(
+    world: World, end: Callable[..., Awaitable[None]], reason: str
+) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="all"))))
+    await world.advance(650)
+    await world.plan()
+    await end(world.database, DEFAULT_TENANT, accepted.id)
+    assert await world.skipped(accepted.id) == [(-550, -150, reason, 5)]
+    assert await world.work_off() == 0
+
+
+@proves("S8")
+async def test_what_is_owed_runs_the_new_version_at_the_instants_of_the_old(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="all"))))
+    await world.advance(350)
+    await world.plan()
+    await change(world, accepted.id, job("new", schedule=every(7, world.after(1000))))
+    await world.work_off()
+    late = [execution for execution in await world.executions(accepted.id) if execution.fire_at < world.now]
+    assert [(execution.fire_at - world.now).total_seconds() for execution in late] == [-250, -150, -50]
+    assert {execution.job_version for execution in late} == {2}
 
 
 @proves("S8")

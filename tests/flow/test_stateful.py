@@ -1,14 +1,15 @@
 """Random lives of random jobs on a real database, and what must be true after every single step.
 
-Submit, plan, lease, complete, lose, pause, resume, update, delete and the turning of the clock, in any order; every
-state change runs under the guard of `tests.store.guard` besides.
+Submit, plan, lease, complete, lose, pause, resume, update, delete, backfill and the turning of the clock, in any order;
+every state change runs under the guard of `tests.store.guard` besides. At the end of a life every fire that was due is
+looked for: it has one end on record, and nothing else has run.
 """
 
 import asyncio
 import os
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,17 +24,25 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from ondot.flow.backfill import Backfill, cancel_backfill, start_backfill
 from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.lease import Assignment
 from ondot.flow.retain import sweep_pass
 from ondot.model.errors import Conflict
 from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import Interrupted, NotBegun, Report, Succeeded
+from ondot.model.planning import fires_between
 from ondot.model.retry import Retry
 from ondot.store.workers import lose_worker, read_beats
 from tests.proves import proves
 from tests.servers import Server, new_database
 from tests.world import Worker, World, every, failed, job, once, open_world
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ondot.model.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -53,7 +62,7 @@ MUST_BE_EMPTY = {
         SELECT job_id, fire_at FROM (
             SELECT job_id, fire_at, origin FROM ondot.execution
             UNION ALL SELECT job_id, fire_at, origin FROM ondot.history) e
-        WHERE origin = 'fire' GROUP BY 1, 2 HAVING count(*) > 1""",
+        WHERE origin IN ('fire', 'backfill') GROUP BY 1, 2 HAVING count(*) > 1""",
     "an execution that is live and ended": """
         SELECT id FROM ondot.execution JOIN ondot.history USING (id)""",
     "an attempt that began before its fire": """
@@ -65,7 +74,7 @@ MUST_BE_EMPTY = {
         SELECT id FROM ondot.history WHERE failures > 2 OR losses > 2""",
     "a fire to come of a job that is paused or deleted": """
         SELECT e.id FROM ondot.execution e JOIN ondot.job j ON j.id = e.job_id
-        WHERE j.state <> 'ACTIVE' AND e.origin = 'fire' AND e.attempt_no = 0 AND e.state = 'PENDING'""",
+        WHERE j.state <> 'ACTIVE' AND e.origin IN ('fire', 'backfill') AND e.attempt_no = 0 AND e.state = 'PENDING'""",
     "a timer of a job that is paused or deleted, and goes": """
         SELECT t.job_id FROM ondot.timer t JOIN ondot.job j ON j.id = t.job_id
         WHERE j.state <> 'ACTIVE' AND t.next_fire_at < 'infinity'""",
@@ -74,8 +83,35 @@ MUST_BE_EMPTY = {
             SELECT job_id, fire_at, origin FROM ondot.execution
             UNION ALL SELECT job_id, fire_at, origin FROM ondot.history) e
         JOIN ondot.skipped s ON s.job_id = e.job_id AND e.fire_at BETWEEN s.from_at AND s.to_at
-        WHERE e.origin = 'fire'""",
+        WHERE e.origin IN ('fire', 'backfill')""",
+    "a fire that is skipped twice": """
+        SELECT a.job_id, a.from_at, a.to_at, b.from_at, b.to_at FROM ondot.skipped a JOIN ondot.skipped b
+        ON a.job_id = b.job_id AND (a.from_at, a.to_at) < (b.from_at, b.to_at) AND a.to_at >= b.from_at""",
+    "a fire that is owed, and skipped or run": """
+        SELECT o.job_id, o.from_at, o.to_at FROM ondot.owed o JOIN (
+            SELECT job_id, from_at, to_at FROM ondot.skipped
+            UNION ALL SELECT job_id, fire_at, fire_at FROM ondot.execution WHERE origin = 'fire'
+            UNION ALL SELECT job_id, fire_at, fire_at FROM ondot.history WHERE origin = 'fire') e
+        ON e.job_id = o.job_id AND e.from_at <= o.to_at AND e.to_at >= o.from_at
+        WHERE o.origin = 'fire' AND o.from_at <= o.to_at""",
+    "more of a backfill at once than it may": """
+        SELECT b.id FROM ondot.backfill b JOIN ondot.execution e ON e.job_id = b.job_id AND e.origin = 'backfill'
+        WHERE e.id > b.id GROUP BY b.id HAVING count(*) > max(b.concurrency)""",
+    "a backfill that is under way and not owed, or owed and over": """
+        SELECT b.id, o.id FROM (SELECT id FROM ondot.backfill WHERE state = 'RUNNING') b
+        FULL JOIN (SELECT id FROM ondot.owed WHERE origin = 'backfill') o ON o.id = b.id
+        WHERE b.id IS NULL OR o.id IS NULL""",
+    "an owed range of a job that is deleted, or from an outage of one that is paused": """
+        SELECT o.id FROM ondot.owed o JOIN ondot.job j ON j.id = o.job_id
+        WHERE j.state = 'DELETED' OR j.state = 'PAUSED' AND o.origin = 'fire'""",
 }
+
+ENDS_ON_RECORD = """
+    SELECT from_at, to_at FROM ondot.skipped WHERE job_id = $1
+    UNION ALL SELECT from_at, to_at FROM ondot.owed WHERE job_id = $1 AND origin = 'fire'
+    UNION ALL SELECT fire_at, fire_at FROM ondot.execution WHERE job_id = $1 AND origin IN ('fire', 'backfill')
+    UNION ALL SELECT fire_at, fire_at FROM ondot.history WHERE job_id = $1 AND origin IN ('fire', 'backfill')
+"""
 
 OUT_OF_PLACE = " UNION ALL ".join(
     f"SELECT '{what}' AS what, to_jsonb(x)::text AS found FROM ({sql}) x" for what, sql in MUST_BE_EMPTY.items()
@@ -84,6 +120,13 @@ OUT_OF_PLACE = " UNION ALL ".join(
 reports = st.sampled_from([Succeeded("1"), failed(), failed(retryable=False), NotBegun("stops"), Interrupted("stops")])
 LIVES = int(os.environ.get("ONDOT_TEST_LIVES", "60"))
 """How many are lived in one run; a thousand before a release."""
+misfires = st.builds(
+    Misfire,
+    policy=st.sampled_from(["skip", "once", "all"]),
+    grace_s=st.sampled_from([2, 60]),
+    window_s=st.sampled_from([50, 3600]),
+    limit=st.sampled_from([3, 100]),
+)
 BUDGET = Retry(max_retries=1, max_worker_losses=1, backoff="fixed", initial_s=7, jitter=False)
 
 
@@ -99,6 +142,7 @@ class Life(RuleBasedStateMachine):
         self.stack = AsyncExitStack()
         url = self.run(self.stack.enter_async_context(new_database(self.server)))
         self.world: World = self.run(self.stack.enter_async_context(open_world(url)))
+        self.schedules: dict[JobId, list[tuple[datetime, Schedule | None]]] = {}
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(what)
@@ -107,10 +151,12 @@ class Life(RuleBasedStateMachine):
     def submit_once(self, seconds: int) -> JobId:
         return self.run(self.world.submit(job(schedule=once(self.world.after(seconds)), retry=BUDGET))).id
 
-    @rule(target=jobs, seconds=st.integers(1, 60), jitter_s=st.sampled_from([0, 15]))
-    def submit_recurring(self, seconds: int, jitter_s: int) -> JobId:
-        schedule = every(seconds, self.world.now, jitter_s=jitter_s)
-        return self.run(self.world.submit(job(schedule=schedule, retry=BUDGET))).id
+    @rule(target=jobs, seconds=st.integers(1, 60), jitter_s=st.sampled_from([0, 15]), misfire=misfires)
+    def submit_recurring(self, seconds: int, jitter_s: int, misfire: Misfire) -> JobId:
+        schedule = every(seconds, self.world.now, jitter_s=jitter_s, misfire=misfire)
+        job_id = self.run(self.world.submit(job(schedule=schedule, retry=BUDGET))).id
+        self.schedules[job_id] = [(self.world.now, schedule)]
+        return job_id
 
     @rule(job_id=jobs)
     def run_by_hand(self, job_id: JobId) -> None:
@@ -160,34 +206,77 @@ class Life(RuleBasedStateMachine):
 
     @rule(job_id=jobs, seconds=st.integers(1, 60))
     def update(self, job_id: JobId, seconds: int) -> None:
-        spec = job("changed", schedule=every(seconds, self.world.now), retry=BUDGET)
+        schedule = every(seconds, self.world.now)
+        spec = job("changed", schedule=schedule, retry=BUDGET)
         with suppress(Conflict):
             self.run(update(self.world.database, self.world.dispatcher, DEFAULT_TENANT, job_id, spec))
+            self.schedules.setdefault(job_id, []).append((self.world.now, schedule))
 
     @rule(job_id=jobs)
     def pause(self, job_id: JobId) -> None:
         with suppress(Conflict):
             self.run(pause(self.world.database, DEFAULT_TENANT, job_id))
 
-    @rule(job_id=jobs)
-    def resume(self, job_id: JobId) -> None:
+    @rule(job_id=jobs, missed=st.sampled_from(["skip", "once", "all"]))
+    def resume(self, job_id: JobId, missed: MissedPolicy) -> None:
         with suppress(Conflict):
-            self.run(resume(self.world.database, self.world.dispatcher, DEFAULT_TENANT, job_id))
+            self.run(resume(self.world.database, self.world.dispatcher, DEFAULT_TENANT, job_id, missed=missed))
+
+    @rule(job_id=jobs, seconds=st.integers(0, 300), newest_first=st.booleans(), concurrency=st.integers(1, 4))
+    def backfill(self, job_id: JobId, seconds: int, newest_first: bool, concurrency: int) -> None:
+        asked = Backfill(self.world.after(-seconds), self.world.now, newest_first, concurrency)
+        start = start_backfill(self.world.database, DEFAULT_TENANT, job_id, asked, answer=lambda row: str(row.id))
+        with suppress(Conflict):
+            self.run(start)
+
+    @rule(job_id=jobs)
+    def cancel_the_backfill(self, job_id: JobId) -> None:
+        for row in self.run(self.world.fetch("SELECT id FROM ondot.backfill WHERE job_id = $1", job_id)):
+            self.run(cancel_backfill(self.world.database, DEFAULT_TENANT, job_id, row["id"]))
+
+    @rule()
+    def work_off(self) -> None:
+        self.run(self.world.work_off())
 
     @rule(job_id=jobs)
     def delete(self, job_id: JobId) -> None:
         with suppress(Conflict):
             self.run(delete(self.world.database, DEFAULT_TENANT, job_id))
+            self.schedules.get(job_id, []).append((self.world.now, None))
 
     @invariant()
     def nothing_is_out_of_place(self) -> None:
         found = self.run(self.world.fetch(OUT_OF_PLACE))
         assert not found, "\n".join(f"{row['what']}: {row['found']}" for row in found)
 
+    async def _every_fire_has_its_end(self) -> None:
+        for job_id, schedules in self.schedules.items():
+            timer = await self.world.timer(job_id)
+            assert timer is not None
+            due = []
+            until_ats = [*(from_at for from_at, _ in schedules[1:]), timer["fired_through"]]
+            for (from_at, schedule), until_at in zip(schedules, until_ats, strict=True):
+                if schedule is not None:
+                    due += fires_between(schedule, from_at, until_at, at_most=100_000)
+            ranges = await self.world.fetch(ENDS_ON_RECORD, job_id)
+            for fire_at in due:
+                ends = sum(row["from_at"] <= fire_at <= row["to_at"] for row in ranges)
+                assert ends == 1, f"{fire_at} of {job_id} has {ends} ends on record"
+            run = await self.world.fetch(
+                "SELECT fire_at FROM (SELECT job_id, fire_at, origin FROM ondot.execution"
+                " UNION ALL SELECT job_id, fire_at, origin FROM ondot.history) e"
+                " WHERE job_id = $1 AND origin = 'fire'",
+                job_id,
+            )
+            assert {row["fire_at"] for row in run if row["fire_at"] > schedules[0][0]} <= set(due)
+
     def teardown(self) -> None:
         if hasattr(self, "stack"):
-            self.run(self.stack.aclose())
-            self.runner.close()
+            try:
+                self.run(self._every_fire_has_its_end())
+            finally:
+                self.run(self.stack.aclose())
+                self.runner.close()
 
 
 @proves("E5", "E11", "P3", "P4", "P5", "P7", "P9", "P10")

@@ -18,6 +18,7 @@ BLOCKS: Final = [
 TENANTS_TABLES: Final = [
     "attempt",
     "audit",
+    "backfill",
     "checkpoint",
     "dead_letter",
     "execution",
@@ -33,6 +34,7 @@ TENANTS_TABLES: Final = [
     "pool",
     "ready",
     "skipped",
+    "streak",
     "timer",
     "waiting",
 ]
@@ -41,6 +43,11 @@ OVER_ALL_TENANTS: Final = {
     # Schedulers and housekeeping serve every tenant; what they write carries the tenant of the row they read.
     "due_timers": "a node plans its partitions",
     "plan_fires": "the tenant comes from the timer",
+    "take_owed": "a node works off its partitions",
+    "make_owed": "the tenant comes from the owed range",
+    "put_off_owed": "ranges that this node took",
+    "streaks_over": "housekeeping",
+    "timers_after": "housekeeping",
     "sweep_late_ready": "housekeeping",
     "forget_keys": "housekeeping",
     "forget_checkpoints": "housekeeping",

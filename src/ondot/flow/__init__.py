@@ -3,14 +3,17 @@
 ① submit    accept: idempotency, store the job and its first fire
 ② plan      look ahead: turn coming fires of owned partitions into executions, before they are due
 ②a change   update, pause, resume, delete: take back what was planned
+②b backfill fires of the past: catch-up after an outage, and ranges that a person asks for
 ③ dispatch  wake the pool: a hint over the transport
 ④ lease     a worker leases a batch
 ⑤ run       one attempt: resolve target, deadline, call, outcome
 ⑥ complete  outcome → SUCCEEDED | RETRYING | FAILED, fenced, in batches
   recover   lost workers → back to the queue
+  failing   jobs that keep failing → paused
+  zones     new rules of time zones → stored fires computed anew
   retain    day partitions, what has aged out, what was committed late
 
 A stage's unit of work is one pass: a bounded function that tests call and roles repeat. State changes of executions
-are written in one place each: plan (`plan_fires`), lease (`lease_executions`), complete and recover
-(`complete_executions`), change (`take_back_executions`, `end_executions`).
+are written in one place each: plan (`plan_fires`, and `make_owed` for fires of the past), lease (`lease_executions`),
+complete and recover (`complete_executions`), change (`take_back_executions`, `end_executions`).
 """

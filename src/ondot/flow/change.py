@@ -5,7 +5,8 @@ timer's version, so that a plan in flight either is committed and seen below or 
 schedule owes up to now; ③ take back the fires still to come; ④ write where the job stands. One statement for all of it
 would not see a plan that commits while it waits for the lock.
 A due fire that has not begun runs the new version on update, ends SKIPPED on pause and CANCELLED on delete. What has
-begun keeps its version and ends by itself; delete also cancels retries that wait.
+begun keeps its version and ends by itself; delete also cancels retries that wait. What is owed runs the new version on
+update, and is recorded as skipped on pause and delete; a backfill waits while its job is paused.
 """
 
 from dataclasses import replace
@@ -14,23 +15,20 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.plan import Planning, plan_timers
+from ondot.flow.plan import Planning, plan_timers, tell_skipped
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState, completed
-from ondot.model.planning import (
-    MISSED_A_STEP,
-    Timer,
-    fired_through_after_take_back,
-    fires_between,
-    skipped_range,
-)
+from ondot.model.misfire import MissedPolicy
+from ondot.model.planning import Timer, fired_through_after_take_back, settled_range
 from ondot.model.schedule import Once, Schedule, next_fire
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.executions import end_waiting, has_begun, renew_due, take_back_fires
+from ondot.store.executions import Waiting, end_waiting, has_begun, renew_due, take_back_fires
 from ondot.store.jobs import LockedJob, change_job, lock_job
+from ondot.store.owed import end_backfill, skip_owed
+from ondot.store.streaks import forget_streak
 from ondot.store.timers import lock_timer, record_skipped, set_timer
 
 Wakes = list[tuple[PoolNo, datetime]]
@@ -47,54 +45,91 @@ async def update(
 ) -> None:
     """A new version takes over at once."""
     async with database.transaction() as connection:
-        job = await _lock(connection, tenant_no, job_id, if_version)
+        job = await lock(connection, tenant_no, job_id, if_version)
         if spec.key not in {None, job.spec.key}:
             raise Conflict(f"The key of a job stays {job.spec.key!r}: leave it out, or create another job.")
-        spec = structs.replace(completed(spec, job.now), key=job.spec.key)
+        spec = structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
         wakes = await update_locked(connection, database, tenant_no, job, spec)
     dispatcher.wake(wakes)
 
 
-async def pause(database: Database, tenant_no: TenantNo, job_id: JobId) -> None:
-    """No further fire until it is resumed. Pausing twice is pausing once."""
+async def pause(
+    database: Database,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    *,
+    if_version: int | None = None,
+    because: str | None = None,
+) -> None:
+    """No further fire until it is resumed. Pausing twice is pausing once. `because`: why, if nobody asked by hand."""
     async with database.transaction() as connection:
-        job = await _lock(connection, tenant_no, job_id)
+        job = await lock(connection, tenant_no, job_id, if_version)
         if job.state is JobState.PAUSED:
             return
         timer = await _settle_and_take_back(connection, database, tenant_no, job)
-        if job.spec.recurs:
-            # All that came before is settled: what the pause will have skipped is counted from here.
-            timer = replace(timer, fired_through=max(timer.fired_through or job.now, job.now))
-        await end_waiting(connection, tenant_no, job_id, State.SKIPPED, "paused", fires_only=True)
-        await change_job(connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version)
+        await skip_owed(connection, tenant_no, job_id, "paused")
+        await end_waiting(connection, tenant_no, job_id, State.SKIPPED, "paused", Waiting.FIRES)
+        await change_job(
+            connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version, state_reason=because
+        )
         await set_timer(connection, replace(timer, next_fire_at=None))
 
 
-async def resume(database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId) -> None:
-    """Fire again from now on; the fires of the pause are recorded as skipped."""
+async def resume(
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    *,
+    missed: MissedPolicy = "skip",
+    if_version: int | None = None,
+) -> None:
+    """Fire again from now on. The fires of the pause are recorded as skipped, but for those that `missed` asks for."""
     async with database.transaction() as connection:
-        job = await _lock(connection, tenant_no, job_id)
+        job = await lock(connection, tenant_no, job_id, if_version)
         if job.state is JobState.ACTIVE:
             return
         timer = await _timer(connection, tenant_no, job)
+        schedule = _schedule(job)
+        next_fire_at = _next(schedule, timer, job.now)
         if job.spec.recurs:
-            await _record_pause(connection, tenant_no, job, timer)
-        timer = replace(timer, next_fire_at=_next(_schedule(job), timer, job.now), version=timer.version + 1)
+            # As after an outage: from the first fire that it has no end of on record.
+            next_fire_at = next_fire(schedule, timer.fired_through or job.now) if timer.fires_left != 0 else None
+        timer = replace(timer, next_fire_at=next_fire_at, version=timer.version + 1)
         await change_job(connection, tenant_no, job_id, state=JobState.ACTIVE, version=job.version)
-        wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now)
+        resumes = missed if job.spec.recurs else None
+        wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now, resumes=resumes)
+        await forget_streak(connection, tenant_no, job_id)
     dispatcher.wake(wakes)
 
 
-async def delete(database: Database, tenant_no: TenantNo, job_id: JobId) -> None:
+async def delete(database: Database, tenant_no: TenantNo, job_id: JobId, *, if_version: int | None = None) -> None:
     """No further fire; what waits is cancelled, what runs may end. Deleting twice is deleting once."""
     async with database.transaction() as connection:
-        job = await _lock(connection, tenant_no, job_id, deleted_too=True)
+        job = await lock(connection, tenant_no, job_id, if_version, deleted_too=True)
         if job.state is JobState.DELETED:
             return
         timer = await _settle_and_take_back(connection, database, tenant_no, job, retries_too=True)
-        await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", fires_only=False)
+        await skip_owed(connection, tenant_no, job_id, "deleted")
+        await end_backfill(connection, tenant_no, job_id, "CANCELLED")
+        await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", Waiting.ALL)
         await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
         await set_timer(connection, replace(timer, next_fire_at=None))
+        await forget_streak(connection, tenant_no, job_id)
+
+
+async def plan_anew(database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId) -> bool:
+    """Take back what is planned and compute the next fire again, by zones that have changed; gives whether it did."""
+    async with database.transaction() as connection:
+        job = await lock_job(connection, tenant_no, job_id)
+        if job is None or job.state is not JobState.ACTIVE or not job.spec.recurs:
+            return False
+        timer = await _settle_and_take_back(connection, database, tenant_no, job)
+        if timer.fires_left != 0:
+            timer = replace(timer, next_fire_at=_next(_schedule(job), timer, job.now))
+        wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now)
+    dispatcher.wake(wakes)
+    return True
 
 
 async def update_locked(
@@ -106,7 +141,14 @@ async def update_locked(
     await renew_due(connection, tenant_no, job.id, version)
     numbers = await database.pools.numbers(connection, tenant_no, [spec.pool])
     await change_job(
-        connection, tenant_no, job.id, state=job.state, version=version, spec=spec, pool_no=numbers[spec.pool]
+        connection,
+        tenant_no,
+        job.id,
+        state=job.state,
+        version=version,
+        state_reason=job.state_reason,
+        spec=spec,
+        pool_no=numbers[spec.pool],
     )
     assert spec.schedule is not None
     fires_left = _fires_left(_schedule(job), timer, spec.schedule)
@@ -115,12 +157,13 @@ async def update_locked(
         timer,
         job_version=version,
         next_fire_at=None if stands_still else _next(spec.schedule, timer, job.now),
+        fired_through=timer.fired_through or (job.now if spec.recurs else None),
         fires_left=fires_left,
     )
     return await _stand(connection, database, tenant_no, timer, spec, job.now)
 
 
-async def _lock(
+async def lock(
     connection: Connection,
     tenant_no: TenantNo,
     job_id: JobId,
@@ -128,6 +171,7 @@ async def _lock(
     *,
     deleted_too: bool = False,
 ) -> LockedJob:
+    """Step ①, its first half: the job's row."""
     job = await lock_job(connection, tenant_no, job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
@@ -140,17 +184,15 @@ async def _lock(
     return job
 
 
-async def _settle_and_take_back(
-    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, *, retries_too: bool = False
-) -> Timer:
-    """Steps ① to ③; gives the timer as it stands then, its version raised, without a next fire.
+async def settle(connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob) -> Timer:
+    """Steps ① and ②: every fire of a locked job up to now gets its end on record, by the rules in force.
 
-    A one-time job that waits for its next attempt has begun; `retries_too` says that the caller ends it all the same.
+    Gives the timer, locked, its version raised and `fired_through` at now, for the caller to write.
     """
     timer = await _timer(connection, tenant_no, job)
     schedule = _schedule(job)
     while timer.next_fire_at is not None and timer.next_fire_at <= job.now:
-        # The schedulers are behind: plan what is due by now, by the rules of the schedule that is about to go.
+        # The schedulers are behind: plan what is due by now.
         numbers = await database.pools.numbers(connection, tenant_no, [job.spec.pool])
         planning = Planning(timer, job.spec, numbers[job.spec.pool])
         await plan_timers(connection, database.clock, [planning], now=job.now, horizon_at=job.now)
@@ -158,19 +200,37 @@ async def _settle_and_take_back(
         if settled is None or settled.next_fire_at == timer.next_fire_at:
             break
         timer = settled
+    fired_through = timer.fired_through
+    if job.spec.recurs:
+        skipped = settled_range(schedule, fired_through or job.now, job.now, paused=job.state is JobState.PAUSED)
+        if skipped is not None:
+            await record_skipped(connection, tenant_no, job.id, [skipped])
+            tell_skipped(job.id, skipped)
+        fired_through = max(fired_through or job.now, job.now)
+    return replace(timer, version=timer.version + 1, fired_through=fired_through)
+
+
+async def _settle_and_take_back(
+    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, *, retries_too: bool = False
+) -> Timer:
+    """Steps ① to ③; gives the timer as it stands then, its version raised, without a next fire.
+
+    A one-time job that waits for its next attempt has begun; `retries_too` says that the caller ends it all the same.
+    """
+    timer = await settle(connection, database, tenant_no, job)
+    schedule = _schedule(job)
     once_at = schedule.when.at if isinstance(schedule.when, Once) else None
     taken = await take_back_fires(connection, tenant_no, job.id, once_at=once_at)
     if timer.fires_left is not None:
         timer = replace(timer, fires_left=timer.fires_left + len(taken))
     if once_at is None:
         first_taken_at = taken[0] if taken else None
-        fired_through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, job.now)
-    elif await has_begun(connection, tenant_no, job.id, once_at, waiting_too=not retries_too):
+        through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, job.now)
+        return replace(timer, next_fire_at=None, fired_through=through)
+    if await has_begun(connection, tenant_no, job.id, once_at, waiting_too=not retries_too):
         # Looked at last: the taking back above waited for a lease that was taking it.
         raise Conflict(f"The job {job.id} has begun or ended: a one-time job can be changed only before it runs.")
-    else:
-        fired_through = None if taken else timer.fired_through
-    return replace(timer, version=timer.version + 1, fired_through=fired_through)
+    return replace(timer, next_fire_at=None, fired_through=None if taken else timer.fired_through)
 
 
 async def _timer(connection: Connection, tenant_no: TenantNo, job: LockedJob) -> Timer:
@@ -190,6 +250,8 @@ async def _stand(
     timer: Timer,
     spec: JobSpec,
     now: datetime,
+    *,
+    resumes: MissedPolicy | None = None,
 ) -> Wakes:
     """Step ④: write the timer, and plan at once what is nearer than the horizon."""
     await set_timer(connection, timer)
@@ -200,22 +262,11 @@ async def _stand(
     planned = await plan_timers(
         connection,
         database.clock,
-        [Planning(timer, spec, numbers[spec.pool])],
+        [Planning(timer, spec, numbers[spec.pool], resumes)],
         now=now,
         horizon_at=horizon_at,
     )
     return list(planned.pools)
-
-
-async def _record_pause(connection: Connection, tenant_no: TenantNo, job: LockedJob, timer: Timer) -> None:
-    fires = fires_between(_schedule(job), timer.fired_through or job.now, job.now, at_most=MISSED_A_STEP)
-    skipped = skipped_range(fires, "paused")
-    if skipped is None:
-        return
-    exact = skipped.count < MISSED_A_STEP
-    if not exact:
-        skipped = replace(skipped, to_at=job.now)
-    await record_skipped(connection, tenant_no, job.id, skipped, exact=exact)
 
 
 def _fires_left(old: Schedule, timer: Timer, new: Schedule) -> int | None:

@@ -14,17 +14,20 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.model.execution import PriorityClass
 from ondot.model.ids import EPOCH, ExecutionId, JobId, PoolNo
 from ondot.model.job import JobSpec
-from ondot.model.planning import MISSED_A_STEP, SkippedRange, Step, Timer, advance
+from ondot.model.misfire import MissedPolicy
+from ondot.model.planning import SkippedRange, Step, Timer, advance
 from ondot.model.schedule import jitter_offset
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.timers import Move, Planned, PlannedFire, due_timers, plan_fires
+from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, plan_fires
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
 
 FIRES_A_STATEMENT = 1_000
 FIRES_A_TIMER = 100
+CATCH_UP_AT_ONCE = 100
+"""Executions of one job's catch-up that may be live at once, so that an outage does not fill the queue with one job."""
 
 BOUND_BEHIND = timedelta(seconds=2)
 """How far behind the last planned fire a scan begins: commits may come in another order than their instants."""
@@ -38,11 +41,12 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """A timer, what it fires, and the pool its executions go to."""
+    """A timer, what it fires, and the pool its executions go to; `resumes` as in `advance`."""
 
     timer: Timer
     spec: JobSpec
     pool_no: PoolNo
+    resumes: MissedPolicy | None = None
 
 
 Steps = list[tuple[Planning, Step]]
@@ -50,7 +54,14 @@ Steps = list[tuple[Planning, Step]]
 
 def step_of(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
     assert planning.spec.schedule is not None, "submit completes every schedule"
-    return advance(planning.spec.schedule, planning.timer, now=now, horizon_at=horizon_at, limit=FIRES_A_TIMER)
+    return advance(
+        planning.spec.schedule,
+        planning.timer,
+        now=now,
+        horizon_at=horizon_at,
+        limit=FIRES_A_TIMER,
+        resumes=planning.resumes,
+    )
 
 
 async def plan_timers(
@@ -68,7 +79,7 @@ async def plan_timers(
         if fires >= FIRES_A_STATEMENT:
             break
         step = step_of(planning, now=now, horizon_at=horizon_at)
-        fires += len(step.fires) + len(step.catch_up)
+        fires += _weight(step)
         steps.append((planning, step))
     return await write_steps(connection, clock, steps)
 
@@ -78,6 +89,7 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
     moves: list[Move] = []
     fires: list[PlannedFire] = []
     skipped: list[tuple[JobId, SkippedRange]] = []
+    owed: list[NewOwed] = []
     for planning, step in steps:
         timer, spec = planning.timer, planning.spec
         assert spec.schedule is not None
@@ -101,29 +113,40 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
                 int(priority_class),
             )
             for instants, priority_class in (
-                (step.catch_up, PriorityClass.CATCH_UP),
+                ([step.catch_up] if step.catch_up else [], PriorityClass.CATCH_UP),
                 (step.fires, spec.priority_class),
             )
             for fire_at in instants
         )
-        if step.skipped:
-            skipped.append((timer.job_id, step.skipped))
-            FIRES_SKIPPED.labels(step.skipped.reason).inc(step.skipped.count)
-            # Coalesced ones were run, as one; those of the other policies were not.
-            (log.info if step.skipped.reason == "coalesced" else log.warning)(
-                "fires.skipped",
-                job_id=str(timer.job_id),
-                reason=step.skipped.reason,
-                count=step.skipped.count,
-                from_at=step.skipped.from_at.isoformat(),
-                to_at=step.skipped.to_at.isoformat(),
-            )
-    planned = await plan_fires(connection, moves, fires, skipped)
+        if step.owed:
+            owed.append(NewOwed(clock.new_id(), timer.job_id, step.owed))
+        skipped.extend((timer.job_id, entry) for entry in step.skipped)
+    planned = await plan_fires(connection, moves, fires, skipped, owed, live_at_once=CATCH_UP_AT_ONCE)
+    for job_id, entry in skipped:
+        tell_skipped(job_id, entry)
     FIRES_PLANNED.inc(planned.planned)
     PLAN_CONFLICTS.inc(len(moves) - planned.moved)
     if planned.moved == len(moves):
         DOUBLE_FIRES.inc(len(fires) - planned.planned)
     return planned
+
+
+def tell_skipped(job_id: JobId, skipped: SkippedRange) -> None:
+    FIRES_SKIPPED.labels(skipped.reason).inc(skipped.count or 1)
+    # Misfires were to run and will not; the others were coalesced, or nobody wanted them.
+    (log.warning if skipped.reason == "misfire" else log.info)(
+        "fires.skipped",
+        job_id=str(job_id),
+        reason=skipped.reason,
+        count=skipped.count,
+        from_at=skipped.from_at.isoformat(),
+        to_at=skipped.to_at.isoformat(),
+    )
+
+
+def _weight(step: Step) -> int:
+    """How much of a statement a step takes."""
+    return len(step.fires) + len(step.skipped) + (step.catch_up is not None) + (step.owed is not None)
 
 
 class Planner:
@@ -163,11 +186,11 @@ class Planner:
         return planned.moved
 
     def _steps(self, plannings: list[Planning], now: datetime, horizon_at: datetime) -> Steps:
-        """A statement's worth, and no more missed fires than can be computed without holding up the others."""
+        """A statement's worth."""
         steps: Steps = []
-        fires = missed = 0
+        fires = 0
         for planning in plannings:
-            if fires >= FIRES_A_STATEMENT or missed >= MISSED_A_STEP:
+            if fires >= FIRES_A_STATEMENT:
                 break
             try:
                 step = step_of(planning, now=now, horizon_at=horizon_at)
@@ -175,8 +198,7 @@ class Planner:
                 log.exception("timer.unplannable", job_id=str(planning.timer.job_id))
                 self._aside.add(planning.timer.job_id)
                 continue
-            fires += len(step.fires) + len(step.catch_up)
-            missed += step.missed
+            fires += _weight(step)
             steps.append((planning, step))
         return steps
 

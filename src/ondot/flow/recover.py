@@ -107,6 +107,7 @@ def _given_back(execution: LostExecution, spec: JobSpec | None, unnamed: bool) -
         error=encode(error),
         reason=decision.reason if isinstance(decision, GiveUp) else None,
         priority_class=int(PriorityClass.RECOVERED),
+        pause_after=spec.pause_after_failures if spec else None,
     )
 
 

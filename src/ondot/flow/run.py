@@ -92,7 +92,14 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
     leased = assignment.leased
     match report:
         case Succeeded():
-            return Completion(leased.id, leased.attempt_no, State.SUCCEEDED, Outcome.SUCCEEDED, result=report.result)
+            return Completion(
+                leased.id,
+                leased.attempt_no,
+                State.SUCCEEDED,
+                Outcome.SUCCEEDED,
+                result=report.result,
+                pause_after=spec.pause_after_failures,
+            )
         case Failed():
             decision = after_failure(
                 spec.retry,
@@ -147,6 +154,7 @@ def _failed(
                 result=result,
                 error=encode(error.as_dict()),
                 reason=decision.reason,
+                pause_after=spec.pause_after_failures,
             )
         case _:
             assert_never(decision)

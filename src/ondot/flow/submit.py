@@ -8,6 +8,7 @@ job that has it (S12).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import zip_longest
 
 import msgspec
 from msgspec import structs
@@ -19,7 +20,7 @@ from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState, completed, decode_spec, encode_spec
 from ondot.model.planning import Timer
-from ondot.model.schedule import Interval, Once, jitter_offset, next_fire
+from ondot.model.schedule import Interval, Once, Rrule, Schedule, When, jitter_offset, next_fire
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 from ondot.store.executions import insert_execution
@@ -48,6 +49,7 @@ class Accepted:
     version: int
     next_fire_at: datetime | None
     created_at: datetime
+    state_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +103,11 @@ async def _submit(
         return answer(accepted)
 
     async with database.transaction() as connection:
-        if (earlier := await _earlier_answer(connection, tenant_no, idempotency)) is not None:
+        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
             return earlier
         accepted, pools = await _store_all(connection, database, tenant_no, specs, now)
         text = answer(accepted)
-        await _keep_answer(connection, tenant_no, idempotency, text)
+        await keep_answer(connection, tenant_no, idempotency, text)
     dispatcher.wake(pools)
     return text
 
@@ -156,7 +158,7 @@ async def _store_once_jobs(
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
     jobs: list[NewOnceJob] = []
     for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
-        spec = completed(given, now)
+        spec = completed(given, JobId(job_id), now)
         assert spec.schedule is not None
         assert isinstance(spec.schedule.when, Once)
         fire_at = spec.schedule.when.at
@@ -180,13 +182,14 @@ async def _store_jobs(
 ) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
     jobs = []
     for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
-        spec = completed(given, now)
-        jobs.append(NewJob(JobId(job_id), spec, numbers[spec.pool], first_fire(spec, now)))
+        spec = completed(given, JobId(job_id), now)
+        fired_through = now if spec.recurs else None
+        jobs.append(NewJob(JobId(job_id), spec, numbers[spec.pool], first_fire(spec, now), fired_through))
     await insert_jobs(connection, tenant_no, jobs)
 
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
     near = [
-        Planning(new_timer(tenant_no, job.id, job.spec, job.next_fire_at), job.spec, job.pool_no)
+        Planning(new_timer(tenant_no, job), job.spec, job.pool_no)
         for job in jobs
         if job.next_fire_at is not None and job.next_fire_at <= horizon_at
     ]
@@ -214,7 +217,7 @@ async def _update_jobs(
     """Upserts of keys that are taken: the same spec again changes nothing, another becomes a new version."""
     pools: list[tuple[PoolNo, datetime]] = []
     for job, spec in updates:
-        wanted = completed(spec, now)
+        wanted = completed(spec, job.id, now)
         if spec.schedule is None and not job.spec.recurs:
             # "Now" is another instant each time, but the same wish: a repetition finds the job that was made.
             wanted = structs.replace(spec, schedule=job.spec.schedule)
@@ -222,20 +225,20 @@ async def _update_jobs(
             pools += await update_locked(connection, database, tenant_no, job, wanted)
     rows = await get_jobs(connection, tenant_no, [job.id for job, _ in updates])
     accepted = [
-        Accepted(row.id, row.spec, row.state, row.version, row.next_fire_at, row.created_at)
+        Accepted(row.id, row.spec, row.state, row.version, row.next_fire_at, row.created_at, row.state_reason)
         for row in (rows[job.id] for job, _ in updates)
     ]
     return accepted, pools
 
 
-async def _earlier_answer(connection: Connection, tenant_no: TenantNo, idempotency: Idempotency | None) -> str | None:
+async def earlier_answer(connection: Connection, tenant_no: TenantNo, idempotency: Idempotency | None) -> str | None:
     """What the same request was answered before; None: it is new, and its key is ours in this transaction."""
     if idempotency is None:
         return None
     return await take_key(connection, tenant_no, idempotency.key, idempotency.request_hash)
 
 
-async def _keep_answer(connection: Connection, tenant_no: TenantNo, idempotency: Idempotency | None, text: str) -> None:
+async def keep_answer(connection: Connection, tenant_no: TenantNo, idempotency: Idempotency | None, text: str) -> None:
     if idempotency is not None:
         await store_answer(connection, tenant_no, idempotency.key, text)
 
@@ -253,7 +256,7 @@ async def run_now(
     """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
     execution_id = ExecutionId(database.clock.new_id())
     async with database.transaction() as connection:
-        if (earlier := await _earlier_answer(connection, tenant_no, idempotency)) is not None:
+        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
             return earlier
         job = await get_job(connection, tenant_no, job_id)
         if job is None:
@@ -274,7 +277,7 @@ async def run_now(
             payload=payload.decode() if payload is not None else None,
         )
         text = answer(execution_id)
-        await _keep_answer(connection, tenant_no, idempotency, text)
+        await keep_answer(connection, tenant_no, idempotency, text)
     dispatcher.wake([(pool_no, ready_at)])
     return text
 
@@ -287,19 +290,43 @@ def first_fire(spec: JobSpec, now: datetime) -> datetime | None:
     return next_fire(spec.schedule, now)
 
 
-def new_timer(tenant_no: TenantNo, job_id: JobId, spec: JobSpec, next_fire_at: datetime | None) -> Timer:
-    assert spec.schedule is not None
-    return Timer(job_id, tenant_no, partition_of(job_id), 1, 1, next_fire_at, fires_left=spec.schedule.max_fires)
+def new_timer(tenant_no: TenantNo, job: NewJob) -> Timer:
+    assert job.spec.schedule is not None
+    return Timer(
+        job.id,
+        tenant_no,
+        partition_of(job.id),
+        1,
+        1,
+        job.next_fire_at,
+        fired_through=job.fired_through,
+        fires_left=job.spec.schedule.max_fires,
+    )
 
 
-def same_spec(left: JobSpec, right: JobSpec) -> bool:
-    """Whether two specs ask for the same; where an interval is anchored does not count, if nobody said where."""
+def same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
+    """Whether a spec asks for what is stored; where a rule is anchored does not count, if nobody said where."""
     # Through JSON and back, as the stored one went: 60 and 60.0 are the same seconds.
-    return msgspec.json.encode(_unanchored(decode_spec(encode_spec(left)))) == msgspec.json.encode(_unanchored(right))
+    wanted = decode_spec(encode_spec(wanted))
+    if wanted.schedule is not None and stored.schedule is not None:
+        wanted = structs.replace(wanted, schedule=_anchored_as(wanted.schedule, stored.schedule))
+    return msgspec.json.encode(wanted) == msgspec.json.encode(stored)
 
 
-def _unanchored(spec: JobSpec) -> JobSpec:
-    if spec.schedule and isinstance(spec.schedule.when, Interval) and spec.schedule.start_at is None:
-        when = structs.replace(spec.schedule.when, anchor_at=datetime.min)  # noqa: DTZ901 - a mark, not a time
-        return structs.replace(spec, schedule=structs.replace(spec.schedule, when=when))
-    return spec
+def _anchored_as(wanted: Schedule, stored: Schedule) -> Schedule:
+    return structs.replace(
+        wanted,
+        when=_rule_anchored_as(wanted.when, stored.when),
+        include=tuple(_rule_anchored_as(*pair) for pair in zip_longest(wanted.include, stored.include) if pair[0]),
+        exclude=tuple(_rule_anchored_as(*pair) for pair in zip_longest(wanted.exclude, stored.exclude) if pair[0]),
+    )
+
+
+def _rule_anchored_as(wanted: When, stored: When | None) -> When:
+    match wanted, stored:
+        case Interval(), Interval(is_anchored=False) if not wanted.is_anchored or wanted.anchor_at == stored.anchor_at:
+            return structs.replace(wanted, anchor_at=stored.anchor_at, is_anchored=False)
+        case Rrule(), Rrule(is_anchored=False) if not wanted.is_anchored or wanted.begins == stored.begins:
+            return structs.replace(wanted, begins=stored.begins, is_anchored=False)
+        case _:
+            return wanted

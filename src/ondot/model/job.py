@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ondot.model.execution import PriorityClass
+from ondot.model.ids import JobId
 from ondot.model.retry import Retry
-from ondot.model.schedule import Once, Schedule
+from ondot.model.schedule import Once, Schedule, for_job
 
 
 class JobState(StrEnum):
@@ -64,6 +65,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry: Retry = Retry()
     timeout_s: float = 300.0
     key: str | None = None
+    pause_after_failures: int | None = None
 
     @property
     def recurs(self) -> bool:
@@ -86,6 +88,7 @@ def decode_spec(text: str | bytes) -> JobSpec:
     return _DECODER.decode(text)
 
 
-def completed(spec: JobSpec, now: datetime) -> JobSpec:
-    """The spec as it is stored: a job without a schedule runs once, at the instant it was accepted."""
-    return spec if spec.schedule is not None else structs.replace(spec, schedule=Schedule(when=Once(at=now)))
+def completed(spec: JobSpec, job_id: JobId, now: datetime) -> JobSpec:
+    """The spec as it is stored: without a schedule once, at the instant it was accepted; `H` has its job's values."""
+    schedule = Schedule(when=Once(at=now)) if spec.schedule is None else for_job(spec.schedule, job_id)
+    return spec if schedule is spec.schedule else structs.replace(spec, schedule=schedule)

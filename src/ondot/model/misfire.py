@@ -11,9 +11,11 @@ from msgspec import Struct
 
 from ondot.model.errors import Fault
 
+MissedPolicy = Literal["skip", "once", "all"]
+
 
 class Misfire(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    policy: Literal["skip", "once", "all"] = "once"
+    policy: MissedPolicy = "once"
     grace_s: float = 60.0
     window_s: float = 3600.0
     limit: int = 100

@@ -1,11 +1,13 @@
-"""Housekeeping: runs in scheduler nodes, on the owner of partition 0 (E6, L3)."""
+"""Housekeeping: runs in scheduler nodes, on the owner of partition 0 (E6, L3, S4, S12)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.failing import pause_failing_pass
 from ondot.flow.recover import lose_pass, recover_pass
 from ondot.flow.retain import retain_pass, sweep_pass
+from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
 from ondot.roles.loop import every
 from ondot.store.database import Database
@@ -14,7 +16,9 @@ LOSE_EVERY_S = 1.0
 LOOKS_A_TIMEOUT = 5
 """Beats are looked at often enough that the housekeeper's own rhythm is never taken for a gap (`model.liveness`)."""
 SWEEP_EVERY_S = 5.0
+FAILING_EVERY_S = 2.0
 RETAIN_EVERY_S = 60.0
+ZONES_EVERY_S = 60.0
 
 
 class Housekeeper:
@@ -31,7 +35,9 @@ class Housekeeper:
             for name, tick_s, one_pass in (
                 ("recover", self._lose_every_s, self._recover),
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._database, self._dispatcher)),
+                ("failing", FAILING_EVERY_S, lambda: pause_failing_pass(self._database)),
                 ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._database)),
+                ("zones", ZONES_EVERY_S, lambda: zones_pass(self._database, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
 

@@ -1,4 +1,5 @@
-"""A scheduler node: owns partitions by lease, plans their fires ahead, and keeps house if it owns partition 0 (C1, C2).
+"""A scheduler node: owns partitions by lease, plans their fires ahead, works off what they owe, and keeps house if it
+owns partition 0 (C1, C2).
 
 Beat, renewal and balance come from a thread of their own, each 1.5 s by default: partitions are owned while the node's
 row has not expired. A node that cannot reach the database stops planning when its lease has run out; two that both
@@ -13,6 +14,7 @@ import time
 from contextlib import suppress
 
 from ondot import __version__
+from ondot.flow.backfill import TURN_S, owed_pass
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.model.errors import Unavailable
@@ -29,6 +31,8 @@ from ondot.store.nodes import beat_node, give_back_partitions, leave_node, take_
 from ondot.telemetry.log import get_logger
 
 PLAN_EVERY_S = 1.0
+OWED_EVERY_S = 2.0
+"""How often to look whether anything is owed; while there is, each range has a turn each TURN_S."""
 BEATS_A_LEASE = 10 / 3
 
 log = get_logger()
@@ -43,6 +47,7 @@ class Scheduler:
         self._planner = Planner(database, self._dispatcher)
         self._loop = asyncio.get_running_loop()
         self._moved = asyncio.Event()
+        self._owing = asyncio.Event()
         self._beat = BeatThread(
             database.settings, self._beat_once, every_s=database.settings.lease_s / BEATS_A_LEASE, name="node"
         )
@@ -62,6 +67,7 @@ class Scheduler:
             tasks = [
                 group.create_task(self._dispatcher.run(), name="dispatcher"),
                 group.create_task(every(PLAN_EVERY_S, self._plan, name="plan", wake=self._moved), name="plan"),
+                group.create_task(every(OWED_EVERY_S, self._work_off, name="owed", wake=self._owing), name="owed"),
                 group.create_task(
                     Housekeeper(self._database, self._dispatcher, on_duty=lambda: 0 in self.owned).run(),
                     name="housekeeper",
@@ -80,6 +86,13 @@ class Scheduler:
 
     async def _plan(self) -> int:
         return await self._planner.one_pass(sorted(self.owned))
+
+    async def _work_off(self) -> int:
+        """One turn for each range, and the next after a while: what is owed is run at a bounded rate."""
+        owned = sorted(self.owned)
+        if owned and await owed_pass(self._database, self._dispatcher, owned):
+            self._loop.call_later(TURN_S, self._owing.set)
+        return 0
 
     async def _beat_once(self, connection: Connection) -> bool:
         """Renew, then take or give back towards a fair share. Runs in the beat's thread."""

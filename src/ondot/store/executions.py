@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +19,20 @@ _SQL = load_queries("executions")
 TRIES_TO_END = 5
 
 
+class Waiting(StrEnum):
+    """What a job has waiting: fires and backfilled ones that have not begun, only the latter, or all, retries too."""
+
+    FIRES = "fires"
+    BACKFILL = "backfill"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text)."""
+    """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text).
+
+    `pause_after`: failures in a row after which the job is paused.
+    """
 
     execution_id: ExecutionId
     attempt_no: int
@@ -31,6 +43,7 @@ class Completion:
     reason: str | None = None
     delay_s: float = 0.0
     priority_class: int = 0
+    pause_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +155,7 @@ async def complete_executions(
         [completion.delay_s for completion in ordered],
         [completion.priority_class for completion in ordered],
         last_of,
+        [completion.pause_after for completion in ordered],
     )
     return [Written(*row.values()) for row in rows]
 
@@ -181,19 +195,19 @@ async def renew_due(connection: Connection, tenant_no: TenantNo, job_id: JobId, 
 
 
 async def end_waiting(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, state: State, reason: str, *, fires_only: bool
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, state: State, reason: str, which: Waiting
 ) -> int:
-    """End what a job has waiting in the queue: with `fires_only` the due fires that have not begun.
+    """End what a job has waiting in the queue.
 
     Tried again while anything is left: a row that is being swept is gone when its lock is, and stands elsewhere, where
     the statement that waited for it does not see it.
     """
     ended = 0
     for _ in range(TRIES_TO_END):
-        rows = await connection.fetch(_SQL["unqueue_job"].text, tenant_no, job_id, fires_only)
+        rows = await connection.fetch(_SQL["unqueue_job"].text, tenant_no, job_id, which.value)
         ids = [row["execution_id"] for row in rows]
         ended += len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
-        if not await connection.fetchval(_SQL["has_waiting"].text, tenant_no, job_id, fires_only):
+        if not await connection.fetchval(_SQL["has_waiting"].text, tenant_no, job_id, which.value):
             break
     return ended
 

@@ -33,6 +33,7 @@ class NewJob:
     spec: JobSpec
     pool_no: PoolNo
     next_fire_at: datetime | None
+    fired_through: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,19 @@ class LockedJob:
     version: int
     spec: JobSpec
     now: datetime
+    state_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as it is shown. `next_fire_at` is the earliest not yet due, planned or not."""
+    """A job as it is shown. `next_fire_at` is the earliest not yet due, planned or not.
+
+    `state_reason`: why it is in its state, where nobody asked for it by hand.
+    """
 
     id: JobId
     state: JobState
+    state_reason: str | None
     version: int
     spec: JobSpec
     next_fire_at: datetime | None
@@ -87,6 +93,7 @@ async def insert_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequenc
         [partition_of(job.id) for job in jobs],
         [job.next_fire_at for job in jobs],
         [job.spec.schedule.max_fires if job.spec.schedule else None for job in jobs],
+        [job.fired_through for job in jobs],
     )
 
 
@@ -114,6 +121,7 @@ async def change_job(
     *,
     state: JobState,
     version: int,
+    state_reason: str | None = None,
     spec: JobSpec | None = None,
     pool_no: PoolNo | None = None,
 ) -> None:
@@ -128,6 +136,7 @@ async def change_job(
         spec.name if spec else None,
         pool_no,
         _json(spec.labels) if spec else None,
+        state_reason,
     )
 
 
@@ -174,7 +183,14 @@ async def list_jobs(
 
 
 def _locked(row: Record) -> LockedJob:
-    return LockedJob(JobId(row["id"]), JobState(row["state"]), row["version"], decode_spec(row["spec"]), row["now"])
+    return LockedJob(
+        JobId(row["id"]),
+        JobState(row["state"]),
+        row["version"],
+        decode_spec(row["spec"]),
+        row["now"],
+        row["state_reason"],
+    )
 
 
 def _job_row(row: Record) -> JobRow:
@@ -186,6 +202,7 @@ def _job_row(row: Record) -> JobRow:
     return JobRow(
         id=JobId(row["id"]),
         state=state,
+        state_reason=row["state_reason"],
         version=row["version"],
         spec=decode_spec(row["spec"]),
         next_fire_at=min(fires, default=None) if state is JobState.ACTIVE else None,

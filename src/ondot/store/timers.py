@@ -3,9 +3,10 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
-from ondot.model.planning import SkippedRange, Timer
+from ondot.model.planning import OwedRange, SkippedRange, Timer
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -31,6 +32,13 @@ class PlannedFire:
     ready_at: datetime
     pool_no: PoolNo
     priority_class: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewOwed:
+    id: UUID
+    job_id: JobId
+    range: OwedRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,11 @@ async def plan_fires(
     moves: Sequence[Move],
     fires: Sequence[PlannedFire],
     skipped: Sequence[tuple[JobId, SkippedRange]],
+    owed: Sequence[NewOwed],
+    *,
+    live_at_once: int,
 ) -> Planned:
+    """`live_at_once`: how many executions of an owed range may be live at once."""
     row = await connection.fetchrow(
         _SQL["plan_fires"].text,
         [move.timer.job_id for move in moves],
@@ -95,9 +107,20 @@ async def plan_fires(
         [entry.to_at for _, entry in skipped],
         [entry.reason for _, entry in skipped],
         [entry.count for _, entry in skipped],
+        [entry.id for entry in owed],
+        [entry.job_id for entry in owed],
+        [entry.range.from_at for entry in owed],
+        [entry.range.to_at for entry in owed],
+        [entry.range.count for entry in owed],
+        live_at_once,
     )
     assert row is not None
     return Planned(row["moved"], row["planned"], tuple(zip(row["pool_nos"], row["ready_ats"], strict=True)))
+
+
+async def get_timer(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> Timer | None:
+    row = await connection.fetchrow(_SQL["get_timer"].text, tenant_no, job_id)
+    return Timer(*row.values()) if row else None
 
 
 async def lock_timer(connection: Connection, job_id: JobId) -> Timer | None:
@@ -119,15 +142,29 @@ async def set_timer(connection: Connection, timer: Timer) -> None:
     )
 
 
+async def timers_after(connection: Connection, job_id: UUID, limit: int) -> list[Timer]:
+    """The timers of the jobs after this one, in the order of their ids."""
+    rows = await connection.fetch(_SQL["timers_after"].text, job_id, limit)
+    return [Timer(*row.values()) for row in rows]
+
+
 async def record_skipped(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, skipped: SkippedRange, *, exact: bool = True
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, skipped: Sequence[SkippedRange]
 ) -> None:
     await connection.execute(
         _SQL["record_skipped"].text,
         tenant_no,
         job_id,
-        skipped.from_at,
-        skipped.to_at,
-        skipped.reason,
-        skipped.count if exact else None,
+        [entry.from_at for entry in skipped],
+        [entry.to_at for entry in skipped],
+        [entry.reason for entry in skipped],
+        [entry.count for entry in skipped],
     )
+
+
+async def take_skipped(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, fires: Sequence[datetime]
+) -> list[SkippedRange]:
+    """Take out the ranges that hold one of these fires; what is left of them is to be recorded again."""
+    rows = await connection.fetch(_SQL["take_skipped"].text, tenant_no, job_id, fires)
+    return [SkippedRange(*row.values()) for row in rows]

@@ -7,6 +7,7 @@ REGISTRY = CollectorRegistry()
 
 FIRES_PLANNED = Counter("ondot_fires_planned_total", "Fires turned into executions", registry=REGISTRY)
 FIRES_SKIPPED = Counter("ondot_fires_skipped_total", "Missed fires recorded as skipped", ["reason"], registry=REGISTRY)
+FIRES_OWED = Counter("ondot_fires_owed_total", "Fires of the past turned into executions", registry=REGISTRY)
 PLAN_CONFLICTS = Counter(
     "ondot_plan_conflicts_total",
     "Timers that had moved or were locked when their plan was written",

@@ -17,16 +17,17 @@ RETURNING id, fire_at;
 -- their place in the queue. The planner takes few outcomes for ended and probes for each (`id = ANY ($2)` beside that
 -- would sort the array anew for every probe: 26 ms instead of 7.5 for a thousand).
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 states, $5 outcomes, $6 results, $7 errors, $8 reasons,
--- $9 delays in seconds, $10 classes, $11 leases of which this is the last
+-- $9 delays in seconds, $10 classes, $11 leases of which this is the last, $12 failures in a row after which the job is
+-- paused (NULL: it is not)
 WITH outcome AS (
     SELECT * FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                         $9::double precision[], $10::smallint[])
-         AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class)
+                         $9::double precision[], $10::smallint[], $12::integer[])
+         AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class, pause_after)
 ), ended AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1::uuid
       AND e.state = 'RUNNING' AND o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')
-    RETURNING e.*, o.new_state, o.outcome, o.result, o.error, o.reason
+    RETURNING e.*, o.new_state, o.outcome, o.result, o.error, o.reason, o.pause_after
 ), again AS (
     UPDATE ondot.execution e
     SET state = o.new_state, class = o.new_class, worker_id = NULL,
@@ -61,6 +62,22 @@ WITH outcome AS (
     SELECT pool_no, class, tenant_no, ready_at, id FROM again
 ), given_back AS (
     DELETE FROM ondot.lease WHERE id = ANY ($11::uuid[]) AND worker_id = $1
+), counted AS (
+    -- Failures in a row, in the order of their ids within a batch: those since the last success, or so many more.
+    INSERT INTO ondot.streak (job_id, tenant_no, failures, pause_after, succeeded)
+    SELECT job_id, tenant_no, count(*) FILTER (WHERE new_state = 'FAILED' AND no > coalesce(last_success, 0)),
+           min(pause_after), last_success IS NOT NULL
+    FROM (
+        SELECT *, max(no) FILTER (WHERE new_state = 'SUCCEEDED') OVER (PARTITION BY job_id) AS last_success
+        FROM (SELECT job_id, tenant_no, new_state, pause_after, row_number() OVER (PARTITION BY job_id ORDER BY id) AS no
+              FROM ended WHERE pause_after IS NOT NULL AND new_state IN ('SUCCEEDED', 'FAILED')) e
+    ) e
+    GROUP BY job_id, tenant_no, last_success
+    ORDER BY job_id
+    ON CONFLICT (job_id) DO UPDATE
+    SET failures = CASE WHEN excluded.succeeded THEN excluded.failures ELSE streak.failures + excluded.failures END,
+        pause_after = excluded.pause_after, succeeded = excluded.succeeded
+    WHERE streak.failures > 0 OR excluded.failures > 0
 )
 SELECT id, pool_no, NULL::timestamptz AS ready_at FROM ended
 UNION ALL
@@ -109,22 +126,22 @@ RETURNING id, fire_at;
 -- before its call has not begun either, and is PENDING again.
 -- $1 tenant_no, $2 job_id, $3 job_version
 UPDATE ondot.execution SET job_version = $3::integer
-WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND origin = 'fire'
-  AND state = 'PENDING'
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
 RETURNING id;
 
 -- name: unqueue_job :many
 -- locks: ready rows        index: execution_fire, execution_other, ready_pkey
--- The places in the queue of what a job has waiting: fires that have not begun (pause), or all that is not running.
--- $1 tenant_no, $2 job_id, $3 fires only
+-- The places in the queue of what a job has waiting: fires that have not begun (pause), those of its backfill, or all
+-- that is not running.
+-- $1 tenant_no, $2 job_id, $3 fires, backfill or all
 DELETE FROM ondot.ready r
 USING (
     SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
-      AND (NOT $3::boolean OR origin = 'fire' AND state = 'PENDING')
+      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill'))
     UNION ALL
     SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
-    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND NOT $3
+    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND $3 = 'all'
 ) e
 WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
   AND r.execution_id = e.id
@@ -133,11 +150,11 @@ RETURNING r.execution_id;
 -- name: has_waiting :one
 -- index: execution_fire, execution_other
 -- Whether a job still has anything that unqueue_job is for.
--- $1 tenant_no, $2 job_id, $3 fires only
+-- $1 tenant_no, $2 job_id, $3 fires, backfill or all
 SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
                AND origin IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')
-               AND (NOT $3::boolean OR origin = 'fire' AND state = 'PENDING'))
-    OR NOT $3 AND EXISTS (SELECT FROM ondot.execution WHERE job_id = $2 AND tenant_no = $1
+               AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill')))
+    OR $3 = 'all' AND EXISTS (SELECT FROM ondot.execution WHERE job_id = $2 AND tenant_no = $1
                           AND origin NOT IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')) AS waiting;
 
 -- name: end_executions :many

@@ -26,11 +26,11 @@ FROM new WHERE execution_id IS NOT NULL;
 -- name: insert_jobs :none
 -- locks: none (new rows)
 -- $1 tenant_no, $2 ids, $3 keys, $4 names, $5 pool_nos, $6 labels, $7 specs, $8 partition_nos,
--- $9 next_fire_ats (NULL: none), $10 fires_left
+-- $9 next_fire_ats (NULL: none), $10 fires_left, $11 fired_throughs
 WITH new AS (
     SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], $8::smallint[],
-                         $9::timestamptz[], $10::integer[])
-         AS n(id, key, name, pool_no, labels, spec, partition_no, next_fire_at, fires_left)
+                         $9::timestamptz[], $10::integer[], $11::timestamptz[])
+         AS n(id, key, name, pool_no, labels, spec, partition_no, next_fire_at, fires_left, fired_through)
 ), stored AS (
     INSERT INTO ondot.job (id, tenant_no, key, name, state, version, pool_no, labels, created_at, updated_at)
     SELECT id, $1::integer, key, name, 'ACTIVE', 1, pool_no, labels::jsonb, ondot.clock(), ondot.clock() FROM new
@@ -38,13 +38,13 @@ WITH new AS (
     INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
     SELECT id, 1, $1, spec::json, ondot.clock() FROM new
 )
-INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, fires_left, tenant_no, partition_no)
-SELECT id, coalesce(next_fire_at, 'infinity'), 1, 1, fires_left, $1, partition_no FROM new;
+INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, fires_left, tenant_no, partition_no)
+SELECT id, coalesce(next_fire_at, 'infinity'), fired_through, 1, 1, fires_left, $1, partition_no FROM new;
 
 -- name: find_keys :many
 -- locks: job rows        index: job_key
 -- $1 tenant_no, $2 keys, sorted
-SELECT j.key, j.id, j.state, j.version, v.spec, ondot.clock() AS now
+SELECT j.key, j.id, j.state, j.state_reason, j.version, v.spec, ondot.clock() AS now
 FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
 WHERE j.tenant_no = $1::integer AND j.key = ANY($2::text[]) AND j.key IS NOT NULL AND j.state <> 'DELETED'
 ORDER BY j.key FOR UPDATE OF j;
@@ -69,21 +69,21 @@ RETURNING job_id;
 -- name: lock_job :one
 -- locks: the job row        index: job_pkey
 -- $1 tenant_no, $2 id
-SELECT j.id, j.key, j.state, j.version, v.spec, ondot.clock() AS now
+SELECT j.id, j.key, j.state, j.state_reason, j.version, v.spec, ondot.clock() AS now
 FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
 WHERE j.id = $2::uuid AND j.tenant_no = $1::integer
 FOR UPDATE OF j;
 
 -- name: change_job :none
 -- locks: the job row, held already
--- $1 tenant_no, $2 id, $3 state, $4 version, $5 spec (NULL: as it was), $6 name, $7 pool_no, $8 labels
+-- $1 tenant_no, $2 id, $3 state, $4 version, $5 spec (NULL: as it was), $6 name, $7 pool_no, $8 labels, $9 why this state
 WITH versioned AS (
     INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
     SELECT $2::uuid, $4::integer, $1::integer, $5::text::json, ondot.clock() WHERE $5 IS NOT NULL
 )
 UPDATE ondot.job
 SET state = $3::text, version = $4, name = coalesce($6::text, name), pool_no = coalesce($7::integer, pool_no),
-    labels = coalesce($8::text::jsonb, labels), updated_at = ondot.clock()
+    labels = coalesce($8::text::jsonb, labels), state_reason = $9::text, updated_at = ondot.clock()
 WHERE id = $2 AND tenant_no = $1;
 
 -- name: stopped_jobs :many
@@ -111,11 +111,11 @@ LEFT JOIN LATERAL (
 -- $1 tenant_no, $2 ids
 SELECT j.*, t.next_fire_at AS timer_at, live.count AS live, live.next_fire_at AS planned_at, ondot.clock() AS now
 FROM (
-    SELECT b.id, b.key, b.name, b.state, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
+    SELECT b.id, b.key, b.name, b.state, b.state_reason, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
     FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
     WHERE b.id = ANY ($2::uuid[]) AND b.tenant_no = $1::integer
     UNION ALL
-    SELECT o.id, NULL, o.name, 'ACTIVE', 1, o.pool_no, NULL, NULL, o.spec
+    SELECT o.id, NULL, o.name, 'ACTIVE', NULL, 1, o.pool_no, NULL, NULL, o.spec
     FROM ondot.job_once o
     WHERE o.id = ANY ($2) AND o.tenant_no = $1 AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = o.id)
 ) j
@@ -128,7 +128,7 @@ CROSS JOIN LATERAL ondot.live_executions(j.id) live;
 -- $1 tenant_no, $2 before id (NULL: from the newest), $3 limit, $4 state, $5 name, $6 labels (jsonb object), $7 pool_no,
 -- $8 part of a name
 WITH candidate AS (
-    (SELECT b.id, b.key, b.name, b.state, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
+    (SELECT b.id, b.key, b.name, b.state, b.state_reason, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
      FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
      WHERE b.tenant_no = $1::integer AND ($2::uuid IS NULL OR b.id < $2)
        AND ($5::text IS NULL OR b.name = $5) AND ($6::text IS NULL OR b.labels @> $6::jsonb)
@@ -142,7 +142,7 @@ WITH candidate AS (
            ELSE b.state <> 'DELETED' END
      ORDER BY b.id DESC LIMIT $3::integer)
     UNION ALL
-    (SELECT o.id, NULL, o.name, 'ACTIVE', 1, o.pool_no, NULL, NULL, o.spec
+    (SELECT o.id, NULL, o.name, 'ACTIVE', NULL, 1, o.pool_no, NULL, NULL, o.spec
      FROM ondot.job_once o
      WHERE o.tenant_no = $1 AND ($2 IS NULL OR o.id < $2)
        AND ($5 IS NULL OR o.name = $5) AND ($6 IS NULL OR o.labels @> $6::jsonb)

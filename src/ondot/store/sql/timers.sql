@@ -23,14 +23,16 @@ ORDER BY t.next_fire_at LIMIT $4;
 --         $6 fires_left, $7 ends (a one-time job: its timer goes)
 -- fires: $8 execution_ids, $9 job_ids, $10 fire_ats, $11 ready_ats, $12 pool_nos, $13 classes
 -- skipped: $14 job_ids, $15 from_ats, $16 to_ats, $17 reasons, $18 counts
+-- owed: $19 ids, $20 job_ids, $21 from_ats, $22 to_ats, $23 counts, $24 how many of each may be live at once
 WITH step AS (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::integer[], $7::boolean[])
          AS s(job_id, version, expected_at, next_fire_at, fired_through, fires_left, ends)
 ), taken AS MATERIALIZED (
-    SELECT t.row_at, t.job_id, t.tenant_no, t.job_version, s.next_fire_at, s.fired_through, s.fires_left, s.ends
+    SELECT t.row_at, t.job_id, t.tenant_no, t.job_version, t.partition_no, s.next_fire_at, s.fired_through, s.fires_left,
+           s.ends
     FROM step s CROSS JOIN LATERAL (
-        SELECT ctid AS row_at, job_id, tenant_no, job_version FROM ondot.timer
+        SELECT ctid AS row_at, job_id, tenant_no, job_version, partition_no FROM ondot.timer
         WHERE job_id = s.job_id AND version = s.version AND next_fire_at = s.expected_at
         LIMIT 1 FOR UPDATE SKIP LOCKED
     ) t
@@ -59,12 +61,35 @@ WITH step AS (
          AS s(job_id, from_at, to_at, reason, count)
     JOIN taken k ON k.job_id = s.job_id
     ON CONFLICT DO NOTHING
+), owed AS (
+    INSERT INTO ondot.owed (id, job_id, from_at, to_at, turn_at, count, tenant_no, job_version, concurrency,
+                            partition_no, newest_first, origin)
+    SELECT o.id, o.job_id, o.from_at, o.to_at, ondot.clock(), o.count, k.tenant_no, k.job_version, $24::integer,
+           k.partition_no, false, 'fire'
+    FROM unnest($19::uuid[], $20::uuid[], $21::timestamptz[], $22::timestamptz[], $23::integer[])
+         AS o(id, job_id, from_at, to_at, count)
+    JOIN taken k ON k.job_id = o.job_id
 ), pools AS (
     SELECT pool_no, min(ready_at) AS ready_at FROM planned GROUP BY pool_no
 )
 SELECT (SELECT count(*) FROM taken) AS moved, (SELECT count(*) FROM planned) AS planned,
        ARRAY(SELECT pool_no FROM pools ORDER BY pool_no) AS pool_nos,
        ARRAY(SELECT ready_at FROM pools ORDER BY pool_no) AS ready_ats;
+
+-- name: timers_after :many
+-- locks: none        index: timer_pkey
+-- Jobs in the order of their ids, and where they stand: to look at all of them, some at a time.
+-- $1 after job_id, $2 limit
+SELECT job_id, tenant_no, partition_no, version, job_version, nullif(next_fire_at, 'infinity') AS next_fire_at,
+       fired_through, fires_left
+FROM ondot.timer WHERE job_id > $1::uuid ORDER BY job_id LIMIT $2::integer;
+
+-- name: get_timer :one
+-- locks: none        index: timer_pkey
+-- $1 tenant_no, $2 job_id
+SELECT job_id, tenant_no, partition_no, version, job_version, nullif(next_fire_at, 'infinity') AS next_fire_at,
+       fired_through, fires_left
+FROM ondot.timer WHERE job_id = $2::uuid AND tenant_no = $1::integer;
 
 -- name: lock_timer :one
 -- locks: the timer row        index: timer_pkey
@@ -86,7 +111,17 @@ SET next_fire_at = excluded.next_fire_at, fired_through = excluded.fired_through
     job_version = excluded.job_version, fires_left = excluded.fires_left;
 
 -- name: record_skipped :none
--- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 reason, $6 count (NULL: more than were counted)
+-- $1 tenant_no, $2 job_id, $3 from_ats, $4 to_ats, $5 reasons, $6 counts (NULL: more than were counted)
 INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count)
-VALUES ($2::uuid, $3::timestamptz, $4::timestamptz, $1::integer, $5::text, $6::integer)
+SELECT $2::uuid, s.from_at, s.to_at, $1::integer, s.reason, s.count
+FROM unnest($3::timestamptz[], $4::timestamptz[], $5::text[], $6::integer[]) AS s(from_at, to_at, reason, count)
 ON CONFLICT DO NOTHING;
+
+-- name: take_skipped :many
+-- locks: skipped rows        index: skipped_pkey
+-- Takes out the ranges that hold one of these fires: what is left of them is written again.
+-- $1 tenant_no, $2 job_id, $3 fire_ats
+DELETE FROM ondot.skipped s
+WHERE s.job_id = $2::uuid AND s.tenant_no = $1::integer
+  AND EXISTS (SELECT FROM unnest($3::timestamptz[]) AS f(fire_at) WHERE f.fire_at BETWEEN s.from_at AND s.to_at)
+RETURNING s.from_at, s.to_at, s.reason, s.count;

@@ -1,0 +1,270 @@
+"""②b Run fires of the past: catch-up after an outage, and backfills (S6, S7, P3, P4).
+
+Both are ranges in `owed`, worked off by one pass: a bounded number of executions at a turn, in the class behind live
+work, and for each range no more live at once than it may. A range says from where to where; the schedule says which
+instants. A fire that has an execution already, live or ended, gets no second one. A fire that was recorded as skipped
+and is backfilled leaves its skipped range, so that it has one end on record.
+
+A pass locks the timers of its jobs before it looks: no change of the job and no other node gets in between, and what
+it then sees of executions and history is younger than the lock. A backfill settles the job's own fires up to now before
+it begins; its range ends there, so the planner never comes to an instant of it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ondot.flow.change import lock, settle
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
+from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
+from ondot.model.execution import PriorityClass, State
+from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
+from ondot.model.job import JobSpec, JobState
+from ondot.model.planning import cut, fires_from
+from ondot.model.schedule import Schedule, jitter_offset, next_fire
+from ondot.model.schedule.counting import count_fires
+from ondot.store.connection import TAKEN, Connection
+from ondot.store.database import Database
+from ondot.store.executions import Waiting, end_waiting
+from ondot.store.jobs import LockedJob, get_job
+from ondot.store.owed import (
+    BackfillRow,
+    Made,
+    NewBackfill,
+    Owed,
+    OwedFire,
+    OwedStep,
+    end_backfill,
+    fires_executed,
+    insert_backfill,
+    list_backfills,
+    make_owed,
+    put_off_owed,
+    take_owed,
+)
+from ondot.store.timers import lock_timer, record_skipped, set_timer, take_skipped
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import FIRES_OWED
+
+MOST_FIRES = 1_000_000
+"""Of one backfill."""
+RANGES_A_PASS = 200
+FIRES_A_PASS = 250
+TURN_S = 0.25
+"""How soon a range has its next turn: with FIRES_A_PASS this bounds a node's rate at 1,000 fires a second."""
+HELD_S = 5.0
+"""How soon a range is looked at again whose job is paused, or which this node cannot compute."""
+
+_MICROSECOND = timedelta(microseconds=1)
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What is asked for: the fires from `from_at` to `to_at`, both included."""
+
+    from_at: datetime
+    to_at: datetime
+    newest_first: bool = False
+    concurrency: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillCount:
+    """What a backfill would do: of `total` fires `existing` have an execution already."""
+
+    total: int
+    existing: int
+
+
+async def start_backfill(
+    database: Database,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    backfill: Backfill,
+    *,
+    answer: Callable[[BackfillRow], str],
+    idempotency: Idempotency | None = None,
+) -> str:
+    """Register a backfill, which schedulers then work off; gives the answer."""
+    id_ = database.clock.new_id()
+    try:
+        async with database.transaction() as connection:
+            if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
+                return earlier
+            job = await lock(connection, tenant_no, job_id)
+            total = _total(job.spec, backfill, job.now)
+            if job.state is JobState.ACTIVE:
+                # What the job itself still has to do up to now comes first: then it never meets a fire of the range.
+                timer = await settle(connection, database, tenant_no, job)
+                await set_timer(connection, timer)
+            await insert_backfill(connection, tenant_no, _new(id_, job, backfill, total))
+            [row] = await list_backfills(connection, tenant_no, job_id, id_=id_)
+            text = answer(row)
+            await keep_answer(connection, tenant_no, idempotency, text)
+    except TAKEN as error:
+        raise Conflict(f"A backfill of the job {job_id} is under way: wait for its end, or cancel it.") from error
+    log.info("backfill.started", job_id=str(job_id), backfill_id=str(id_), total=total)
+    return text
+
+
+async def count_backfill(database: Database, tenant_no: TenantNo, job_id: JobId, backfill: Backfill) -> BackfillCount:
+    """A dry run: how many fires there are, and how many of them need no execution."""
+    async with database.connection() as connection:
+        job = await get_job(connection, tenant_no, job_id)
+        if job is None:
+            raise NotFound(f"There is no job {job_id}.")
+        if job.state is JobState.DELETED:
+            raise Conflict(f"The job {job_id} is deleted: create it anew.")
+        total = _total(job.spec, backfill, database.clock.now())
+        executed = await fires_executed(
+            connection, tenant_no, job_id, backfill.from_at, backfill.to_at, limit=MOST_FIRES
+        )
+    schedule = _schedule(job.spec)
+    # A job may have fired by another schedule before: only what this one fires is counted.
+    existing = sum(next_fire(schedule, fire_at - _MICROSECOND) == fire_at for fire_at in executed)
+    return BackfillCount(total, existing)
+
+
+async def cancel_backfill(database: Database, tenant_no: TenantNo, job_id: JobId, backfill_id: UUID) -> BackfillRow:
+    """No further execution of it; those that wait are cancelled, those that run may end. Twice is once."""
+    async with database.transaction() as connection:
+        await lock(connection, tenant_no, job_id, deleted_too=True)
+        await lock_timer(connection, job_id)
+        if await end_backfill(connection, tenant_no, job_id, "CANCELLED", backfill_id):
+            await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "backfill cancelled", Waiting.BACKFILL)
+            log.info("backfill.cancelled", job_id=str(job_id), backfill_id=str(backfill_id))
+        rows = await list_backfills(connection, tenant_no, job_id, id_=backfill_id)
+    if not rows:
+        raise NotFound(f"The job {job_id} has no backfill {backfill_id}.")
+    return rows[0]
+
+
+async def owed_pass(database: Database, dispatcher: Dispatcher, partitions: Sequence[int]) -> int:
+    """Give each range whose turn it is one turn; gives how many ranges there were."""
+    async with database.transaction() as connection:
+        owed = await take_owed(connection, partitions, RANGES_A_PASS)
+        if not owed:
+            return 0
+        active = [entry for entry in owed if entry.job_state is JobState.ACTIVE]
+        steps, fires = await _steps(connection, database, active)
+        made = await make_owed(connection, steps, fires, next_turn_s=TURN_S)
+        await _fill(connection, steps, made)
+        if held := {entry.id for entry in owed} - {step.owed.id for step in steps}:
+            await put_off_owed(connection, list(held), HELD_S)
+    FIRES_OWED.inc(len(made))
+    dispatcher.wake((entry.pool_no, entry.ready_at) for entry in made)
+    for step in steps:
+        if step.is_over:
+            log.info("owed.done", job_id=str(step.owed.job_id), origin=step.owed.origin, owed_id=str(step.owed.id))
+    return len(owed)
+
+
+async def _steps(
+    connection: Connection, database: Database, owed: Sequence[Owed]
+) -> tuple[list[OwedStep], list[OwedFire]]:
+    versions = {(entry.job_id, version) for entry in owed for version in (entry.schedule_version, entry.job_version)}
+    specs = await database.specs.find(connection, versions)
+    steps: list[OwedStep] = []
+    fires: list[OwedFire] = []
+    for entry in owed:
+        timed, run = (specs.get((entry.job_id, version)) for version in (entry.schedule_version, entry.job_version))
+        if timed is None or run is None:
+            log.error("owed.without_spec", job_id=str(entry.job_id), version=entry.job_version)
+            continue
+        room = max(min(entry.concurrency - entry.live, FIRES_A_PASS - len(fires)), 0)
+        try:
+            instants = fires_from(
+                _schedule(timed), entry.from_at, entry.to_at, newest_first=entry.newest_first, at_most=room
+            )
+        except Exception:  # a schedule this node cannot compute must not stop all the others
+            log.exception("owed.unplannable", job_id=str(entry.job_id))
+            continue
+        numbers = await database.pools.numbers(connection, entry.tenant_no, [run.pool])
+        delay_s = jitter_offset(entry.job_id, _schedule(run).jitter_s).total_seconds()
+        steps.append(_step(entry, timed, instants, room))
+        fires.extend(
+            OwedFire(
+                ExecutionId(database.clock.new_id()),
+                entry.id,
+                fire_at,
+                delay_s,
+                numbers[run.pool],
+                int(PriorityClass.CATCH_UP),
+            )
+            for fire_at in instants
+        )
+    return steps, fires
+
+
+def _step(owed: Owed, spec: JobSpec, instants: list[datetime], room: int) -> OwedStep:
+    """What is left of a range after these. A backfill is over only when its executions have ended."""
+    from_at, to_at = owed.from_at, owed.to_at
+    if len(instants) < room:
+        to_at = from_at - _MICROSECOND
+    elif instants and owed.newest_first:
+        to_at = instants[0] - _MICROSECOND
+    elif instants:
+        from_at = instants[-1] + _MICROSECOND
+    is_empty = to_at < from_at
+    count = 0 if is_empty else max(owed.count - len(instants), 0) if owed.count is not None else None
+    is_over = is_empty and not instants and not owed.live if owed.origin == "backfill" else is_empty
+    return OwedStep(owed, _schedule(spec), from_at, to_at, count, is_over)
+
+
+async def _fill(connection: Connection, steps: Sequence[OwedStep], made: Sequence[Made]) -> None:
+    """Cut the skipped ranges that backfilled fires were in."""
+    filled: dict[UUID, list[datetime]] = defaultdict(list)
+    for execution in made:
+        filled[execution.owed_id].append(execution.fire_at)
+    for step in steps:
+        owed, fires = step.owed, sorted(filled[step.owed.id])
+        if owed.origin != "backfill" or not fires:
+            continue
+        left = [
+            part
+            for skipped in await take_skipped(connection, owed.tenant_no, owed.job_id, fires)
+            for part in cut(skipped, step.schedule, [at for at in fires if skipped.from_at <= at <= skipped.to_at])
+        ]
+        await record_skipped(connection, owed.tenant_no, owed.job_id, left)
+
+
+def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
+    if not spec.recurs:
+        raise Conflict("A one-time job has no fires of the past: start it with /run.")
+    if backfill.to_at > now:
+        raise _refused("to_at", f"It lies in the future; a backfill is of the past: give {now.isoformat()} or earlier.")
+    if backfill.to_at < backfill.from_at:
+        raise _refused("to_at", f"It lies before from_at; give {backfill.from_at.isoformat()} or later.")
+    total = count_fires(_schedule(spec), backfill.from_at - _MICROSECOND, backfill.to_at, MOST_FIRES)
+    if total is None or total > MOST_FIRES:
+        raise _refused("from_at", f"The range has more than {MOST_FIRES:,} fires; make several backfills of it.")
+    return total
+
+
+def _refused(name: str, message: str) -> InvalidBody:
+    message = f"`{name}`: {message}"
+    return InvalidBody(message, faults=(Fault(f"/{name}", message),))
+
+
+def _new(id_: UUID, job: LockedJob, backfill: Backfill, total: int) -> NewBackfill:
+    return NewBackfill(
+        id_,
+        job.id,
+        job.version,
+        backfill.from_at,
+        backfill.to_at,
+        backfill.newest_first,
+        backfill.concurrency,
+        total,
+        partition_of(job.id),
+    )
+
+
+def _schedule(spec: JobSpec) -> Schedule:
+    assert spec.schedule is not None, "submit completes every schedule"
+    return spec.schedule

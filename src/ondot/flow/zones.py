@@ -1,0 +1,62 @@
+"""Compute stored fires anew when the rules of the zones have changed (S4): one pass of housekeeping.
+
+Every next fire in `timer` was computed with some release of tzdata. A node that has a newer one than the installation
+looks at all jobs once, in the order of their ids, and plans those anew whose next fire is another one now. A node with
+an older one does nothing: in a rolling upgrade the newest rules win. The place reached is stored, so that a node that
+takes over goes on from there.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from ondot.flow.change import plan_anew
+from ondot.flow.dispatch import Dispatcher
+from ondot.model.errors import InvalidSchedule
+from ondot.model.planning import Timer
+from ondot.model.schedule import Schedule, next_fire, tzdata_version
+from ondot.store.database import Database
+from ondot.store.timers import timers_after
+from ondot.store.zones import read_zones, set_zones
+from ondot.telemetry.log import get_logger
+
+JOBS_A_PASS = 500
+
+log = get_logger()
+
+
+async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | None = None) -> int:
+    """Look at the next jobs, if the installation's zones are older than this node's; gives how many were looked at."""
+    version = version or tzdata_version()
+    async with database.connection() as connection:
+        stored = await read_zones(connection)
+        if stored.version is not None and stored.version >= version:
+            return 0
+        timers = await timers_after(connection, stored.through or UUID(int=0), JOBS_A_PASS)
+        if not timers:
+            await set_zones(connection, version, None)
+            log.info("zones.changed", before=stored.version, now=version)
+            return 0
+        specs = await database.specs.find(connection, [(timer.job_id, timer.job_version) for timer in timers])
+        now = database.clock.now()
+    for timer in timers:
+        spec = specs.get((timer.job_id, timer.job_version))
+        if spec is None or spec.schedule is None or not spec.recurs:
+            continue
+        try:
+            if _is_another(spec.schedule, timer, now) and await plan_anew(
+                database, dispatcher, timer.tenant_no, timer.job_id
+            ):
+                log.info("job.planned_anew", job_id=str(timer.job_id), was=str(timer.next_fire_at))
+        except InvalidSchedule:  # a schedule this node cannot compute must not stop all the others
+            log.exception("timer.unplannable", job_id=str(timer.job_id))
+    async with database.connection() as connection:
+        await set_zones(connection, stored.version, timers[-1].job_id)
+    return len(timers)
+
+
+def _is_another(schedule: Schedule, timer: Timer, now: datetime) -> bool:
+    """Whether the next fire is not the stored one. One that is due is the planner's, who goes on from it."""
+    if timer.next_fire_at is None or timer.next_fire_at <= now:
+        return False
+    after = max(now, timer.fired_through) if timer.fired_through else now
+    return next_fire(schedule, after) != timer.next_fire_at

@@ -1,0 +1,75 @@
+-- Time: ranges that are owed are worked off, backfills have progress, a job says why it is paused, failures in a row are
+-- counted, and the zones that stored fires were computed with are known.
+
+ALTER TABLE ondot.job ADD COLUMN state_reason text;  -- why it is in its state, where nobody asked for it by hand
+
+-- NULL: computed with unknown ones. While stored fires are computed anew, tzdata_through is the last job looked at.
+ALTER TABLE ondot.installation ADD COLUMN tzdata text, ADD COLUMN tzdata_through uuid;
+
+-- Ranges still to be run: catch-up after an outage, and backfills. No release has written to the table of 0001.
+DROP TABLE ondot.owed;
+CREATE TABLE ondot.owed (
+    id           uuid PRIMARY KEY,         -- of a backfill: the same as in backfill
+    job_id       uuid NOT NULL,
+    from_at      timestamptz NOT NULL,     -- what is left, both ends included; to_at before from_at: nothing, but some of
+    to_at        timestamptz NOT NULL,     -- its executions have not ended
+    turn_at      timestamptz NOT NULL,     -- when it is looked at next
+    count        integer,                  -- fires left; NULL: more than were counted
+    tenant_no    integer NOT NULL,
+    job_version  integer NOT NULL,         -- whose schedule says which instants
+    concurrency  integer NOT NULL,         -- how many of its executions may be live at once
+    partition_no smallint NOT NULL,
+    newest_first boolean NOT NULL,
+    origin       text NOT NULL CHECK (origin IN ('fire', 'backfill'))
+) WITH (fillfactor = 50);
+CREATE INDEX owed_turn ON ondot.owed (partition_no, turn_at);
+CREATE INDEX owed_job ON ondot.owed (job_id);
+
+CREATE TABLE ondot.backfill (
+    id           uuid PRIMARY KEY,
+    job_id       uuid NOT NULL,
+    from_at      timestamptz NOT NULL,
+    to_at        timestamptz NOT NULL,
+    created_at   timestamptz NOT NULL,
+    ended_at     timestamptz,
+    tenant_no    integer NOT NULL,
+    job_version  integer NOT NULL,
+    concurrency  integer NOT NULL,
+    total        integer NOT NULL,           -- fires in the range
+    made         integer NOT NULL DEFAULT 0, -- executions made for them
+    existing     integer NOT NULL DEFAULT 0, -- fires that had an execution already
+    newest_first boolean NOT NULL,
+    state        text NOT NULL CHECK (state IN ('RUNNING', 'DONE', 'CANCELLED'))
+) WITH (fillfactor = 80);
+CREATE INDEX backfill_job ON ondot.backfill (job_id, id);
+CREATE UNIQUE INDEX backfill_open ON ondot.backfill (job_id) WHERE state = 'RUNNING';
+
+-- Of jobs that pause after so many failures in a row: how many there were. Written by complete, which never touches job.
+CREATE TABLE ondot.streak (
+    job_id      uuid PRIMARY KEY,
+    tenant_no   integer NOT NULL,
+    failures    integer NOT NULL,
+    pause_after integer NOT NULL,
+    succeeded   boolean NOT NULL            -- whether what was counted last held a success: then it began anew
+) WITH (fillfactor = 50);
+CREATE INDEX streak_over ON ondot.streak (job_id) WHERE failures >= pause_after;
+
+-- What is owed is left to run, too.
+CREATE OR REPLACE FUNCTION ondot.is_live(job uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM ondot.timer WHERE job_id = job AND next_fire_at < 'infinity')
+        OR EXISTS (SELECT FROM ondot.execution WHERE job_id = job AND origin IN ('fire', 'backfill'))
+        OR EXISTS (SELECT FROM ondot.execution WHERE job_id = job AND origin NOT IN ('fire', 'backfill'))
+        OR EXISTS (SELECT FROM ondot.owed WHERE job_id = job)
+$$;
+
+CREATE OR REPLACE FUNCTION ondot.live_executions(job uuid) RETURNS TABLE (count bigint, next_fire_at timestamptz)
+    LANGUAGE sql STABLE AS $$
+    SELECT count(*), min(fire_at) FILTER (WHERE fire_at > ondot.clock() AND attempt_no = 0)
+    FROM (
+        SELECT fire_at, attempt_no FROM ondot.execution WHERE job_id = job AND origin IN ('fire', 'backfill')
+        UNION ALL
+        SELECT 'infinity', 1 FROM ondot.execution WHERE job_id = job AND origin NOT IN ('fire', 'backfill')
+        UNION ALL
+        SELECT 'infinity', 1 FROM ondot.owed WHERE job_id = job
+    ) e
+$$;
