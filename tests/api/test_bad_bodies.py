@@ -58,7 +58,13 @@ def retry(**fields: Any) -> dict[str, Any]:
     return job(retry=fields)
 
 
+def including(rule: object) -> dict[str, Any]:
+    """A schedule whose second rule is at fault."""
+    return {"cron": "@daily", "include": [{"every": "7h"}, rule]}
+
+
 NOT_YET = "is not there yet"
+BEGINS = "20260101T090000"
 
 NO_OBJECT = [
     bad([], "", "must be a JSON object", "a list of 0 came"),
@@ -258,6 +264,91 @@ SCHEDULES = [
     when("/schedule/calendar/weekends", "no field", schedule={"cron": "@daily", "calendar": {"weekends": False}}),
 ]
 
+RULES = [
+    when("/schedule/rrule", "must be text", "the number 5 came", schedule={"rrule": 5}),
+    when("/schedule/rrule", "is not valid", "FREQ", schedule={"rrule": "nonsense"}),
+    when("/schedule/rrule", "is not valid", schedule={"rrule": ""}),
+    when("/schedule/rrule", "is not valid", schedule={"rrule": "FREQ=DAILY;BYHOUR=25"}),
+    when("/schedule/rrule", "longer than", schedule={"rrule": "FREQ=DAILY;" * 1000}),
+    when("/schedule/rrule", "never fires", schedule={"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}),
+    when("/schedule/rrule", "no time zone", schedule={"rrule": f"DTSTART;TZID=Mars/Base:{BEGINS}\nRRULE:FREQ=DAILY"}),
+    when("/schedule/timezone", "no time zone", schedule={"rrule": "FREQ=DAILY", "timezone": "Mars/Base"}),
+    when(
+        "/schedule/timezone",
+        "DTSTART is in Europe/Berlin",
+        "leave out one",
+        schedule={"rrule": f"DTSTART;TZID=Europe/Berlin:{BEGINS}\nRRULE:FREQ=DAILY", "timezone": "UTC"},
+    ),
+    when(
+        "/schedule/timezone",
+        "DTSTART is in UTC",
+        schedule={"rrule": f"DTSTART:{BEGINS}Z\nRRULE:FREQ=DAILY", "timezone": "Asia/Tokyo"},
+    ),
+    when(
+        "/schedule/anchor_at",
+        "DTSTART says where it begins",
+        schedule={"rrule": f"DTSTART:{BEGINS}Z\nRRULE:FREQ=DAILY", "anchor_at": "2026-01-01T00:00:00Z"},
+    ),
+    when("/schedule/rrule", "exactly one of", "rrule", schedule={"cron": "@daily", "rrule": "FREQ=DAILY"}),
+    when("/cron", "after @every it needs a duration", cron="@every often"),
+    when("/cron", "after @every it needs", cron="@every"),
+    when("/cron", "`cron`", "shortest interval is 1 second", cron="@every 10ms"),
+    when("/cronExpression", "longest interval", cronExpression="@every 5000d"),
+    when("/schedule/dst", "for `cron`", "leave it out", schedule={"cron": "@every 5m", "dst": {"gap": "skip"}}),
+    when("/schedule/dst", "for `cron`, `at` and `rrule`", schedule={"in": "5m", "dst": {"gap": "skip"}}),
+    when("/cron", "cannot be read", "within 0 and 59", cron="H(5-99) * * * *"),
+    when("/schedule/include", "must be a list", schedule={"cron": "@daily", "include": {"cron": "@hourly"}}),
+    when("/schedule/include", "at most 100", schedule={"cron": "@daily", "include": [{"cron": "@hourly"}] * 101}),
+    when("/schedule/exclude", "at most 100", schedule={"cron": "@daily", "exclude": [{"cron": "@hourly"}] * 101}),
+    when("/schedule/include/0", "must be an object", schedule={"cron": "@daily", "include": ["@hourly"]}),
+    when("/schedule/include/1", "exactly one of cron, every, at, rrule; none came", schedule=including({})),
+    when("/schedule/include/1", "`cron` and `every` came", schedule=including({"cron": "@hourly", "every": "5m"})),
+    when("/schedule/include/1/crn", "did you mean `cron`?", schedule=including({"crn": "@hourly"})),
+    when("/schedule/include/1/in", "no field `in`", schedule=including({"in": "5m"})),
+    when("/schedule/include/1/jitter", "no field `jitter`", schedule=including({"cron": "@daily", "jitter": 5})),
+    when(
+        "/schedule/include/1/cron", "`schedule.include.1.cron`", "0 to 59", schedule=including({"cron": "99 * * * *"})
+    ),
+    when("/schedule/include/1/cron", "shortest interval", schedule=including({"cron": "@every 0s"})),
+    when("/schedule/include/1/cron", "after @every it needs", schedule=including({"cron": "@every x"})),
+    when("/schedule/include/1/every", "shortest interval", schedule=including({"every": 0})),
+    when("/schedule/include/1/every", "a duration", schedule=including({"every": "x"})),
+    when("/schedule/include/1/at", "RFC 3339", schedule=including({"at": "tomorrow"})),
+    when("/schedule/include/1/at", "offset from UTC", schedule=including({"at": "2030-01-31T09:00:00"})),
+    when("/schedule/include/1/rrule", "is not valid", schedule=including({"rrule": "FREQ=NEVER"})),
+    when(
+        "/schedule/include/1/rrule",
+        "no time zone",
+        schedule=including({"rrule": f"DTSTART;TZID=X/Y:{BEGINS}\nRRULE:FREQ=DAILY"}),
+    ),
+    when("/schedule/include/1/timezone", "no time zone", schedule=including({"cron": "@daily", "timezone": "X/Y"})),
+    when("/schedule/include/1/timezone", "no time zone", schedule=including({"every": "5m", "timezone": "X/Y"})),
+    when("/schedule/include/1/dst", "for `cron`", schedule=including({"every": "5m", "dst": {"gap": "skip"}})),
+    when("/schedule/include/1/dst/gap", '"shift"', schedule=including({"cron": "@daily", "dst": {"gap": "x"}})),
+    when(
+        "/schedule/include/1/anchorAt",
+        "for `every`",
+        schedule=including({"cron": "@daily", "anchorAt": "2026-01-01T00:00:00Z"}),
+    ),
+    when("/schedule/exclude/0/cron", "0 to 59", schedule={"cron": "@daily", "exclude": [{"cron": "99 * * * *"}]}),
+    when("/schedule/exclude", schedule={"cron": "@daily", "exclude": [{"cron": "@hourly"}]}),
+    when("/timezone", "no time zone", cron="@daily", timezone="X/Y", schedule={"include": [{"rrule": "FREQ=DAILY"}]}),
+    when("/schedule/include", "for schedules that recur", schedule={"in": "5m", "include": [{"cron": "@daily"}]}),
+    when("/schedule/exclude", "recur", schedule={"at": "2030-01-01T00:00:00Z", "exclude": [{"cron": "@daily"}]}),
+    calendar("/schedule/calendar/business_days", '"next" or "previous"', '"later" came', business_days="later"),
+    calendar("/schedule/calendar/business_days", "true or false", "the number 1 came", business_days=1),
+    calendar("/schedule/calendar/business_days", "true or false", "null came", business_days=None),
+    bad(job(cron="@daily", pause_after_failures=0), "/pause_after_failures", "at least 1", "0 came"),
+    bad(job(cron="@daily", pauseAfterFailures="3"), "/pauseAfterFailures", "a whole number"),
+    bad(job(cron="@daily", pause_after_failures=True), "/pause_after_failures", "a whole number"),
+    bad(job(cron="@daily", pause_after_failures=2**31), "/pause_after_failures", "at most 2147483647"),
+    bad(job(pause_after_failures=3), "/pause_after_failures", "for jobs that recur", "leave it out", "`retry`"),
+    bad(
+        job(pauseAfterFailures=3, **{"in": "5m"}), "/pauseAfterFailures", "`pauseAfterFailures` is for jobs that recur"
+    ),
+    bad(job(cron="@daily", pause_after_failure=3), "/pause_after_failure", "did you mean `pause_after_failures`?"),
+]
+
 TARGETS = [
     bad(job(url=""), "/url", "http:// or https://", "for example"),
     bad(job(url="example.com"), "/url", "http:// or https://", '"example.com" came'),
@@ -353,13 +444,12 @@ LATER = [
     bad(job(concurrencyKey="k"), "/concurrencyKey", NOT_YET),
     bad(job(depends_on=["other"]), "/depends_on", NOT_YET),
     bad(job(depends_on="other"), "/depends_on", NOT_YET),
-    when("/schedule/rrule", NOT_YET, "use `cron`", schedule={"rrule": "FREQ=DAILY"}),
     when("/schedule/event", NOT_YET, schedule={"event": {"type": "x"}}),
     bad({"name": "n", "target": {"grpc": {"service": "x"}}}, "/target/grpc", NOT_YET, "use `http`"),
     bad({"name": "n", "target": {"publish": {"topic": "x"}}}, "/target/publish", NOT_YET),
 ]
 
-JOBS = [*NO_OBJECT, *NAMES_AND_TYPES, *UNKNOWN, *BOTH, *SCHEDULES, *TARGETS, *RETRIES, *LATER]
+JOBS = [*NO_OBJECT, *NAMES_AND_TYPES, *UNKNOWN, *BOTH, *SCHEDULES, *RULES, *TARGETS, *RETRIES, *LATER]
 
 BATCHES = [
     bad([], "/jobs", "a list of jobs"),
@@ -388,6 +478,9 @@ PREVIEWS = [
     bad({"cron": "@daily", "timezone": "X/Y"}, "/timezone", "no time zone", code="invalid-schedule"),
     bad({"cron": "@daily", "url": "https://example.com"}, "/url", "no field"),
     bad({"cron": "@daily", "count": 3}, "/count", "no field `count`"),
+    bad({"cron": "H * * * *", "job_id": "me"}, "/job_id", "the id of a job", "for example", '"me" came'),
+    bad({"cron": "H * * * *", "jobId": 7}, "/jobId", "the id of a job"),
+    bad({"schedule": {"cron": "@daily", "include": [{}]}}, "/schedule/include/0", "none", code="invalid-schedule"),
 ]
 
 
@@ -532,6 +625,22 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=5,
 )
+_PARTS: list[object] = [
+    "@daily",
+    "@every 5m",
+    "H H * * *",
+    "5m",
+    "2030-01-01T00:00:00Z",
+    "FREQ=DAILY;INTERVAL=2",
+    "Europe/Berlin",
+    10,
+    {"gap": "skip"},
+    {"limit": 5},
+    {"business_days": "next"},
+    [{"cron": "@hourly"}, {"every": "3h"}],
+    [{"rrule": "FREQ=WEEKLY", "timezone": "Asia/Tokyo"}, {"at": "2030-01-01T00:00:00"}],
+    [{}],
+]
 _FIELDS = st.sampled_from([*JobBody.model_fields, *sorted(SHORT_NAMES), "maxRetries", "runAt", "x"])
 
 
@@ -546,7 +655,7 @@ def test_no_body_does_worse_than_a_refusal(body: dict[str, object]) -> None:
 @given(
     st.dictionaries(
         st.sampled_from([field.alias or name for name, field in ScheduleBody.model_fields.items()]),
-        _JSON | st.sampled_from(["@daily", "5m", "2030-01-01T00:00:00Z", 10, {"gap": "skip"}, {"limit": 5}]),
+        _JSON | st.sampled_from(_PARTS),
         max_size=4,
     ),
     st.dictionaries(st.sampled_from([*TARGET_KINDS, "handler", "pool"]), _JSON, max_size=2),

@@ -7,6 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from ondot.flow.change import pause
+from ondot.model.ids import DEFAULT_TENANT, JobId
 from tests.api.conftest import Caller
 from tests.proves import proves
 
@@ -224,7 +226,7 @@ async def test_a_job_tells_which_of_its_fires_were_skipped_and_why(api: Caller) 
 async def test_a_method_that_is_not_there_is_405_and_tells_those_that_are(api: Caller) -> None:
     job = await api.create(HELLO)
     answer = await api.http.post(f"/v1/jobs/{job['id']}", json={})
-    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, PUT")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, PATCH, PUT")
 
 
 @proves("S12")
@@ -275,12 +277,119 @@ async def test_if_match_guards_against_two_editors(api: Caller) -> None:
     assert (await api.http.put(path, json={"cron": "99 * * * *", "function": "f"})).status_code == 422
 
 
+@proves("S8")
+async def test_if_match_guards_pause_resume_and_delete(api: Caller) -> None:
+    job = await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f"})
+    path = f"/v1/jobs/{job['id']}"
+    await api.http.patch(path, json={"timeout": 5})
+    old, new = {"If-Match": '"1"'}, {"If-Match": '"2"'}
+    for method, way in (("POST", "/pause"), ("POST", "/resume"), ("DELETE", "")):
+        late = await api.http.request(method, f"{path}{way}", headers=old)
+        assert (late.status_code, late.json()["type"]) == (412, "urn:ondot:problem:precondition-failed"), way
+        assert (await api.http.request(method, f"{path}{way}", headers={"If-Match": "x"})).status_code == 422
+        assert (await api.http.request(method, f"{path}{way}", headers=new)).status_code == 200, way
+
+
+@proves("S6", "S8")
+@pytest.mark.parametrize(("missed", "runs"), [(None, 0), ("skip", 0), ("once", 1), ("all", 3)])
+async def test_a_resume_runs_what_was_missed_only_if_asked(api: Caller, missed: str | None, runs: int) -> None:
+    job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
+    await api.http.post(f"/v1/jobs/{job['id']}/pause")
+    await api.world.advance(35)
+    path = f"/v1/jobs/{job['id']}/resume"
+    resumed = await (api.http.post(path) if missed is None else api.http.post(path, json={"missed": missed}))
+    assert (resumed.status_code, resumed.json()["state"], resumed.headers["etag"]) == (200, "ACTIVE", '"1"')
+    rows = (await api.get(f"/v1/jobs/{job['id']}"))["skipped_fires"]
+    assert 3 - sum(row["count"] for row in rows) == runs
+
+
+async def test_a_resume_refuses_a_body_that_it_does_not_understand(api: Caller) -> None:
+    job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
+    answer = await api.http.post(f"/v1/jobs/{job['id']}/resume", json={"missed": "some"})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/missed")
+
+
+@proves("S8", "S3")
+@pytest.mark.parametrize(
+    "body",
+    [
+        DAILY,
+        {"name": "pulse", "every": "10s", "function": "f", "key": "pulse", "pause_after_failures": 3},
+        {"name": "spread", "cron": "H H * * *", "function": "f"},
+        {"name": "third", "function": "f", "schedule": {"rrule": "FREQ=DAILY;INTERVAL=3"}},
+        {"name": "two", "function": "f", "schedule": {"cron": "@daily", "include": [{"every": "7h"}]}},
+        {"name": "once", "in": "1h", "function": "f"},
+    ],
+    ids=lambda body: body["name"],
+)
+async def test_a_job_that_was_read_can_be_put_back_as_it_is_and_fires_as_before(
+    api: Caller, body: dict[str, Any]
+) -> None:
+    job = await api.create(body)
+    path = f"/v1/jobs/{job['id']}"
+    read = await api.get(path)
+    fires = await api.get(f"{path}/next")
+    await api.world.advance(7)
+    again = await api.http.put(path, json=read)
+    assert again.status_code == 200, again.text
+    told = again.json()
+    assert {name: told[name] for name in told if name not in {"version", "updated_at"}} == {
+        name: read[name] for name in told if name not in {"version", "updated_at"}
+    }
+    assert await api.get(f"{path}/next") == fires
+    if body.get("key"):
+        # An anchor that nobody chose is still one: the first body again is no change.
+        assert (await api.create(body))["version"] == told["version"]
+
+
 @proves("S9")
 async def test_the_next_fires_of_a_job_are_told(api: Caller) -> None:
     job = await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f"})
     told = await api.get(f"/v1/jobs/{job['id']}/next", n=3)
     assert len(told["fires"]) == 3
     assert told["fires"][0]["fire_at"] == job["next_fire_at"]
+    assert told["fires"][0].keys() == {"fire_at", "local", "remark"}
+    later = await api.get(f"/v1/jobs/{job['id']}/next", n=1, after="2030-01-01T04:00:00+01:00")
+    assert later["fires"][0]["fire_at"] == "2030-01-02T03:00:00Z"
+    for bad in ("2030-01-01T04:00:00", "soon", "9999-01-01T00:00:00Z"):
+        answer = await api.http.get(f"/v1/jobs/{job['id']}/next", params={"after": bad})
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
+
+
+@proves("S5", "S9")
+async def test_the_next_fires_of_a_job_with_jitter_tell_when_they_start(api: Caller) -> None:
+    job = await api.create({"name": "pulse", "schedule": {"every": "10s", "jitter": "5s"}, "function": "f"})
+    told = await api.get(f"/v1/jobs/{job['id']}/next", n=2)
+    await api.world.advance(15)
+    worker = await api.world.worker()
+    await worker.lease()
+    executions = (await api.get(f"/v1/jobs/{job['id']}/executions"))["items"]
+    ready = {execution["fire_at"]: execution["ready_at"] for execution in executions}
+    assert ready[told["fires"][0]["fire_at"]] == told["fires"][0]["ready_at"]
+    assert {fire["remark"] for fire in told["fires"]} == {"jittered"}
+
+
+@proves("S2", "S9")
+async def test_the_next_fires_of_a_job_with_h_are_those_that_it_has(api: Caller) -> None:
+    job = await api.create({"name": "spread", "cron": "H H * * *", "function": "f"})
+    told = await api.get(f"/v1/jobs/{job['id']}/next", n=2)
+    assert told["fires"][0]["fire_at"] == job["next_fire_at"]
+    answer = await api.http.post("/v1/schedules/preview", json={"cron": "H H * * *", "n": 2, "job_id": job["id"]})
+    assert answer.json()["fires"] == told["fires"]
+
+
+@proves("S8", "S9")
+async def test_the_next_fires_of_a_job_end_with_those_that_it_may_have(api: Caller) -> None:
+    job = await api.create({"name": "three", "schedule": {"every": "10s", "max_fires": 3}, "function": "f"})
+    path = f"/v1/jobs/{job['id']}/next"
+    fires = (await api.get(path))["fires"]
+    assert len(fires) == 3
+    await api.world.advance(11)
+    await api.world.plan()
+    assert (await api.get(path))["fires"] == fires[1:]
+    assert (await api.get(path, after=fires[1]["fire_at"]))["fires"] == fires[2:]
+    assert (await api.get(path, after=fires[2]["fire_at"]))["fires"] == []
+    assert "at most 3 times" in (await api.get(path))["in_words"]
 
 
 @proves("S9", "S4")
@@ -294,12 +403,39 @@ async def test_a_preview_tells_what_a_clock_change_does(api: Caller) -> None:
         },
     )
     told = answer.json()
+    assert told.keys() == {"in_words", "fires", "skipped"}
     assert told["in_words"].startswith("At 02:30")
     assert told["fires"][0] == {
         "fire_at": "2026-03-29T01:00:00Z",
         "local": told["fires"][0]["local"],
         "remark": "shifted",
     }
+
+
+@proves("S9", "S4", "S10")
+async def test_a_preview_tells_what_is_skipped_and_why(api: Caller) -> None:
+    schedule = {
+        "cron": "30 2 * * *",
+        "timezone": "Europe/Berlin",
+        "dst": {"gap": "skip"},
+        "calendar": {"exclude_dates": ["2026-03-28"]},
+    }
+    body = {"schedule": schedule, "after": "2026-03-27T12:00:00Z", "n": 2}
+    told = (await api.http.post("/v1/schedules/preview", json=body)).json()
+    assert told["skipped"] == [
+        {"local": "2026-03-28T02:30:00+01:00", "reason": "date"},
+        {"local": "2026-03-29T02:30:00", "reason": "gap"},
+    ]
+
+
+@proves("S12")
+async def test_a_job_tells_after_how_many_failures_it_pauses_and_why_it_did(api: Caller) -> None:
+    job = await api.create({"name": "pulse", "every": "10s", "function": "f", "pauseAfterFailures": 2})
+    assert (job["pause_after_failures"], job["state_reason"]) == (2, None)
+    await pause(api.world.database, DEFAULT_TENANT, JobId(UUID(job["id"])), because="2 failures in a row")
+    told = await api.get(f"/v1/jobs/{job['id']}")
+    assert (told["state"], told["state_reason"]) == ("PAUSED", "2 failures in a row")
+    assert (await api.http.post(f"/v1/jobs/{job['id']}/resume")).json()["state_reason"] is None
 
 
 @pytest.mark.parametrize("path", ["", "/status", "/next", "/executions"])

@@ -14,6 +14,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from started import ondot_up
 
+from tests.api.conftest import Caller
+
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -32,4 +34,16 @@ def test_every_operation_answers_as_it_is_described() -> None:
 
             answers_as_described()
             operations += 1
-    assert operations >= 14
+    assert operations >= 17
+
+
+async def test_a_patch_is_described_as_a_part_of_a_job(api: Caller) -> None:
+    document = (await api.http.get("/openapi.json")).json()
+    content = document["paths"]["/v1/jobs/{id}"]["patch"]["requestBody"]["content"]
+    assert content.keys() == {"application/json", "application/merge-patch+json"}
+    schemas = document["components"]["schemas"]
+    patches = {name: schema for name, schema in schemas.items() if name.endswith("Patch")}
+    assert patches.keys() >= {"JobBodyPatch", "ScheduleBodyPatch", "HttpBodyPatch", "DstBodyPatch"}
+    assert not any("required" in schema for schema in patches.values())
+    assert schemas["HttpBody"]["required"] == ["url"], "what a whole body needs stays as it is"
+    assert schemas["ScheduleBodyPatch"]["properties"]["include"]["anyOf"][0]["items"]["$ref"].endswith("/RuleBody")

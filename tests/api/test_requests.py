@@ -90,3 +90,17 @@ async def test_a_parameter_that_is_not_valid_is_told_as_one(api: Caller) -> None
     answer = await api.http.get("/v1/jobs", params={"limit": "many"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
     assert "limit" in answer.json()["detail"]
+
+
+async def test_a_schedule_that_takes_its_time_lets_others_pass(api: Caller) -> None:
+    rules = [{"cron": f"{n % 60} {n // 60} 15W * *", "timezone": "Europe/Berlin"} for n in range(100)]
+    body = {"schedule": {"cron": "0 9 15W * *", "include": rules}, "n": 300}
+    order: list[str] = []
+
+    async def ask(name: str, path: str) -> None:
+        answer = await (api.http.post(path, json=body) if name == "slow" else api.http.get(path))
+        assert answer.status_code == 200
+        order.append(name)
+
+    await asyncio.gather(ask("slow", "/v1/schedules/preview"), ask("quick", "/livez"))
+    assert order == ["quick", "slow"]

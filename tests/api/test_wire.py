@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from ondot.api.answers import JobOut, SpecOut, job_out, preview_out, spec_out
+from ondot.api.answers import JobOut, job_out, preview_out
 from ondot.api.bodies import read_json
 from ondot.api.job_body import JobBody
+from ondot.api.long_form import SpecOut, spec_out
 from ondot.api.shorthand import SHORT_NAMES
 from ondot.api.wire import job_spec, job_specs, preview_request, run_payload
 from ondot.model.errors import InvalidBody, InvalidSchedule
@@ -137,7 +138,7 @@ def test_an_interval_is_anchored_at_its_anchor_or_start_or_now() -> None:
     started = schedule(schedule={**every, "start_at": "2027-01-01T00:00:00Z"})
     assert started.when == Interval(every_s=900, anchor_at=start_at)
     anchored = {**every, "start_at": "2027-01-01T00:00:00Z", "anchor_at": "2026-01-01T00:00:00Z"}
-    assert schedule(schedule=anchored).when == Interval(every_s=900, anchor_at=anchor_at)
+    assert schedule(schedule=anchored).when == Interval(every_s=900, anchor_at=anchor_at, is_anchored=True)
 
 
 def test_targets_become_those_of_the_model() -> None:
@@ -281,6 +282,23 @@ _KINDS = st.sampled_from(
             },
         },
         {"in": "P1DT2H"},
+        {"cron": "@every 90s"},
+        {"cron": "H H(0-7) * * *", "timezone": "Asia/Tokyo"},
+        {"schedule": {"every": "15m", "anchor_at": "2026-01-01T00:07:00Z"}},
+        {"schedule": {"every": "15m", "start_at": "2027-01-01T00:00:00.5Z"}},
+        {"schedule": {"rrule": "FREQ=DAILY;INTERVAL=3", "timezone": "America/New_York", "dst": {"fold": "last"}}},
+        {"schedule": {"rrule": "FREQ=DAILY", "start_at": "2027-01-01T00:00:00.5Z", "timezone": "Asia/Kathmandu"}},
+        {"schedule": {"rrule": "DTSTART;TZID=Europe/Berlin:20260101T090000\nRRULE:FREQ=MONTHLY;BYDAY=-1FR"}},
+        {"schedule": {"rrule": "DTSTART:20260101T090000Z\nRRULE:FREQ=WEEKLY;BYDAY=MO,TH"}},
+        {"cron": "0 9 * * *", "schedule": {"calendar": {"business_days": "previous", "exclude_holidays": "US"}}},
+        {
+            "schedule": {
+                "cron": "0 9 * * *",
+                "timezone": "Europe/Berlin",
+                "include": [{"every": "7h"}, {"at": "2027-03-28T02:30:00"}, {"rrule": "FREQ=DAILY;BYHOUR=3"}],
+                "exclude": [{"cron": "0 9 1 * *", "timezone": "UTC"}, {"at": "2020-01-01T00:00:00Z"}],
+            }
+        },
         {"cron": "@daily", "schedule": {"misfire": {"policy": "all", "grace": 5, "window": "2h", "limit": 7}}},
     ]
 )
@@ -307,6 +325,7 @@ _OTHERS = st.fixed_dictionaries(
         "retry": st.sampled_from([{}, {"backoff": "listed", "delays": [1, 2.5]}, {"jitter": False, "factor": 1.5}]),
         "timeout": st.floats(0.001, 604_800) | st.integers(1, 604_800),
         "key": st.text("kéy-", min_size=1, max_size=200),
+        "pause_after_failures": st.none(),
     },
 )  # fmt: skip
 
@@ -318,8 +337,12 @@ def test_a_spec_that_was_read_can_be_sent_again_and_means_the_same(
     when: dict[str, Any], target: dict[str, Any], others: dict[str, Any]
 ) -> None:
     job = job_spec({"name": "n", **when, **target, **others}, NOW)
-    again = job_spec(read_json(json.dumps(spec_out(job)).encode(), max_bytes=10**6), NOW)
+    read = read_json(json.dumps(spec_out(job)).encode(), max_bytes=10**6)
+    later = NOW + timedelta(minutes=17)
+    assert spec_out(job_spec(read, later)) == spec_out(job)
+    again = job_spec(read, later, current=job)
     assert plain(again) == plain(job)
+    assert encode_spec(again) == encode_spec(job)
     assert plain(decode_spec(encode_spec(job))) == plain(job)
 
 
@@ -328,6 +351,7 @@ def test_a_job_goes_out_whole_and_in_json() -> None:
         spec(cron="0 9 * * *"),
         id=UUID(int=7),
         state=JobState.ACTIVE,
+        state_reason=None,
         version=1,
         next_fire_at=NOW,
         created_at=NOW,

@@ -1,116 +1,25 @@
 """What goes out: jobs, executions, their status, previews and lists, as FastAPI shows and checks them.
 
-Durations go out in seconds, instants in RFC 3339 with `Z`, and a spec in the contract's long form whatever it
-came in as: a spec that was read can be sent again and means the same.
+Instants go out in RFC 3339 with `Z`, and the spec of a job as `long_form` has it.
 """
 
-from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar, assert_never
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-import msgspec
 from pydantic import BaseModel, Field
-from typing_extensions import TypedDict
 
-from ondot.model.duration import as_written
+from ondot.api.long_form import RetryOut, ScheduleOut, Seconds, TargetOut, spec_out
 from ondot.model.execution import Origin, Outcome, PriorityClass, State
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, JobState, Priority, ShellTarget, TargetSpec
-from ondot.model.retry import Backoff, Retry
-from ondot.model.schedule import Calendar, Cron, Interval, Once, Preview, Remark, Schedule, in_words
-
-Seconds = int | float
-
-
-class DstOut(TypedDict):
-    gap: str
-    fold: str
-
-
-class MisfireOut(TypedDict):
-    policy: str
-    grace: Seconds
-    window: Seconds
-    limit: int
-
-
-class BlackoutOut(TypedDict):
-    from_at: str
-    to_at: str
-
-
-class CalendarOut(TypedDict):
-    exclude_holidays: str | None
-    exclude_dates: list[str]
-    business_days: bool
-    blackouts: list[BlackoutOut]
-
-
-class ScheduleOut(TypedDict, total=False):
-    """One of `cron`, `every`, `at`, and what goes with it."""
-
-    cron: str
-    timezone: str
-    dst: DstOut
-    every: Seconds
-    anchor_at: str
-    at: str
-    jitter: Seconds
-    start_at: str | None
-    end_at: str | None
-    max_fires: int | None
-    misfire: MisfireOut
-    calendar: CalendarOut | None
-
-
-class HttpOut(TypedDict):
-    url: str
-    method: str
-    headers: dict[str, str]
-
-
-class ShellOut(TypedDict):
-    command: list[str]
-
-
-class TargetOut(TypedDict, total=False):
-    """One of `http`, `function`, `shell`."""
-
-    http: HttpOut
-    function: str
-    shell: ShellOut
-
-
-class RetryOut(TypedDict):
-    max_retries: int
-    backoff: Backoff
-    initial: Seconds
-    factor: Seconds
-    max: Seconds
-    jitter: bool
-    delays: list[Seconds]
-    max_worker_losses: int
-
-
-class SpecOut(TypedDict):
-    name: str
-    key: str | None
-    schedule: ScheduleOut | None
-    target: TargetOut
-    payload: Any
-    pool: str
-    priority: Priority
-    labels: dict[str, str]
-    retry: RetryOut
-    timeout: Seconds
-    overlap: str
-    concurrency_key: str | None
-    depends_on: list[str]
+from ondot.model.job import JobSpec, JobState, Priority
+from ondot.model.schedule import Preview, Remark, in_words
 
 
 class JobOut(BaseModel):
     id: UUID
     name: str
     state: JobState
+    state_reason: str | None = Field(description="Why it is in its state, where nobody asked for it by hand.")
     key: str | None
     version: int
     next_fire_at: datetime | None = Field(description="The earliest fire not yet due, planned or not.")
@@ -126,6 +35,7 @@ class JobOut(BaseModel):
     overlap: str
     concurrency_key: str | None
     depends_on: list[str]
+    pause_after_failures: int | None
     created_at: datetime
     updated_at: datetime
 
@@ -205,6 +115,12 @@ class FireOut(BaseModel):
     remark: Remark | None
 
 
+class JobFireOut(FireOut):
+    """A fire of a job; with jitter it starts later than it is due."""
+
+    ready_at: datetime | None = Field(default=None, description="When it may start; only if the job has jitter.")
+
+
 class SkippedOut(BaseModel):
     local: str
     reason: str
@@ -213,6 +129,14 @@ class SkippedOut(BaseModel):
 class PreviewOut(BaseModel):
     in_words: str
     fires: list[FireOut]
+    skipped: list[SkippedOut]
+
+
+class NextOut(BaseModel):
+    """The coming fires of a job."""
+
+    in_words: str
+    fires: list[JobFireOut]
     skipped: list[SkippedOut]
 
 
@@ -278,6 +202,7 @@ def job_out(
     *,
     id: UUID,  # noqa: A002 - the field's name
     state: JobState,
+    state_reason: str | None,
     version: int,
     next_fire_at: datetime | None,
     created_at: datetime,
@@ -287,95 +212,13 @@ def job_out(
         **spec_out(spec),
         id=id,
         state=state,
+        state_reason=state_reason,
         version=version,
         next_fire_at=next_fire_at,
         schedule_in_words=in_words(spec.schedule) if spec.schedule is not None else "Once, now",
         created_at=created_at,
         updated_at=updated_at,
     )
-
-
-def spec_out(spec: JobSpec) -> SpecOut:
-    return {
-        "name": spec.name,
-        "key": spec.key,
-        "schedule": schedule_out(spec.schedule) if spec.schedule is not None else None,
-        "target": target_out(spec.target),
-        "payload": msgspec.json.decode(spec.payload),
-        "pool": spec.pool,
-        "priority": spec.priority,
-        "labels": spec.labels,
-        "retry": retry_out(spec.retry),
-        "timeout": as_written(spec.timeout_s),
-        "overlap": "allow",
-        "concurrency_key": None,
-        "depends_on": [],
-    }
-
-
-def schedule_out(schedule: Schedule) -> ScheduleOut:
-    misfire = schedule.misfire
-    return {
-        **_when_out(schedule),
-        "jitter": as_written(schedule.jitter_s),
-        "start_at": instant_out(schedule.start_at),
-        "end_at": instant_out(schedule.end_at),
-        "max_fires": schedule.max_fires,
-        "misfire": {
-            "policy": misfire.policy,
-            "grace": as_written(misfire.grace_s),
-            "window": as_written(misfire.window_s),
-            "limit": misfire.limit,
-        },
-        "calendar": calendar_out(schedule.calendar) if schedule.calendar is not None else None,
-    }
-
-
-def calendar_out(calendar: Calendar) -> CalendarOut:
-    return {
-        "exclude_holidays": calendar.exclude_holidays,
-        "exclude_dates": list(calendar.exclude_dates),
-        "business_days": calendar.business_days,
-        "blackouts": [
-            {"from_at": _rfc_3339(blackout.from_at), "to_at": _rfc_3339(blackout.to_at)}
-            for blackout in calendar.blackouts
-        ],
-    }
-
-
-def _when_out(schedule: Schedule) -> ScheduleOut:
-    match schedule.when:
-        case Cron(expression=expression, timezone=timezone, dst=dst):
-            return {"cron": expression, "timezone": timezone, "dst": {"gap": dst.gap, "fold": dst.fold}}
-        case Interval(every_s=every_s, anchor_at=anchor_at):
-            return {"every": as_written(every_s), "anchor_at": _rfc_3339(anchor_at)}
-        case Once(at=at):
-            return {"at": _rfc_3339(at)}
-    assert_never(schedule.when)
-
-
-def target_out(target: TargetSpec) -> TargetOut:
-    match target:
-        case HttpTarget(url=url, method=method, headers=headers):
-            return {"http": {"url": url, "method": method, "headers": headers}}
-        case FunctionTarget(name=name):
-            return {"function": name}
-        case ShellTarget(command=command):
-            return {"shell": {"command": list(command)}}
-    assert_never(target)
-
-
-def retry_out(retry: Retry) -> RetryOut:
-    return {
-        "max_retries": retry.max_retries,
-        "backoff": retry.backoff,
-        "initial": as_written(retry.initial_s),
-        "factor": as_written(retry.factor),
-        "max": as_written(retry.max_s),
-        "jitter": retry.jitter,
-        "delays": [as_written(delay_s) for delay_s in retry.delays_s],
-        "max_worker_losses": retry.max_worker_losses,
-    }
 
 
 def preview_out(preview: Preview) -> PreviewOut:
@@ -386,13 +229,17 @@ def preview_out(preview: Preview) -> PreviewOut:
     )
 
 
+def next_out(preview: Preview, jitter: timedelta | None) -> NextOut:
+    """The fires of a job, which with jitter (None: it has none) start so much later."""
+    told = preview_out(preview)
+    fires = [
+        JobFireOut(**fire.model_dump())
+        if jitter is None
+        else JobFireOut(**fire.model_dump(), ready_at=fire.fire_at + jitter)
+        for fire in told.fires
+    ]
+    return NextOut(in_words=told.in_words, fires=fires, skipped=told.skipped)
+
+
 def priority_class_out(priority_class: PriorityClass) -> str:
     return priority_class.name.lower()
-
-
-def instant_out(at: datetime | None) -> str | None:
-    return None if at is None else _rfc_3339(at)
-
-
-def _rfc_3339(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -8,10 +8,11 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from ondot.api.answers import Problem
-from ondot.api.job_body import JobBody, PreviewBody, RunBody
+from ondot.api.job_body import JobBody, PreviewBody, ResumeBody, RunBody
 from ondot.api.problems import CONTENT_TYPE
 
 _REF = "#/components/schemas/"
+_PATCH = "Patch"
 
 
 def takes(model: type[BaseModel], *, many: str | None = None, required: bool = True) -> dict[str, Any]:
@@ -27,6 +28,13 @@ def takes(model: type[BaseModel], *, many: str | None = None, required: bool = T
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
+def takes_patch() -> dict[str, Any]:
+    """A part of a job, as a merge patch."""
+    schema = {"$ref": f"{_REF}{JobBody.__name__}{_PATCH}"}
+    content = {media_type: {"schema": schema} for media_type in ("application/json", "application/merge-patch+json")}
+    return {"requestBody": {"required": True, "content": content}}
+
+
 def describe(app: FastAPI) -> None:
     """Make `/openapi.json` tell the bodies and the problems too."""
 
@@ -40,10 +48,11 @@ def describe(app: FastAPI) -> None:
                 tags=app.openapi_tags,
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            for model in (JobBody, PreviewBody, RunBody, Problem):
+            for model in (JobBody, PreviewBody, ResumeBody, RunBody, Problem):
                 schema = model.model_json_schema(ref_template=_REF + "{model}")
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema
+            schemas.update(_patches(schemas, JobBody.__name__))
             for path in document["paths"].values():
                 for method, operation in path.items():
                     _tell_problems(method, operation)
@@ -53,6 +62,34 @@ def describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _patches(schemas: dict[str, Any], name: str) -> dict[str, Any]:
+    """The schema of a patch of a body, and of the objects in it: nothing is required, null resets."""
+    found: dict[str, Any] = {}
+
+    def patch_of(name: str) -> dict[str, Any]:
+        if name + _PATCH not in found:
+            schema = {key: value for key, value in schemas[name].items() if key != "required"}
+            found[name + _PATCH] = schema
+            schema["properties"] = {
+                field: {"anyOf": [part(described), {"type": "null"}], **_words_of(described)}
+                for field, described in schemas[name].get("properties", {}).items()
+            }
+        return {"$ref": f"{_REF}{name}{_PATCH}"}
+
+    def part(schema: dict[str, Any]) -> dict[str, Any]:
+        # Objects are merged; lists, and what is in them, are replaced as a whole.
+        if "$ref" in schema:
+            return patch_of(schema["$ref"].removeprefix(_REF))
+        return {**schema, "anyOf": [part(one) for one in schema["anyOf"]]} if "anyOf" in schema else schema
+
+    patch_of(name)
+    return found
+
+
+def _words_of(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": schema["description"]} if "description" in schema else {}
 
 
 def _tell_problems(method: str, operation: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """`/v1/executions`: list, get, logs."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -9,7 +8,16 @@ from fastapi import APIRouter, Depends, Query
 
 from ondot.api import answers
 from ondot.api.jobs import Cursor, Limit
-from ondot.api.services import Asked, Services, Tenant, cursor_of, id_in_path, only_known_parameters
+from ondot.api.services import (
+    Asked,
+    Instant,
+    Services,
+    Tenant,
+    checked_instant,
+    cursor_of,
+    id_in_path,
+    only_known_parameters,
+)
 from ondot.api.views import execution_detail, execution_out
 from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.execution import State
@@ -18,13 +26,11 @@ from ondot.store.executions import ExecutionRow, get_execution, list_attempts, l
 from ondot.store.logs import list_log_lines
 from ondot.store.pools import find_pools
 
-FIRST_YEAR, LAST_YEAR = 1970, 2200
 LARGEST = 2**31 - 1
 
 router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
 
 ExecutionPath = Annotated[UUID, Depends(id_in_path("execution"))]
-Instant = Annotated[datetime | None, Query(description="RFC 3339, for example 2026-11-15T12:00:00Z")]
 
 
 @router.get("/executions", response_model=answers.ExecutionList)
@@ -39,11 +45,7 @@ async def list_all_executions(
     cursor: Cursor = None,
 ) -> answers.ExecutionList:
     """Executions, live and ended, newest first; `from_at` and `to_at` bound their fire."""
-    for name, instant in (("from_at", from_at), ("to_at", to_at)):
-        if instant is not None and instant.tzinfo is None:
-            raise InvalidParameters(f"{name} needs a zone: write 2026-11-15T12:00:00Z.")
-        if instant is not None and not FIRST_YEAR <= instant.year <= LAST_YEAR:
-            raise InvalidParameters(f"{name} must lie between {FIRST_YEAR} and {LAST_YEAR}.")
+    from_at, to_at = checked_instant("from_at", from_at), checked_instant("to_at", to_at)
     async with asked.database.connection() as connection:
         pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
         if pool and pool not in pools:

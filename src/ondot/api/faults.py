@@ -69,15 +69,20 @@ class Written(NamedTuple):
                 if name not in node:
                     spelled = next((key for key in node if snake_case_name(key) == name), name)
                 node = node.get(spelled)
+            elif isinstance(node, list):
+                node = node[int(name)] if name.isdecimal() and int(name) < len(node) else None
             names.append(spelled)
         return tuple(names)
 
     def _has(self, path: Path) -> bool:
         node = self.body
         for name in self.spelled(path):
-            if not isinstance(node, dict) or name not in node:
+            if isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+                node = node[int(name)]
+            elif isinstance(node, dict) and name in node:
+                node = node[name]
+            else:
                 return False
-            node = node[name]
         return True
 
     def fault(self, path: Path, message: str) -> Fault:
@@ -145,7 +150,7 @@ def _unknown(path: Path, model: type[BaseModel], inner: Path) -> str:
     place: type[BaseModel] = model
     for name in inner[:-1]:
         field = place.model_fields.get(name)
-        place = (_model_in(field) if field else None) or place
+        place = (model_in(field) if field else None) or place
     known = _names(place)
     name = snake_case_name(path[-1])
     if not inner[:-1] and place is model:
@@ -159,7 +164,7 @@ def _unknown(path: Path, model: type[BaseModel], inner: Path) -> str:
 def _place_of(name: str, model: type[BaseModel]) -> Path | None:
     """The part of a body that has a field of that name."""
     for outer, field in model.model_fields.items():
-        if (nested := _model_in(field)) is None:
+        if (nested := model_in(field)) is None:
             continue
         if name in _names(nested):
             return (outer,)
@@ -176,14 +181,21 @@ def _field(model: type[BaseModel], inner: Path) -> FieldInfo | None:
     place: type[BaseModel] | None = model
     field: FieldInfo | None = None
     for name in inner:
+        if name.isdecimal():
+            continue  # an entry of a list has the fields of the list's model
         if place is None:
             return field
-        field = next((f for n, f in place.model_fields.items() if (f.alias or n) == name), None)
-        place = _model_in(field) if field is not None else None
+        field = field_of(place, name)
+        place = model_in(field) if field is not None else None
     return field
 
 
-def _model_in(field: FieldInfo) -> type[BaseModel] | None:
+def field_of(model: type[BaseModel], name: str) -> FieldInfo | None:
+    """The field of a model by its name on the wire."""
+    return next((field for own, field in model.model_fields.items() if (field.alias or own) == name), None)
+
+
+def model_in(field: FieldInfo) -> type[BaseModel] | None:
     for candidate in (field.annotation, *get_args(field.annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -63,6 +64,13 @@ def _instant(written: object) -> datetime:
     if at.tzinfo is None:
         raise ValueError(f"{INSTANT}, with its offset from UTC at the end (Z or +01:00)")
     return at
+
+
+def _job_id(written: object) -> UUID:
+    try:
+        return UUID(written) if isinstance(written, str) else UUID("")
+    except ValueError:
+        raise ValueError('the id of a job, for example "019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a"') from None
 
 
 def _plain_text(text: str) -> str:
@@ -188,6 +196,7 @@ _INSTANT_SCHEMA: Final[dict[str, Any]] = {
 Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)]
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema(_INSTANT_SCHEMA)]
 InstantOrLocal = Annotated[datetime, BeforeValidator(_instant_or_local), WithJsonSchema(_INSTANT_SCHEMA)]
+JobIdText = Annotated[UUID, BeforeValidator(_job_id), WithJsonSchema({"type": "string", "format": "uuid"})]
 PlainText = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain_text)]
 PoolName = Annotated[str, AfterValidator(_pool), Field(json_schema_extra={"pattern": f"^{_POOL.pattern}$"})]
 FunctionName = Annotated[str, AfterValidator(_function)]

@@ -7,7 +7,7 @@ those of the OpenAPI document, and of the messages about faults. Defaults are th
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ondot.api.fields import (
     Argv,
@@ -16,6 +16,7 @@ from ondot.api.fields import (
     Headers,
     Instant,
     InstantOrLocal,
+    JobIdText,
     Labels,
     Method,
     NoConcurrencyKey,
@@ -33,7 +34,10 @@ from ondot.model.schedule import Dst
 
 DAY_S: Final = 86_400
 CENTURY_S: Final = 100 * 366 * DAY_S
+MAX_RULES: Final = 100
 LARGEST_INTEGER: Final = 2**31 - 1
+
+Missed = Literal["skip", "once", "all"]
 
 _HTTP: Final = HttpTarget(url="")
 _RETRY: Final = Retry()
@@ -83,6 +87,15 @@ class BlackoutBody(Body):
     to_at: Instant = Field(description="The first instant with fires again.", examples=["2030-12-27T00:00:00Z"])
 
 
+def _true_false_or_where(value: object) -> object:
+    if isinstance(value, bool) or value in ("next", "previous"):
+        return value
+    raise ValueError('true or false, or "next" or "previous" to move a fire to that business day')
+
+
+BusinessDays = Annotated[bool | Literal["next", "previous"], BeforeValidator(_true_false_or_where)]
+
+
 class CalendarBody(Body):
     """Days and times on which a schedule does not fire."""
 
@@ -95,15 +108,21 @@ class CalendarBody(Body):
     exclude_dates: list[str] = Field(
         default_factory=list, max_length=1000, description="Dates left out.", examples=[["2030-12-24"]]
     )
-    business_days: bool = Field(default=False, description="Only Monday to Friday.", examples=[True])
+    business_days: BusinessDays = Field(
+        default=False,
+        description="Only business days; or move a fire of another day to the next or the previous one.",
+        examples=[True],
+    )
     blackouts: list[BlackoutBody] = Field(default_factory=list, max_length=1000, description="Windows without fires.")
 
 
-class ScheduleBody(Body):
-    """When: exactly one of `cron`, `every`, `at`, `in`, `rrule`, `event`."""
+class RuleBody(Body):
+    """One rule of `include` or `exclude`: exactly one of `cron`, `every`, `at`, `rrule`."""
 
     cron: str | None = Field(
-        default=None, description="A cron expression of 5 or 6 fields, or a macro.", examples=["0 9 * * 1-5"]
+        default=None,
+        description='A cron expression of 5 or 6 fields, a macro, or "@every 90s".',
+        examples=["0 9 * * 1-5"],
     )
     every: Duration | None = Field(default=None, description="An interval.", examples=["15m"])
     at: InstantOrLocal | None = Field(
@@ -111,17 +130,45 @@ class ScheduleBody(Body):
         description="One instant; without an offset it is local time in `timezone`.",
         examples=["2030-01-31T09:00:00Z"],
     )
+    rrule: str | None = Field(
+        default=None,
+        description="A recurrence rule (RFC 5545), with or without DTSTART.",
+        examples=["FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9"],
+    )
+    timezone: str | None = Field(
+        default=None,
+        description="An IANA time zone; UTC if left out, and in a rule that of its schedule.",
+        examples=["Europe/Berlin"],
+    )
+    dst: DstBody = Field(
+        default_factory=lambda: _DEFAULT_DST,
+        description="For `cron`, `at` and `rrule`: what changes of the clocks do; in a rule that of its schedule.",
+    )
+    anchor_at: Instant | None = Field(
+        default=None,
+        description="For `every`, and `rrule` without DTSTART: the instant it counts from; else `start_at`, or now.",
+    )
+
+
+Rules = Annotated[list[RuleBody], Field(max_length=MAX_RULES)]
+
+
+class ScheduleBody(RuleBody):
+    """When: exactly one of `cron`, `every`, `at`, `in`, `rrule`, `event`."""
+
     in_: Annotated[Duration, Field(le=CENTURY_S)] | None = Field(
         default=None, alias="in", description="Once, after so long.", examples=["10m"]
     )
-    rrule: Any = Field(default=None, description="Not there yet.")
     event: Any = Field(default=None, description="Not there yet.")
-    timezone: str | None = Field(
-        default=None, description="An IANA time zone; UTC if left out.", examples=["Europe/Berlin"]
+    include: Rules = Field(
+        default_factory=list,
+        description="Rules whose fires are added: it fires when any of them does.",
+        examples=[[{"cron": "0 18 * * 5"}]],
     )
-    dst: DstBody = Field(default_factory=lambda: _DEFAULT_DST, description="For cron: what changes of the clocks do.")
-    anchor_at: Instant | None = Field(
-        default=None, description="For `every`: an instant it counts from; otherwise `start_at`, or now."
+    exclude: Rules = Field(
+        default_factory=list,
+        description="Rules whose fires are taken away.",
+        examples=[[{"cron": "0 9 1 * *"}]],
     )
     jitter: Duration = Field(
         default=0.0, description="Start up to so much later, the same for each fire.", examples=["30s"]
@@ -237,6 +284,13 @@ class JobBody(Body):
     concurrency_key: NoConcurrencyKey = Field(default=None, description="Not there yet.")
     depends_on: NoParents = Field(default_factory=list, description="Not there yet.")
     key: PlainText | None = Field(default=None, description="Your own id: one job for each.", examples=["report-eu"])
+    pause_after_failures: int | None = Field(
+        default=None,
+        ge=1,
+        le=LARGEST_INTEGER,
+        description="Pause the job after so many executions in a row ended FAILED; null: never. For jobs that recur.",
+        examples=[5],
+    )
 
 
 class PreviewBody(Body):
@@ -245,9 +299,43 @@ class PreviewBody(Body):
     schedule: ScheduleBody = Field(description="The schedule.", examples=[{"cron": "0 9 * * 1-5"}])
     after: Instant | None = Field(default=None, description="The fires after this instant; after now if left out.")
     n: int = Field(default=10, ge=1, le=1000, description="How many fires.", examples=[10])
+    job_id: JobIdText | None = Field(
+        default=None, description="For `H` in cron: the job whose spread is shown; without one that of no job."
+    )
 
 
 class RunBody(Body):
     """One execution now."""
 
     payload: Any = Field(default=None, description="Instead of the job's own payload.", examples=[{"region": "us"}])
+
+
+class ResumeBody(Body):
+    """How a paused job goes on."""
+
+    missed: Missed = Field(
+        default="skip",
+        description="What is done about the fires of the pause: none of them runs, the latest, or all that the "
+        "job's `misfire.window` and `misfire.limit` allow. The others are recorded as skipped.",
+        examples=["skip"],
+    )
+
+
+class BackfillBody(Body):
+    """A past range to run."""
+
+    from_at: Instant = Field(
+        validation_alias=AliasChoices("from_at", "from"),
+        description="The first instant of the range.",
+        examples=["2026-11-01T00:00:00Z"],
+    )
+    to_at: Instant = Field(
+        validation_alias=AliasChoices("to_at", "to"),
+        description="The last instant, included; not in the future.",
+        examples=["2026-11-08T00:00:00Z"],
+    )
+    order: Literal["oldest", "newest"] = Field(default="oldest", description="Which fires go first.")
+    concurrency: int = Field(
+        default=1, ge=1, le=1000, description="How many of its executions may be under way at once.", examples=[4]
+    )
+    dry_run: bool = Field(default=False, description="Only count the fires.")

@@ -1,5 +1,6 @@
-"""`/v1/jobs`: create, list, get, update, delete, pause, resume, run, status, next, executions."""
+"""`/v1/jobs`: create, list, get, update, patch, delete, pause, resume, run, status, executions."""
 
+import asyncio
 import hashlib
 from typing import Annotated, Any
 from uuid import UUID
@@ -8,32 +9,36 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import answers
-from ondot.api.documents import takes
-from ondot.api.job_body import JobBody, PreviewBody, RunBody
+from ondot.api.documents import takes, takes_patch
+from ondot.api.job_body import JobBody, ResumeBody, RunBody
+from ondot.api.long_form import SpecOut, spec_out
 from ondot.api.services import (
     Asked,
     Body,
     OptionalBody,
     Services,
     Tenant,
+    considered,
     cursor_of,
     id_in_path,
     only_known_parameters,
 )
 from ondot.api.views import execution_out, job_row_out
-from ondot.api.wire import job_spec, job_specs, preview_request, run_payload
+from ondot.api.wire import job_spec, job_specs, patched_spec, resume_missed, run_payload
 from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.submit import Accepted, Idempotency, run_now, submit
-from ondot.model.errors import InvalidParameters, NotFound
+from ondot.model.errors import Conflict, Fault, InvalidBody, InvalidParameters, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
-from ondot.model.schedule import preview
 from ondot.store.executions import latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
 
 LATEST = 10
+PATCH_TRIES = 5
+TOLD = answers.JobDetail.model_fields.keys() - SpecOut.__annotations__.keys()
+"""The fields of an answer that only ondot writes."""
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
@@ -53,7 +58,8 @@ Cursor = Annotated[str | None, Query(description="`next_cursor` of the page befo
 @router.post("/jobs", status_code=201, response_model=answers.JobOut, openapi_extra=takes(JobBody))
 async def create_job(request: Request, asked: Asked, tenant_no: Tenant, body: Body, key: Key = None) -> Response:
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
-    spec = job_spec(body, asked.database.clock.now())
+    now = asked.database.clock.now()
+    spec = await considered(body, lambda: job_spec(body, now))
     return await _submit(request, asked, tenant_no, [spec], key, lambda accepted: _accepted_out(accepted[0]))
 
 
@@ -65,7 +71,8 @@ async def create_job(request: Request, asked: Asked, tenant_no: Tenant, body: Bo
 )
 async def create_jobs(request: Request, asked: Asked, tenant_no: Tenant, body: Body, key: Key = None) -> Response:
     """Create up to 10,000 jobs in one transaction, all or none; answers in their order."""
-    specs = job_specs(body, asked.database.clock.now())
+    now = asked.database.clock.now()
+    specs = await considered(body, lambda: job_specs(body, now))
     return await _submit(
         request, asked, tenant_no, specs, key, lambda accepted: {"items": [_accepted_out(job) for job in accepted]}
     )
@@ -109,7 +116,7 @@ async def list_all_jobs(
 async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response) -> answers.JobDetail:
     """One job with its latest executions; `ETag` is its version."""
     async with asked.database.connection() as connection:
-        row = await _job(asked, tenant_no, JobId(id_))
+        row = await job_row(asked, tenant_no, JobId(id_))
         latest = await list_job_executions(connection, tenant_no, row.id, limit=LATEST)
         skipped = await list_skipped(connection, tenant_no, row.id, LATEST)
     response.headers["ETag"] = f'"{row.version}"'
@@ -128,32 +135,72 @@ async def update_job(
     asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, if_match: IfMatch = None
 ) -> answers.JobOut:
     """A new version, which takes over at once: fires still to come are taken back and planned anew."""
-    spec = job_spec(body, asked.database.clock.now())
+    current = await job_row(asked, tenant_no, JobId(id_))
+    changed, now = _to_change(body, current), asked.database.clock.now()
+    spec = await considered(body, lambda: job_spec(changed, now, current=current.spec))
     await update(asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=_version(if_match))
-    row = await _job(asked, tenant_no, JobId(id_))
-    response.headers["ETag"] = f'"{row.version}"'
-    return job_row_out(row)
+    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
+
+
+@router.patch("/jobs/{id}", response_model=answers.JobOut, openapi_extra=takes_patch())
+async def patch_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, if_match: IfMatch = None
+) -> answers.JobOut:
+    """A new version with some fields changed: a merge patch (RFC 7396) on the job's long form.
+
+    null resets a field to its default; another kind of schedule or target replaces the one there was. A patch that
+    changes nothing makes no new version.
+    """
+    expected = _version(if_match)
+    for _ in range(PATCH_TRIES):
+        row = await job_row(asked, tenant_no, JobId(id_))
+        if expected is not None and row.version != expected:
+            raise PreconditionFailed(
+                f"The job {id_} is at version {row.version}, not {expected}: read it again, then change that."
+            )
+        if row.state is JobState.DELETED:
+            raise Conflict(f"The job {id_} is deleted: create it anew.")
+        spec = await asyncio.to_thread(patched_spec, row.spec, _to_change(body, row), asked.database.clock.now())
+        if spec_out(spec) == spec_out(row.spec):
+            return _shown(row, response)
+        try:
+            await update(asked.database, asked.dispatcher, tenant_no, row.id, spec, if_version=row.version)
+        except PreconditionFailed:
+            continue  # another editor came between: lay the patch upon what is there now
+        return _shown(await job_row(asked, tenant_no, row.id), response)
+    raise Conflict(f"Others keep changing the job {id_} at the same time: try again.")
 
 
 @router.delete("/jobs/{id}", response_model=answers.Deleted)
-async def delete_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.Deleted:
+async def delete_job(asked: Asked, tenant_no: Tenant, id_: JobPath, if_match: IfMatch = None) -> answers.Deleted:
     """No further fires: what waits is cancelled, what runs may end."""
-    await delete(asked.database, tenant_no, JobId(id_))
+    await delete(asked.database, tenant_no, JobId(id_), if_version=_version(if_match))
     return answers.Deleted()
 
 
 @router.post("/jobs/{id}/pause", response_model=answers.JobOut)
-async def pause_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.JobOut:
-    """No fires until it is resumed; they are recorded as skipped."""
-    await pause(asked.database, tenant_no, JobId(id_))
-    return job_row_out(await _job(asked, tenant_no, JobId(id_)))
+async def pause_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response, if_match: IfMatch = None
+) -> answers.JobOut:
+    """No fires until it is resumed."""
+    await pause(asked.database, tenant_no, JobId(id_), if_version=_version(if_match))
+    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
 
 
-@router.post("/jobs/{id}/resume", response_model=answers.JobOut)
-async def resume_job(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.JobOut:
-    """Fire again, from now on."""
-    await resume(asked.database, asked.dispatcher, tenant_no, JobId(id_))
-    return job_row_out(await _job(asked, tenant_no, JobId(id_)))
+@router.post("/jobs/{id}/resume", response_model=answers.JobOut, openapi_extra=takes(ResumeBody, required=False))
+async def resume_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, body: OptionalBody, response: Response, if_match: IfMatch = None
+) -> answers.JobOut:
+    """Fire again, from now on; the fires of the pause are skipped unless `missed` says otherwise."""
+    await resume(
+        asked.database,
+        asked.dispatcher,
+        tenant_no,
+        JobId(id_),
+        missed=resume_missed(body),
+        if_version=_version(if_match),
+    )
+    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
 
 
 @router.post(
@@ -174,7 +221,7 @@ async def run_job(
         JobId(id_),
         bytes(payload) if payload is not None else None,
         answer=lambda execution_id: answers.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
-        idempotency=_idempotency(request, key),
+        idempotency=idempotency_of(request, key),
     )
     return Response(text, status_code=201, media_type="application/json")
 
@@ -182,7 +229,7 @@ async def run_job(
 @router.get("/jobs/{id}/status", response_model=answers.StatusOut)
 async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.StatusOut:
     """The job's state and that of its latest execution."""
-    row = await _job(asked, tenant_no, JobId(id_))
+    row = await job_row(asked, tenant_no, JobId(id_))
     async with asked.database.connection() as connection:
         latest = await latest_execution(connection, tenant_no, row.id)
     return answers.StatusOut(
@@ -195,21 +242,6 @@ async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.S
     )
 
 
-@router.get("/jobs/{id}/next", response_model=answers.PreviewOut)
-async def next_fires(
-    asked: Asked,
-    tenant_no: Tenant,
-    id_: JobPath,
-    n: Annotated[int, Query(ge=1, le=1000, description="how many fires")] = 10,
-) -> answers.PreviewOut:
-    """The next fires, with remarks on those that a clock change moves or repeats. None while paused or deleted."""
-    row = await _job(asked, tenant_no, JobId(id_))
-    assert row.spec.schedule is not None
-    coming = preview(row.spec.schedule, asked.database.clock.now(), n)
-    answer = answers.preview_out(coming)
-    return answer if row.state is JobState.ACTIVE else answer.model_copy(update={"fires": [], "skipped": []})
-
-
 @router.get("/jobs/{id}/executions", response_model=answers.ExecutionList)
 async def job_executions(
     asked: Asked,
@@ -220,7 +252,7 @@ async def job_executions(
     cursor: Cursor = None,
 ) -> answers.ExecutionList:
     """The executions of one job, newest first."""
-    row = await _job(asked, tenant_no, JobId(id_))
+    row = await job_row(asked, tenant_no, JobId(id_))
     async with asked.database.connection() as connection:
         rows = await list_job_executions(
             connection,
@@ -236,16 +268,8 @@ async def job_executions(
     )
 
 
-@router.post(
-    "/schedules/preview", tags=["schedules"], response_model=answers.PreviewOut, openapi_extra=takes(PreviewBody)
-)
-async def preview_schedule(asked: Asked, tenant_no: Tenant, body: Body) -> answers.PreviewOut:
-    """The next fires of a schedule before it is used, and the schedule in words."""
-    schedule, after, n = preview_request(body, asked.database.clock.now())
-    return answers.preview_out(preview(schedule, after, n))
-
-
-async def _job(asked: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
+async def job_row(asked: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
+    """The job, or the refusal that there is none."""
     async with asked.database.connection() as connection:
         row = await get_job(connection, tenant_no, job_id)
     if row is None:
@@ -267,18 +291,37 @@ async def _submit(
         tenant_no,
         specs,
         answer=lambda accepted: msgspec.json.encode(render(accepted)).decode(),
-        idempotency=_idempotency(request, key),
+        idempotency=idempotency_of(request, key),
     )
     return Response(text, status_code=201, media_type="application/json")
 
 
-def _idempotency(request: Request, key: str | None) -> Idempotency | None:
+def idempotency_of(request: Request, key: str | None) -> Idempotency | None:
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isprintable():
         raise InvalidParameters("The Idempotency-Key must be 1 to 255 printable characters, for example a UUID.")
     request_hash = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + request.state.raw).digest()
     return Idempotency(key, request_hash)
+
+
+def _to_change(body: object, row: JobRow) -> object:
+    """A job that was read may be sent back as it is: what only ondot writes is passed over, unless it would change."""
+    if not isinstance(body, dict):
+        return body
+    for name, value, advice in (
+        ("id", str(row.id), "an id never changes; leave it out"),
+        ("state", row.state.value, "change it by /pause, /resume or DELETE, or leave it out"),
+    ):
+        if name in body and body[name] != value:
+            message = f"`{name}` of this job is {value}: {advice}."
+            raise InvalidBody(message, faults=(Fault(f"/{name}", message),))
+    return {name: value for name, value in body.items() if name not in TOLD}
+
+
+def _shown(row: JobRow, response: Response) -> answers.JobOut:
+    response.headers["ETag"] = f'"{row.version}"'
+    return job_row_out(row)
 
 
 def _version(if_match: str | None) -> int | None:
@@ -295,6 +338,7 @@ def _accepted_out(job: Accepted) -> dict[str, Any]:
         job.spec,
         id=job.id,
         state=job.state,
+        state_reason=job.state_reason,
         version=job.version,
         next_fire_at=job.next_fire_at,
         created_at=job.created_at,

@@ -13,7 +13,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot import __version__
-from ondot.api import executions, health, jobs
+from ondot.api import backfills, executions, health, jobs, schedules
 from ondot.api.documents import describe
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.services import Services
@@ -38,6 +38,8 @@ def build_api(services: Services) -> FastAPI:
     app.include_router(health.router)
     for prefix, shown in (("/v1", True), ("/api/v1", False)):
         app.include_router(jobs.router, prefix=prefix, include_in_schema=shown)
+        app.include_router(backfills.router, prefix=prefix, include_in_schema=shown)
+        app.include_router(schedules.router, prefix=prefix, include_in_schema=shown)
         app.include_router(executions.router, prefix=prefix, include_in_schema=shown)
     app.add_exception_handler(OndotError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _bad_parameters)  # type: ignore[arg-type]

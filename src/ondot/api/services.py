@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, TypeVar
 from uuid import UUID
 
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Query, Request
 from starlette.requests import ClientDisconnect
 
 from ondot.api.auth import Auth
@@ -19,6 +20,10 @@ from ondot.store.database import Database
 
 BODY_WITHIN_S = 30.0
 """A client that stops in the middle of its body holds a connection for no longer than this."""
+
+FIRST_YEAR, LAST_YEAR = 1970, 2200
+
+_RULES = {"rrule", "include", "exclude"}
 
 
 @dataclass(slots=True)
@@ -85,6 +90,23 @@ Body = Annotated[object, Depends(body_of)]
 OptionalBody = Annotated[object, Depends(optional_body_of)]
 
 
+Read = TypeVar("Read")
+
+
+async def considered(body: object, read: Callable[[], Read]) -> Read:
+    """What a body says. One with rules upon rules takes seconds at worst, and other requests must not wait for it."""
+    return await asyncio.to_thread(read) if _has_many_rules(body) else read()
+
+
+def _has_many_rules(body: object) -> bool:
+    if not isinstance(body, dict):
+        return False
+    schedules = [body.get("schedule")]
+    if isinstance(jobs := body.get("jobs"), list):
+        schedules += [job.get("schedule") for job in jobs if isinstance(job, dict)]
+    return any(isinstance(schedule, dict) and schedule.keys() & _RULES for schedule in schedules)
+
+
 async def only_known_parameters(request: Request) -> None:
     """A misspelt filter must not list everything; and PostgreSQL takes no NUL in text."""
     known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
@@ -97,15 +119,15 @@ async def only_known_parameters(request: Request) -> None:
             raise InvalidParameters(f"There is no parameter {name!r}: {advice}")
 
 
-def id_in_path(what: str) -> Callable[[str], Awaitable[UUID]]:
+def id_in_path(what: str, parameter: str = "id") -> Callable[[str], Awaitable[UUID]]:
     """An id in a path; what is no UUID names nothing."""
 
-    async def read(id: str) -> UUID:  # noqa: A002 - the name in the path
+    async def read(written: Annotated[str, Path(alias=parameter)]) -> UUID:
         try:
-            return UUID(id)
+            return UUID(written)
         except ValueError:
             raise NotFound(
-                f"There is no {what} {id[:64]!r}: ids look like 019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a."
+                f"There is no {what} {written[:64]!r}: ids look like 019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a."
             ) from None
 
     return read
@@ -121,3 +143,17 @@ def cursor_of(cursor: str | None) -> UUID | None:
         raise InvalidParameters(
             "The cursor is not one that a list gave: take `next_cursor` of the page before."
         ) from None
+
+
+Instant = Annotated[datetime | None, Query(description="RFC 3339, for example 2026-11-15T12:00:00Z")]
+
+
+def checked_instant(name: str, instant: datetime | None) -> datetime | None:
+    """An instant of the query, in UTC."""
+    if instant is None:
+        return None
+    if instant.tzinfo is None:
+        raise InvalidParameters(f"{name} needs a zone: write 2026-11-15T12:00:00Z.")
+    if not FIRST_YEAR <= instant.year <= LAST_YEAR:
+        raise InvalidParameters(f"{name} must lie between {FIRST_YEAR} and {LAST_YEAR}.")
+    return instant.astimezone(UTC)

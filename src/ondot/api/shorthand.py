@@ -71,6 +71,7 @@ class Lengthened:
     body: dict[str, object]
     origins: dict[Path, Path] = field(default_factory=dict)
     faults: list[tuple[Path, str]] = field(default_factory=list)
+    is_patch: bool = False  # where null says something: back to the default
 
     def put(self, path: Path, value: object, origin: Path) -> None:
         node = self.body
@@ -94,9 +95,9 @@ class Lengthened:
         self.faults.append((origin, message))
 
 
-def lengthened(body: dict[str, object]) -> Lengthened:
+def lengthened(body: dict[str, object], *, is_patch: bool = False) -> Lengthened:
     """The long form of a body in snake_case, which is left as it is; faults by the paths of the short form."""
-    long = Lengthened({})
+    long = Lengthened({}, is_patch=is_patch)
     short: list[str] = []
     for name, value in body.items():
         if name in SHORT_NAMES:
@@ -109,7 +110,8 @@ def lengthened(body: dict[str, object]) -> Lengthened:
         _lengthen_type(long, body)
     for name in short:
         _lengthen_field(long, name, body[name])
-    _refuse_lost_schedule(long, body)
+    if not is_patch:
+        _refuse_lost_schedule(long, body)
     if "type" in body:
         _compare_with_type(long, body["type"])
     _lower(long)
@@ -124,7 +126,7 @@ def _lengthen_field(long: Lengthened, name: str, value: object) -> None:
     elif name in SHORT:
         path = SHORT[name]
         # No schedule and no target is what null says there; no timeout or retries is not something ondot has.
-        if value is not None or path[0] not in {"schedule", "target"}:
+        if value is not None or long.is_patch or path[0] not in {"schedule", "target"}:
             long.put(path, value, (name,))
 
 

@@ -19,6 +19,7 @@ def job_row_out(row: JobRow) -> JobOut:
         row.spec,
         id=row.id,
         state=row.state,
+        state_reason=row.state_reason,
         version=row.version,
         next_fire_at=row.next_fire_at,
         created_at=row.created_at,

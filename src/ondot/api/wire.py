@@ -7,7 +7,7 @@ nobody means it.
 """
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, Generic, TypeVar, assert_never
 from urllib.parse import urlsplit
 
@@ -16,64 +16,87 @@ from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
 from ondot.api.bodies import escaped, snake_case
+from ondot.api.defaults import with_own_defaults
 from ondot.api.faults import MAX_FAULTS, Written, came, faults_of, refuse, unknown_field
 from ondot.api.fields import not_yet
 from ondot.api.job_body import (
-    CalendarBody,
+    BackfillBody,
     JobBody,
+    Missed,
     PreviewBody,
+    ResumeBody,
     RetryBody,
     RunBody,
     ScheduleBody,
     TargetBody,
 )
+from ondot.api.long_form import schedule_out
+from ondot.api.merging import base_of, merged
+from ondot.api.schedule_wire import Before, schedule_of
 from ondot.api.shorthand import SCHEDULE_KINDS, TARGET_KINDS, Path, lengthened
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule, TooLarge
 from ondot.model.job import NO_PAYLOAD, FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec
-from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
-from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Once, Schedule, When, check, next_fire
-from ondot.model.schedule.dst import next_instant, zone_info
+from ondot.model.schedule import Schedule, for_job
 
 MAX_BATCH: Final = 10_000
 MAX_NAME: Final = 200
 MAX_PAYLOAD_BYTES: Final = 1_048_576
-LONG_AGO: Final = timedelta(seconds=60)
-"""An `at` older than this is refused; a younger one is a clock that goes a little slow, and fires at once."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 _KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}
 _NOT_YET: Final = {
-    ("schedule", "rrule"): "use `cron`",
-    ("schedule", "event"): "use `cron`, `every`, `at` or `in`",
+    ("schedule", "event"): "use `cron`, `every`, `at`, `in` or `rrule`",
     ("target", "grpc"): "use `http`",
     ("target", "publish"): "use `http`",
 }
 _A_JOB: Final = 'for example {"name": "hello", "url": "https://example.com"}'
+_A_PATCH: Final = 'with the fields to change, for example {"timeout": "10m"}'
+_A_BACKFILL: Final = 'for example {"from_at": "2026-11-01T00:00:00Z", "to_at": "2026-11-08T00:00:00Z"}'
 _A_PREVIEW: Final = 'for example {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin"}'
-
-# The model's own default objects: msgspec leaves a default out of what is stored only if it is the very same.
-_DEFAULT_RETRY: Final = JobSpec(name="", target=FunctionTarget(name="")).retry
-_DEFAULT_DST: Final = Cron(expression="").dst
-_DEFAULT_MISFIRE: Final = Schedule(when=Cron(expression="")).misfire
 
 Form = TypeVar("Form", bound=BaseModel)
 
 
-def job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
-    """The job that a body asks for. Raises InvalidBody or InvalidSchedule with every fault, or TooLarge."""
-    reading = _read(JobBody, raw, pointer, _A_JOB)
+def job_spec(raw: object, now: datetime, *, pointer: str = "", current: JobSpec | None = None) -> JobSpec:
+    """The job that a body asks for; with `current` the version that it replaces.
+
+    Raises InvalidBody or InvalidSchedule with every fault, or TooLarge.
+    """
+    before = None
+    if current is not None and current.schedule is not None:
+        before = Before(current.schedule, schedule_out(current.schedule), keeps_anchors=False)
+    return _job_spec(_read(JobBody, raw, pointer, _A_JOB), now, before, pointer)
+
+
+def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
+    """The job as a merge patch (RFC 7396) on its long form makes it; raises as `job_spec` does."""
+    assert current.schedule is not None, "submit completes every schedule"
+    base = base_of(current)
+    schedule = base["schedule"]
+    assert schedule is not None
+    reading = _read(JobBody, raw, "", _A_PATCH, base=dict(base))
+    if reading.long.get("schedule") is None:
+        message = "A job keeps a schedule: give another, pause the job, or delete it; `/run` runs it now."
+        reading.refuse(("schedule",), message)
+    return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "")
+
+
+def _job_spec(reading: "_Reading[JobBody]", now: datetime, before: Before | None, pointer: str) -> JobSpec:
     if reading.long.get("target") is None:
         reading.refuse(("target",), "Say what to call: give `url`, `function`, `command`, or `target`.")
-    schedule = reading.schedule(now)
+    schedule = reading.schedule(now, before)
     body = reading.body
     if body is not None and (body.retry.backoff == "listed") != bool(body.retry.delays):
         message = 'For `"backoff": "listed"` give delays, for example ["1s", "1m"]; else leave them out.'
         reading.refuse(("retry", "delays"), message)
+    if body is not None and body.pause_after_failures is not None and not _recurs(body.schedule):
+        message = "is for jobs that recur, and this one runs once; leave it out, and see `retry` for its attempts."
+        reading.refuse(("pause_after_failures",), f"`{reading.name(('pause_after_failures',))}` {message}")
     if body is None or body.target is None or reading.faults:
         raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
     target = _target(body.target)
-    return JobSpec(
+    spec = JobSpec(
         name=body.name or _name_of(target),
         target=target,
         schedule=schedule,
@@ -81,10 +104,12 @@ def job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
         pool=body.pool,
         priority=body.priority,
         labels=body.labels,
-        retry=_retry(body.retry) if "retry" in body.model_fields_set else _DEFAULT_RETRY,
+        retry=_retry(body.retry),
         timeout_s=body.timeout,
         key=body.key,
+        pause_after_failures=body.pause_after_failures,
     )
+    return with_own_defaults(spec)
 
 
 def job_specs(raw: object, now: datetime) -> list[JobSpec]:
@@ -120,7 +145,8 @@ def preview_request(raw: object, now: datetime) -> tuple[Schedule, datetime, int
     schedule = reading.schedule(now)
     if reading.body is None or schedule is None or reading.faults:
         raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
-    return schedule, reading.body.after or now, reading.body.n
+    job_id = reading.body.job_id
+    return schedule if job_id is None else for_job(schedule, job_id), reading.body.after or now, reading.body.n
 
 
 def run_payload(raw: object) -> Raw | None:
@@ -131,6 +157,23 @@ def run_payload(raw: object) -> Raw | None:
     if reading.body is None or reading.faults:
         raise refuse(reading.faults, all_of_schedule=False)
     return _payload(reading.body.payload, "") if "payload" in reading.body.model_fields_set else None
+
+
+def resume_missed(raw: object) -> Missed:
+    """What a resumed job does about the fires of its pause; nothing, if the request has no body."""
+    if raw is None:
+        return "skip"
+    reading = _read(ResumeBody, raw, "", 'for example {"missed": "once"}')
+    if reading.body is None or reading.faults:
+        raise refuse(reading.faults, all_of_schedule=False)
+    return reading.body.missed
+
+
+def backfill_request(raw: object) -> BackfillBody:
+    reading = _read(BackfillBody, raw, "", _A_BACKFILL)
+    if reading.body is None or reading.faults:
+        raise refuse(reading.faults, all_of_schedule=False)
+    return reading.body
 
 
 @dataclass(slots=True)
@@ -170,8 +213,10 @@ class _Reading(Generic[Form]):
                 if advice := _NOT_YET.get((place, kind)):
                     self.refuse((place, kind), not_yet(f"`{self.name((place, kind))}`", advice))
 
-    def schedule(self, now: datetime) -> Schedule | None:
+    def schedule(self, now: datetime, before: Before | None = None) -> Schedule | None:
         """In the model's form. It is looked at even if other fields have faults, to tell all at once."""
+        if before is not None and self.long.get("schedule") == before.written:
+            return before.schedule
         body = getattr(self.body, "schedule", None)
         if self.body is None and isinstance(self.long.get("schedule"), dict):
             try:
@@ -180,7 +225,7 @@ class _Reading(Generic[Form]):
                 return None
         if not isinstance(body, ScheduleBody) or sum(kind is not None for kind in _kinds(body)) != 1:
             return None
-        faults, schedule = _schedule(body, now)
+        faults, schedule = schedule_of(body, now, before)
         for path, message in faults:
             # An `in` has become an instant, and what is wrong with that is the fault of `in`.
             place = ("schedule", "in") if path == ("at",) and body.in_ is not None else ("schedule", *path)
@@ -188,18 +233,22 @@ class _Reading(Generic[Form]):
         return schedule
 
 
-def _read(form: type[Form], raw: object, pointer: str, example: str) -> _Reading[Form]:
+def _read(
+    form: type[Form], raw: object, pointer: str, example: str, *, base: dict[str, object] | None = None
+) -> _Reading[Form]:
+    """A body in its long form, checked; with a base the body is a patch, and what is checked is the base with it."""
     if not isinstance(raw, dict):
         raise _not_a(pointer, f"The body must be a JSON object, {example}; {came(raw)} came.")
     fields = snake_case(raw, pointer)
     assert isinstance(fields, dict)
-    long = lengthened(fields)
-    reading = _Reading[Form](Written(raw, pointer, long.origins), long.body)
+    long = lengthened(fields, is_patch=base is not None)
+    body = long.body if base is None else merged(base, long.body, form)
+    reading = _Reading[Form](Written(raw, pointer, long.origins), body)
     for path, message in long.faults:
         reading.add((), reading.written.fault(reading.written.spelled(path), message))
     reading.check_kinds()
     try:
-        reading.body = form.model_validate(long.body)
+        reading.body = form.model_validate(body)
     except ValidationError as error:
         for path, fault in faults_of(error, form, reading.written):
             reading.add(path, fault)
@@ -262,89 +311,9 @@ def _payload(payload: object, pointer: str) -> Raw:
 
 
 def _kinds(body: ScheduleBody) -> tuple[object, ...]:
-    """What `_when` can translate; `check_kinds` has refused the others."""
-    return body.cron, body.every, body.at, body.in_
+    """What can be translated; `check_kinds` has refused the others."""
+    return body.cron, body.every, body.at, body.in_, body.rrule
 
 
-def _schedule(body: ScheduleBody, now: datetime) -> tuple[list[tuple[Path, str]], Schedule | None]:
-    """The schedule, or what is wrong with it: paths relative to it."""
-    faults = _faults_of_company(body)
-    when, when_faults = _when(body, now)
-    faults.extend(when_faults)
-    if when is None:
-        return faults, None
-    schedule = Schedule(
-        when=when,
-        jitter_s=body.jitter,
-        start_at=body.start_at,
-        end_at=body.end_at,
-        max_fires=body.max_fires,
-        misfire=_misfire(body) if "misfire" in body.model_fields_set else _DEFAULT_MISFIRE,
-        calendar=_calendar(body.calendar) if body.calendar is not None else None,
-    )
-    try:
-        check(schedule, now)
-    except InvalidSchedule as refusal:
-        faults.extend((tuple(fault.pointer.strip("/").split("/")), fault.message) for fault in refusal.faults)
-    if not faults and schedule.end_at is not None and not isinstance(when, Once) and next_fire(schedule, now) is None:
-        faults.append((("end_at",), "It has no fire from now on; give a later end_at."))
-    return faults, None if faults else schedule
-
-
-def _faults_of_company(body: ScheduleBody) -> list[tuple[Path, str]]:
-    """Fields beside a kind that has no use for them: taken in silence, they would promise something."""
-    faults: list[tuple[Path, str]] = []
-    if "dst" in body.model_fields_set and body.cron is None and body.at is None:
-        faults.append((("dst",), "It is for `cron`: intervals and delays measure real time; leave it out."))
-    if body.anchor_at is not None and body.every is None:
-        faults.append((("anchor_at",), "It is for `every`; leave it out."))
-    return faults
-
-
-def _when(body: ScheduleBody, now: datetime) -> tuple[When | None, list[tuple[Path, str]]]:
-    dst = Dst(gap=body.dst.gap, fold=body.dst.fold) if "dst" in body.model_fields_set else _DEFAULT_DST
-    zone = body.timezone or "UTC"
-    if body.cron is not None:
-        return Cron(expression=body.cron, timezone=zone, dst=dst), []
-    try:
-        zone_info(zone)
-    except InvalidSchedule as refusal:
-        return None, [(("timezone",), fault.message) for fault in refusal.faults]
-    if body.every is not None:
-        return Interval(every_s=body.every, anchor_at=body.anchor_at or body.start_at or now), []
-    if body.in_ is not None:
-        return Once(at=now + timedelta(seconds=body.in_)), []
-    assert body.at is not None, "the caller has seen to it that there is one"
-    return _once(body.at, body.timezone, dst, now)
-
-
-def _once(at: datetime, zone: str | None, dst: Dst, now: datetime) -> tuple[When | None, list[tuple[Path, str]]]:
-    if at.tzinfo is None:
-        if zone is None:
-            message = f'It needs its offset from UTC ("{at.isoformat()}Z"), or a `timezone` whose local time it is.'
-            return None, [(("at",), message)]
-        # From a few days before, so that every change of the zone's clock near it is seen.
-        instant = next_instant(lambda after: at if at > after else None, zone, dst, at - timedelta(days=3))
-        if instant is None:
-            return None, [(("at",), f"The clock of {zone} never shows this time; take another, or dst.gap shift.")]
-        at = instant.replace(tzinfo=UTC)
-    if at < now - LONG_AGO:
-        past = timedelta(seconds=round((now - at).total_seconds()))
-        return None, [(("at",), f"It lies {past} in the past; give an instant to come, or leave it out to run now.")]
-    return Once(at=at), []
-
-
-def _misfire(body: ScheduleBody) -> Misfire:
-    misfire = body.misfire
-    return Misfire(policy=misfire.policy, grace_s=misfire.grace, window_s=misfire.window, limit=misfire.limit)
-
-
-def _calendar(body: CalendarBody) -> Calendar | None:
-    """A calendar that leaves out nothing is none: planning need not ask it at every fire."""
-    calendar = Calendar(
-        exclude_holidays=body.exclude_holidays,
-        exclude_dates=tuple(body.exclude_dates),
-        business_days=body.business_days,
-        blackouts=tuple(Blackout(from_at=blackout.from_at, to_at=blackout.to_at) for blackout in body.blackouts),
-    )
-    return None if calendar == Calendar() else calendar
+def _recurs(body: ScheduleBody | None) -> bool:
+    return body is not None and body.at is None and body.in_ is None

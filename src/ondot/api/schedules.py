@@ -1,0 +1,74 @@
+"""Coming fires (S9): `/v1/schedules/preview` of a schedule that no job has yet, `/v1/jobs/{id}/next` of a job.
+
+They are worked out in a thread: a thousand fires of many rules take seconds, and other requests must not wait.
+"""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from msgspec import structs
+
+from ondot.api import answers
+from ondot.api.documents import takes
+from ondot.api.job_body import PreviewBody
+from ondot.api.jobs import JobPath, job_row
+from ondot.api.services import Asked, Body, Instant, Services, Tenant, checked_instant, only_known_parameters
+from ondot.api.wire import preview_request
+from ondot.model.ids import JobId, TenantNo
+from ondot.model.job import JobState
+from ondot.model.schedule import Schedule, for_job, in_words, jitter_offset, preview
+from ondot.model.schedule.counting import count_fires
+from ondot.store.timers import get_timer
+
+router = APIRouter(tags=["schedules"], dependencies=[Depends(only_known_parameters)])
+
+
+@router.post("/schedules/preview", response_model=answers.PreviewOut, openapi_extra=takes(PreviewBody))
+async def preview_schedule(asked: Asked, tenant_no: Tenant, body: Body) -> answers.PreviewOut:
+    """The next fires of a schedule before it is used, and the schedule in words."""
+    now = asked.database.clock.now()
+    return answers.preview_out(await asyncio.to_thread(lambda: preview(*preview_request(body, now))))
+
+
+@router.get("/jobs/{id}/next", tags=["jobs"], response_model=answers.NextOut, response_model_exclude_unset=True)
+async def next_fires(
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    n: Annotated[int, Query(ge=1, le=1000, description="how many fires")] = 10,
+    after: Instant = None,
+) -> answers.NextOut:
+    """The next fires, with remarks on those that a clock change moves or repeats. None while paused or deleted."""
+    now = asked.database.clock.now()
+    after = checked_instant("after", after) or now
+    row = await job_row(asked, tenant_no, JobId(id_))
+    assert row.spec.schedule is not None
+    schedule = for_job(row.spec.schedule, row.id)
+    words = in_words(schedule)
+    left = await _fires_left(asked, tenant_no, row.id, schedule, after, now) if row.state is JobState.ACTIVE else 0
+    if left == 0:
+        return answers.NextOut(in_words=words, fires=[], skipped=[])
+    coming = await asyncio.to_thread(preview, structs.replace(schedule, max_fires=left), after, n)
+    jitter = jitter_offset(row.id, schedule.jitter_s) if schedule.jitter_s > 0 else None
+    return answers.next_out(replace(coming, in_words=words), jitter)
+
+
+async def _fires_left(
+    asked: Services, tenant_no: TenantNo, job_id: JobId, schedule: Schedule, after: datetime, now: datetime
+) -> int | None:
+    """How many fires `max_fires` leaves after an instant; None: any number."""
+    if schedule.max_fires is None:
+        return None
+    async with asked.database.connection() as connection:
+        timer = await get_timer(connection, tenant_no, job_id)
+    if timer is None or timer.fires_left is None:
+        return schedule.max_fires
+    # What is planned has been counted already, although it may still be to come.
+    through = timer.fired_through or now
+    if after < through:
+        return timer.fires_left + (count_fires(schedule, after, through, schedule.max_fires) or 0)
+    counted = count_fires(schedule, through, after, timer.fires_left)
+    return 0 if counted is None else timer.fires_left - counted
