@@ -1,0 +1,46 @@
+"""For users' tests: a whole ondot with a clock turned by hand (O7). A year of schedules takes seconds.
+
+    from ondot.testing import open_world
+
+    async with open_world(app, at="2026-01-01T00:00:00Z") as world:
+        await world.run_until("2027-01-01T00:00:00Z")
+        assert len(world.calls("daily_report")) == 261
+
+The engine is the real one on a real PostgreSQL, which is started once for a process and thrown away at its end; only
+time is faked, and the network for HTTP targets. From pytest the fixture `ondot_world` is `open_world`.
+
+opening  open_world
+world    World: what a test does and asks
+engine   the passes of schedulers and workers, from one instant to the next
+clock    the clock turned by hand
+server   the PostgreSQL of a process, and a database for each world
+api      the real API without a network, behind the SDK's client
+handlers the app's functions, which decide by the world's clock
+http     what HTTP targets are answered
+records  what is told of calls, executions, skipped fires and requests
+plugin   the pytest plugin
+
+Names are loaded when first asked for: pytest imports the plugin in every project that has ondot installed.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ondot.testing.opening import open_world
+    from ondot.testing.records import Call, Execution, Request, Skipped
+    from ondot.testing.world import World
+
+__all__ = ["Call", "Execution", "Request", "Skipped", "World", "open_world"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        try:
+            from ondot.testing import opening, records, world
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"A world is a whole ondot, and {error.name} is not installed: pip install 'ondot[server,embedded]'.",
+                name=error.name,
+            ) from error
+        return next(vars(module)[name] for module in (opening, world, records) if name in vars(module))
+    raise AttributeError(f"module 'ondot.testing' has no attribute {name!r}")

@@ -1,0 +1,212 @@
+"""Schedulers and workers of a world: the passes that roles repeat, called until an instant is quiet, then the next.
+
+`Engine.run_until` strides from one instant with something to do to the next, so that nothing is early and nothing
+late. At each it plans, leases, runs and completes by the passes of `ondot.flow`, as one scheduler and one worker of all
+pools would; what a handler brings about at that instant is done at that instant. Handlers take no time by the world's
+clock. Fires are planned ahead up to where the run ends and no further: an outage after it finds no more planned than
+the horizon of a real scheduler would have left.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ondot import __version__
+from ondot.flow.backfill import owed_pass
+from ondot.flow.complete import Completer, Done
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.failing import pause_failing_pass
+from ondot.flow.lease import Assignment, Leaser
+from ondot.flow.notes import Notes
+from ondot.flow.plan import FULL_SCAN_EVERY, Planner
+from ondot.flow.retain import sweep_pass
+from ondot.flow.run import Targets, run_attempt
+from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
+from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
+from ondot.ports.target import Call as TargetCall
+from ondot.settings import Settings
+from ondot.store.connection import REFUSED
+from ondot.store.database import Database
+from ondot.store.executions import Completion
+from ondot.store.workers import register_worker
+from ondot.testing.clock import Instant, stride, turn_clock
+from ondot.testing.records import Call
+
+PLANNED_AHEAD = timedelta(days=32)
+"""Within one run: far enough that a daily job is planned twelve times a year, near enough to keep the queue short."""
+SWEEP_EVERY = 500
+"""Instants after which the rows that are gone are swept out of the small tables: left there they would double what an
+instant costs in the course of a year of hours."""
+_SWEEP = "VACUUM ondot.ready, ondot.execution, ondot.lease, ondot.timer, ondot.hand_clock"
+FUTILE = 2 * FULL_SCAN_EVERY
+"""Looks at one instant that changed nothing, before it is said that something is wrong."""
+
+Pass = Callable[[], Awaitable[int]]
+
+
+class Engine:
+    def __init__(self, database: Database, dispatcher: Dispatcher, targets: Targets, slots: int) -> None:
+        self._database = database
+        self._dispatcher = dispatcher
+        self._targets = targets
+        self._slots = slots
+        self._settings = database.settings
+        self._worker_id = WorkerId(database.clock.new_id())
+        self._completer = Completer(database, dispatcher, self._worker_id)
+        self._notes = Notes(database, self._worker_id)
+        self._leaser = Leaser(database, self._worker_id, ())
+        self._pool_nos: tuple[PoolNo, ...] = ()
+        planner = Planner(database, dispatcher)
+        self._passes: tuple[Pass, ...] = (
+            lambda: planner.one_pass(range(PARTITIONS)),
+            lambda: owed_pass(database, dispatcher, range(PARTITIONS)),
+            lambda: pause_failing_pass(database),
+        )
+        """What schedulers do when there is something to do for them: `clock.stride` says when."""
+        self._instants = 0
+        self.calls: list[Call] = []
+
+    async def start(self) -> None:
+        async with self._database.connection() as connection:
+            # Planning the same four statements for every instant took half of a year's time. The pool hands out the
+            # connection that was used last, so nearly all of them go over this one.
+            await connection.execute("SET plan_cache_mode = force_generic_plan")
+            await register_worker(
+                connection,
+                self._worker_id,
+                host="world",
+                pid=0,
+                release=__version__,
+                pool_nos=(),
+                slots=self._slots,
+            )
+
+    async def run_until(self, until: datetime) -> None:
+        """Do everything that is due up to and at an instant, each at its time; the clock stands there then."""
+        futile = 0
+        while (instant := await self._stride(until)).to_plan or instant.to_lease:
+            done = (await self._plan(instant, until) if instant.to_plan else 0) + await self._work(instant)
+            futile = 0 if done else futile + 1
+            if futile == FUTILE:
+                raise RuntimeError(
+                    f"The world stands still at {instant.at.isoformat()}: something is due that cannot be "
+                    f"{'planned' if instant.to_plan else 'leased'}; the log says more."
+                )
+        await turn_clock(self._database, until)
+
+    async def _stride(self, until: datetime) -> Instant:
+        self._instants += 1
+        async with self._database.connection() as connection:
+            if self._instants % SWEEP_EVERY == 0:
+                await connection.execute(
+                    "VACUUM ondot.ready, ondot.execution, ondot.lease, ondot.timer, ondot.hand_clock"
+                )
+            return await stride(connection, self._database, until=until, horizon_s=self._settings.horizon_s)
+
+    async def _plan(self, instant: Instant, until: datetime) -> int:
+        ahead = min(until - instant.at, PLANNED_AHEAD).total_seconds()
+        self._database.settings = _with_horizon(self._settings, max(ahead, self._settings.horizon_s))
+        try:
+            return sum([await one_pass() for one_pass in self._passes])
+        finally:
+            # What handlers submit is planned as far ahead as anywhere else.
+            self._database.settings = self._settings
+
+    async def _work(self, instant: Instant) -> int:
+        """Lease a batch, run it, write the outcomes; gives how many attempts there were."""
+        if instant.pool_nos != self._pool_nos:
+            self._pool_nos = instant.pool_nos
+            self._leaser = Leaser(self._database, self._worker_id, instant.pool_nos)
+        batch = await self._leaser.one_pass(self._slots)
+        if not batch.assignments:
+            # Below the bound of its lane: a clock that was set back, or a transaction that took long.
+            return await sweep_pass(self._database, self._dispatcher) if instant.to_lease else 0
+        self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
+        self._leaser.held()
+        # The same order in every run, which a lease does not promise.
+        ordered = sorted(batch.assignments, key=lambda one: (one.leased.ready_at, one.leased.fire_at, one.leased.id))
+        attempts = await asyncio.gather(*(self._attempt(assignment, instant.at) for assignment in ordered))
+        self.calls.extend(call for _, call in attempts if call is not None)
+        await self._write(
+            [Done(completion, one.lease_id) for (completion, _), one in zip(attempts, ordered, strict=True)]
+        )
+        return len(ordered)
+
+    async def _attempt(self, assignment: Assignment, at: datetime) -> tuple[Completion, Call | None]:
+        """Run one attempt; gives what is to be written, and the call if one was begun."""
+        leased = assignment.leased
+        checkpoint = await self._notes.checkpoint_of(leased)
+        begun: list[TargetCall] = []
+
+        def make_call(assignment: Assignment, spec: JobSpec) -> TargetCall:
+            call = TargetCall(
+                execution_id=leased.id,
+                job_id=leased.job_id,
+                job_name=spec.name,
+                attempt_no=leased.attempt_no,
+                fire_at=leased.fire_at,
+                payload=assignment.payload,
+                timeout_s=spec.timeout_s,
+                say=lambda stream, line: self._notes.say(leased, stream, line),
+                progress=lambda fraction, message, saved: self._notes.progress(leased, fraction, message, saved),
+                checkpoint=checkpoint,
+            )
+            begun.append(call)
+            return call
+
+        completion = await run_attempt(assignment, self._targets, make_call, lambda: None)
+        await self._notes.close(leased)
+        if not begun or assignment.spec is None:
+            return completion, None
+        return completion, _recorded(begun[0], assignment.spec, completion, at)
+
+    async def _write(self, batch: list[Done]) -> None:
+        try:
+            await self._completer.write(batch)
+        except (REFUSED, ValueError):
+            # PostgreSQL does not take what an attempt left behind. A worker's completer knows what to do.
+            for done in batch:
+                self._completer.add(done)
+            writing = asyncio.create_task(self._completer.run())
+            await self._completer.drained()
+            writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await writing
+
+
+def _with_horizon(settings: Settings, horizon_s: float) -> Settings:
+    return settings.model_copy(update={"horizon_s": horizon_s})
+
+
+def _recorded(call: TargetCall, spec: JobSpec, completion: Completion, at: datetime) -> Call:
+    arguments = msgspec.json.decode(call.payload)
+    if arguments is None and isinstance(spec.target, FunctionTarget):
+        arguments = {}
+    error: dict[str, Any] | None = _decoded(completion.error)
+    return Call(
+        job=spec.name,
+        fire_at=call.fire_at,
+        at=at,
+        attempt=call.attempt_no,
+        arguments=arguments,
+        outcome=completion.outcome,
+        target=_name_of(spec.target),
+        result=_decoded(completion.result),
+        error=error,
+        job_id=call.job_id,
+        execution_id=call.execution_id,
+    )
+
+
+def _name_of(target: TargetSpec) -> str:
+    if isinstance(target, FunctionTarget):
+        return target.name
+    return target.url if isinstance(target, HttpTarget) else " ".join(target.command)
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

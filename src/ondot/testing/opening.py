@@ -1,0 +1,73 @@
+"""Opening a world: a database of its own, the app's schedules registered as a worker does it, the client led to it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from ondot.app import register
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.run import Targets
+from ondot.model.errors import Misconfigured
+from ondot.sdk.app import Ondot
+from ondot.store.database import Database, open_database
+from ondot.targets.function import FunctionCaller
+from ondot.targets.http import HttpCaller
+from ondot.targets.shell import ShellCaller
+from ondot.testing.api import WorldTransport, reaching
+from ondot.testing.clock import instant, turn_clock
+from ondot.testing.engine import Engine
+from ondot.testing.handlers import by_the_clock
+from ondot.testing.http import OfflineHttp, Receivers
+from ondot.testing.server import new_database, server, settings_for
+from ondot.testing.world import World
+from ondot.transports.polling import PollingTransport
+
+
+@asynccontextmanager
+async def open_world(
+    app: Ondot | None = None,
+    *,
+    at: datetime | str,
+    network: bool = False,
+    allow_shell: bool = False,
+    slots: int = 100,
+) -> AsyncIterator[World]:
+    """A world that begins at an instant, with the schedules of the app's functions registered as a worker would.
+
+    Without an app there are only the jobs that the test creates. `network` lets HTTP targets call for real, in private
+    ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is how many attempts run at
+    the same time. The first world of a process starts its PostgreSQL, which takes a second or two.
+    """
+    begins_at = instant(at)
+    if app is not None and not app.handlers:
+        raise Misconfigured(
+            "The app has no functions: import the modules that register them with @app.job, or open the world without "
+            "an app."
+        )
+    async with new_database(server()) as url:
+        database = await open_database(settings_for(url, allow_shell=allow_shell))
+        try:
+            await turn_clock(database, begins_at)
+            async with _lived_in(database, app or Ondot(), network=network, slots=slots) as world:
+                yield world
+        finally:
+            await database.close()
+
+
+@asynccontextmanager
+async def _lived_in(database: Database, app: Ondot, *, network: bool, slots: int) -> AsyncIterator[World]:
+    dispatcher = Dispatcher(PollingTransport())
+    transport = WorldTransport(database, dispatcher)
+    receivers = Receivers(database.clock.now)
+    http = HttpCaller(allow_private=True) if network else OfflineHttp(receivers)
+    function = FunctionCaller(by_the_clock(app.handlers, database.clock.now), slots=slots)
+    targets = Targets(http=http, function=function, shell=ShellCaller(allow=database.settings.allow_shell))
+    engine = Engine(database, dispatcher, targets, slots)
+    try:
+        with reaching(app.client, transport):
+            await engine.start()
+            await register(database, app, [])
+            yield World(database, engine, app.client, receivers, app, transport.created)
+    finally:
+        await function.close()
+        await http.close()

@@ -1,0 +1,294 @@
+"""A world: a whole ondot of a test's own, whose clock only the test turns (O7).
+
+Its methods read like sentences and end in the API, in the passes of the engine, or in the tables. Changes of jobs go
+through the real API, so a body is checked here as it is anywhere; nothing runs until the clock is turned (`run_until`,
+`advance`) or `run_due` is called. What is wrong with a test is told at once: naive instants, clocks turned back, names
+that nobody has.
+"""
+
+from collections.abc import Generator, Mapping, Sequence, Set
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+from ondot.model.errors import Conflict, NotFound
+from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.sdk.app import Ondot
+from ondot.sdk.client import Client
+from ondot.sdk.handler import Handler
+from ondot.store.database import Database
+from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
+from ondot.store.jobs import JobRow, get_job, list_jobs
+from ondot.testing.clock import instant, turn_clock
+from ondot.testing.engine import Engine
+from ondot.testing.http import Receivers
+from ondot.testing.records import Call, Execution, Request, Skipped
+
+MANY = 1_000_000
+
+Job = str | UUID | Mapping[str, Any] | Handler[..., Any]
+"""A job as a test names it: its name, its id, the answer that created it, or the function it runs."""
+
+
+class World:
+    """Made by `open_world`."""
+
+    def __init__(
+        self,
+        database: Database,
+        engine: Engine,
+        client: Client,
+        receivers: Receivers,
+        app: Ondot,
+        created: Set[str],
+    ) -> None:
+        self._database = database
+        self._engine = engine
+        self._receivers = receivers
+        self._created = created
+        self._app = app
+        self._busy = False
+        self._stands_still = False
+        self.client = client
+        """The SDK's client of this world's API, for all that has no method here."""
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """What time it is in this world, in UTC."""
+        return self._database.clock.now()
+
+    async def run_until(self, at: datetime | str) -> None:
+        """Turn the clock to an instant; everything that is due up to and at it runs, each at its own time."""
+        until = instant(at)
+        if until < self.now:
+            raise ValueError(f"It is {self.now.isoformat()} already: a world's clock is not turned back to {at}.")
+        if self._busy:
+            raise RuntimeError("A handler cannot turn the clock: it runs while the test turns it.")
+        if self._stands_still:
+            await turn_clock(self._database, until)
+            return
+        self._busy = True
+        try:
+            await self._engine.run_until(until)
+        finally:
+            self._busy = False
+
+    async def advance(
+        self, *, weeks: float = 0, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Turn the clock by so much real time; a day has 24 hours."""
+        await self.run_until(
+            self.now + timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        )
+
+    async def run_due(self) -> None:
+        """Run what is due now, and what follows from it at this instant; the clock stands still."""
+        await self.run_until(self.now)
+
+    def outage(self, *, until: datetime | str | None = None) -> "Outage":
+        """Schedulers and workers stand still while the clock moves; the API answers.
+
+        `await world.outage(until=…)` turns the clock to the end of it; `async with world.outage():` lasts as long as
+        its body, which turns the clock. Then both are back, and missed fires are treated by the jobs' policies.
+        """
+        return Outage(self, None if until is None else instant(until))
+
+    # Jobs ------------------------------------------------------------------------------------------------------------
+
+    async def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create a job from the API's JSON body; gives the API's answer. Raises InvalidBody with every fault."""
+        return await self.client.create_job(body)
+
+    async def update(self, job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a job a new version with these fields changed, as PATCH does."""
+        return await self.client.patch_job(await self._id(job), changes)
+
+    async def pause(self, job: Job) -> dict[str, Any]:
+        """No fires until it is resumed."""
+        return await self.client.pause_job(await self._id(job))
+
+    async def resume(self, job: Job, **options: Any) -> dict[str, Any]:
+        """Fire again; options as the client's `resume_job` takes them."""
+        return await self.client.resume_job(await self._id(job), **options)
+
+    async def delete(self, job: Job) -> None:
+        """No further fires; what waits is cancelled."""
+        await self.client.delete_job(await self._id(job))
+
+    async def run_now(self, job: Job, **payload: Any) -> dict[str, Any]:
+        """Start one execution, which is no fire; it runs with the next `run_due`, `advance` or `run_until`.
+
+        Arguments become its payload; without any it has the job's own.
+        """
+        id_ = await self._id(job)
+        return await (self.client.run_job(id_, payload) if payload else self.client.run_job(id_))
+
+    # What happened ---------------------------------------------------------------------------------------------------
+
+    def calls(self, job: Job | None = None) -> list[Call]:
+        """The attempts that were begun, in their order: of a job, of all jobs with a name, or of a function."""
+        made = self._engine.calls
+        if job is None:
+            return list(made)
+        if isinstance(id_or_name := _id_or_name(job), UUID):
+            return [call for call in made if call.job_id == id_or_name]
+        found = [call for call in made if id_or_name in {call.job, call.target}]
+        if not found and id_or_name not in self._app.handlers and id_or_name not in self._created:
+            raise self._unknown(id_or_name, {*self._app.handlers, *self._created, *(call.job for call in made)})
+        return found
+
+    async def executions(self, job: Job) -> list[Execution]:
+        """The executions of a job, or of all jobs with a name, in the order of their fires; not those still to come."""
+        async with self._database.connection() as connection:
+            rows = [
+                row
+                for found in await self._jobs(job)
+                for row in await list_job_executions(connection, DEFAULT_TENANT, found.id, limit=MANY)
+            ]
+        return [_execution(row) for row in sorted(rows, key=lambda row: (row.fire_at, row.id))]
+
+    async def skipped(self, job: Job) -> list[Skipped]:
+        """The fires of a job that did not run, as ranges with their reasons, oldest first."""
+        async with self._database.connection() as connection:
+            rows = [
+                row
+                for found in await self._jobs(job)
+                for row in await list_skipped(connection, DEFAULT_TENANT, found.id, MANY)
+            ]
+        return sorted(
+            (Skipped(row.from_at, row.to_at, row.reason, row.count) for row in rows), key=lambda range_: range_.from_at
+        )
+
+    async def next_fires(self, job: Job, n: int = 10) -> list[datetime]:
+        """The next fires of a job, as the API tells them."""
+        answer = await self.client.next_fires(await self._id(job), n)
+        return [instant(fire["fire_at"]) for fire in answer["fires"]]
+
+    # The world outside -----------------------------------------------------------------------------------------------
+
+    def on_http(
+        self,
+        url: str,
+        *,
+        status: int = 200,
+        json: Any = None,
+        text: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say what a URL answers. Said again before it was asked: that is its next answer. The last one stays."""
+        self._receivers.add(url, status=status, json=json, text=text, headers=headers)
+
+    @property
+    def requests(self) -> Sequence[Request]:
+        """What HTTP targets were sent."""
+        return tuple(self._receivers.requests)
+
+    # Names -----------------------------------------------------------------------------------------------------------
+
+    async def _id(self, job: Job) -> UUID:
+        """The one job that is meant: of several with a name, the one that recurs."""
+        if isinstance(id_or_name := _id_or_name(job), UUID):
+            return id_or_name
+        found = [row for row in await self._named(id_or_name) if row.state != "DELETED"]
+        if not found:
+            raise NotFound(f"The job {id_or_name!r} is deleted, or has no schedule of its own.")
+        recurring = [row for row in found if row.spec.recurs]
+        chosen = found if len(found) == 1 else recurring
+        if len(chosen) != 1:
+            raise Conflict(
+                f"{len(found)} jobs are named {id_or_name!r}: say which by the id in the answer of `create`."
+            )
+        return chosen[0].id
+
+    async def _jobs(self, job: Job) -> list[JobRow]:
+        if not isinstance(id_or_name := _id_or_name(job), UUID):
+            return await self._named(id_or_name)
+        async with self._database.connection() as connection:
+            row = await get_job(connection, DEFAULT_TENANT, JobId(id_or_name))
+        if row is None:
+            raise NotFound(f"There is no job {id_or_name} in this world.")
+        return [row]
+
+    async def _named(self, name: str) -> list[JobRow]:
+        async with self._database.connection() as connection:
+            rows = [
+                row
+                for state in (None, "DELETED")
+                for row in await list_jobs(connection, DEFAULT_TENANT, name=name, state=state, limit=MANY)
+            ]
+            if rows or name in self._app.handlers:
+                return rows
+            known = await list_jobs(connection, DEFAULT_TENANT, limit=MANY)
+        raise self._unknown(name, {*self._app.handlers, *(row.spec.name for row in known)})
+
+    @staticmethod
+    def _unknown(name: str, known: set[str]) -> NotFound:
+        close = get_close_matches(name, known, n=1)
+        advice = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
+        return NotFound(f"No job of this world is named {name!r}: {advice}")
+
+
+class Outage:
+    """A time in which schedulers and workers stand still: to be awaited, or entered."""
+
+    def __init__(self, world: World, until: datetime | None) -> None:
+        self._world = world
+        self._until = until
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._until is None:
+            raise TypeError("An outage that is awaited needs an end: await world.outage(until=…).")
+        return self._last().__await__()
+
+    async def _last(self) -> None:
+        async with self:
+            pass
+
+    async def __aenter__(self) -> None:
+        if self._world._stands_still:
+            raise RuntimeError("There is an outage already.")
+        self._world._stands_still = True
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._until is not None and error is None:
+                await self._world.run_until(self._until)
+        finally:
+            self._world._stands_still = False
+        if error is None:
+            await self._world.run_due()
+
+
+def _id_or_name(job: Job) -> UUID | str:
+    if isinstance(job, Handler):
+        return job.name
+    if isinstance(job, Mapping):
+        return UUID(job["id"])
+    if isinstance(job, UUID):
+        return job
+    try:
+        return UUID(job)
+    except ValueError:
+        return job
+
+
+def _execution(row: ExecutionRow) -> Execution:
+    return Execution(
+        id=row.id,
+        job_id=row.job_id,
+        state=row.state,
+        origin=row.origin,
+        fire_at=row.fire_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        attempts=row.attempt_no,
+        reason=row.reason,
+        result=row.result,
+        error=row.error,
+    )
