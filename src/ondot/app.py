@@ -62,6 +62,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
     from ondot.api.serve import serve
     from ondot.api.server import build_api
     from ondot.api.services import Services
+    from ondot.api.wire import preview_request
     from ondot.roles.loop import every
     from ondot.ui.pages import build_pages
 
@@ -71,7 +72,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
         dispatcher = Dispatcher(choose_transport(database))
         auth = Auth(database, settings)
         app = build_api(Services(database, dispatcher, auth))
-        feed = build_pages(app, database, auth)
+        feed = build_pages(app, database, auth, preview_request)
         async with asyncio.TaskGroup() as group:
             duties = [
                 group.create_task(dispatcher.run(), name="dispatcher"),

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import typer
 
-from ondot.cli.body import body_of_file, body_of_flags, json_of, refuse_no_text
+from ondot.cli.body import body_of_file, body_of_flags, json_of, refuse_no_text, schedule_of_flags
 from tests.cli.running import ondot
 
 NOTHING: dict[str, Any] = {
     "name": None,
     "schedule": {},
-    "timezone": None,
-    "jitter": None,
     "url": None,
     "method": None,
     "headers": [],
@@ -42,9 +40,7 @@ def test_flags_that_were_not_given_are_not_sent() -> None:
 def test_flags_become_the_long_form() -> None:
     assert body(
         name="report",
-        schedule={"cron": "0 9 * * 1-5", "every": None},
-        timezone="Europe/Berlin",
-        jitter="30",
+        schedule=schedule_of_flags({"cron": "0 9 * * 1-5", "every": None}, timezone="Europe/Berlin", jitter="30"),
         url="https://example.com",
         method="PUT",
         headers=["x-team: bi"],
@@ -71,11 +67,41 @@ def test_flags_become_the_long_form() -> None:
 
 @pytest.mark.parametrize(("written", "sent"), [("90", 90), ("1.5", 1.5), ("90s", "90s"), ("PT1M", "PT1M")])
 def test_a_bare_number_is_seconds(written: str, sent: object) -> None:
-    assert body(function="f", schedule={"in": written})["schedule"] == {"in": sent}
+    assert schedule_of_flags({"in": written}) == {"in": sent}
 
 
 def test_an_instant_stays_as_it_was_written() -> None:
-    assert body(function="f", schedule={"at": "2030"})["schedule"] == {"at": "2030"}
+    assert schedule_of_flags({"at": "2030"}) == {"at": "2030"}
+
+
+def test_what_goes_with_a_schedule_becomes_the_long_form() -> None:
+    assert schedule_of_flags(
+        {"cron": "@daily"}, gap="skip", fold="both", calendar="DE-BY", business_days="next", jitter="30s"
+    ) == {
+        "cron": "@daily",
+        "dst": {"gap": "skip", "fold": "both"},
+        "jitter": "30s",
+        "calendar": {"exclude_holidays": "DE-BY", "business_days": "next"},
+    }
+    assert schedule_of_flags({"rrule": "FREQ=DAILY"}, business_days="true") == {
+        "rrule": "FREQ=DAILY",
+        "calendar": {"business_days": True},
+    }
+
+
+def test_two_kinds_of_schedule_are_refused_here() -> None:
+    with pytest.raises(typer.BadParameter, match="--cron or --every"):
+        schedule_of_flags({"cron": "@daily", "every": "5m"})
+
+
+def test_changes_need_no_target_and_say_only_what_changes() -> None:
+    assert body(schedule={"cron": "@daily"}, retries=5, changes=True) == {
+        "schedule": {"cron": "@daily"},
+        "retry": {"max_retries": 5},
+    }
+    assert body(changes=True) == {}
+    with pytest.raises(typer.BadParameter):
+        body(method="GET", changes=True)
 
 
 def test_a_command_is_split_into_words_and_no_shell_sees_it() -> None:
@@ -87,7 +113,6 @@ def test_a_command_is_split_into_words_and_no_shell_sees_it() -> None:
     [
         {},
         {"url": "https://x", "function": "f"},
-        {"function": "f", "schedule": {"cron": "@daily", "every": "5m"}},
         {"function": "f", "method": "GET"},
         {"function": "f", "payload": "{"},
         {"function": "f", "payload": "NaN"},

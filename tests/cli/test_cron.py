@@ -1,11 +1,14 @@
 """`ondot cron explain`: no server, no settings, the same fires as the engine."""
 
+import asyncio
 import json
 
 import pytest
 
 from tests.cli.running import Ran, ondot
 from tests.proves import proves
+from tests.ui.serving import served
+from tests.world import World
 
 
 def explain(expression: str, *words: str, zone: str, after: str, n: int) -> Ran:
@@ -56,6 +59,11 @@ def test_settings_that_cannot_be_used_do_not_matter() -> None:
         (["61 * * * *"], "minute"),
         (["0 3 * * *", "-z", "Europe/Berln"], "Europe/Berlin"),
         (["0 3 * * *", "--after", "tomorrow"], "2026-03-29T00:00:00Z"),
+        (["0 3 * * *", "--jitter", "some"], "--jitter"),
+        (["0 3 * * *", "--calendar", "Germany"], "did you mean DE"),
+        (["0 3 * * *", "--every", "5m"], "--cron or --every"),
+        (["--every", "5m", "--gap", "skip"], "--gap"),
+        (["--rrule", "FREQ=SOMETIMES"], "FREQ must be one of"),
         (["0 3 * * *", "-n", "0"], "-n"),
         (["0 3 * * *", "-o", "xml"], "jsonl"),
         ([], "EXPR"),
@@ -76,3 +84,57 @@ def test_an_instant_without_an_offset_is_local() -> None:
 
 def test_no_fire_is_said() -> None:
     assert "No further fires." in ondot("cron", "explain", "@daily", "--after", "9999-01-01").out
+
+
+@proves("S9", "S10")
+def test_a_calendar_is_told() -> None:
+    told = explain("0 9 25 12 *", "--calendar", "DE", zone="Europe/Berlin", after="2025-12-01", n=1)
+    assert (told.code, "holiday" in told.out) == (2, False)  # it leaves nothing of the schedule
+    told = explain("0 9 * * *", "--calendar", "DE-BY", zone="Europe/Berlin", after="2026-01-05T12:00", n=1)
+    answer = json.loads(told.out)
+    assert answer["fires"][0]["local"] == "2026-01-07T09:00:00+01:00"
+    assert answer["skipped"] == [{"local": "2026-01-06T09:00:00+01:00", "reason": "holiday"}]
+    told = explain("0 9 1 * *", "--business-days", "next", zone="Europe/Berlin", after="2026-01-15", n=1)
+    assert json.loads(told.out)["fires"][0]["local"] == "2026-02-02T09:00:00+01:00"
+
+
+@proves("S9")
+def test_a_rule_and_an_interval_are_told_too() -> None:
+    rule = "DTSTART:20260101T090000\nRRULE:FREQ=MONTHLY;BYDAY=-1FR"
+    told = ondot(
+        "cron", "explain", "--rrule", rule, "-z", "Europe/Berlin", "--after", "2026-01-01", "-n", "1", "-o", "json"
+    )
+    assert json.loads(told.out)["fires"][0]["local"] == "2026-01-30T09:00:00+01:00"
+    assert ondot("cron", "explain", "--every", "90m", "-n", "1").out.startswith("Every 1 hour 30 minutes\n")
+
+
+@proves("S9")
+@pytest.mark.parametrize(
+    ("words", "schedule"),
+    [
+        (["30 2 * * *", "--gap", "skip"], {"cron": "30 2 * * *", "dst": {"gap": "skip"}}),
+        (["30 2 * * *", "--fold", "both"], {"cron": "30 2 * * *", "dst": {"fold": "both"}}),
+        (["@daily", "--jitter", "30"], {"cron": "@daily", "jitter": 30}),
+        (
+            ["0 9 * * *", "--calendar", "DE", "--business-days", "true"],
+            {"cron": "0 9 * * *", "calendar": {"exclude_holidays": "DE", "business_days": True}},
+        ),
+    ],
+)
+async def test_without_a_server_it_says_exactly_what_the_server_says(
+    world: World, words: list[str], schedule: dict[str, object]
+) -> None:
+    at = "2026-03-28T00:00:00Z"
+    flags = ["-z", "Europe/Berlin", "--after", at, "-n", "5", "-o", "json"]
+    told = await asyncio.to_thread(ondot, "cron", "explain", *words, *flags)
+    async with served(world.database) as server:
+        body = {"schedule": {"timezone": "Europe/Berlin"} | schedule, "after": at, "n": 5}
+        answer = (await server.client.post("/v1/schedules/preview", json=body)).json()
+    assert json.loads(told.out) == answer
+
+
+@proves("S9")
+def test_the_servers_packages_are_not_needed() -> None:
+    absent = "import sys; sys.modules.update(dict.fromkeys(['fastapi', 'asyncpg', 'uvicorn', 'aiohttp', 'jinja2']))"
+    told = ondot("cron", "explain", "@daily", "-o", "json", python=f"{absent}; from ondot.cli import main; main()")
+    assert (told.code, told.err) == (0, "")

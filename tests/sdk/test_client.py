@@ -59,7 +59,25 @@ def problem_response(error: OndotError, **headers: str) -> web.Response:
         ("run_job", (JOB,), "POST", f"/v1/jobs/{JOB}/run", {}),
         ("run_job", (JOB, None), "POST", f"/v1/jobs/{JOB}/run", {"payload": None}),
         ("pause_job", (JOB,), "POST", f"/v1/jobs/{JOB}/pause", None),
+        ("patch_job", (JOB, {"timeout": None}), "PATCH", f"/v1/jobs/{JOB}", {"timeout": None}),
         ("resume_job", (JOB,), "POST", f"/v1/jobs/{JOB}/resume", None),
+        ("resume_job", (JOB, "once"), "POST", f"/v1/jobs/{JOB}/resume", {"missed": "once"}),
+        (
+            "backfill_job",
+            (JOB, datetime(2026, 1, 1, tzinfo=UTC), "2026-02-01T00:00:00Z"),
+            "POST",
+            f"/v1/jobs/{JOB}/backfill",
+            {
+                "from_at": "2026-01-01T00:00:00+00:00",
+                "to_at": "2026-02-01T00:00:00Z",
+                "order": "oldest",
+                "concurrency": 1,
+                "dry_run": False,
+            },
+        ),
+        ("list_backfills", (JOB,), "GET", f"/v1/jobs/{JOB}/backfills", None),
+        ("get_backfill", (JOB, "../x"), "GET", f"/v1/jobs/{JOB}/backfills/..%2Fx", None),
+        ("cancel_backfill", (JOB, JOB), "POST", f"/v1/jobs/{JOB}/backfills/{JOB}/cancel", None),
         ("job_status", (JOB,), "GET", f"/v1/jobs/{JOB}/status", None),
         ("next_fires", (JOB, 3), "GET", f"/v1/jobs/{JOB}/next?n=3", None),
         ("job_executions", (JOB,), "GET", f"/v1/jobs/{JOB}/executions", None),
@@ -77,6 +95,15 @@ async def test_every_method_is_one_call_of_the_contract(
     assert (received.method, received.path) == (method, path)
     assert (json.loads(received.body) if received.body else None) == body
     assert received.headers["authorization"] == "Bearer ondot_key"
+
+
+@proves("S8")
+@pytest.mark.parametrize(("version", "sent"), [(None, None), (3, '"3"')])
+async def test_a_patch_names_the_version_it_was_made_for(
+    client: Client, receiver: Receiver, version: int | None, sent: str | None
+) -> None:
+    await client.patch_job(JOB, {"name": "b"}, version)
+    assert receiver.received[0].headers.get("if-match") == sent
 
 
 @proves("O5")

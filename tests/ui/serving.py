@@ -17,6 +17,7 @@ from ondot.api.auth import Auth
 from ondot.api.serve import serve
 from ondot.api.server import build_api
 from ondot.api.services import Services
+from ondot.api.wire import preview_request
 from ondot.flow.dispatch import Dispatcher
 from ondot.settings import Settings
 from ondot.store.database import Database
@@ -40,7 +41,7 @@ class Served:
 def build(database: Database, settings: Settings) -> tuple[FastAPI, Feed]:
     auth = Auth(database, settings)
     app = build_api(Services(database, Dispatcher(PollingTransport()), auth))
-    return app, build_pages(app, database, auth)
+    return app, build_pages(app, database, auth, preview_request)
 
 
 @asynccontextmanager

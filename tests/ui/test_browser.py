@@ -1,57 +1,25 @@
-"""The page in a real browser: it lives, it says when it does not, and it fits a phone.
+"""The page in a real browser: it lives, it says when it does not, and it fits a phone."""
 
-Debian's chromium by Playwright's protocol; without a chromium on the machine these tests are skipped, and say so.
-"""
-
-import shutil
 from collections.abc import AsyncIterator
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, expect
 
 from ondot.model.schedule import Cron, Schedule
 from ondot.store.logs import Progress, save_progress
 from tests.proves import proves
+from tests.ui.browsing import needs_chromium, opened, visit
 from tests.ui.serving import served
 from tests.world import World, failed, job, once
 
-CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+pytestmark = needs_chromium
 
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    async with opened() as browser:
         yield browser
-        await browser.close()
-
-
-class Visit:
-    """A page and what went wrong on it: errors, refused scripts and styles, dialogs."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.trouble: list[str] = []
-        page.on("console", lambda message: self._note(message.type, message.text))
-        page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        page.on("dialog", lambda dialog: self.trouble.append(dialog.message))
-
-    def _note(self, kind: str, text: str) -> None:
-        if kind in {"error", "warning"}:
-            self.trouble.append(text)
-
-    async def overflow(self) -> int:
-        return int(await self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
-
-
-async def visit(browser: Browser, url: str, **options: Any) -> Visit:
-    page = await browser.new_page(**options)
-    visit = Visit(page)
-    await page.goto(url)
-    return visit
 
 
 async def busy(world: World) -> None:

@@ -1,4 +1,4 @@
-"""From the flags of `ondot job create`, or a file, to the body that the API takes.
+"""From the flags of `ondot job create` and `update`, or a file, to the body that the API takes.
 
 Flags become the long form of the contract, so that pointers of faults read the same for flags and files. Only what the
 flags alone can get wrong is refused here; everything else is the server's to judge.
@@ -7,33 +7,68 @@ flags alone can get wrong is refused here; everything else is the server's to ju
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 
+Json = dict[str, Any]
 
-def body_of_file(name: str) -> dict[str, Any]:
-    """A job in a JSON file; `-` is standard input."""
+DURATIONS: Final = frozenset({"every", "in"})
+
+
+def text_of_file(name: str) -> str:
+    """The text of a file; `-` is standard input."""
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{name} is not UTF-8 text.", param_hint="-f") from error
     except OSError as error:
         raise typer.BadParameter(f"{name} cannot be read: {error.strerror}.", param_hint="-f") from error
-    body = json_of(text, "-f")
+
+
+def body_of_file(name: str) -> Json:
+    """A job in a JSON file."""
+    body = json_of(text_of_file(name), "-f")
     if not isinstance(body, dict):
         raise typer.BadParameter("A job is a JSON object, in braces.", param_hint="-f")
     return body
 
 
+def schedule_of_flags(
+    kinds: Mapping[str, str | None],
+    *,
+    timezone: str | None = None,
+    jitter: str | None = None,
+    gap: str | None = None,
+    fold: str | None = None,
+    calendar: str | None = None,
+    business_days: str | None = None,
+) -> Json:
+    """A schedule in the long form, of `cron`, `every`, `rrule`, `at` or `in` and what goes with it."""
+    given = {kind: written for kind, written in kinds.items() if written is not None}
+    if len(given) > 1:
+        raise typer.BadParameter(f"Give one of {_flags(given)}: a job has one schedule.")
+    schedule = {kind: _duration(written) if kind in DURATIONS else written for kind, written in given.items()}
+    around = {
+        "timezone": timezone,
+        "dst": _said({"gap": gap and str(gap), "fold": fold and str(fold)}),
+        "jitter": _duration(jitter),
+        "calendar": _said(
+            {
+                "exclude_holidays": calendar,
+                "business_days": True if business_days == "true" else business_days and str(business_days),
+            }
+        ),
+    }
+    return schedule | _said(around)
+
+
 def body_of_flags(
     *,
     name: str | None,
-    schedule: dict[str, str | None],
-    timezone: str | None,
-    jitter: str | None,
+    schedule: Json,
     url: str | None,
     method: str | None,
     headers: Sequence[str],
@@ -46,17 +81,13 @@ def body_of_flags(
     timeout: str | None,
     key: str | None,
     labels: Sequence[str],
-) -> dict[str, Any]:
-    target = _target(url, method, headers, function, command)
-    when = {kind: written for kind, written in schedule.items() if written is not None}
-    if len(when) > 1:
-        raise typer.BadParameter(f"Give one of {_flags(when)}: a job has one schedule.")
-    around = {"timezone": timezone, "jitter": _duration(jitter)}
-    body: dict[str, Any] = {
+    changes: bool = False,
+) -> Json:
+    """The body of a job; with `changes` only what is to change of one that exists, where nothing has to be said."""
+    body: Json = {
         "name": name,
-        "schedule": {kind: written if kind in {"cron", "at"} else _duration(written) for kind, written in when.items()}
-        | {field: value for field, value in around.items() if value is not None},
-        "target": target,
+        "schedule": schedule,
+        "target": _target(url, method, headers, function, command, needed=not changes),
         "payload": None if payload is None else json_of(payload, "--payload"),
         "pool": pool,
         "priority": priority,
@@ -65,7 +96,7 @@ def body_of_flags(
         "key": key,
         "labels": _pairs(labels, "--label", "team:bi"),
     }
-    return {field: value for field, value in body.items() if value not in (None, {})}
+    return _said(body)
 
 
 def json_of(text: str, flag: str) -> Any:
@@ -75,7 +106,7 @@ def json_of(text: str, flag: str) -> Any:
         raise typer.BadParameter(f"This is not JSON: {error}.", param_hint=flag) from error
 
 
-def refuse_no_text(body: dict[str, Any]) -> None:
+def refuse_no_text(body: Json) -> None:
     """Bytes of an argument that are no UTF-8, and lone surrogates in JSON, cannot be sent."""
     try:
         json.dumps(body, ensure_ascii=False).encode()
@@ -90,10 +121,18 @@ def _refuse_constant(name: str) -> None:
 
 
 def _target(
-    url: str | None, method: str | None, headers: Sequence[str], function: str | None, command: str | None
-) -> dict[str, Any]:
+    url: str | None,
+    method: str | None,
+    headers: Sequence[str],
+    function: str | None,
+    command: str | None,
+    *,
+    needed: bool,
+) -> Json:
     given = {"url": url, "function": function, "command": command}
     chosen = {flag: value for flag, value in given.items() if value is not None}
+    if not chosen and not needed and method is None and not headers:
+        return {}
     if len(chosen) != 1:
         said = f"Give one of {_flags(chosen)}" if chosen else f"Say what to call: {_flags(given)}, or a file with -f"
         raise typer.BadParameter(f"{said}.")
@@ -101,7 +140,7 @@ def _target(
         raise typer.BadParameter("--method and --header go with --url.")
     if url is not None:
         http = {"url": url, "method": method, "headers": _pairs(headers, "--header", "x-team:bi")}
-        return {"http": {field: value for field, value in http.items() if value not in (None, {})}}
+        return {"http": _said(http)}
     return {"function": function} if function is not None else {"shell": {"command": _argv(command or "")}}
 
 
@@ -111,6 +150,10 @@ def _argv(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError as error:
         raise typer.BadParameter(f"{command!r} cannot be split into words: {error}.", param_hint="--command") from error
+
+
+def _said(fields: Mapping[str, Any]) -> Json:
+    return {field: value for field, value in fields.items() if value is not None and value != {}}
 
 
 def _duration(written: str | None) -> str | float | None:
@@ -134,5 +177,5 @@ def _pairs(written: Sequence[str], flag: str, example: str) -> dict[str, str]:
     return pairs
 
 
-def _flags(names: dict[str, Any]) -> str:
+def _flags(names: Mapping[str, Any]) -> str:
     return " or ".join(f"--{name}" for name in names)

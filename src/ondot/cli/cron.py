@@ -1,53 +1,95 @@
-"""`ondot cron explain`: a cron expression in words, with its next fires and what the clocks do to them (S9).
+"""`ondot cron explain`: a schedule in words, with its next fires and what clocks and calendars do to them (S9).
 
-Needs no server and no settings. The zones are those of the tzdata package, as for the server: both agree on every fire.
+Needs no server and no settings, and answers as one would: the flags become the body of `POST /v1/schedules/preview`,
+which is read and answered by the API's own functions. The zones are those of the tzdata package, as for the server.
 """
 
 import zoneinfo
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Final
 
 import typer
 
-from ondot.cli.options import Output
-from ondot.cli.output import Format, Json, rfc_3339, show, show_json, show_json_lines, show_line
+from ondot.cli.body import schedule_of_flags
+from ondot.cli.options import BusinessDaysOption, Every, Fires, FoldOption, GapOption, Holidays, Jitter, Output, RRule
+from ondot.cli.output import Format, Json, show, show_json, show_json_lines, show_line
+from ondot.model.errors import Fault, InvalidBody
 
-if TYPE_CHECKING:
-    from ondot.model.schedule import Preview
+app = typer.Typer(help="Schedules, without a server.", no_args_is_help=True)
 
-app = typer.Typer(help="Cron expressions, without a server.", no_args_is_help=True)
+FLAGS: Final = {
+    "cron": "EXPR",
+    "every": "--every",
+    "rrule": "--rrule",
+    "timezone": "--timezone",
+    "dst.gap": "--gap",
+    "dst.fold": "--fold",
+    "dst": "--gap, --fold",
+    "jitter": "--jitter",
+    "calendar.exclude_holidays": "--calendar",
+    "calendar.business_days": "--business-days",
+    "calendar": "--calendar, --business-days",
+}
+"""Which flag a field of the schedule came from."""
 
 
 @app.callback()
 def cron() -> None:
-    """Cron expressions, without a server."""
+    """Schedules, without a server."""
 
 
 @app.command()
 def explain(
     expression: Annotated[
-        str, typer.Argument(metavar="EXPR", help='For example "0 9 * * 1-5", or @daily.', show_default=False)
-    ],
+        str | None, typer.Argument(metavar="EXPR", help='For example "0 9 * * 1-5", or @daily.', show_default=False)
+    ] = None,
     timezone: Annotated[str, typer.Option("--timezone", "-z", help="An IANA time zone.")] = "UTC",
     after: Annotated[
         str | None,
         typer.Option(help="The fires after this instant; without an offset it is local time. Now, if left out."),
     ] = None,
-    n: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many fires.")] = 10,
-    gap: Annotated[Literal["shift", "skip"], typer.Option(help="A fire in the hour that is left out.")] = "shift",
-    fold: Annotated[
-        Literal["first", "last", "both"], typer.Option(help="A fire in the hour that comes twice.")
-    ] = "first",
+    n: Fires = 10,
+    gap: GapOption = None,
+    fold: FoldOption = None,
+    jitter: Jitter = None,
+    calendar: Holidays = None,
+    business_days: BusinessDaysOption = None,
+    rrule: RRule = None,
+    every: Every = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Tell an expression in words, with its next fires and remarks where the clocks change."""
-    from ondot.model.schedule import Cron, Dst, Schedule, check, preview
+    """Tell an expression in words, with its next fires and remarks where the clocks change.
+
+    With --rrule or --every instead of EXPR it tells those.
+    """
+    kinds = {"cron": expression, "rrule": rrule, "every": every}
+    if all(written is None for written in kinds.values()):
+        raise typer.BadParameter("Say when: EXPR, or --rrule, or --every.", param_hint="EXPR")
+    schedule = schedule_of_flags(
+        kinds,
+        timezone=timezone,
+        jitter=jitter,
+        gap=gap,
+        fold=fold,
+        calendar=calendar,
+        business_days=business_days,
+    )
+    show_preview(told(schedule, after, timezone, n), output)
+
+
+def told(schedule: dict[str, Any], after: str | None, timezone: str, n: int) -> Json:
+    """As `POST /v1/schedules/preview` answers."""
+    from ondot.api.answers import preview_out
+    from ondot.api.wire import preview_request
+    from ondot.model.schedule import preview
 
     zoneinfo.reset_tzpath(to=())
-    schedule = Schedule(when=Cron(expression=expression, timezone=timezone, dst=Dst(gap=gap, fold=fold)))
-    check(schedule)
-    answer = as_answer(preview(schedule, _instant(after, timezone), n))
-    show_preview(answer, output)
+    try:
+        rule, now, n = preview_request({"schedule": schedule, "n": n}, datetime.now(UTC))
+    except InvalidBody as refusal:
+        raise _in_flags(refusal) from refusal
+    instant = now if after is None else _instant(after, timezone)
+    return preview_out(preview(rule, instant, n)).model_dump(mode="json")
 
 
 def show_preview(answer: Json, output: Format) -> None:
@@ -67,20 +109,17 @@ def show_preview(answer: Json, output: Format) -> None:
                 show_line("No further fires.")
 
 
-def as_answer(told: "Preview") -> dict[str, Any]:
-    """As `POST /v1/schedules/preview` answers."""
-    return {
-        "in_words": told.in_words,
-        "fires": [
-            {"fire_at": rfc_3339(fire.fire_at), "local": fire.local, "remark": fire.remark} for fire in told.fires
-        ],
-        "skipped": [{"local": skipped.local, "reason": skipped.reason} for skipped in told.skipped],
-    }
+def _in_flags(refusal: InvalidBody) -> InvalidBody:
+    """The same words, at the flags they are about."""
+    faults = []
+    for fault in refusal.faults:
+        field = fault.pointer.removeprefix("/schedule").strip("/").replace("/", ".")
+        message = fault.message.removeprefix(f"`schedule.{field}`: ")
+        faults.append(Fault(FLAGS.get(field, fault.pointer), message))
+    return type(refusal)(refusal.message, faults=tuple(faults))
 
 
-def _instant(written: str | None, timezone: str) -> datetime:
-    if written is None:
-        return datetime.now(UTC)
+def _instant(written: str, timezone: str) -> datetime:
     try:
         at = datetime.fromisoformat(written)
         return (at.replace(tzinfo=zoneinfo.ZoneInfo(timezone)) if at.tzinfo is None else at).astimezone(UTC)

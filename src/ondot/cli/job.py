@@ -1,27 +1,68 @@
-"""`ondot job`: create, list, get, cancel, run, next, pause, resume. Through the API, never to the database."""
+"""`ondot job`: create, update, list, get, cancel, run, next, pause, resume. Through the API, never to the database.
+
+`apply` and the backfills have modules of their own, `apply.py` and `backfill.py`, and join this noun here.
+"""
 
 import sys
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ondot.cli.body import body_of_file, body_of_flags, json_of, refuse_no_text
+from ondot.cli import apply, backfill
+from ondot.cli.body import body_of_file, body_of_flags, json_of, refuse_no_text, schedule_of_flags
 from ondot.cli.cron import show_preview
-from ondot.cli.options import JobId, Limit, Output, Yes
-from ondot.cli.output import Format, show, show_json, show_json_lines, show_line
+from ondot.cli.options import (
+    At,
+    BusinessDaysOption,
+    Command,
+    CronText,
+    Every,
+    Fires,
+    FoldOption,
+    Function,
+    GapOption,
+    Header,
+    Holidays,
+    In,
+    Jitter,
+    JobId,
+    JobName,
+    Key,
+    Label,
+    Limit,
+    Method,
+    Output,
+    Payload,
+    Pool,
+    Priority,
+    Retries,
+    RRule,
+    Timeout,
+    Url,
+    Yes,
+    Zone,
+)
+from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.cli.serving import ask
 from ondot.cli.waiting import first_execution, until_ended
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit with 1 unless it succeeded.")]
-Payload = Annotated[str | None, typer.Option(metavar="JSON", help="What the target is given.")]
+
+
+class Missed(StrEnum):
+    """What becomes of the fires of a pause."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
 
 app = typer.Typer(help="Jobs: what runs, when, and how.", no_args_is_help=True)
 
@@ -31,51 +72,39 @@ def create(
     file: Annotated[
         str | None, typer.Option("--file", "-f", metavar="FILE", help="The whole job as JSON; - is standard input.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What people call it; named for its target if left out.")] = None,
-    url: Annotated[str | None, typer.Option(help="Call this address.")] = None,
-    method: Annotated[str | None, typer.Option(help="With --url: the HTTP method, POST if left out.")] = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="With --url: a header.")] = None,
-    function: Annotated[str | None, typer.Option(help="Call this function of a worker.")] = None,
-    command: Annotated[str | None, typer.Option(help="Run this program; split into words, no shell.")] = None,
-    cron: Annotated[str | None, typer.Option(metavar="EXPR", help='"0 9 * * 1-5": by the clock on the wall.')] = None,
-    every: Annotated[str | None, typer.Option(metavar="DURATION", help="15m: again and again.")] = None,
-    at: Annotated[str | None, typer.Option(metavar="INSTANT", help="2030-01-31T09:00:00Z: once.")] = None,
-    in_: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="90s: once, after so long.")] = None,
-    timezone: Annotated[str | None, typer.Option("--timezone", "-z", help="An IANA zone, UTC if left out.")] = None,
-    jitter: Annotated[str | None, typer.Option(metavar="DURATION", help="Start up to so much later.")] = None,
+    name: JobName = None,
+    url: Url = None,
+    method: Method = None,
+    header: Header = None,
+    function: Function = None,
+    command: Command = None,
+    cron: CronText = None,
+    every: Every = None,
+    rrule: RRule = None,
+    at: At = None,
+    in_: In = None,
+    timezone: Zone = None,
+    gap: GapOption = None,
+    fold: FoldOption = None,
+    jitter: Jitter = None,
+    calendar: Holidays = None,
+    business_days: BusinessDaysOption = None,
     payload: Payload = None,
-    pool: Annotated[str | None, typer.Option(help="The workers that run it.")] = None,
-    priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
-    retries: Annotated[int | None, typer.Option(help="Attempts after the first.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="How long one attempt may take.")] = None,
-    key: Annotated[str | None, typer.Option(help="Your own id: one job for each.")] = None,
-    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Your own word for it.")] = None,
+    pool: Pool = None,
+    priority: Priority = None,
+    retries: Retries = None,
+    timeout: Timeout = None,
+    key: Key = None,
+    label: Label = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Sent twice, it is made once.")] = None,
     wait: Wait = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Create a job. Without a schedule (--cron, --every, --at, --in) it runs once, now."""
-    schedule = {"cron": cron, "every": every, "at": at, "in": in_}
-    flags: Json = {
-        "name": name,
-        "timezone": timezone,
-        "jitter": jitter,
-        "url": url,
-        "method": method,
-        "headers": header or [],
-        "function": function,
-        "command": command,
-        "payload": payload,
-        "pool": pool,
-        "priority": priority,
-        "retries": retries,
-        "timeout": timeout,
-        "key": key,
-        "labels": label or [],
-    }
+    """Create a job. Without a schedule (--cron, --every, --rrule, --at, --in) it runs once, now."""
+    flags = _job_flags(locals())
     if file is None:
-        body = body_of_flags(schedule=schedule, **flags)
-    elif any(value not in (None, []) for value in (*flags.values(), *schedule.values())):
+        body = body_of_flags(**flags)
+    elif _any_given(flags):
         raise typer.BadParameter("Give the job in a file or by flags, not both.", param_hint="-f")
     else:
         body = body_of_file(file)
@@ -96,9 +125,65 @@ def create(
         if execution is None:
             show(job_card(job, datetime.now(UTC)))
     elif execution is None:
-        _show_document(job, output)
+        show_document(job, output)
     if execution is not None:
         end_with(execution, output)
+
+
+@app.command()
+def update(
+    job_id: JobId,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="The changes as a JSON merge patch; - is standard input."),
+    ] = None,
+    if_version: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only if it still has this version; exit with 4 if not.")
+    ] = None,
+    name: JobName = None,
+    url: Url = None,
+    method: Method = None,
+    header: Header = None,
+    function: Function = None,
+    command: Command = None,
+    cron: CronText = None,
+    every: Every = None,
+    rrule: RRule = None,
+    at: At = None,
+    in_: In = None,
+    timezone: Zone = None,
+    gap: GapOption = None,
+    fold: FoldOption = None,
+    jitter: Jitter = None,
+    calendar: Holidays = None,
+    business_days: BusinessDaysOption = None,
+    payload: Payload = None,
+    pool: Pool = None,
+    priority: Priority = None,
+    retries: Retries = None,
+    timeout: Timeout = None,
+    label: Label = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Change what is named and leave the rest: a new version, which takes over at once."""
+    flags = _job_flags(locals())
+    if file is None:
+        changes = body_of_flags(**flags, changes=True)
+    elif _any_given(flags):
+        raise typer.BadParameter("Give the changes in a file or by flags, not both.", param_hint="-f")
+    else:
+        changes = body_of_file(file)
+    if not changes:
+        raise typer.BadParameter("Say what to change, for example --cron or --timeout, or a file with -f.")
+    refuse_no_text(changes)
+    job = ask(lambda client: client.patch_job(job_id, changes, if_version))
+    if output is Format.TABLE:
+        from ondot.cli.views import job_card
+
+        show_line(f"Version {job['version']}.")
+        show(job_card(job, datetime.now(UTC)))
+    else:
+        show_document(job, output)
 
 
 @app.command("list")
@@ -124,7 +209,7 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
     """Show a job and its latest executions."""
     job = ask(lambda client: client.get_job(job_id))
     if output is not Format.TABLE:
-        return _show_document(job, output)
+        return show_document(job, output)
     from ondot.cli.views import execution_table, job_card
 
     now = datetime.now(UTC)
@@ -164,11 +249,7 @@ def run(job_id: JobId, payload: Payload = None, wait: Wait = False, output: Outp
 
 
 @app.command("next")
-def next_(
-    job_id: JobId,
-    n: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many fires.")] = 10,
-    output: Output = Format.TABLE,
-) -> None:
+def next_(job_id: JobId, n: Fires = 10, output: Output = Format.TABLE) -> None:
     """Show the next fires of a job."""
     show_preview(ask(lambda client: client.next_fires(job_id, n)), output)
 
@@ -176,13 +257,26 @@ def next_(
 @app.command()
 def pause(job_id: JobId, output: Output = Format.TABLE) -> None:
     """No fires until it is resumed; they are recorded as skipped."""
-    _changed(job_id, "pause_job", output)
+    _changed(ask(lambda client: client.pause_job(job_id)), output)
 
 
 @app.command()
-def resume(job_id: JobId, output: Output = Format.TABLE) -> None:
+def resume(
+    job_id: JobId,
+    missed: Annotated[
+        Missed | None,
+        typer.Option(help="The fires of the pause: skip them (if not said), run the latest once, or run all."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
     """Fire again, from now on."""
-    _changed(job_id, "resume_job", output)
+    _changed(ask(lambda client: client.resume_job(job_id, missed.value if missed else None)), output)
+
+
+app.command("apply")(apply.apply)
+app.command("backfill")(backfill.backfill)
+app.command("backfills")(backfill.backfills)
+app.command("backfill-cancel")(backfill.backfill_cancel)
 
 
 def end_with(execution: Json, output: Format) -> None:
@@ -194,10 +288,35 @@ def end_with(execution: Json, output: Format) -> None:
         raise typer.Exit(1)
 
 
-def _changed(job_id: "UUID", method: str, output: Format) -> None:
-    job = ask(lambda client: getattr(client, method)(job_id))
+def _job_flags(given: Json) -> Json:
+    """The flags that say what a job is, of all that a command was given."""
+    schedule = schedule_of_flags(
+        {
+            "cron": given["cron"],
+            "every": given["every"],
+            "rrule": given["rrule"],
+            "at": given["at"],
+            "in": given["in_"],
+        },
+        **{field: given[field] for field in ("timezone", "gap", "fold", "jitter", "calendar", "business_days")},
+    )
+    plain = ("name", "url", "method", "function", "command", "payload", "pool", "priority", "retries", "timeout")
+    return {
+        **{field: given[field] for field in plain},
+        "schedule": schedule,
+        "headers": given["header"] or [],
+        "labels": given["label"] or [],
+        "key": given.get("key"),
+    }
+
+
+def _any_given(flags: Json) -> bool:
+    return any(value is not None and value not in ([], {}) for value in flags.values())
+
+
+def _changed(job: Json, output: Format) -> None:
     if output is not Format.TABLE:
-        return _show_document(job, output)
+        return show_document(job, output)
     from ondot.cli.views import job_table
 
     return show(job_table([job], datetime.now(UTC)))
@@ -207,11 +326,4 @@ def _say(sentence: str, answer: Json, output: Format) -> None:
     if output is Format.TABLE:
         show_line(sentence)
     else:
-        _show_document(answer, output)
-
-
-def _show_document(document: Json, output: Format) -> None:
-    if output is Format.JSON:
-        show_json(document)
-    else:
-        show_json_lines([document])
+        show_document(answer, output)

@@ -39,6 +39,8 @@ STYLES = {
     "CANCELLED": "dim",
     "SKIPPED": "dim",
     "DELETED": "dim",
+    "HELD": "yellow",
+    "DONE": "green",
     "ENDED": "dim",
 }
 
@@ -75,6 +77,14 @@ def show_json(document: object) -> None:
 def show_json_lines(documents: Iterable[object]) -> None:
     for document in documents:
         _write(sys.stdout, json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=_as_json))
+
+
+def show_document(document: object, output: Format) -> None:
+    """One thing, for a program."""
+    if output is Format.JSON:
+        show_json(document)
+    else:
+        show_json_lines([document])
 
 
 def show_error(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Jobs, executions and previews as people see them: drawn from the API's answers and a `now`, nothing asked.
+"""Jobs, executions, backfills and previews as people see them: drawn from the API's answers and a `now`, nothing asked.
 
 Lists give each thing as few lines as fit 80 columns with its id in full: what it is called above its id, how far away
 a time is above the time itself.
@@ -15,6 +15,7 @@ from ondot.cli.output import (
     compact,
     exact,
     instant_of,
+    lasting,
     relative,
     state_cell,
     table,
@@ -32,7 +33,7 @@ def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
     for job in jobs:
         drawn.add_row(
             cell(job["name"], job["id"], job["schedule_in_words"], style="bold"),
-            state_cell(job["state"]),
+            state_cell(job["state"], job.get("state_reason")),
             time_cell(job["next_fire_at"], now),
         )
     return drawn
@@ -44,7 +45,7 @@ def job_card(job: Json, now: datetime) -> "Table":
         [
             ("job", cell(job["name"], style="bold")),
             ("id", job["id"]),
-            ("state", state_cell(job["state"])),
+            ("state", state_cell(job["state"], job.get("state_reason"))),
             ("schedule", job["schedule_in_words"]),
             ("next fire", time_line(job["next_fire_at"], now)),
             ("target", target_in_words(job["target"])),
@@ -144,10 +145,57 @@ def preview_table(preview: Json, now: datetime) -> "Table":
     for fire in preview["fires"]:
         fire_at = instant_of(fire["fire_at"])
         assert fire_at is not None
-        drawn.add_row(relative(fire_at, now), fire["local"], exact(fire_at), cell(fire["remark"], style="yellow"))
+        ready_at = instant_of(fire.get("ready_at"))
+        late = f"+{lasting(ready_at - fire_at)}" if ready_at else None
+        remark = cell(fire["remark"], late, style="yellow")
+        drawn.add_row(relative(fire_at, now), fire["local"], exact(fire_at), remark)
     for skipped in preview["skipped"]:
         drawn.add_row(cell("skipped", style="dim"), cell(skipped["local"], style="dim"), "", cell(skipped["reason"]))
     return drawn
+
+
+def applied_table(results: Iterable[Json], *, dry_run: bool) -> "Table":
+    """What became of each job of a file; `would` before it if nothing did."""
+    styles = {"created": "green", "changed": "yellow", "unchanged": "dim"}
+    verbs = {"created": "would create", "changed": "would change"} if dry_run else {}
+    drawn = table("JOB", "RESULT", "VERSION", whole=("RESULT", "VERSION"))
+    for item in results:
+        result = item["result"]
+        drawn.add_row(
+            cell(item["key"], item["name"] if item["name"] != item["key"] else None, item["id"], style="bold"),
+            cell(verbs.get(result, result), *item["changes"], style=styles[result]),
+            str(item["version"]),
+        )
+    return drawn
+
+
+def backfill_table(backfills: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("BACKFILL", "STATE", "ENDED", "MADE", whole=("BACKFILL", "STATE", "ENDED"))
+    for backfill in backfills:
+        from_at, to_at = (instant_of(backfill[end]) for end in ("from_at", "to_at"))
+        settled = sum(backfill[count] for count in ("existing", "succeeded", "failed", "stopped"))
+        drawn.add_row(
+            cell(
+                backfill["id"],
+                f"{exact(from_at) if from_at else ''} to",
+                f"{exact(to_at) if to_at else ''}",
+                f"{backfill['order']} first, {backfill['concurrency']} at a time",
+            ),
+            state_cell(backfill["state"]),
+            cell(
+                f"{settled:,} of {backfill['total']:,}",
+                f"{backfill['failed']:,} failed" if backfill["failed"] else None,
+                f"{backfill['stopped']:,} stopped" if backfill["stopped"] else None,
+                f"{backfill['existing']:,} there already" if backfill["existing"] else None,
+            ),
+            cell(relative_of(backfill["created_at"], now)),
+        )
+    return drawn
+
+
+def relative_of(written: object, now: datetime) -> str:
+    at = instant_of(written)
+    return "" if at is None else relative(at, now)
 
 
 def key_table(keys: Iterable[Json], now: datetime) -> "Table":

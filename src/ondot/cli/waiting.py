@@ -28,7 +28,7 @@ def has_ended(execution: Mapping[str, Any]) -> bool:
 async def until_ended(client: "Client", execution_id: str) -> Json:
     """The execution, once it has ended."""
     said = ""
-    async for _ in _pauses():
+    async for _ in pauses():
         execution = await client.get_execution(execution_id)
         if has_ended(execution):
             return execution
@@ -42,7 +42,7 @@ async def first_execution(client: "Client", job: Mapping[str, Any]) -> Json:
     """The job's first execution, once there is one."""
     if job["next_fire_at"] is not None:
         show_progress(f"Waiting for the fire at {job['next_fire_at']}.")
-    async for _ in _pauses():
+    async for _ in pauses():
         # In this order: a job whose end was seen has its execution on record, if it had one.
         state = (await client.get_job(job["id"]))["state"]
         executions = (await client.job_executions(job["id"], limit=1000))["items"]
@@ -71,7 +71,7 @@ async def log_pages(client: "Client", execution_id: str, *, follow: bool) -> Asy
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
 
-async def _pauses() -> AsyncIterator[None]:
+async def pauses() -> AsyncIterator[None]:
     pause_s = FIRST_PAUSE_S
     while True:
         yield

@@ -7,8 +7,9 @@ asks for it: with the same key it is made once (P2).
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote, urlsplit
 from uuid import UUID, uuid4
 
@@ -53,6 +54,11 @@ class Client:
     async def get_job(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}")
 
+    async def patch_job(self, id_: Id, changes: Mapping[str, Any], if_version: int | None = None) -> Json:
+        """Change the fields that are named (RFC 7396: null takes one out); with `if_version` only that version."""
+        headers = {} if if_version is None else {"if-match": f'"{if_version}"'}
+        return await self._call("PATCH", f"/v1/jobs/{_segment(id_)}", body=changes, headers=headers)
+
     async def delete_job(self, id_: Id) -> Json:
         return await self._call("DELETE", f"/v1/jobs/{_segment(id_)}")
 
@@ -64,8 +70,10 @@ class Client:
     async def pause_job(self, id_: Id) -> Json:
         return await self._call("POST", f"/v1/jobs/{_segment(id_)}/pause")
 
-    async def resume_job(self, id_: Id) -> Json:
-        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/resume")
+    async def resume_job(self, id_: Id, missed: Literal["skip", "once", "all"] | None = None) -> Json:
+        """Fire again; `missed` says what becomes of the fires of the pause, which are skipped if it is left out."""
+        body = None if missed is None else {"missed": missed}
+        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/resume", body=body)
 
     async def job_status(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/status")
@@ -75,6 +83,37 @@ class Client:
 
     async def job_executions(self, id_: Id, **filters: Any) -> Json:
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/executions", query=filters)
+
+    async def backfill_job(
+        self,
+        id_: Id,
+        from_at: datetime | str,
+        to_at: datetime | str,
+        *,
+        order: Literal["oldest", "newest"] = "oldest",
+        concurrency: int = 1,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Run the fires of a past range; `dry_run` only counts them."""
+        body = {
+            "from_at": _plain(from_at),
+            "to_at": _plain(to_at),
+            "order": order,
+            "concurrency": concurrency,
+            "dry_run": dry_run,
+        }
+        return await self._make(f"/v1/jobs/{_segment(id_)}/backfill", body, idempotency_key)
+
+    async def list_backfills(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/jobs/{_segment(id_)}/backfills")
+
+    async def get_backfill(self, id_: Id, backfill_id: Id) -> Json:
+        return await self._call("GET", f"/v1/jobs/{_segment(id_)}/backfills/{_segment(backfill_id)}")
+
+    async def cancel_backfill(self, id_: Id, backfill_id: Id) -> Json:
+        """What has not begun is not run; what runs may end."""
+        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/backfills/{_segment(backfill_id)}/cancel")
 
     async def preview(self, body: Mapping[str, Any]) -> Json:
         return await self._call("POST", "/v1/schedules/preview", body=body)
@@ -127,9 +166,15 @@ class Client:
         return self._answer(await self._send("POST", path, body=body, headers=headers))
 
     async def _call(
-        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Json:
-        return self._answer(await self._send(method, path, query=query, body=body))
+        return self._answer(await self._send(method, path, query=query, body=body, headers=headers))
 
     def _answer(self, response: httpx2.Response) -> Json:
         answer = _json(response)

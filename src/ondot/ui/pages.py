@@ -1,18 +1,22 @@
-"""The first page and its live stream, and the API's reference: `/`, `/ui/live`, `/docs`, `/ui/static/…` (O5).
+"""The pages: `/` and its live stream `/ui/live`, `/jobs/{id}`, `/schedules`, `/docs`, `/ui/static/…` (O5, S9).
 
-The page is whole without JavaScript, a snapshot; with it, fragments are swapped in as the feed sends them. Names and
-messages come from users and are hostile until escaped: Jinja escapes everything, and the policy below keeps the browser
-from running or loading anything that is not a file of ours, whatever slips through.
+Each page is whole without JavaScript, a snapshot; with it, fragments are swapped in as the feed sends them or as the
+page asks for itself again. Names and messages come from users and are hostile until escaped: Jinja escapes everything,
+and the policy below keeps the browser from running or loading anything that is not a file of ours, whatever slips
+through.
 """
 
+import asyncio
 import hashlib
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from importlib.resources import files
-from typing import Protocol
+from typing import Any, Protocol
+from uuid import UUID
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
@@ -22,13 +26,15 @@ from starlette.requests import HTTPConnection
 
 from ondot import __version__
 from ondot.model.errors import Forbidden, NotFound, OndotError, Unauthorized, Unavailable
-from ondot.model.ids import TenantNo
+from ondot.model.ids import JobId, TenantNo
 from ondot.store.database import Database
 from ondot.ui import words
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.feed import Feed, Liveness
+from ondot.ui.job import JobView, read_job
 from ondot.ui.overview import Overview, Section, read_overview
 from ondot.ui.reference import Reference, read_reference
+from ondot.ui.schedules import FIELD_OF, REMARKS, Form, ReadPreview, Refused, Told, form_of, tell, zones
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
@@ -44,7 +50,9 @@ KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 RECONNECT_MS = 1000
 DOCS_KEPT = 16
 EMPTY = "data:\n"
-STATUS: dict[type[OndotError], int] = {Unauthorized: 401, Forbidden: 403, Unavailable: 503}
+STATUS: dict[type[OndotError], int] = {Unauthorized: 401, Forbidden: 403, NotFound: 404, Unavailable: 503}
+# A form that is sent by hand, where there is no script, may go to this server.
+FORM_HEADERS = HEADERS | {"Content-Security-Policy": POLICY.replace("form-action 'none'", "form-action 'self'")}
 
 
 class Auth(Protocol):
@@ -65,7 +73,7 @@ class StaticFile:
 class Pages:
     """The templates and the files they name."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, previews: bool = False) -> None:
         self.static = _load_static()
         self._templates = Environment(
             loader=PackageLoader("ondot.ui"),
@@ -74,7 +82,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.globals.update(version=__version__, static=self.address, words=words)
+        self._templates.globals.update(version=__version__, static=self.address, words=words, previews=previews)
         self._templates.filters["breakable"] = breakable
 
     def address(self, name: str) -> str:
@@ -100,13 +108,34 @@ class Pages:
             reference=reference, base_url=base_url, with_key=with_key, example_id=EXAMPLE_ID
         )
 
+    def job(self, job: JobView) -> str:
+        return self._templates.get_template("job.html").render(job=job, now=job.now, remarks=REMARKS)
+
+    def schedules(self, form: Form, told: Told | Refused, now: datetime, base_url: str, *, whole: bool) -> str:
+        """The page; or only what changes when somebody types."""
+        values: dict[str, Any] = {
+            "form": form,
+            "told": told if isinstance(told, Told) else None,
+            "faults": told.faults if isinstance(told, Refused) else {},
+            "fields": [*dict.fromkeys(FIELD_OF.values()), "form"],
+            "now": now,
+            "as_json": json.dumps(form.schedule(), indent=2, ensure_ascii=False),
+            "command": form.command(),
+            "curl": form.curl(base_url),
+            "zones": zones() if whole else (),
+        }
+        return self._templates.get_template("schedules.html" if whole else "schedule_fragment.html").render(values)
+
     def message(self, error: OndotError, base_url: str) -> str:
         return self._templates.get_template("message.html").render(error=error, base_url=base_url)
 
 
-def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
-    """Mount the pages on an application; gives the feed, for its owner to run and to close."""
-    pages = Pages()
+def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: ReadPreview | None = None) -> Feed:
+    """Mount the pages on an application; gives the feed, for its owner to run and to close.
+
+    `read_preview` is how the API reads a schedule; without it there is no page that previews one.
+    """
+    pages = Pages(previews=read_preview is not None)
     feed = Feed(database, pages.section, pages.liveness)
     router = APIRouter(include_in_schema=False)
 
@@ -118,6 +147,18 @@ def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
         except (Unauthorized, Forbidden, Unavailable) as error:
             return _refused(pages.message(error, base_url), error)
         return HTMLResponse(pages.page(overview, base_url), headers=HEADERS)
+
+    @router.get("/jobs/{job_id}")
+    async def job_page(request: Request, job_id: str) -> Response:
+        base_url = str(request.base_url).rstrip("/")
+        try:
+            found = await read_job(database, await auth.tenant(request), JobId(_uuid(job_id)))
+        except (Unauthorized, Forbidden, NotFound, Unavailable) as error:
+            return _refused(pages.message(error, base_url), error)
+        return HTMLResponse(pages.job(found), headers=HEADERS)
+
+    if read_preview is not None:
+        _add_schedules(router, pages, database, auth, read_preview)
 
     # 130 kB take tens of milliseconds, in which nothing else is answered; they change with the address only.
     @lru_cache(maxsize=DOCS_KEPT)
@@ -153,6 +194,31 @@ def build_pages(app: FastAPI, database: Database, auth: Auth) -> Feed:
 
     app.include_router(router)
     return feed
+
+
+def _add_schedules(router: APIRouter, pages: Pages, database: Database, auth: Auth, read: ReadPreview) -> None:
+    @router.get("/schedules")
+    async def schedules(request: Request) -> Response:
+        base_url = str(request.base_url).rstrip("/")
+        try:
+            await auth.tenant(request)
+        except (Unauthorized, Forbidden, Unavailable) as error:
+            return _refused(pages.message(error, base_url), error)
+        form, now = form_of(request.query_params), database.clock.now()
+        whole = "hx-request" not in request.headers
+
+        def render() -> str:
+            return pages.schedules(form, tell(form, read, now), now, base_url, whole=whole)
+
+        # 50 ms for most schedules, half a second for a thousand fires: nothing else should wait for them.
+        return HTMLResponse(await asyncio.to_thread(render), headers=FORM_HEADERS)
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound(f"There is no job {text[:60]!r}.") from None
 
 
 def breakable(name: str) -> Markup:

@@ -25,6 +25,11 @@ def ahead(seconds: float) -> str:
     return "now" if seconds < 0.5 else f"in {elapsed(seconds + 0.5)}"
 
 
+def away(seconds: float) -> str:
+    """A time to come, or one that has passed: "in 12 s", "12 s ago"."""
+    return f"{elapsed(-seconds)} ago" if seconds <= -1 else ahead(seconds)
+
+
 def took(seconds: float) -> str:
     """A time that has passed, with the digits that matter: "4 ms", "1.24 s", "3 min 05 s"."""
     if seconds < 1:

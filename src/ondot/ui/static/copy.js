@@ -6,7 +6,7 @@
   const TOLD_MS = 1500;
   if (!navigator.clipboard) return;
 
-  for (const example of document.querySelectorAll("pre[data-copy]")) {
+  function add_button(example) {
     const box = document.createElement("div");
     const button = document.createElement("button");
     box.className = "copied";
@@ -26,4 +26,11 @@
     example.replaceWith(box);
     box.append(example, button);
   }
+
+  function add_buttons() {
+    for (const example of document.querySelectorAll(":not(.copied) > pre[data-copy]")) add_button(example);
+  }
+
+  add_buttons();
+  document.body.addEventListener("htmx:afterSettle", add_buttons);
 })();

@@ -1,11 +1,12 @@
 /* What ticks between two events, and the truth about whether the page is live.
    Durations and instants are rendered by the server; this only keeps them going, by the server's clock, in the same
-   words as ui/words.py. Nothing here fetches: htmx holds the stream and swaps the fragments. */
+   words as ui/words.py. Nothing here fetches: htmx holds the stream, or asks for the page again, and swaps the
+   fragments. A page without a #liveness does not claim to be live: there only the times tick. */
 (() => {
   "use strict";
 
-  const SILENT_MS = 4500; // the server speaks each second
   const page = document.getElementById("live-page");
+  const SILENT_MS = Number(page.dataset.silentMs || 4500); // the feed speaks each second; a page may ask less often
   const liveness = document.getElementById("liveness");
   const announce = document.getElementById("announce");
   let ahead_ms = 0; // how far the server's clock is ahead of this one
@@ -25,11 +26,13 @@
 
   const ahead = (seconds) => (seconds < 0.5 ? "now" : `in ${elapsed(seconds + 0.5)}`);
 
+  const away = (seconds) => (seconds <= -1 ? `${elapsed(-seconds)} ago` : ahead(seconds));
+
   const time_of_day = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
   const day_and_time = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
   function say(element, text) {
-    if (element.textContent !== text) element.textContent = text;
+    if (element && element.textContent !== text) element.textContent = text;
   }
 
   function localize(root) {
@@ -47,10 +50,13 @@
     for (const element of page.querySelectorAll("time[data-ahead]")) {
       say(element, ahead((Date.parse(element.dateTime) - now_ms) / 1000));
     }
+    for (const element of page.querySelectorAll("time[data-away]")) {
+      say(element, away((Date.parse(element.dateTime) - now_ms) / 1000));
+    }
     for (const element of page.querySelectorAll("time[data-since]")) {
       say(element, elapsed((now_ms - Date.parse(element.dateTime)) / 1000));
     }
-    if (performance.now() - heard_at > SILENT_MS) broken();
+    if (liveness && performance.now() - heard_at > SILENT_MS) broken();
   }
 
   function set_live(live, words) {
@@ -62,7 +68,7 @@
   }
 
   function broken() {
-    if (is_live === false) return;
+    if (is_live === false || !liveness) return;
     const last = liveness.querySelector("time");
     const mode = document.createElement("span");
     const lamp = document.createElement("span");
@@ -75,10 +81,14 @@
     set_live(false, "Not live: reconnecting. The numbers are old.");
   }
 
+  function set_clock() {
+    const now = page.querySelector("[data-now]");
+    if (now) ahead_ms = Date.parse(now.dateTime || now.dataset.now) - Date.now();
+  }
+
   function heard() {
     heard_at = performance.now();
-    const now = liveness.querySelector("time[data-now]");
-    if (now) ahead_ms = Date.parse(now.dateTime) - Date.now();
+    set_clock();
     const mode = liveness.querySelector("[data-liveness]");
     if (mode && mode.dataset.liveness === "away") set_live(false, "Not live: the database does not answer.");
     else set_live(true, "Live again.");
@@ -99,8 +109,18 @@
     tick();
   });
 
-  const first = liveness.querySelector("time[data-now]");
-  if (first) ahead_ms = Date.parse(first.dateTime) - Date.now();
+  document.body.addEventListener("htmx:sendError", broken);
+  document.body.addEventListener("htmx:responseError", broken);
+  document.body.addEventListener("htmx:afterSettle", () => {
+    // After an answer to a question, not after an event of the stream, which has told what it changed.
+    if (page.hasAttribute("sse-connect")) return;
+    if (liveness) heard();
+    else set_clock();
+    localize(page);
+    tick();
+  });
+
+  set_clock();
   say(document.getElementById("zone"), Intl.DateTimeFormat().resolvedOptions().timeZone);
   localize(page);
   tell_health();

@@ -1,0 +1,179 @@
+"""`ondot job apply -f FILE`: jobs kept in a file, made so on the server; whatever is applied twice changes nothing.
+
+Each job has a `key`, by which the server finds it again (S12). All of a file is one transaction: all or none. What
+became of each is told by its version before and after; a dry run reads and compares, and sends nothing that changes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from ondot.cli.body import json_of, refuse_no_text, text_of_file
+from ondot.cli.options import Output
+from ondot.cli.output import Format, show, show_json, show_json_lines, show_line
+from ondot.cli.pages import LARGEST_PAGE
+from ondot.cli.serving import ask
+
+if TYPE_CHECKING:
+    from ondot.sdk.client import Client
+
+Json = dict[str, Any]
+
+ASKED_BY_NAME: Final = 200
+"""So many jobs are looked up by their names, one question each; for more, all jobs are read instead."""
+
+CREATED, CHANGED, UNCHANGED = "created", "changed", "unchanged"
+
+
+def apply(
+    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="JSON or JSON lines; - is standard input.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would change.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make the jobs of a file so: create those whose key is new, change those that differ.
+
+    The file holds a job, a list of jobs, {"jobs": […]}, or a job on each line; each needs a key.
+    """
+    bodies = jobs_of_file(file)
+    results = ask(lambda client: _compare(client, bodies) if dry_run else _send(client, bodies))
+    match output:
+        case Format.JSON:
+            show_json({"dry_run": dry_run, "items": results})
+        case Format.JSONL:
+            show_json_lines(results)
+        case Format.TABLE:
+            from ondot.cli.views import applied_table
+
+            show(applied_table(results, dry_run=dry_run))
+            show_line(in_sum(results, dry_run=dry_run))
+
+
+def jobs_of_file(name: str) -> list[Json]:
+    """The jobs in a file, in their order."""
+    text = text_of_file(name)
+    bodies = _documents(text)
+    if not bodies:
+        raise typer.BadParameter("There is no job in it.", param_hint="-f")
+    for number, body in enumerate(bodies, 1):
+        if not isinstance(body, dict):
+            raise typer.BadParameter(f"Job {number} is no JSON object, in braces.", param_hint="-f")
+        if not isinstance(body.get("key"), str) or not body["key"]:
+            called = f" ({body['name']})" if isinstance(body.get("name"), str) else ""
+            advice = 'give it one, for example "key": "nightly-report": by it the job is found again.'
+            raise typer.BadParameter(f"Job {number}{called} has no key: {advice}", param_hint="-f")
+        refuse_no_text(body)
+    return bodies
+
+
+def verdict(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
+    """What became of a job; one that was not found, yet is older than version 1, was found under another name."""
+    if before is None:
+        return CREATED if after["version"] == 1 else CHANGED
+    return UNCHANGED if after["version"] == before["version"] else CHANGED
+
+
+def in_sum(results: Sequence[Json], *, dry_run: bool) -> str:
+    counts = {result: sum(item["result"] == result for item in results) for result in (CREATED, CHANGED, UNCHANGED)}
+    told = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
+    return f"It would be: {told}." if dry_run else f"{told[:1].upper()}{told[1:]}."
+
+
+def differences(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """The fields of a job that differ, by their dotted names."""
+    found: list[str] = []
+    for field, value in wanted.items():
+        there = before.get(field)
+        if isinstance(value, dict) and isinstance(there, dict) and field != "payload":
+            inner = sorted(value.keys() | there.keys())
+            found.extend(f"{field}.{name}" for name in inner if value.get(name) != there.get(name))
+        elif value != there:
+            found.append(field)
+    return found
+
+
+def _documents(text: str) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines):
+            return [json_of(line, f"-f, line {number}") for number, line in enumerate(lines, 1)]
+        document = json_of(text, "-f")
+    if isinstance(document, dict):
+        jobs = document.get("jobs")
+        return jobs if isinstance(jobs, list) and len(document) == 1 else [document]
+    return document if isinstance(document, list) else [document]
+
+
+async def _send(client: "Client", bodies: Sequence[Json]) -> list[Json]:
+    known = await _existing(client, bodies)
+    items = (await client.create_jobs(bodies))["items"]
+    results = []
+    for body, job in zip(bodies, items, strict=True):
+        before = known.get(body["key"])
+        result = verdict(before, job)
+        fields = differences(before, _spec_of(job)) if before and result == CHANGED else []
+        results.append(_result(job["id"], body["key"], job["name"], result, job["version"], fields))
+    return results
+
+
+async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
+    from ondot.api.long_form import spec_out
+    from ondot.api.wire import job_specs
+
+    specs = job_specs({"jobs": list(bodies)}, datetime.now(UTC))
+    known = await _existing(client, bodies, to_the_end=True)
+    results = []
+    for body, spec in zip(bodies, specs, strict=True):
+        before = known.get(body["key"])
+        if before is None:
+            results.append(_result(None, body["key"], spec.name, CREATED, 1, []))
+            continue
+        wanted = json.loads(json.dumps(spec_out(spec)))
+        if spec.schedule is None:
+            wanted.pop("schedule")  # "now" is another instant each time, but the same wish
+        elif "anchor_at" not in json.dumps(body.get("schedule") or {}) and spec.schedule.start_at is None:
+            for said in (wanted["schedule"], before.get("schedule") or {}):
+                said.pop("anchor_at", None)
+        fields = differences(before, wanted)
+        version = before["version"] + 1 if fields else before["version"]
+        result = CHANGED if fields else UNCHANGED
+        results.append(_result(before["id"], body["key"], spec.name, result, version, fields))
+    return results
+
+
+async def _existing(client: "Client", bodies: Sequence[Json], *, to_the_end: bool = False) -> dict[str, Json]:
+    """The jobs that have these keys. By name first, since the API does not look up keys; then, if need be, all."""
+    keys = {body["key"] for body in bodies}
+    names = {body.get("name") for body in bodies}
+    found: dict[str, Json] = {}
+    if len(names) <= ASKED_BY_NAME and None not in names:
+        for name in names:
+            await _read(client, keys, found, name=name)
+        if not to_the_end:
+            return found
+    if keys - found.keys():
+        await _read(client, keys, found)
+    return found
+
+
+async def _read(client: "Client", keys: set[str], found: dict[str, Json], **filters: Any) -> None:
+    cursor = None
+    while True:
+        page = await client.list_jobs(**filters, limit=LARGEST_PAGE, cursor=cursor)
+        found.update({job["key"]: job for job in page["items"] if job["key"] in keys})
+        cursor = page["next_cursor"]
+        if cursor is None or keys <= found.keys():
+            return
+
+
+def _spec_of(job: Json) -> Json:
+    told_by_server = {"id", "state", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at"}
+    return {field: value for field, value in job.items() if field not in told_by_server}
+
+
+def _result(id_: str | None, key: str, name: str, result: str, version: int, fields: list[str]) -> Json:
+    return {"key": key, "name": name, "id": id_, "result": result, "version": version, "changes": fields}

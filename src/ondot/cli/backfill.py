@@ -1,0 +1,138 @@
+"""`ondot job backfill`: the fires of a past range, run now, behind live work (S7); what there is of them, and cancel.
+
+The waiting is this side's alone: Ctrl-C ends it, and says how to end the backfill itself.
+"""
+
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
+
+import typer
+
+from ondot.cli.errors import FAILED
+from ondot.cli.options import BackfillId, JobId, Output
+from ondot.cli.output import Format, harmless, show, show_document, show_line
+from ondot.cli.pages import show_page
+from ondot.cli.serving import ask
+from ondot.cli.waiting import pauses
+
+if TYPE_CHECKING:
+    from ondot.sdk.client import Client
+
+Json = dict[str, Any]
+
+ENDED: Final = frozenset({"DONE", "CANCELLED"})
+
+
+class Order(StrEnum):
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+
+def backfill(
+    job_id: JobId,
+    from_: Annotated[
+        str, typer.Option("--from", metavar="INSTANT", help="The first instant; without an offset it is UTC.")
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="INSTANT", help="The last instant, included.")],
+    order: Annotated[Order, typer.Option(help="Which fires go first.")] = Order.OLDEST,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many run at the same time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Wait for the end; exit with 1 if one failed or it was cancelled.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run the fires of a past range that have not run, behind live work."""
+    from_at, to_at = instant(from_, "--from"), instant(to, "--to")
+    made = ask(
+        lambda client: client.backfill_job(
+            job_id, from_at, to_at, order=order.value, concurrency=concurrency, dry_run=dry_run
+        )
+    )
+    if made.get("dry_run"):
+        return show_line(dry_run_in_words(made)) if output is Format.TABLE else show_document(made, output)
+    cancelling = f"ondot job backfill-cancel {job_id} {made['id']}"
+    if not wait:
+        return _show(made, output, f"See how far it is: ondot job backfills {job_id}\nCancel it: {cancelling}")
+    try:
+        ended = ask(lambda client: until_done(client, job_id, made))
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\nThe backfill goes on. Cancel it with: {cancelling}\n")
+        raise
+    _show(ended, output)
+    if ended["state"] != "DONE" or ended["failed"]:
+        raise typer.Exit(FAILED)
+    return None
+
+
+def backfills(job_id: JobId, output: Output = Format.TABLE) -> None:
+    """List the backfills of a job, and how far they are."""
+    page = ask(lambda client: client.list_backfills(job_id))
+    from ondot.cli.views import backfill_table
+
+    show_page(page, output, backfill_table, none="No backfills.")
+
+
+def backfill_cancel(job_id: JobId, backfill_id: BackfillId, output: Output = Format.TABLE) -> None:
+    """Cancel a backfill: what has not begun is not run, what runs may end."""
+    _show(ask(lambda client: client.cancel_backfill(job_id, backfill_id)), output)
+
+
+async def until_done(client: "Client", job_id: UUID, backfill: Json) -> Json:
+    """The backfill, once it has ended; a bar tells somebody at a terminal how far it is."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ondot.cli.output import console
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        async for _ in pauses():
+            bar.update(
+                task, completed=settled(backfill), total=backfill["total"], description=harmless(in_words(backfill))
+            )
+            if backfill["state"] in ENDED:
+                return backfill
+            backfill = await client.get_backfill(job_id, backfill["id"])
+    raise AssertionError("the pauses do not end")
+
+
+def settled(backfill: Json) -> int:
+    """How many fires of the range need nothing more: ended, or there already."""
+    return sum(backfill[count] for count in ("existing", "succeeded", "failed", "stopped"))
+
+
+def in_words(backfill: Json) -> str:
+    """One line: how far, and what holds it."""
+    words = {"RUNNING": "running", "HELD": "held until the job is resumed", "DONE": "done", "CANCELLED": "cancelled"}
+    failed = f", {backfill['failed']:,} failed" if backfill["failed"] else ""
+    return f"Backfill {words.get(backfill['state'], backfill['state'])}{failed}"
+
+
+def dry_run_in_words(counted: Json) -> str:
+    there = f"; {counted['existing']:,} of {counted['total']:,} have run or wait already" if counted["existing"] else ""
+    fires = "fire" if counted["to_run"] == 1 else "fires"
+    return f"It would run {counted['to_run']:,} {fires}{there}."
+
+
+def instant(written: str, flag: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(written)
+        return (at.replace(tzinfo=UTC) if at.tzinfo is None else at).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        advice = "write 2026-03-29T00:00:00Z, or 2026-03-29 for midnight in UTC."
+        raise typer.BadParameter(f"{written!r} is no instant: {advice}", param_hint=flag) from error
+
+
+def _show(backfill: Json, output: Format, then: str = "") -> None:
+    if output is not Format.TABLE:
+        return show_document(backfill, output)
+    from ondot.cli.views import backfill_table
+
+    show(backfill_table([backfill], datetime.now(UTC)))
+    for line in then.splitlines():
+        show_line(line)
+    return None

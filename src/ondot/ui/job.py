@@ -1,0 +1,163 @@
+"""`/jobs/{id}`: one job, what it did and what it will do (O5, S8, S9). Read through the store, shaped for the template.
+
+Only reads: its buttons call the API. Backfills are read from the API too, by the page's script.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from ondot.model.errors import NotFound
+from ondot.model.execution import State
+from ondot.model.ids import JobId, TenantNo
+from ondot.model.job import FunctionTarget, HttpTarget, JobState, ShellTarget, TargetSpec
+from ondot.model.schedule import for_job, in_words, jitter_offset, preview
+from ondot.store.database import Database
+from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
+from ondot.store.jobs import JobRow, get_job
+from ondot.ui.schedules import REASONS, FireLine, SkippedLine, local_words
+from ondot.ui.words import took
+
+EXECUTIONS_SHOWN: Final = 15
+FIRES_SHOWN: Final = 5
+SKIPPED_SHOWN: Final = 10
+WHY_SKIPPED: Final = {
+    "paused": "the job was paused",
+    "misfire": "missed in an outage, and its policy does not run them later",
+    "coalesced": "missed in an outage; the latest of them ran for all",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    id: UUID
+    state: State
+    origin: str
+    fire_at: datetime
+    started_at: datetime | None
+    took: str | None
+    attempts: int
+    version: int
+    percent: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRange:
+    from_at: datetime
+    to_at: datetime
+    reason: str
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """`why`: the reason of its state, where there is one to tell."""
+
+    now: datetime
+    id: UUID
+    name: str
+    state: JobState
+    why: str | None
+    schedule: str
+    recurs: bool
+    target: str
+    pool: str
+    key: str | None
+    labels: dict[str, str]
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    next_fire_at: datetime | None
+    starts_late: str | None
+    fires: tuple[FireLine, ...]
+    left_out: tuple[SkippedLine, ...]
+    executions: tuple[Execution, ...]
+    skipped: tuple[SkippedRange, ...]
+
+
+async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> JobView:
+    """By three bounded statements. Raises NotFound."""
+    async with database.connection() as connection:
+        row = await get_job(connection, tenant_no, job_id)
+        if row is None:
+            raise NotFound(f"There is no job {job_id}.")
+        executions = await list_job_executions(connection, tenant_no, row.id, limit=EXECUTIONS_SHOWN)
+        skipped = await list_skipped(connection, tenant_no, row.id, SKIPPED_SHOWN)
+    fires, left_out = _coming(row, database.clock.now())
+    return JobView(
+        now=database.clock.now(),
+        id=row.id,
+        name=row.spec.name,
+        state=row.state,
+        why=row.state_reason,
+        schedule="Once, now" if row.spec.schedule is None else in_words(row.spec.schedule),
+        recurs=row.spec.recurs,
+        target=_target(row.spec.target),
+        pool=row.spec.pool,
+        key=row.spec.key,
+        labels=row.spec.labels,
+        version=row.version,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        next_fire_at=row.next_fire_at,
+        starts_late=_jitter(row),
+        fires=fires,
+        left_out=left_out,
+        executions=tuple(_execution(execution) for execution in executions),
+        skipped=tuple(
+            SkippedRange(entry.from_at, entry.to_at, WHY_SKIPPED.get(entry.reason, entry.reason), entry.count)
+            for entry in skipped
+        ),
+    )
+
+
+def _jitter(row: JobRow) -> str | None:
+    """How long after each fire it starts, by its jitter: the same every time."""
+    if row.spec.schedule is None or row.spec.schedule.jitter_s <= 0:
+        return None
+    return took(jitter_offset(row.id, row.spec.schedule.jitter_s).total_seconds())
+
+
+def _coming(row: JobRow, now: datetime) -> tuple[tuple[FireLine, ...], tuple[SkippedLine, ...]]:
+    if row.spec.schedule is None or row.state is not JobState.ACTIVE:
+        return (), ()
+    coming = preview(for_job(row.spec.schedule, row.id), now, FIRES_SHOWN)
+    return (
+        tuple(FireLine(fire.fire_at, local_words(fire.local), fire.remark) for fire in coming.fires),
+        tuple(
+            SkippedLine(local_words(entry.local), entry.reason, REASONS.get(entry.reason, entry.reason))
+            for entry in coming.skipped
+        ),
+    )
+
+
+def _execution(row: ExecutionRow) -> Execution:
+    ran_s = (row.ended_at - row.started_at).total_seconds() if row.ended_at and row.started_at else None
+    return Execution(
+        id=row.id,
+        state=row.state,
+        origin=row.origin,
+        fire_at=row.fire_at,
+        started_at=row.started_at,
+        took=None if ran_s is None else took(ran_s),
+        attempts=row.attempt_no,
+        version=row.job_version,
+        percent=None if row.progress is None or row.state is not State.RUNNING else round(row.progress * 100),
+        message="" if row.state is State.SUCCEEDED else _message(row.error) or row.reason or row.progress_message or "",
+    )
+
+
+def _message(error: dict[str, Any] | None) -> str:
+    return " ".join(str((error or {}).get("message") or "").split())
+
+
+def _target(target: TargetSpec) -> str:
+    match target:
+        case HttpTarget():
+            return f"{target.method} {target.url}"
+        case FunctionTarget():
+            return f"function {target.name}"
+        case ShellTarget():
+            return " ".join(target.command)

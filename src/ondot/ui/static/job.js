@@ -1,0 +1,104 @@
+/* A job's buttons and its backfills, both through the API. The rest of the page is asked for again by htmx. */
+(() => {
+  "use strict";
+
+  const main = document.getElementById("main");
+  const refusal = document.getElementById("refusal");
+  const announce = document.getElementById("announce");
+  const section = document.getElementById("backfills");
+  const address = `/v1/jobs/${main.dataset.job}`;
+  const DONE = { run: "It is started.", pause: "It is paused.", resume: "It is resumed.", cancel: "It is cancelled." };
+
+  function tell(words) {
+    refusal.textContent = words;
+    refusal.hidden = words === "";
+  }
+
+  async function post(path, body) {
+    const options = { method: "POST", headers: { accept: "application/json" } };
+    if (body) {
+      options.body = JSON.stringify(body);
+      options.headers["content-type"] = "application/json";
+    }
+    const response = await fetch(path, options);
+    if (response.ok) return;
+    const problem = await response.json().catch(() => ({}));
+    throw new Error(problem.detail || problem.title || `The server answered ${response.status}.`);
+  }
+
+  async function act(button) {
+    const what = button.dataset.act;
+    if (button.dataset.ask && !window.confirm(button.dataset.ask)) return;
+    const missed = what === "resume" ? document.getElementById("missed").value : "";
+    button.disabled = true;
+    try {
+      await post(button.dataset.path || `${address}/${what}`, missed ? { missed } : undefined);
+      tell("");
+      announce.textContent = DONE[what];
+    } catch (error) {
+      tell(error instanceof TypeError ? "The server cannot be reached: nothing was done." : error.message);
+    } finally {
+      button.disabled = false;
+      window.htmx.trigger("#job", "changed");
+      await show_backfills();
+    }
+  }
+
+  const cell = (tag, text, kind) => {
+    const made = document.createElement(tag);
+    made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  };
+
+  function instant(written) {
+    const shown = cell("time", new Date(written).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }), "clock");
+    shown.dateTime = shown.title = written;
+    return shown;
+  }
+
+  function row_of(backfill) {
+    const row = document.createElement("tr");
+    const settled = backfill.existing + backfill.succeeded + backfill.failed + backfill.stopped;
+    const range = document.createElement("th");
+    range.scope = "row";
+    range.append(instant(backfill.from_at), " to ", instant(backfill.to_at), cell("span", `${backfill.order} first, ${backfill.concurrency} at a time`, "note"));
+    const progress = cell("td", "", "progress");
+    const bar = document.createElement("progress");
+    bar.max = backfill.total || 1;
+    bar.value = backfill.total ? settled : 1;
+    bar.setAttribute("aria-label", "Progress of the backfill");
+    progress.append(bar, cell("span", ` ${settled} of ${backfill.total}`, "percent"));
+    const state = cell("td", "");
+    state.append(cell("span", backfill.state[0] + backfill.state.slice(1).toLowerCase(), "state"));
+    if (backfill.state === "RUNNING" || backfill.state === "HELD") {
+      const cancel = cell("button", "Cancel", "act");
+      cancel.type = "button";
+      cancel.id = `cancel-${backfill.id}`;
+      cancel.dataset.act = "cancel";
+      cancel.dataset.ask = "Cancel this backfill? What has not begun is not run.";
+      cancel.dataset.path = `${address}/backfills/${backfill.id}/cancel`;
+      state.append(" ", cancel);
+    }
+    row.append(state, range, progress, cell("td", String(backfill.failed), "number wide"));
+    return row;
+  }
+
+  async function show_backfills() {
+    const response = await fetch(`${address}/backfills`, { headers: { accept: "application/json" } }).catch(() => null);
+    if (!response || !response.ok) return;
+    const { items } = await response.json();
+    const focused = document.activeElement && document.activeElement.id;
+    section.hidden = items.length === 0;
+    section.querySelector("tbody").replaceChildren(...items.map(row_of));
+    const again = focused && focused.startsWith("cancel-") && document.getElementById(focused);
+    if (again) again.focus();
+  }
+
+  main.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-act]");
+    if (button) act(button);
+  });
+  document.body.addEventListener("htmx:afterSettle", show_backfills);
+  show_backfills();
+})();

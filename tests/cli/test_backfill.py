@@ -1,0 +1,196 @@
+"""`ondot job backfill`: what is asked of the server, what is said, and what Ctrl-C says."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from ondot.cli.backfill import dry_run_in_words, in_words
+from tests.cli.running import Ran, ondot
+from tests.cli.samples import JOB_ID
+from tests.proves import proves
+from tests.receiver import Receiver, open_receiver
+from tests.ui.serving import served
+from tests.world import World, cron, job
+
+BACKFILL_ID = "019a1de9-9b23-7aac-b1ca-34bc80b2579e"
+RANGE = ["--from", "2026-11-01", "--to", "2026-11-02T00:00:00+01:00"]
+
+
+def backfill(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": BACKFILL_ID,
+        "job_id": JOB_ID,
+        "state": "RUNNING",
+        "from_at": "2026-11-01T00:00:00Z",
+        "to_at": "2026-11-01T23:00:00Z",
+        "order": "oldest",
+        "concurrency": 1,
+        "total": 24,
+        "existing": 4,
+        "made": 10,
+        "open": 1,
+        "succeeded": 8,
+        "failed": 1,
+        "stopped": 0,
+        "created_at": "2026-11-15T09:00:00Z",
+        "ended_at": None,
+    } | changes
+
+
+DONE = {"state": "DONE", "made": 20, "open": 0, "succeeded": 20, "failed": 0, "ended_at": "2026-11-15T10:00:00Z"}
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with open_receiver() as receiver:
+        yield receiver
+
+
+async def run(receiver: Receiver, *words: str) -> Ran:
+    return await asyncio.to_thread(ondot, "job", *words, url=receiver.url)
+
+
+def answers(receiver: Receiver, *documents: dict[str, Any]) -> None:
+    """Each request is answered with the next document; the last is answered again and again."""
+    left = list(documents)
+    receiver.answer(lambda: web.json_response(left.pop(0) if len(left) > 1 else left[0]))
+
+
+@proves("S7", "O5")
+async def test_a_range_is_asked_for_in_utc_with_its_order_and_limit(receiver: Receiver) -> None:
+    answers(receiver, backfill())
+    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--order", "newest", "--concurrency", "4")
+    assert told.code == 0
+    [received] = receiver.received
+    assert (received.method, received.path) == ("POST", f"/v1/jobs/{JOB_ID}/backfill")
+    assert json.loads(received.body) == {
+        "from_at": "2026-11-01T00:00:00+00:00",
+        "to_at": "2026-11-01T23:00:00+00:00",
+        "order": "newest",
+        "concurrency": 4,
+        "dry_run": False,
+    }
+    assert "13 of 24" in told.out
+    assert f"ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in told.out
+
+
+@proves("S7")
+async def test_a_dry_run_counts_in_words(receiver: Receiver) -> None:
+    answers(receiver, {"dry_run": True, "total": 24, "existing": 4, "to_run": 20})
+    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--dry-run")
+    assert told.out == "It would run 20 fires; 4 of 24 have run or wait already.\n"
+    assert json.loads(receiver.received[0].body)["dry_run"] is True
+    assert dry_run_in_words({"total": 1, "existing": 0, "to_run": 1}) == "It would run 1 fire."
+
+
+@proves("S7")
+@pytest.mark.parametrize(
+    ("ended", "code"), [(DONE, 0), (DONE | {"failed": 1, "succeeded": 19}, 1), (DONE | {"state": "CANCELLED"}, 1)]
+)
+async def test_waiting_ends_with_the_backfill_and_its_exit_code(
+    receiver: Receiver, ended: dict[str, Any], code: int
+) -> None:
+    answers(receiver, backfill(), backfill(), backfill(**ended))
+    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--wait", "-o", "json")
+    assert (told.code, told.err) == (code, "")
+    assert json.loads(told.out) == backfill(**ended)
+    assert receiver.received[-1].path == f"/v1/jobs/{JOB_ID}/backfills/{BACKFILL_ID}"
+
+
+@proves("S7")
+async def test_ctrl_c_ends_the_waiting_and_says_how_to_cancel(receiver: Receiver, tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def answering(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            asked.set()
+        return web.json_response(backfill())
+
+    receiver.answering = answering
+    # A shell's background job, which a test run may be, ignores Ctrl-C and hands that down.
+    minding_ctrl_c = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ondot.cli import main; main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ONDOT_")}
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-c", minding_ctrl_c, "job", "backfill", JOB_ID, *RANGE, "--wait"],
+        env=environment | {"ONDOT_URL": receiver.url},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    async with asyncio.timeout(30):
+        await asked.wait()
+        process.send_signal(signal.SIGINT)
+        out, err = (stream.decode() for stream in await process.communicate())
+    assert (process.returncode, out) == (130, "")
+    assert f"The backfill goes on. Cancel it with: ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in err
+    assert "Traceback" not in err
+
+
+@proves("S7", "O5")
+async def test_backfills_are_listed_and_cancelled(receiver: Receiver) -> None:
+    answers(receiver, {"items": [backfill(), backfill(**DONE)]}, backfill(state="CANCELLED"))
+    listed = await run(receiver, "backfills", JOB_ID)
+    assert listed.out.count(BACKFILL_ID) == 2
+    assert all(len(line) <= 80 for line in listed.out.splitlines())
+    cancelled = await run(receiver, "backfill-cancel", JOB_ID, BACKFILL_ID)
+    assert "CANCELLED" in cancelled.out
+    assert (receiver.received[-1].method, receiver.received[-1].path) == (
+        "POST",
+        f"/v1/jobs/{JOB_ID}/backfills/{BACKFILL_ID}/cancel",
+    )
+
+
+async def test_no_backfills_is_said(receiver: Receiver) -> None:
+    answers(receiver, {"items": []})
+    assert (await run(receiver, "backfills", JOB_ID)).out == "No backfills.\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--from", "monday", "--to", "2026-11-02"], [*RANGE, "--concurrency", "0"]])
+def test_a_range_that_cannot_be_meant_is_refused_here(words: list[str]) -> None:
+    told = ondot("job", "backfill", JOB_ID, *words)
+    assert (told.code, told.out) == (2, "")
+
+
+def test_what_holds_a_backfill_is_said() -> None:
+    assert in_words(backfill(state="HELD", failed=0)) == "Backfill held until the job is resumed"
+    assert in_words(backfill()) == "Backfill running, 1 failed"
+
+
+@proves("S7", "O5")
+async def test_a_range_is_counted_run_waited_for_and_cancelled_on_a_real_server(world: World) -> None:
+    accepted = await world.submit(job("report", schedule=cron("*/10 * * * *")))
+    id_, day = str(accepted.id), f"{world.now - timedelta(days=1):%Y-%m-%d}"
+    words = ["backfill", id_, "--from", f"{day}T10:00:00Z", "--to", f"{day}T11:00:00Z", "--concurrency", "10"]
+    worker = await world.worker()
+    async with served(world.database) as server:
+
+        async def run(*words: str) -> Any:
+            told = await asyncio.to_thread(ondot, "job", *words, "-o", "json", url=server.url)
+            assert (told.code, told.err) == (0, "")
+            return json.loads(told.out)
+
+        assert await run(*words, "--dry-run") == {"dry_run": True, "total": 7, "existing": 0, "to_run": 7}
+        waiting = asyncio.create_task(run(*words, "--wait"))
+        async with asyncio.timeout(60):
+            while not waiting.done():
+                await world.advance(1)
+                await world.work_off()
+                await worker.complete_all(await worker.lease())
+                await asyncio.sleep(0)
+        done = await waiting
+        assert (done["state"], done["succeeded"], done["failed"], done["open"]) == ("DONE", 7, 0, 0)
+        begun = await run("backfill", id_, "--from", f"{day}T08:00:00Z", "--to", f"{day}T09:00:00Z")
+        assert [item["id"] for item in (await run("backfills", id_))["items"]] == [begun["id"], done["id"]]
+        assert (await run("backfill-cancel", id_, begun["id"]))["state"] == "CANCELLED"

@@ -1,0 +1,74 @@
+"""`ondot job update`, `resume`, `next` and `create --rrule`, against the API as it is served."""
+
+import asyncio
+import json
+from typing import Any
+
+from ondot.flow.change import pause
+from ondot.model.ids import DEFAULT_TENANT
+from tests.cli.running import Ran, ondot
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World, every, job
+
+
+async def run(page: Served, *words: str) -> Ran:
+    return await asyncio.to_thread(ondot, "job", *words, "-o", "json", url=page.url)
+
+
+def answer(told: Ran) -> dict[str, Any]:
+    assert (told.code, told.err) == (0, "")
+    document = json.loads(told.out)
+    assert isinstance(document, dict)
+    return document
+
+
+@proves("S8", "O5")
+async def test_an_update_changes_what_is_named_and_guards_the_version(world: World) -> None:
+    async with served(world.database) as page:
+        made = answer(await run(page, "create", "--function", "report", "--every", "10m", "--retries", "7"))
+        changed = answer(
+            await run(page, "update", made["id"], "--cron", "0 9 * * *", "-z", "Europe/Berlin", "--if-version", "1")
+        )
+        assert (changed["version"], changed["schedule"]["cron"]) == (2, "0 9 * * *")
+        assert "every" not in changed["schedule"]
+        assert changed["retry"]["max_retries"] == 7
+        stale = await run(page, "update", made["id"], "--timeout", "1m", "--if-version", "1")
+        assert stale.code == 4
+        assert stale.err.startswith("error: ")
+        patched = answer(
+            await asyncio.to_thread(
+                ondot, "job", "update", made["id"], "-f", "-", "-o", "json", url=page.url, stdin='{"timeout": 60}'
+            )
+        )
+        assert (patched["timeout"], patched["version"]) == (60, 3)
+        nothing = await run(page, "update", made["id"])
+        assert nothing.code == 2
+        assert "Say what to change" in nothing.err
+
+
+@proves("S8", "S6")
+async def test_a_resume_says_what_becomes_of_the_fires_of_the_pause(world: World) -> None:
+    made = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("skipping", "asking")]
+    for accepted in made:
+        await pause(world.database, DEFAULT_TENANT, accepted.id)
+    await world.advance(3 * 3600)
+    async with served(world.database) as page:
+        plain, asked = [str(accepted.id) for accepted in made]
+        assert answer(await run(page, "resume", plain))["state"] == "ACTIVE"
+        assert answer(await run(page, "resume", asked, "--missed", "once"))["state"] == "ACTIVE"
+    assert (await run(page, "resume", plain, "--missed", "some")).code == 2
+
+
+@proves("S9", "S3")
+async def test_a_job_of_a_rule_is_made_and_its_next_fires_are_told(world: World) -> None:
+    rule = "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9;BYMINUTE=0;BYSECOND=0"
+    async with served(world.database) as page:
+        made = answer(
+            await run(page, "create", "--function", "report", "--rrule", rule, "-z", "Europe/Berlin", "--gap", "skip")
+        )
+        assert made["schedule"]["dst"]["gap"] == "skip"
+        told = answer(await run(page, "next", made["id"], "-n", "3"))
+    assert len(told["fires"]) == 3
+    assert told["in_words"] == made["schedule_in_words"]
+    assert all("T09:00:00" in fire["local"] for fire in told["fires"])

@@ -1,0 +1,52 @@
+"""A real browser for the pages: Debian's chromium by Playwright's protocol; without one its tests are skipped."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import Browser, Dialog, Page, async_playwright
+
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+
+
+class Visit:
+    """A page and what went wrong on it: errors, refused scripts and styles, dialogs that nobody expected."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.trouble: list[str] = []
+        self.asked: list[str] = []
+        self.answers: bool | None = None
+        page.on("console", lambda message: self._note(message.type, message.text))
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        page.on("dialog", self._answer)
+
+    def _note(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.trouble.append(text)
+
+    async def _answer(self, dialog: Dialog) -> None:
+        (self.trouble if self.answers is None else self.asked).append(dialog.message)
+        await (dialog.accept() if self.answers else dialog.dismiss())
+
+    async def overflow(self) -> int:
+        return int(await self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+async def visit(browser: Browser, url: str, **options: Any) -> Visit:
+    page = await browser.new_page(**options)
+    visit = Visit(page)
+    await page.goto(url)
+    return visit

@@ -1,0 +1,132 @@
+"""A job's page: what it did, what it will do, why it stands still; and a stranger's name in it is only text."""
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+
+import pytest
+
+from ondot.flow.change import pause, update
+from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
+from ondot.model.job import JobState
+from ondot.model.schedule import Cron, Schedule
+from ondot.store.jobs import change_job
+from ondot.ui.job import JobView, read_job
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World, every, failed, job, once
+
+HOSTILE = "<script>alert('x')</script>\"' hx-get=/v1/jobs"
+
+
+@pytest.fixture
+async def page(world: World) -> AsyncIterator[Served]:
+    async with served(world.database) as page:
+        yield page
+
+
+async def view(world: World, job_id: JobId) -> JobView:
+    return await read_job(world.database, DEFAULT_TENANT, job_id)
+
+
+@proves("O5", "S9")
+async def test_a_job_is_told_with_its_next_fires_and_their_remarks(world: World) -> None:
+    schedule = Schedule(when=Cron(expression="0 9 * * *", timezone="Europe/Berlin"), jitter_s=60)
+    accepted = await world.submit(job("report", schedule=schedule, key="nightly", labels={"team": "bi"}))
+    told = await view(world, accepted.id)
+    assert (told.name, told.state, told.why, told.key) == ("report", JobState.ACTIVE, None, "nightly")
+    assert told.schedule == "At 09:00, Europe/Berlin, up to 1 minute late"
+    assert told.fires[0].at == told.next_fire_at
+    assert {fire.remark for fire in told.fires} <= {"jittered", "shifted", "repeated"}
+    assert told.target == "function report"
+
+
+@proves("O5")
+async def test_executions_are_told_with_state_duration_and_error(world: World) -> None:
+    accepted = await world.submit(job("report", schedule=every(5, world.now)))
+    worker = await world.worker()
+    await world.plan()
+    await world.advance(10)
+    first, second = await worker.lease()
+    await world.advance(2)
+    await worker.complete(first)
+    await worker.complete(second, failed("no such\ntable", retryable=False))
+    told = await view(world, accepted.id)
+    ended = {row.state.value: row for row in told.executions if row.took}
+    assert ended["SUCCEEDED"].message == ""
+    assert (ended["FAILED"].message, ended["FAILED"].took, ended["FAILED"].version) == ("no such table", "2.00 s", 1)
+
+
+@proves("S8", "S6")
+async def test_skipped_ranges_are_told_with_reason_and_count(world: World) -> None:
+    accepted = await world.submit(job("report", schedule=every(600, world.now)))
+    await world.advance(6 * 3600)
+    await world.plan()
+    [skipped] = (await view(world, accepted.id)).skipped
+    assert skipped.count is not None
+    assert skipped.count > 30
+    assert "the latest of them ran for all" in skipped.reason
+
+
+@proves("S8", "O5")
+async def test_a_paused_job_says_why_and_offers_to_resume(world: World, page: Served) -> None:
+    accepted = await world.submit(job("report", schedule=every(600, world.now)))
+    assert 'data-act="pause"' in (await page.client.get(f"/jobs/{accepted.id}")).text
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    async with world.database.connection() as connection:
+        row = await world.job(accepted.id)
+        await change_job(
+            connection,
+            DEFAULT_TENANT,
+            accepted.id,
+            state=JobState.PAUSED,
+            version=row.version,
+            state_reason="5 executions in a row failed",
+        )
+    html = (await page.client.get(f"/jobs/{accepted.id}")).text
+    assert "Paused: 5 executions in a row failed" in html
+    assert 'data-act="resume"' in html
+    assert 'data-act="pause"' not in html
+    assert "None, while it is paused." in html
+
+
+@proves("S8")
+async def test_a_new_version_is_told(world: World) -> None:
+    accepted = await world.submit(job("report", schedule=every(600, world.now)))
+    changed = job("renamed", schedule=every(300, world.now))
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, changed)
+    told = await view(world, accepted.id)
+    assert (told.name, told.version, told.schedule) == ("renamed", 2, "Every 5 minutes")
+
+
+@proves("O5")
+async def test_hostile_names_and_messages_are_shown_as_text(world: World, page: Served) -> None:
+    accepted = await world.submit(job(HOSTILE, labels={"team": HOSTILE}))
+    await (await world.worker()).run_one(failed(HOSTILE, retryable=False))
+    answer = await page.client.get(f"/jobs/{accepted.id}")
+    assert answer.status_code == 200
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+    assert "<script>alert" not in answer.text
+    assert unescape(answer.text).count("<script>alert") >= 4
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", answer.text)
+
+
+@proves("O5")
+async def test_a_job_that_is_to_come_links_to_its_page(world: World, page: Served) -> None:
+    accepted = await world.submit(job("later", schedule=once(world.after(90))))
+    html = (await page.client.get("/")).text
+    assert f'href="/jobs/{accepted.id}"' in html
+    assert (await page.client.get(f"/jobs/{accepted.id}")).status_code == 200
+
+
+@proves("T1")
+async def test_a_job_that_is_not_there_or_somebody_elses_is_not_found(world: World, page: Served) -> None:
+    accepted = await world.submit(job("mine"))
+    for id_ in ("019a1de9-4d8d-7d9d-8dd7-1801991e16d7", "no-uuid"):
+        answer = await page.client.get(f"/jobs/{id_}")
+        assert answer.status_code == 404
+        assert "There is no job" in answer.text
+    with pytest.raises(Exception, match="There is no job"):
+        await read_job(world.database, TenantNo(99), accepted.id)
+    async with served(world.database, auth="on") as strict:
+        assert (await strict.client.get(f"/jobs/{accepted.id}")).status_code == 401

@@ -1,0 +1,251 @@
+"""The schedule's preview as a page: the same fires, words and refusals as the API, in a form that is its address."""
+
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime
+from html import unescape
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+import pytest
+from typer.testing import CliRunner
+
+from ondot.api.wire import preview_request
+from ondot.cli import app as cli
+from ondot.model.schedule import Calendar, Cron, Interval, Schedule
+from ondot.ui.schedules import Form, Refused, Told, form_of, local_words, tell, zones
+from ondot.ui.year import Day, Year, year_of
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World
+
+NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def told(**fields: str) -> Told:
+    answer = tell(Form(**fields), preview_request, NOW)
+    assert isinstance(answer, Told), answer
+    return answer
+
+
+def refused(**fields: str) -> dict[str, tuple[str, ...]]:
+    answer = tell(Form(**fields), preview_request, NOW)
+    assert isinstance(answer, Refused)
+    return answer.faults
+
+
+def year(schedule: Schedule, after: datetime = NOW) -> Year:
+    return year_of(schedule, after, BERLIN, {})
+
+
+def days(told: Year) -> dict[date, Day]:
+    return {day.on: day for month in told.months for day in month.days}
+
+
+@pytest.fixture
+async def page(world: World) -> AsyncIterator[Served]:
+    async with served(world.database) as page:
+        yield page
+
+
+@proves("S9")
+def test_a_form_that_says_nothing_shows_an_example() -> None:
+    assert form_of({}) == Form()
+    assert form_of({"utm_source": "mail"}) == Form()
+    assert told().in_words == "At 09:00, Monday through Friday, Europe/Berlin"
+
+
+@proves("S9")
+def test_a_form_that_says_something_is_taken_at_its_word() -> None:
+    assert form_of({"expression": " @daily "}) == Form(expression="@daily", timezone="")
+    assert form_of({"kind": "every"}).expression == ""
+
+
+@proves("S9", "S4")
+def test_fires_are_told_with_what_the_clocks_do_to_them() -> None:
+    shifted = told(expression="30 2 * * *", after="2026-03-28T12:00", n="2")
+    assert [(fire.local, fire.remark) for fire in shifted.fires] == [
+        ("Sun 29 Mar 2026, 03:00 +02:00", "shifted"),
+        ("Mon 30 Mar 2026, 02:30 +02:00", None),
+    ]
+    assert set(shifted.remarks) == {"shifted"}
+    skipped = told(expression="30 2 * * *", after="2026-03-28T12:00", n="1", gap="skip").skipped
+    assert [(entry.local, entry.reason) for entry in skipped] == [("Sun 29 Mar 2026, 02:30", "gap")]
+
+
+@proves("S9")
+@pytest.mark.parametrize(
+    ("fields", "at"),
+    [
+        ({"expression": "61 * * * *"}, "expression"),
+        ({"expression": ""}, "expression"),
+        ({"kind": "every", "expression": "soon"}, "expression"),
+        ({"kind": "rrule", "expression": "FREQ=NEVER"}, "expression"),
+        ({"timezone": "Europe/Berln"}, "timezone"),
+        ({"gap": "leap"}, "gap"),
+        ({"jitter": "much"}, "jitter"),
+        ({"country": "Atlantis"}, "country"),
+        ({"business_days": "perhaps"}, "business_days"),
+        ({"after": "later"}, "after"),
+        ({"n": "0"}, "n"),
+        ({"n": "many"}, "n"),
+    ],
+)
+def test_a_refusal_stands_at_its_field(fields: dict[str, str], at: str) -> None:
+    faults = refused(**fields)
+    assert set(faults) == {at}
+    assert all((message and not message.startswith("`schedule.")) or "must" in message for message in faults[at])
+
+
+@proves("S9")
+async def test_what_the_page_refuses_the_api_refuses_in_the_same_words(page: Served) -> None:
+    form = Form(expression="0 0 30 2 *")
+    answer = await page.client.post("/v1/schedules/preview", json=form.body())
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
+    html = (await page.client.get("/schedules", params={"expression": form.expression})).text
+    words = error["detail"].removeprefix("`schedule.cron`: ")
+    assert words.split("`")[0].rstrip() in unescape(html)
+    assert "This schedule cannot be kept" in html
+
+
+@proves("S9")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"expression": "30 2 * * *", "gap": "skip", "fold": "both", "jitter": "30s"},
+        {"kind": "every", "expression": "90"},
+        {"kind": "rrule", "expression": "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9;BYMINUTE=0;BYSECOND=0"},
+        {"country": "DE-BY", "business_days": "next", "expression": "0 9 25 12 *"},
+    ],
+)
+async def test_page_and_api_tell_the_same(page: Served, fields: dict[str, str]) -> None:
+    form = Form(**fields)
+    answer = (await page.client.post("/v1/schedules/preview", json=form.body())).json()
+    html = unescape((await page.client.get(f"/schedules?{urlencode(form_fields(form))}")).text)
+    assert answer["in_words"] in html
+    assert len(answer["fires"]) == 10
+    for fire in answer["fires"][1:]:
+        day, time = local_words(fire["local"]).split(", ")
+        assert f'<span class="whole">{day},</span> <span class="whole">{time}</span>' in html
+
+
+@proves("S9")
+async def test_the_json_and_the_curl_line_of_the_page_make_a_job(page: Served) -> None:
+    fields = {"expression": "0 9 * * 1-5", "timezone": "Europe/Berlin", "country": "DE", "jitter": "30s"}
+    html = (await page.client.get("/schedules", params=fields)).text
+    schedule = json.loads(block(html, "as-json"))
+    _, address, _, body = shlex.split(block(html, "as-curl"))
+    assert json.loads(body)["schedule"] == schedule
+    made = await page.client.post(address, content=body)
+    assert made.status_code == 201
+    assert made.json()["schedule_in_words"] in unescape(html)
+
+
+@proves("S9")
+def test_the_command_of_the_page_is_one_that_the_command_line_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = Form(gap="skip", fold="last", jitter="30s", country="DE", business_days="yes")
+    bodies: list[Any] = []
+    monkeypatch.setattr("ondot.cli.job.refuse_no_text", bodies.append)
+    monkeypatch.setenv("ONDOT_URL", "http://127.0.0.1:1")
+    name, *words = shlex.split(form.command().replace("\\\n", " "))
+    CliRunner().invoke(cli, words)
+    assert name == "ondot"
+    assert bodies[0]["schedule"] == form.schedule()
+
+
+@proves("S9")
+async def test_a_form_holds_what_was_typed_as_text(page: Served) -> None:
+    hostile = '"><script>alert(1)</script>'
+    html = (await page.client.get("/schedules", params={"expression": hostile, "timezone": hostile})).text
+    assert "<script>alert" not in html
+    assert html.count("&lt;script&gt;alert(1)") >= 2
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", html)
+
+
+@proves("S9")
+async def test_the_page_is_linked_keeps_its_policy_and_answers_typing_with_a_fragment(page: Served) -> None:
+    assert 'href="/schedules"' in (await page.client.get("/")).text
+    assert 'href="/schedules"' in (await page.client.get("/docs")).text
+    whole = await page.client.get("/schedules")
+    assert "script-src 'self'" in whole.headers["content-security-policy"]
+    assert "form-action 'self'" in whole.headers["content-security-policy"]
+    fragment = await page.client.get("/schedules", headers={"hx-request": "true"})
+    assert "<html" not in fragment.text
+    assert 'id="told"' in fragment.text
+    assert len(fragment.text) < len(whole.text) * 0.8
+
+
+@proves("T1")
+async def test_the_preview_asks_for_a_key_where_keys_are_asked_for(world: World) -> None:
+    async with served(world.database, auth="on") as page:
+        assert (await page.client.get("/schedules")).status_code == 401
+
+
+@proves("S9", "S10")
+def test_a_year_marks_days_with_fires_and_days_left_out() -> None:
+    schedule = Schedule(
+        when=Cron(expression="0 9 * * *", timezone="Europe/Berlin"), calendar=Calendar(exclude_holidays="DE")
+    )
+    told = year(schedule)
+    marks = {on: day.mark for on, day in days(told).items()}
+    assert (len(told.months), told.months[0].name, told.months[-1].name) == (12, "March 2026", "February 2027")
+    assert marks[date(2026, 3, 19)] == "past"
+    assert marks[date(2026, 3, 20)] == "free"  # 09:00 had passed
+    assert marks[date(2026, 3, 21)] == "fires"
+    assert marks[date(2026, 12, 25)] == "left-out"
+    assert told.left_out == sum(mark == "left-out" for mark in marks.values())
+    assert told.fires_on == sum(mark == "fires" for mark in marks.values()) == 346 - 1 - told.left_out
+
+
+@proves("S9", "S4")
+def test_a_year_marks_the_clock_changes_of_its_zone() -> None:
+    told = year(Schedule(when=Cron(expression="@monthly", timezone="Europe/Berlin")))
+    assert told.changes == (
+        "Sun 29 Mar 2026: the clock goes from 02:00 to 03:00",
+        "Sun 25 Oct 2026: the clock goes from 03:00 to 02:00",
+    )
+    assert days(told)[date(2026, 3, 29)].change
+    assert "on the 29. the clock goes from 02:00 to 03:00" in told.months[0].summary
+
+
+@proves("S9")
+def test_a_year_of_a_schedule_that_fires_each_second_is_a_step_for_each_day() -> None:
+    told = year(Schedule(when=Interval(every_s=1, anchor_at=NOW)))
+    assert told.fires_on == 346
+
+
+@proves("S9")
+def test_a_year_is_right_where_midnight_is_skipped_or_a_day_is_missing() -> None:
+    cairo = year_of(
+        Schedule(when=Cron(expression="30 0 * * *", timezone="Africa/Cairo")), NOW, ZoneInfo("Africa/Cairo"), {}
+    )
+    assert cairo.fires_on == 345
+    samoa = year_of(
+        Schedule(when=Cron(expression="0 9 * * *", timezone="Pacific/Apia")),
+        datetime(2011, 12, 1, tzinfo=UTC),
+        ZoneInfo("Pacific/Apia"),
+        {},
+    )
+    assert days(samoa)[date(2011, 12, 29)].mark == "fires"
+    assert days(samoa)[date(2011, 12, 31)].mark == "fires"
+
+
+def test_the_zones_suggested_are_those_of_the_world() -> None:
+    assert {"Europe/Berlin", "Pacific/Apia", "UTC"} <= set(zones())
+    assert "CET" not in zones()
+
+
+def form_fields(form: Form) -> dict[str, str]:
+    return {name: getattr(form, name) for name in Form.__dataclass_fields__}
+
+
+def block(html: str, id_: str) -> str:
+    found = re.search(rf'<pre[^>]*id="{id_}">(.*?)</pre>', html, re.DOTALL)
+    assert found
+    return unescape(found[1])
