@@ -29,7 +29,7 @@ format: $(VENV)/dev ## put the sources into form, and the generated documents
 	@$(BIN)/python -m docs.state_machine
 
 bench: $(VENV)/dev ## what can be measured on this machine
-	@for question in start idle; do $(BIN)/python bench/$$question.py || exit 1; done
+	@for question in start idle schedules; do $(BIN)/python bench/$$question.py || exit 1; done
 
 clean: ## forget the environment
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache

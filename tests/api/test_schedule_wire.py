@@ -141,7 +141,7 @@ def test_rules_take_the_zone_and_the_policy_of_their_schedule_unless_they_have_t
     )
     monthly, tokyo = found.exclude
     assert isinstance(monthly, Rrule)
-    assert (monthly.timezone, monthly.begins, monthly.dst) == (BERLIN, wall(2026, 11, 15, 13), skip)
+    assert (monthly.timezone, monthly.begins, monthly.dst) == (BERLIN, wall(2026, 11, 15, 14), skip)
     assert isinstance(tokyo, Rrule)
     assert tokyo.timezone == "Asia/Tokyo"
 

@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from ondot.api.answers import Problem
-from ondot.api.job_body import JobBody, PreviewBody, ResumeBody, RunBody
+from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
 from ondot.api.problems import CONTENT_TYPE
 
 _REF = "#/components/schemas/"
@@ -48,7 +48,7 @@ def describe(app: FastAPI) -> None:
                 tags=app.openapi_tags,
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            for model in (JobBody, PreviewBody, ResumeBody, RunBody, Problem):
+            for model in (JobBody, BackfillBody, PreviewBody, ResumeBody, RunBody, Problem):
                 schema = model.model_json_schema(ref_template=_REF + "{model}")
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema

@@ -20,7 +20,7 @@ from ondot.model.misfire import Misfire
 from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Once, Schedule, When, check, next_fire
 from ondot.model.schedule.dst import next_instant, zone_info
 from ondot.model.schedule.interval import every_of
-from ondot.model.schedule.rrule import Rrule, begins_of
+from ondot.model.schedule.rrule import Rrule, begins_after, begins_of
 
 LONG_AGO: Final = timedelta(seconds=60)
 """An `at` older than this is refused; a younger one is a clock that goes a little slow, and fires at once."""
@@ -156,8 +156,11 @@ class _Reading:
         return Dst(gap=given.gap, fold=given.fold)
 
     def _rrule(self, body: RuleBody, text: str, dst: Dst) -> tuple[When | None, Faults]:
+        try:
+            begins = begins_of(text)
+        except InvalidSchedule as refusal:
+            return None, [(("rrule",), fault.message) for fault in refusal.faults]
         zone = self._zone(body) or "UTC"
-        begins = begins_of(text)
         faults: Faults = []
         if begins is not None and begins[1] is not None and body.timezone not in {None, begins[1]}:
             faults.append((("timezone",), f"The rule's DTSTART is in {begins[1]}; leave out one of the two."))
@@ -170,8 +173,9 @@ class _Reading:
         start_at = self.body.start_at
         if start_at is not None:
             start_at += _SECOND - _MICROSECOND  # no fire before it: from its first whole second on
-        began = (body.anchor_at or start_at or self.now).astimezone(zone_info(zone))
-        wall = began.replace(tzinfo=None, microsecond=0, fold=0)
+        began = (body.anchor_at or start_at or self.now).astimezone(zone_info(zone)).replace(tzinfo=None, fold=0)
+        is_given = body.anchor_at is not None or start_at is not None
+        wall = began.replace(microsecond=0) if is_given else begins_after(text, began)
         rrule = Rrule(text=text, begins=wall, timezone=zone, dst=dst, is_anchored=body.anchor_at is not None)
         return self._as_before(rrule), []
 

@@ -16,6 +16,7 @@ from ondot.model.errors import InvalidSchedule
 from ondot.model.schedule.dst import STRAIGHT, Dst
 from ondot.model.schedule.rrule import (
     Rrule,
+    begins_after,
     begins_of,
     effective_dst,
     expansion,
@@ -505,3 +506,18 @@ def test_a_refusal_says_what_to_write_instead(text: str, advice: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(InvalidSchedule):
         assert read(text).text
+
+
+@proves("S10")
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("FREQ=DAILY", "2026-11-15 09:37:21"),
+        ("FREQ=DAILY;BYHOUR=9", "2026-11-15 10:00"),
+        ("FREQ=DAILY;BYMINUTE=30", "2026-11-15 09:38"),
+        ("FREQ=DAILY;BYHOUR=9;BYMINUTE=30", "2026-11-15 10:00"),
+    ],
+)
+def test_a_rule_without_a_beginning_begins_now_or_on_the_full_hour_or_minute(text: str, begins: str) -> None:
+    assert begins_after(text, wall("2026-11-15 09:37:21").replace(microsecond=5)) == wall(begins)
+    assert begins_after(text, wall("2026-11-15 10:00")) == wall("2026-11-15 10:00")

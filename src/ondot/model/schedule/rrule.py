@@ -33,12 +33,13 @@ from msgspec import Struct
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.schedule.dst import NEVER_AFTER, SEARCH_YEARS, SECOND, STRAIGHT, Dst, next_instant, span_at
 from ondot.model.schedule.rrule_days import Days
-from ondot.model.schedule.rrule_text import Frequency, Moment, Recurrence, Rule, begins_of, read
+from ondot.model.schedule.rrule_text import Frequency, Moment, Recurrence, Rule, begins_after, begins_of, read
 
 __all__ = [
     "Expansion",
     "Recurrence",
     "Rrule",
+    "begins_after",
     "begins_of",
     "effective_dst",
     "expansion",

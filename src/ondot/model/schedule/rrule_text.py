@@ -16,7 +16,7 @@ and BYMONTHDAY narrow any FREQ. What the parts mean is said in `rrule.py`.
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -148,6 +148,22 @@ def read(text: str) -> Recurrence:
     except _Refused as refusal:
         message = f'The recurrence rule "{text[:80]}" is not valid: {str(refusal).rstrip(".")}.'
         raise InvalidSchedule(message, faults=(Fault("/rrule", message),), rrule=text[:LONGEST]) from None
+
+
+def begins_after(text: str, wall: datetime) -> datetime:
+    """Where a rule begins that says no beginning: at this wall time, or the next full hour or minute.
+
+    Whoever writes BYHOUR=9 means nine o'clock, and not the minute and second at which he wrote it.
+    """
+    rules = read(text).rules
+    whole = wall.replace(microsecond=0)
+    if any(rule.hours for rule in rules):
+        whole, step = wall.replace(minute=0, second=0, microsecond=0), timedelta(hours=1)
+    elif any(rule.minutes for rule in rules):
+        whole, step = wall.replace(second=0, microsecond=0), timedelta(minutes=1)
+    else:
+        return whole
+    return whole if whole == wall else whole + step
 
 
 def begins_of(text: str) -> tuple[datetime, str | None] | None:
