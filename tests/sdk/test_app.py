@@ -282,3 +282,46 @@ def test_importing_ondot_alone_loads_neither_the_sdk_nor_what_it_needs() -> None
     assert ondot.Ondot is Ondot
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = ondot.Nothing
+
+
+@proves("S6", "S10", "S12")
+def test_a_function_may_have_a_recurrence_rule_and_all_else_a_schedule_has() -> None:
+    app = Ondot()
+    more = {"misfire": {"policy": "all", "window": "1d"}, "calendar": {"exclude_holidays": "DE"}}
+
+    @app.job(
+        rrule="FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17",
+        timezone="Europe/Berlin",
+        schedule=more,
+        pause_after_failures=3,
+    )
+    def close_the_month() -> None: ...
+
+    @app.job(cron="@every 90s")
+    def tick() -> None: ...
+
+    closing, ticking = app.schedules()
+    assert closing["schedule"] == {
+        "rrule": "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17",
+        "timezone": "Europe/Berlin",
+        **more,
+    }
+    spec = job_spec(closing, NOW)
+    assert spec.schedule is not None
+    assert (spec.schedule.misfire.policy, spec.pause_after_failures) == ("all", 3)
+    assert job_spec(ticking, NOW).recurs
+
+
+@proves("S12")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cron": "@daily", "rrule": "FREQ=DAILY"}, "takes one of"),
+        ({"pause_after_failures": 3}, "is of a job that recurs"),
+        ({"schedule": {"misfire": {}}}, "is of a schedule"),
+        ({"every": 5, "schedule": {"every": 6}}, "given twice"),
+    ],
+)
+def test_a_refusal_of_options_says_why(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        Ondot().job(**options)

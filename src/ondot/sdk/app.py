@@ -15,7 +15,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ondot.model.ids import EPOCH
 from ondot.model.job import Priority
-from ondot.model.schedule import Cron, Interval, Schedule, check
+from ondot.model.schedule import Cron, Interval, Rrule, Schedule, When, check, every_of
+from ondot.model.schedule.rrule import begins_of
 from ondot.sdk.client import Client
 from ondot.sdk.handler import Duration, Handler, written
 
@@ -42,12 +43,15 @@ class Ondot:
         cron: str | None = None,
         timezone: str | None = None,
         every: Duration | None = None,
+        rrule: str | None = None,
         jitter: Duration | None = None,
+        schedule: Mapping[str, Any] | None = None,
         retries: int | None = None,
         timeout: Duration | None = None,
         priority: Priority | None = None,
         pool: str | None = None,
         labels: Mapping[str, str] | None = None,
+        pause_after_failures: int | None = None,
         key: str | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
 
@@ -60,18 +64,25 @@ class Ondot:
         cron: str | None = None,
         timezone: str | None = None,
         every: Duration | None = None,
+        rrule: str | None = None,
         jitter: Duration | None = None,
+        schedule: Mapping[str, Any] | None = None,
         retries: int | None = None,
         timeout: Duration | None = None,
         priority: Priority | None = None,
         pool: str | None = None,
         labels: Mapping[str, str] | None = None,
+        pause_after_failures: int | None = None,
         key: str | None = None,
     ) -> Any:
-        """Register a function. With `cron` or `every` it has a schedule of its own, which the worker registers."""
-        timing = _timing(cron=cron, timezone=timezone, every=every, jitter=jitter)
-        if key is not None and timing is None:
-            raise TypeError("`key` names the job of a schedule; give it with `cron` or `every`.")
+        """Register a function. With `cron`, `every` or `rrule` it has a schedule, which the worker registers.
+
+        `schedule` is what else the schedule has, as in the API: `{"misfire": {"policy": "all"}, "calendar": {…}}`.
+        """
+        timing = _timing(cron=cron, timezone=timezone, every=every, rrule=rrule, jitter=jitter, more=schedule)
+        for option, value in (("key", key), ("pause_after_failures", pause_after_failures)):
+            if value is not None and timing is None:
+                raise TypeError(f"`{option}` is of a job that recurs; give it with `cron`, `every` or `rrule`.")
         options: dict[str, Any] = {
             "retry": None if retries is None else {"max_retries": retries},
             "timeout": None if timeout is None else written(timeout),
@@ -82,7 +93,15 @@ class Ondot:
         given = {option: value for option, value in options.items() if value is not None}
 
         def register(function: Callable[..., Any]) -> Handler[..., Any]:
-            handler = Handler(function, name=name, options=given, timing=timing, key=key, submit=self.client.create_job)
+            handler = Handler(
+                function,
+                name=name,
+                options=given,
+                timing=timing,
+                pause_after_failures=pause_after_failures,
+                key=key,
+                submit=self.client.create_job,
+            )
             if handler.name in self._handlers:
                 raise ValueError(
                     f"There is a job {handler.name!r} already, of {self._handlers[handler.name].function!r}; "
@@ -115,29 +134,43 @@ class Ondot:
 
 
 def _timing(
-    *, cron: str | None, timezone: str | None, every: Duration | None, jitter: Duration | None
+    *,
+    cron: str | None,
+    timezone: str | None,
+    every: Duration | None,
+    rrule: str | None,
+    jitter: Duration | None,
+    more: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
     """The schedule of a body. Raises InvalidSchedule, or TypeError for a company that makes no sense."""
-    if cron is not None and every is not None:
-        raise TypeError("A job takes one of `cron` and `every`.")
-    if timezone is not None and cron is None:
-        raise TypeError("`timezone` goes with `cron`: intervals measure real time.")
-    if cron is None and every is None:
-        if jitter is not None:
-            raise TypeError("`jitter` spreads the fires of a schedule; give it with `cron` or `every`.")
-        return None
+    if sum(kind is not None for kind in (cron, every, rrule)) > 1:
+        raise TypeError("A job takes one of `cron`, `every` and `rrule`.")
+    if timezone is not None and cron is None and rrule is None:
+        raise TypeError("`timezone` goes with `cron` or `rrule`: intervals measure real time.")
     timing: dict[str, Any] = {}
-    jitter_s = 0.0
     if jitter is not None:
-        timing["jitter"] = jitter_s = written(jitter)
+        timing["jitter"] = written(jitter)
+    if timezone is not None:
+        timing["timezone"] = timezone
+    when: When
     if every is not None:
         timing["every"] = written(every)
-        when: Cron | Interval = Interval(every_s=float(timing["every"]), anchor_at=EPOCH)
-    else:
-        assert cron is not None
+        when = Interval(every_s=float(timing["every"]), anchor_at=EPOCH)
+    elif cron is not None:
         timing["cron"] = cron
-        if timezone is not None:
-            timing["timezone"] = timezone
-        when = Cron(expression=cron, timezone=timezone or "UTC")
-    check(Schedule(when=when, jitter_s=float(jitter_s)))
-    return timing
+        every_s = every_of(cron)
+        zone = timezone or "UTC"
+        when = Cron(expression=cron, timezone=zone) if every_s is None else Interval(every_s=every_s, anchor_at=EPOCH)
+    elif rrule is not None:
+        timing["rrule"] = rrule
+        begins, zone_given = begins_of(rrule) or (EPOCH.replace(tzinfo=None), None)
+        when = Rrule(text=rrule, begins=begins, timezone=timezone or zone_given or "UTC")
+    else:
+        if jitter is not None or more is not None:
+            option = "jitter" if jitter is not None else "schedule"
+            raise TypeError(f"`{option}` is of a schedule; give it with `cron`, `every` or `rrule`.")
+        return None
+    check(Schedule(when=when, jitter_s=float(timing.get("jitter", 0))))
+    if twice := timing.keys() & (more or {}).keys():
+        raise TypeError(f"`{min(twice)}` is given twice, alone and in `schedule`; leave one out.")
+    return timing | dict(more or {})

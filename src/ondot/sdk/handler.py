@@ -47,6 +47,7 @@ class Handler(Generic[P, R]):
         name: str | None = None,
         options: Mapping[str, Any] | None = None,
         timing: Mapping[str, Any] | None = None,
+        pause_after_failures: int | None = None,
         key: str | None = None,
         submit: Submit | None = None,
     ) -> None:
@@ -56,6 +57,7 @@ class Handler(Generic[P, R]):
         self.is_async: Final = inspect.iscoroutinefunction(function)
         self.options: Final = dict(options or {})
         self.timing: Final = dict(timing) if timing else None
+        self.pause_after_failures: Final = pause_after_failures
         self.key: Final = key or f"function:{self.name}"
         self._submit = submit
         self.signature: Final = _signature(function)
@@ -102,7 +104,10 @@ class Handler(Generic[P, R]):
         """The body of the job that its own schedule asks for; None if it has none."""
         if self.timing is None:
             return None
-        return {**self.body(), "schedule": dict(self.timing), "key": self.key}
+        body = {**self.body(), "schedule": dict(self.timing), "key": self.key}
+        if self.pause_after_failures is not None:
+            body["pause_after_failures"] = self.pause_after_failures
+        return body
 
     def bound(self, context: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with. Raises TypeError, and says what it takes, if the arguments do not fit."""

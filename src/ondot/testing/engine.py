@@ -102,9 +102,7 @@ class Engine:
         self._instants += 1
         async with self._database.connection() as connection:
             if self._instants % SWEEP_EVERY == 0:
-                await connection.execute(
-                    "VACUUM ondot.ready, ondot.execution, ondot.lease, ondot.timer, ondot.hand_clock"
-                )
+                await connection.execute(_SWEEP)
             return await stride(connection, self._database, until=until, horizon_s=self._settings.horizon_s)
 
     async def _plan(self, instant: Instant, until: datetime) -> int:
