@@ -320,3 +320,54 @@ async def test_backfilled_work_stands_behind_live_work_and_is_never_early(world:
     rows = await world.executions(accepted.id)
     assert {row.priority_class for row in rows} == {PriorityClass.CATCH_UP}
     assert all(world.now <= row.ready_at <= world.now + timedelta(seconds=30) for row in rows)
+
+
+@proves("S7", "P4")
+async def test_what_an_earlier_version_skipped_stays_on_record_where_a_backfill_runs_nothing(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(60, world.now)))
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    await world.advance(3 * HOUR)
+    await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
+    hourly = job(schedule=every(HOUR, world.after(-3 * HOUR)))
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, hourly)
+    await start(world, accepted.id, -3 * HOUR + 1, 0, concurrency=10)
+    await run_all(world, await world.worker(), accepted.id)
+    assert [count for *_, count in await world.skipped(accepted.id)] == [59, 59, 59]
+
+
+@proves("S7", "S6", "P4")
+async def test_what_a_backfill_has_run_of_an_owed_range_is_not_skipped_when_the_job_is_paused(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now, misfire=Misfire(policy="all", grace_s=1))))
+    await world.advance(1000)
+    await world.plan()
+    owed = await world.value("SELECT count FROM ondot.owed")
+    await start(world, accepted.id, -500, -405, concurrency=100, newest_first=True)
+    await world.fetch("UPDATE ondot.owed SET turn_at = 'infinity' WHERE origin = 'fire'")
+    await run_all(world, await world.worker(), accepted.id)
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    run = [execution for execution in await world.executions(accepted.id) if execution.origin == "backfill"]
+    assert len(run) == 10
+    assert sum(count or 0 for *_, count in await world.skipped(accepted.id)) == owed - 10
+
+
+@proves("S7", "L6")
+async def test_ranges_that_do_not_fit_a_pass_come_first_in_the_next(world: World, hours: datetime) -> None:
+    jobs = [await world.submit(job(str(n), schedule=every(60, hours))) for n in range(4)]
+    for accepted in jobs:
+        await start(world, accepted.id, -40 * HOUR, -1, concurrency=250)
+    for _ in jobs:
+        await turn(world)
+    assert [(await stands(world, accepted.id)).made for accepted in jobs] == [250] * 4
+
+
+@proves("S7", "P4")
+async def test_a_range_that_was_not_counted_is_cut_without_slivers(world: World, hours: datetime) -> None:
+    schedule = every(1, world.now, calendar=Calendar(blackouts=(Blackout(from_at=hours, to_at=hours + timedelta(1)),)))
+    accepted = await world.submit(job(schedule=schedule))
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    await world.advance(10_000)
+    await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
+    assert [count for *_, count in await world.skipped(accepted.id)] == [None]
+    await start(world, accepted.id, -40, -1, newest_first=True, concurrency=3)
+    await run_all(world, await world.worker(), accepted.id)
+    assert len(await world.skipped(accepted.id)) == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.run import run_attempt
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
-from ondot.model.execution import State
+from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import NotBegun
+from ondot.model.schedule import Blackout, Calendar, Interval, Rrule, Schedule
 from ondot.ports.target import Call
 from ondot.store.queue import sweep_late_ready
 from tests.proves import proves
@@ -416,3 +418,114 @@ async def test_a_fire_given_back_without_a_call_is_not_called_after_an_acked_pau
     nothing: Any = None
     completion = await run_attempt(again, nothing, no_call, lambda: None)
     assert (completion.state, completion.reason) == (State.CANCELLED, again.over)
+
+
+@proves("S8", "S1")
+@pytest.mark.parametrize("seconds", [0, -5])
+async def test_a_recurring_job_that_is_to_run_now_instead_does(world: World, seconds: float) -> None:
+    accepted = await world.submit(job(schedule=every(100, world.now)))
+    await world.advance(50)
+    await change(world, accepted.id, job(schedule=once(world.after(seconds))))
+    worker = await world.worker()
+    await worker.run_one()
+    assert (await world.job(accepted.id)).state is JobState.ENDED
+    assert await world.fires(accepted.id) == [seconds]
+
+
+@proves("S8", "S1")
+async def test_a_one_time_job_that_came_due_while_it_was_paused_runs_whatever_its_misfire_policy(world: World) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(100), misfire=Misfire(policy="skip"))))
+    await stop(world, accepted.id)
+    await world.advance(1000)
+    await go_on(world, accepted.id)
+    assert await world.fires(accepted.id) == [-900]
+    assert await world.skipped(accepted.id) == []
+
+
+@proves("S8", "P4")
+async def test_a_pause_gives_back_the_fires_that_were_owed_and_did_not_run(world: World) -> None:
+    schedule = every(100, world.now, max_fires=10, misfire=Misfire(policy="all"))
+    accepted = await world.submit(job(schedule=schedule))
+    await world.advance(550)
+    await world.plan()
+    assert await world.value("SELECT fires_left FROM ondot.timer") == 5
+    await stop(world, accepted.id)
+    assert await world.value("SELECT fires_left FROM ondot.timer") == 9  # that of 500 s was not missed, and is skipped
+    assert [count for *_, count in await world.skipped(accepted.id)] == [4]
+
+
+@proves("S8", "P4")
+async def test_a_job_that_has_used_up_its_fires_misses_none_when_it_is_paused(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now, max_fires=2)))
+    await world.advance(10)
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease())
+    await stop(world, accepted.id)
+    await world.advance(1000)
+    await remove(world, accepted.id)
+    assert await world.skipped(accepted.id) == []
+
+
+@proves("S8", "S10", "P4")
+async def test_what_a_calendar_left_out_ahead_runs_when_the_calendar_goes(world: World) -> None:
+    blackout = Blackout(from_at=world.after(8), to_at=world.after(15))
+    accepted = await world.submit(job(schedule=every(2, world.now, calendar=Calendar(blackouts=(blackout,)))))
+    assert await world.skipped(accepted.id) == [(8, 14, "calendar", 4)]
+    await world.advance(11)
+    await change(world, accepted.id, job(schedule=every(2, world.after(-11))))
+    assert await world.skipped(accepted.id) == [(-3, -1, "calendar", 2)]
+    assert [fire for fire in await world.fires(accepted.id) if fire > 0][:3] == [1, 3, 5]
+
+
+@proves("P3", "C3", "S8")
+async def test_after_the_clock_was_set_back_a_change_runs_nothing_again_and_loses_nothing(world: World) -> None:
+    schedule = every(2, world.now, misfire=Misfire(policy="all", grace_s=1))
+    accepted = await world.submit(job(schedule=schedule))
+    await world.advance(120)
+    await world.plan()
+    await world.work_off()
+    worker = await world.worker()
+    live = [entry for entry in await worker.lease() if entry.leased.priority_class == PriorityClass.NORMAL]
+    await worker.complete_all(live)
+    await world.advance(-60)
+    await change(world, accepted.id, job("new", schedule=schedule))
+    await world.advance(200)
+    for _ in range(5):
+        await world.plan()
+        await world.work_off()
+        await worker.complete_all(await worker.lease())
+        await world.advance(1)
+    fires = await world.fires(accepted.id)
+    assert len(fires) == len(set(fires))
+    assert await world.value("SELECT count(*) FROM ondot.execution WHERE fire_at < $1", world.after(-100)) == len(
+        [entry for entry in await world.executions(accepted.id) if entry.state is State.RUNNING]
+    )
+
+
+@proves("S12", "P4", "P10")
+async def test_a_schedule_that_excludes_more_than_one_looks_through_neither_loses_a_fire_nor_holds_its_job(
+    world: World,
+) -> None:
+    begins = world.now.replace(tzinfo=None)
+    long_run = Rrule(text="FREQ=SECONDLY;UNTIL=29991231T000000", begins=begins + timedelta(seconds=40))
+    schedule = Schedule(when=Interval(every_s=1, anchor_at=world.now), exclude=(long_run,))
+    accepted = await world.submit(job(schedule=schedule))
+    for _ in range(4):
+        await world.advance(10)
+        await world.plan()
+    assert len(await world.executions(accepted.id)) == 39
+    timer = await world.timer(accepted.id)
+    assert timer is not None
+    assert timer["next_fire_at"] > world.after(10_000)
+    await stop(world, accepted.id)
+    await go_on(world, accepted.id)
+    await remove(world, accepted.id)
+
+
+@proves("S8")
+async def test_two_who_change_a_job_at_once_take_turns(world: World) -> None:
+    accepted = await world.submit(job("one", schedule=every(10, world.now), key="mine"))
+    names = [f"name-{n}" for n in range(8)]
+    await asyncio.gather(*(world.submit(job(name, schedule=every(10, world.now), key="mine")) for name in names))
+    await asyncio.gather(*(change(world, accepted.id, job(name, schedule=every(10, world.now))) for name in names))
+    assert (await world.job(accepted.id)).version == 17

@@ -69,3 +69,13 @@ async def test_what_no_zone_touches_stays_as_it_is(world: World) -> None:
     stood = [await world.timer(id_) for id_ in (interval.id, at.id)]
     assert await look(world, "2026a") == 2
     assert [await world.timer(id_) for id_ in (interval.id, at.id)] == stood
+
+
+@proves("S4")
+async def test_what_a_node_with_another_release_began_is_begun_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ondot.flow.zones.JOBS_A_PASS", 2)
+    await world.submit_all([job(str(n), schedule=DAILY) for n in range(4)])
+    assert await zones_pass(world.database, world.dispatcher, "2026a") == 2
+    assert await look(world, "2026b") == 4

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.misfire import Misfire
@@ -15,12 +17,13 @@ from ondot.model.planning import (
     Step,
     Timer,
     advance,
+    calendar_range,
     cut,
     fired_through_after_take_back,
     fires_between,
     fires_from,
 )
-from ondot.model.schedule import Blackout, Calendar, Interval, Once, Schedule, next_fire
+from ondot.model.schedule import Blackout, Calendar, Cron, Interval, Once, Schedule, next_fire
 from tests.proves import proves
 
 NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
@@ -220,3 +223,35 @@ def test_what_ran_before_the_clock_was_set_back_does_not_run_again_after_a_chang
     assert through is not None
     after = next_fire(schedule, max(now, through))
     assert after == taken_from
+
+
+@given(
+    closed=st.lists(st.tuples(st.integers(0, 80), st.integers(1, 30)), max_size=4),
+    weekends=st.sampled_from([False, True, "next", "previous"]),
+    expression=st.sampled_from(["0 */5 * * *", "30 2 * * *", "0 9 15 * *", "*/40 1-3 * * *"]),
+    excluding=st.sampled_from(["", "0 10 * * *"]),
+)
+@proves("S10", "P4")
+def test_between_two_fires_the_calendar_leaves_out_what_it_excludes_and_nothing_else(
+    closed: list[tuple[int, int]], weekends: bool, expression: str, excluding: str
+) -> None:
+    blackouts = tuple(
+        Blackout(from_at=NOON + timedelta(hours=begin), to_at=NOON + timedelta(hours=begin + hours))
+        for begin, hours in closed
+    )
+    calendar = Calendar(business_days=weekends, blackouts=blackouts, exclude_dates=("2031-03-05",))
+    schedule = Schedule(
+        when=Cron(expression=expression, timezone="Europe/Berlin"),
+        exclude=(Cron(expression=excluding),) if excluding else (),
+        calendar=calendar,
+    )
+    kept = fires_between(schedule, NOON, NOON + timedelta(days=30), at_most=30)
+    for after, before in pairwise([NOON, *kept]):
+        everything = structs.replace(schedule, calendar=structs.replace(calendar, blackouts=()))
+        if weekends in {True, False}:
+            everything = structs.replace(schedule, calendar=None)
+        left = fires_between(everything, after, before - timedelta(microseconds=1), at_most=10_000)
+        found = calendar_range(schedule, after, before)
+        assert (found is None) == (not left)
+        if found is not None:
+            assert (found.from_at, found.to_at, found.count) == (left[0], left[-1], len(left))

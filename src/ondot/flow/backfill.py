@@ -10,6 +10,7 @@ it then sees of executions and history is younger than the lock. A backfill sett
 it begins; its range ends there, so the planner never comes to an instant of it.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ from ondot.telemetry.metrics import FIRES_OWED
 
 MOST_FIRES = 1_000_000
 """Of one backfill."""
+WALKED_FIRES = 200_000
+"""The same, where they cannot be counted by arithmetic; fewer the more rules there are to look at for each."""
 RANGES_A_PASS = 200
 FIRES_A_PASS = 250
 TURN_S = 0.25
@@ -92,12 +95,15 @@ async def start_backfill(
 ) -> str:
     """Register a backfill, which schedulers then work off; gives the answer."""
     id_ = database.clock.new_id()
+    # Counted before any row is locked, and again only if the job was changed in between.
+    version, total = await _counted(database, tenant_no, job_id, backfill)
     try:
         async with database.transaction() as connection:
             if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
                 return earlier
             job = await lock(connection, tenant_no, job_id)
-            total = _total(job.spec, backfill, job.now)
+            if job.version != version:
+                raise Conflict(f"The job {job_id} was changed at the same time: look at it, and try again.")
             if job.state is JobState.ACTIVE:
                 # What the job itself still has to do up to now comes first: then it never meets a fire of the range.
                 timer = await settle(connection, database, tenant_no, job)
@@ -114,20 +120,31 @@ async def start_backfill(
 
 async def count_backfill(database: Database, tenant_no: TenantNo, job_id: JobId, backfill: Backfill) -> BackfillCount:
     """A dry run: how many fires there are, and how many of them need no execution."""
+    version, total = await _counted(database, tenant_no, job_id, backfill)
     async with database.connection() as connection:
-        job = await get_job(connection, tenant_no, job_id)
-        if job is None:
-            raise NotFound(f"There is no job {job_id}.")
-        if job.state is JobState.DELETED:
-            raise Conflict(f"The job {job_id} is deleted: create it anew.")
-        total = _total(job.spec, backfill, database.clock.now())
+        specs = await database.specs.find(connection, [(job_id, version)])
         executed = await fires_executed(
             connection, tenant_no, job_id, backfill.from_at, backfill.to_at, limit=MOST_FIRES
         )
-    schedule = _schedule(job.spec)
-    # A job may have fired by another schedule before: only what this one fires is counted.
-    existing = sum(next_fire(schedule, fire_at - _MICROSECOND) == fire_at for fire_at in executed)
-    return BackfillCount(total, existing)
+    schedule = _schedule(specs[job_id, version])
+
+    def existing() -> int:
+        # A job may have fired by another schedule before: only what this one fires is counted.
+        return sum(next_fire(schedule, fire_at - _MICROSECOND) == fire_at for fire_at in executed)
+
+    return BackfillCount(total, await asyncio.to_thread(existing))
+
+
+async def _counted(database: Database, tenant_no: TenantNo, job_id: JobId, backfill: Backfill) -> tuple[int, int]:
+    """The version of a job and how many fires its schedule has in the range; in a thread, since it may take a while."""
+    async with database.connection() as connection:
+        job = await get_job(connection, tenant_no, job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    if job.state is JobState.DELETED:
+        raise Conflict(f"The job {job_id} is deleted: create it anew.")
+    total = await asyncio.to_thread(_total, job.spec, backfill, database.clock.now())
+    return job.version, total
 
 
 async def cancel_backfill(database: Database, tenant_no: TenantNo, job_id: JobId, backfill_id: UUID) -> BackfillRow:
@@ -151,11 +168,11 @@ async def owed_pass(database: Database, dispatcher: Dispatcher, partitions: Sequ
         if not owed:
             return 0
         active = [entry for entry in owed if entry.job_state is JobState.ACTIVE]
-        steps, fires = await _steps(connection, database, active)
+        steps, fires, stuck = await _steps(connection, database, active)
         made = await make_owed(connection, steps, fires, next_turn_s=TURN_S)
-        await _fill(connection, steps, made)
-        if held := {entry.id for entry in owed} - {step.owed.id for step in steps}:
-            await put_off_owed(connection, list(held), HELD_S)
+        await _fill(connection, database, steps, made)
+        if held := [*stuck, *(entry.id for entry in owed if entry.job_state is not JobState.ACTIVE)]:
+            await put_off_owed(connection, held, HELD_S)
     FIRES_OWED.inc(len(made))
     dispatcher.wake((entry.pool_no, entry.ready_at) for entry in made)
     for step in steps:
@@ -166,15 +183,20 @@ async def owed_pass(database: Database, dispatcher: Dispatcher, partitions: Sequ
 
 async def _steps(
     connection: Connection, database: Database, owed: Sequence[Owed]
-) -> tuple[list[OwedStep], list[OwedFire]]:
+) -> tuple[list[OwedStep], list[OwedFire], list[UUID]]:
+    """What to do of each range, until the pass is full: those left come first next time. And which are stuck."""
     versions = {(entry.job_id, version) for entry in owed for version in (entry.schedule_version, entry.job_version)}
     specs = await database.specs.find(connection, versions)
     steps: list[OwedStep] = []
     fires: list[OwedFire] = []
+    stuck: list[UUID] = []
     for entry in owed:
+        if len(fires) >= FIRES_A_PASS:
+            break
         timed, run = (specs.get((entry.job_id, version)) for version in (entry.schedule_version, entry.job_version))
         if timed is None or run is None:
             log.error("owed.without_spec", job_id=str(entry.job_id), version=entry.job_version)
+            stuck.append(entry.id)
             continue
         room = max(min(entry.concurrency - entry.live, FIRES_A_PASS - len(fires)), 0)
         try:
@@ -183,6 +205,7 @@ async def _steps(
             )
         except Exception:  # a schedule this node cannot compute must not stop all the others
             log.exception("owed.unplannable", job_id=str(entry.job_id))
+            stuck.append(entry.id)
             continue
         numbers = await database.pools.numbers(connection, entry.tenant_no, [run.pool])
         delay_s = jitter_offset(entry.job_id, _schedule(run).jitter_s).total_seconds()
@@ -198,7 +221,7 @@ async def _steps(
             )
             for fire_at in instants
         )
-    return steps, fires
+    return steps, fires, stuck
 
 
 def _step(owed: Owed, spec: JobSpec, instants: list[datetime], room: int) -> OwedStep:
@@ -216,8 +239,8 @@ def _step(owed: Owed, spec: JobSpec, instants: list[datetime], room: int) -> Owe
     return OwedStep(owed, _schedule(spec), from_at, to_at, count, is_over)
 
 
-async def _fill(connection: Connection, steps: Sequence[OwedStep], made: Sequence[Made]) -> None:
-    """Cut the skipped ranges that backfilled fires were in."""
+async def _fill(connection: Connection, database: Database, steps: Sequence[OwedStep], made: Sequence[Made]) -> None:
+    """Cut the skipped ranges that backfilled fires were in, each by the schedule it was recorded by."""
     filled: dict[UUID, list[datetime]] = defaultdict(list)
     for execution in made:
         filled[execution.owed_id].append(execution.fire_at)
@@ -225,12 +248,13 @@ async def _fill(connection: Connection, steps: Sequence[OwedStep], made: Sequenc
         owed, fires = step.owed, sorted(filled[step.owed.id])
         if owed.origin != "backfill" or not fires:
             continue
-        left = [
-            part
-            for skipped in await take_skipped(connection, owed.tenant_no, owed.job_id, fires)
-            for part in cut(skipped, step.schedule, [at for at in fires if skipped.from_at <= at <= skipped.to_at])
-        ]
-        await record_skipped(connection, owed.tenant_no, owed.job_id, left)
+        for skipped, version in await take_skipped(connection, owed.tenant_no, owed.job_id, fires):
+            recorded_by = version or owed.schedule_version
+            specs = await database.specs.find(connection, [(owed.job_id, recorded_by)])
+            spec = specs.get((owed.job_id, recorded_by))
+            within = [fire_at for fire_at in fires if skipped.from_at <= fire_at <= skipped.to_at]
+            left = cut(skipped, _schedule(spec) if spec else step.schedule, within)
+            await record_skipped(connection, owed.tenant_no, owed.job_id, recorded_by, left)
 
 
 def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
@@ -240,9 +264,12 @@ def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
         raise _refused("to_at", f"It lies in the future; a backfill is of the past: give {now.isoformat()} or earlier.")
     if backfill.to_at < backfill.from_at:
         raise _refused("to_at", f"It lies before from_at; give {backfill.from_at.isoformat()} or later.")
-    total = count_fires(_schedule(spec), backfill.from_at - _MICROSECOND, backfill.to_at, MOST_FIRES)
+    schedule = _schedule(spec)
+    one_by_one = WALKED_FIRES // (1 + len(schedule.include) + len(schedule.exclude))
+    total = count_fires(schedule, backfill.from_at - _MICROSECOND, backfill.to_at, one_by_one)
     if total is None or total > MOST_FIRES:
-        raise _refused("from_at", f"The range has more than {MOST_FIRES:,} fires; make several backfills of it.")
+        most = one_by_one if total is None else MOST_FIRES
+        raise _refused("from_at", f"The range has more than {most:,} fires; make several backfills of it.")
     return total
 
 

@@ -21,15 +21,25 @@ from ondot.model.execution import State
 from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState, completed
 from ondot.model.misfire import MissedPolicy
-from ondot.model.planning import Timer, fired_through_after_take_back, settled_range
-from ondot.model.schedule import Once, Schedule, next_fire
+from ondot.model.planning import (
+    SkippedRange,
+    Timer,
+    calendar_range,
+    cut,
+    fired_through_after_take_back,
+    next_or_look_again,
+    settled_range,
+)
+from ondot.model.schedule import Once, Schedule
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.executions import Waiting, end_waiting, has_begun, renew_due, take_back_fires
+from ondot.store.executions import Waiting, end_waiting, has_begun, newest_begun, renew_due, take_back_fires
 from ondot.store.jobs import LockedJob, change_job, lock_job
-from ondot.store.owed import end_backfill, skip_owed
+from ondot.store.owed import drop_owed, end_backfill, fires_executed
 from ondot.store.streaks import forget_streak
-from ondot.store.timers import lock_timer, record_skipped, set_timer
+from ondot.store.timers import lock_timer, record_skipped, set_timer, take_calendar
+
+_MICROSECOND = timedelta(microseconds=1)
 
 Wakes = list[tuple[PoolNo, datetime]]
 
@@ -67,7 +77,9 @@ async def pause(
         if job.state is JobState.PAUSED:
             return
         timer = await _settle_and_take_back(connection, database, tenant_no, job)
-        await skip_owed(connection, tenant_no, job_id, "paused")
+        skipped = await _skip_owed(connection, database, tenant_no, job_id, "paused")
+        if timer.fires_left is not None:
+            timer = replace(timer, fires_left=timer.fires_left + skipped)
         await end_waiting(connection, tenant_no, job_id, State.SKIPPED, "paused", Waiting.FIRES)
         await change_job(
             connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version, state_reason=because
@@ -94,10 +106,10 @@ async def resume(
         next_fire_at = _next(schedule, timer, job.now)
         if job.spec.recurs:
             # As after an outage: from the first fire that it has no end of on record.
-            next_fire_at = next_fire(schedule, timer.fired_through or job.now) if timer.fires_left != 0 else None
+            next_fire_at = _after(schedule, timer.fired_through or job.now) if timer.fires_left != 0 else None
         timer = replace(timer, next_fire_at=next_fire_at, version=timer.version + 1)
         await change_job(connection, tenant_no, job_id, state=JobState.ACTIVE, version=job.version)
-        resumes = missed if job.spec.recurs else None
+        resumes: MissedPolicy = missed if job.spec.recurs else "once"
         wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now, resumes=resumes)
         await forget_streak(connection, tenant_no, job_id)
     dispatcher.wake(wakes)
@@ -110,7 +122,7 @@ async def delete(database: Database, tenant_no: TenantNo, job_id: JobId, *, if_v
         if job.state is JobState.DELETED:
             return
         timer = await _settle_and_take_back(connection, database, tenant_no, job, retries_too=True)
-        await skip_owed(connection, tenant_no, job_id, "deleted")
+        await _skip_owed(connection, database, tenant_no, job_id, "deleted")
         await end_backfill(connection, tenant_no, job_id, "CANCELLED")
         await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", Waiting.ALL)
         await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
@@ -151,6 +163,11 @@ async def update_locked(
         pool_no=numbers[spec.pool],
     )
     assert spec.schedule is not None
+    if isinstance(spec.schedule.when, Once) and job.spec.recurs:
+        # Whatever it fired before, its one fire is still to come; unless it was one of those.
+        at = spec.schedule.when.at
+        executed = await fires_executed(connection, tenant_no, job.id, at, at, limit=1)
+        timer = replace(timer, fired_through=at if executed else None)
     fires_left = _fires_left(_schedule(job), timer, spec.schedule)
     stands_still = job.state is JobState.PAUSED or fires_left == 0
     timer = replace(
@@ -202,9 +219,11 @@ async def settle(connection: Connection, database: Database, tenant_no: TenantNo
         timer = settled
     fired_through = timer.fired_through
     if job.spec.recurs:
-        skipped = settled_range(schedule, fired_through or job.now, job.now, paused=job.state is JobState.PAUSED)
+        skipped = None
+        if timer.fires_left != 0:
+            skipped = settled_range(schedule, fired_through or job.now, job.now, paused=job.state is JobState.PAUSED)
         if skipped is not None:
-            await record_skipped(connection, tenant_no, job.id, [skipped])
+            await record_skipped(connection, tenant_no, job.id, job.version, [skipped])
             tell_skipped(job.id, skipped)
         fired_through = max(fired_through or job.now, job.now)
     return replace(timer, version=timer.version + 1, fired_through=fired_through)
@@ -220,17 +239,52 @@ async def _settle_and_take_back(
     timer = await settle(connection, database, tenant_no, job)
     schedule = _schedule(job)
     once_at = schedule.when.at if isinstance(schedule.when, Once) else None
-    taken = await take_back_fires(connection, tenant_no, job.id, once_at=once_at)
+    bound_at = job.now
+    if timer.fired_through is not None and timer.fired_through > job.now:
+        # If the clock was set back, some of what is to come has run: what comes before it stays as it is.
+        bound_at = max(job.now, await newest_begun(connection, tenant_no, job.id, job.now) or job.now)
+    taken = await take_back_fires(connection, tenant_no, job.id, after=bound_at, once_at=once_at)
     if timer.fires_left is not None:
         timer = replace(timer, fires_left=timer.fires_left + len(taken))
     if once_at is None:
         first_taken_at = taken[0] if taken else None
-        through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, job.now)
+        through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, bound_at)
+        await _forget_calendar_after(connection, tenant_no, job, through)
         return replace(timer, next_fire_at=None, fired_through=through)
     if await has_begun(connection, tenant_no, job.id, once_at, waiting_too=not retries_too):
         # Looked at last: the taking back above waited for a lease that was taking it.
         raise Conflict(f"The job {job.id} has begun or ended: a one-time job can be changed only before it runs.")
     return replace(timer, next_fire_at=None, fired_through=None if taken else timer.fired_through)
+
+
+async def _forget_calendar_after(
+    connection: Connection, tenant_no: TenantNo, job: LockedJob, through: datetime
+) -> None:
+    """What the old calendar leaves out was recorded as far as fires were planned: no longer beyond this instant."""
+    for entry, version in await take_calendar(connection, tenant_no, job.id, through + _MICROSECOND, None):
+        left = calendar_range(_schedule(job), entry.from_at - _MICROSECOND, through + _MICROSECOND)
+        if left is not None:
+            await record_skipped(connection, tenant_no, job.id, version or job.version, [left])
+
+
+async def _skip_owed(
+    connection: Connection, database: Database, tenant_no: TenantNo, job_id: JobId, reason: str
+) -> int:
+    """Record as skipped what is still to be caught up, but for what a backfill has run; gives how many fires."""
+    fires = 0
+    for owed, version in await drop_owed(connection, tenant_no, job_id):
+        specs = await database.specs.find(connection, [(job_id, version)])
+        schedule = specs[job_id, version].schedule
+        assert schedule is not None, "submit completes every schedule"
+        executed = await fires_executed(connection, tenant_no, job_id, owed.from_at, owed.to_at, limit=owed.count)
+        # One range says it all, also what the calendar leaves out in it.
+        await take_calendar(connection, tenant_no, job_id, owed.from_at, owed.to_at)
+        left = cut(SkippedRange(owed.from_at, owed.to_at, reason, owed.count), schedule, sorted(executed))
+        await record_skipped(connection, tenant_no, job_id, version, left)
+        for entry in left:
+            tell_skipped(job_id, entry)
+        fires += owed.count
+    return fires
 
 
 async def _timer(connection: Connection, tenant_no: TenantNo, job: LockedJob) -> Timer:
@@ -284,7 +338,13 @@ def _next(schedule: Schedule, timer: Timer, now: datetime) -> datetime | None:
         # A one-time job has nothing after it: one that came due while it was paused runs now.
         fired = timer.fired_through is not None and timer.fired_through >= schedule.when.at
         return None if fired else schedule.when.at
-    return next_fire(schedule, after)
+    return _after(schedule, after)
+
+
+def _after(schedule: Schedule, after: datetime) -> datetime | None:
+    """Where a timer goes: the next fire, or where to look for it again."""
+    fire_at, look_again_at = next_or_look_again(schedule, after)
+    return fire_at or look_again_at
 
 
 def _schedule(job: LockedJob) -> Schedule:

@@ -6,6 +6,7 @@ nothing is left to be computed, and a node that dies delays nothing that is near
 *when*; all else is decided when due. Jitter moves `ready_at`, never `fire_at`.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ from ondot.telemetry.metrics import DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, 
 
 FIRES_A_STATEMENT = 1_000
 FIRES_A_TIMER = 100
+COMPUTED_S = 0.25
 CATCH_UP_AT_ONCE = 100
 """Executions of one job's catch-up that may be live at once, so that an outage does not fill the queue with one job."""
 
@@ -122,11 +124,11 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
             owed.append(NewOwed(clock.new_id(), timer.job_id, step.owed))
         skipped.extend((timer.job_id, entry) for entry in step.skipped)
     planned = await plan_fires(connection, moves, fires, skipped, owed, live_at_once=CATCH_UP_AT_ONCE)
-    for job_id, entry in skipped:
-        tell_skipped(job_id, entry)
     FIRES_PLANNED.inc(planned.planned)
     PLAN_CONFLICTS.inc(len(moves) - planned.moved)
     if planned.moved == len(moves):
+        for job_id, entry in skipped:
+            tell_skipped(job_id, entry)
         DOUBLE_FIRES.inc(len(fires) - planned.planned)
     return planned
 
@@ -186,11 +188,12 @@ class Planner:
         return planned.moved
 
     def _steps(self, plannings: list[Planning], now: datetime, horizon_at: datetime) -> Steps:
-        """A statement's worth."""
+        """A statement's worth, and no more than can be computed without holding up all else in this process."""
         steps: Steps = []
         fires = 0
+        begun_s = time.monotonic()
         for planning in plannings:
-            if fires >= FIRES_A_STATEMENT:
+            if fires >= FIRES_A_STATEMENT or (steps and time.monotonic() - begun_s > COMPUTED_S):
                 break
             try:
                 step = step_of(planning, now=now, horizon_at=horizon_at)

@@ -16,7 +16,7 @@ from ondot.model.planning import Timer
 from ondot.model.schedule import Schedule, next_fire, tzdata_version
 from ondot.store.database import Database
 from ondot.store.timers import timers_after
-from ondot.store.zones import read_zones, set_zones
+from ondot.store.zones import Zones, read_zones, set_zones
 from ondot.telemetry.log import get_logger
 
 JOBS_A_PASS = 500
@@ -31,9 +31,11 @@ async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | 
         stored = await read_zones(connection)
         if stored.version is not None and stored.version >= version:
             return 0
-        timers = await timers_after(connection, stored.through or UUID(int=0), JOBS_A_PASS)
+        # What a node with another release began is not this one's.
+        through = stored.through if stored.coming == version else None
+        timers = await timers_after(connection, through or UUID(int=0), JOBS_A_PASS)
         if not timers:
-            await set_zones(connection, version, None)
+            await set_zones(connection, Zones(version))
             log.info("zones.changed", before=stored.version, now=version)
             return 0
         specs = await database.specs.find(connection, [(timer.job_id, timer.job_version) for timer in timers])
@@ -50,7 +52,7 @@ async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | 
         except InvalidSchedule:  # a schedule this node cannot compute must not stop all the others
             log.exception("timer.unplannable", job_id=str(timer.job_id))
     async with database.connection() as connection:
-        await set_zones(connection, stored.version, timers[-1].job_id)
+        await set_zones(connection, Zones(stored.version, version, timers[-1].job_id))
     return len(timers)
 
 

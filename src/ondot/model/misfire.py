@@ -5,11 +5,13 @@ executed: none (`skip`), the latest (`once`), or each one no older than `window_
 them (`all`). What is not executed is recorded as skipped, by the flow.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from ondot.model.errors import Fault
+
+LARGEST_LIMIT: Final = 10_000
 
 MissedPolicy = Literal["skip", "once", "all"]
 
@@ -28,6 +30,6 @@ def faults(misfire: Misfire) -> list[Fault]:
         found.append(Fault("/misfire/grace", 'Give a grace between 0 and one day, for example "60s".'))
     if not 0 <= misfire.window_s <= 366 * 86_400:
         found.append(Fault("/misfire/window", 'Give a window between 0 and one year, for example "1h".'))
-    if not 1 <= misfire.limit <= 100_000:
-        found.append(Fault("/misfire/limit", "Give a limit between 1 and 100,000 fires."))
+    if not 1 <= misfire.limit <= LARGEST_LIMIT:
+        found.append(Fault("/misfire/limit", f"Give a limit between 1 and {LARGEST_LIMIT:,} fires."))
     return found

@@ -12,17 +12,17 @@ fires that the calendar leaves out are on record too, up to there.
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 from msgspec import structs
 
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.misfire import Misfire, MissedPolicy
-from ondot.model.schedule import Schedule, next_fire
+from ondot.model.schedule import GivenUp, Schedule, next_fire, unrestricted
 from ondot.model.schedule.counting import count_fires, last_fire, newest_fires
-from ondot.model.schedule.rule import left_out
 
-COUNTED_AT_MOST: Final = 10_000
+COUNTED_AT_MOST: Final = 1_000
 """Fires that are counted one by one, where arithmetic cannot: beyond it a range says that it does not know."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -99,41 +99,62 @@ def advance(
     policy, late_before = schedule.misfire, now - timedelta(seconds=schedule.misfire.grace_s)
     if resumes is not None:
         policy, late_before = structs.replace(policy, policy=resumes), now + _MICROSECOND
-    fire_at = timer.next_fire_at
+    upcoming = _Upcoming(schedule, timer.next_fire_at)
     missed = None
-    if fire_at is not None and fire_at < late_before:
-        missed = _settle(schedule, policy, fire_at, late_before, now, "paused" if resumes else None)
-        fire_at = next_fire(schedule, late_before - _MICROSECOND)
+    if upcoming.fire_at is not None and upcoming.fire_at < late_before:
+        missed = _settle(schedule, policy, upcoming.fire_at, late_before, now, "paused" if resumes else None)
+        upcoming.go_on(late_before - _MICROSECOND)
     run = missed.run[: timer.fires_left] if missed else []
     room = limit if timer.fires_left is None else min(limit, timer.fires_left - len(run))
 
     fires: list[datetime] = []
-    while fire_at is not None and fire_at <= horizon_at and len(fires) < room:
-        fires.append(fire_at)
-        fire_at = next_fire(schedule, fire_at)
+    while upcoming.fire_at is not None and upcoming.fire_at <= horizon_at and len(fires) < room:
+        fires.append(upcoming.fire_at)
+        upcoming.go_on(upcoming.fire_at)
 
     fires_left = None
+    next_fire_at = upcoming.fire_at or upcoming.look_again_at
     if timer.fires_left is not None:
         fires_left = timer.fires_left - len(run) - len(fires)
         if fires_left == 0:
-            fire_at = None
-    settled = [
-        *([missed.last_at] if missed else []),
-        *fires[-1:],
-        *([timer.fired_through] if timer.fired_through else []),
-    ]
+            next_fire_at = None
+    settled = [missed.last_at] if missed else []
+    settled += [*fires[-1:], *([timer.fired_through] if timer.fired_through else [])]
     return Step(
         fires=tuple(fires),
         catch_up=run[0] if len(run) == 1 else None,
         owed=OwedRange(run[0], run[-1], len(run)) if len(run) > 1 else None,
         skipped=(
             *([missed.skipped] if missed and missed.skipped else []),
-            *_left_out(schedule, timer, missed.skipped if missed else None, [*run, *fires]),
+            *_left_out(schedule, timer, missed, [*run, *fires]),
         ),
-        next_fire_at=fire_at,
+        next_fire_at=next_fire_at,
         fired_through=max(settled, default=None),
         fires_left=fires_left,
     )
+
+
+class _Upcoming:
+    """The next fire of a schedule; or, where its exclude rules leave out more than one looks through at once, none,
+    and an instant from which to look again."""
+
+    def __init__(self, schedule: Schedule, next_fire_at: datetime | None) -> None:
+        self._schedule = schedule
+        self.fire_at = next_fire_at
+        self.look_again_at: datetime | None = None
+        if schedule.exclude and next_fire_at is not None:
+            self.go_on(next_fire_at - _MICROSECOND)  # a timer may stand where to look again, and not at a fire
+
+    def go_on(self, after: datetime) -> None:
+        self.fire_at, self.look_again_at = next_or_look_again(self._schedule, after)
+
+
+def next_or_look_again(schedule: Schedule, after: datetime) -> tuple[datetime | None, datetime | None]:
+    """The next fire, or None and the instant up to which there is none."""
+    try:
+        return next_fire(schedule, after), None
+    except GivenUp as search:
+        return None, search.reached_at
 
 
 def _settle(
@@ -141,58 +162,67 @@ def _settle(
 ) -> _Missed:
     """Split the fires from `first_at` on, before `late_before`, into those that run and the range of the others."""
     before_first = first_at - _MICROSECOND
-    last_at = last_fire(schedule, before_first, late_before) or first_at
-    run: list[datetime] = []
-    match policy.policy:
-        case "skip":
-            reason = "misfire"
-        case "once":
-            run, reason = [last_at], "coalesced"
-        case "all":
+    reason = because or ("coalesced" if policy.policy == "once" else "misfire")
+    try:
+        last_at = last_fire(schedule, before_first, late_before) or first_at
+        run: list[datetime] = []
+        if policy.policy == "once":
+            run = [last_at]
+        elif policy.policy == "all":
             oldest_at = max(before_first, now - timedelta(seconds=policy.window_s) - _MICROSECOND)
-            run, reason = newest_fires(schedule, oldest_at, late_before, policy.limit), "misfire"
-    skipped_to = last_fire(schedule, before_first, run[0]) if run else last_at
-    skipped = skipped_range(schedule, first_at, skipped_to, because or reason) if skipped_to else None
-    return _Missed(run, skipped, last_at)
+            run = newest_fires(schedule, oldest_at, late_before, policy.limit)
+        skipped_to = last_fire(schedule, before_first, run[0]) if run else last_at
+    except GivenUp:
+        # More is excluded on the way than one looks through at once: what cannot be told apart is on record as a whole.
+        last_at = late_before - _MICROSECOND
+        return _Missed([], SkippedRange(first_at, last_at, reason, None), last_at)
+    return _Missed(run, skipped_range(schedule, first_at, skipped_to, reason) if skipped_to else None, last_at)
 
 
 def skipped_range(schedule: Schedule, first_at: datetime, last_at: datetime, reason: str) -> SkippedRange:
-    count = count_fires(schedule, first_at - _MICROSECOND, last_at, COUNTED_AT_MOST)
-    return SkippedRange(first_at, last_at, reason, count)
+    return SkippedRange(first_at, last_at, reason, _count(schedule, first_at, last_at))
+
+
+def _count(schedule: Schedule, first_at: datetime, last_at: datetime) -> int | None:
+    try:
+        return count_fires(schedule, first_at - _MICROSECOND, last_at, COUNTED_AT_MOST)
+    except GivenUp:
+        return None
+
+
+def range_between(schedule: Schedule, after: datetime, before: datetime, reason: str) -> SkippedRange | None:
+    """The fires between two instants, both excluded, as one range; None if there are none."""
+    if after >= before:
+        return None
+    try:
+        first_at = next_fire(schedule, after)
+        if first_at is None or first_at >= before:
+            return None
+        last_at = last_fire(schedule, first_at - _MICROSECOND, before) or first_at
+    except GivenUp:
+        return SkippedRange(after + _MICROSECOND, before - _MICROSECOND, reason, None)
+    return skipped_range(schedule, first_at, last_at, reason)
 
 
 def calendar_range(schedule: Schedule, after: datetime, before: datetime) -> SkippedRange | None:
-    """What the calendar leaves out between two fires, or between a fire and now, both excluded."""
-    if schedule.calendar is None or after >= before:
-        return None
-    days_off = left_out(schedule, after, before - _MICROSECOND, COUNTED_AT_MOST)
-    if not days_off:
-        return None
-    if len(days_off) < COUNTED_AT_MOST:
-        return SkippedRange(days_off[0], days_off[-1], "calendar", len(days_off))
-    return SkippedRange(days_off[0], before - _MICROSECOND, "calendar", None)
+    """What the calendar leaves out between two instants, both excluded, between which it keeps nothing."""
+    return None if schedule.calendar is None else range_between(unrestricted(schedule), after, before, "calendar")
 
 
 def settled_range(schedule: Schedule, after: datetime, now: datetime, *, paused: bool) -> SkippedRange | None:
     """What a change finds unrecorded up to now, with nothing left to plan: the fires of a pause, or days left out."""
-    if not paused:
-        return calendar_range(schedule, after, now + _MICROSECOND)
-    first_at = next_fire(schedule, after)
-    if first_at is None or first_at > now:
-        return None
-    last_at = last_fire(schedule, first_at - _MICROSECOND, now + _MICROSECOND) or first_at
-    return skipped_range(schedule, first_at, last_at, "paused")
+    if paused:
+        return range_between(schedule, after, now + _MICROSECOND, "paused")
+    return calendar_range(schedule, after, now + _MICROSECOND)
 
 
-def _left_out(
-    schedule: Schedule, timer: Timer, skipped: SkippedRange | None, fires: list[datetime]
-) -> list[SkippedRange]:
+def _left_out(schedule: Schedule, timer: Timer, missed: _Missed | None, fires: list[datetime]) -> list[SkippedRange]:
     """What the calendar leaves out before the timer's fire and between those after it; a skipped range says it all."""
     if schedule.calendar is None or timer.fired_through is None or timer.next_fire_at is None:
         return []
     first_at = timer.next_fire_at
     ranges = [calendar_range(schedule, timer.fired_through, first_at)]
-    after = skipped.to_at if skipped else first_at
+    after = missed.skipped.to_at if missed and missed.skipped else first_at
     for fire_at in fires:
         ranges.append(calendar_range(schedule, after, fire_at))
         after = max(after, fire_at)
@@ -200,18 +230,23 @@ def _left_out(
 
 
 def cut(skipped: SkippedRange, schedule: Schedule, filled: list[datetime]) -> list[SkippedRange]:
-    """What is left of a skipped range when some of its fires, ascending and next to each other, were run after all."""
-    first_at, last_at = filled[0], filled[-1]
-    left = right = None
-    left_count = count_fires(schedule, skipped.from_at - _MICROSECOND, first_at - _MICROSECOND, COUNTED_AT_MOST)
-    if skipped.from_at < first_at and left_count != 0:
-        left = replace(skipped, to_at=first_at - _MICROSECOND, count=left_count)
-    right_count = None
-    if skipped.count is not None and left_count is not None:
-        right_count = max(skipped.count - left_count - len(filled), 0)
-    if skipped.to_at > last_at and right_count != 0:
-        right = replace(skipped, from_at=last_at + _MICROSECOND, count=right_count)
-    return [part for part in (left, right) if part is not None]
+    """What is left of a skipped range when some of its instants, ascending, were run after all.
+
+    By the schedule that the range was recorded by. What its calendar leaves out between them stays on record as that.
+    """
+    edges = [skipped.from_at - _MICROSECOND, *filled, skipped.to_at + _MICROSECOND]
+    parts: list[SkippedRange] = []
+    for after, before in pairwise(edges):
+        part = range_between(schedule, after, before, skipped.reason) or calendar_range(schedule, after, before)
+        if part is not None:
+            parts.append(part)
+    uncounted = [n for n, part in enumerate(parts) if part.count is None]
+    if skipped.count is not None and len(uncounted) == 1:
+        # Counted ones take away from the whole, however large the part that nobody walked through.
+        known = sum(part.count or 0 for part in parts if part.reason == skipped.reason)
+        [n] = uncounted
+        parts[n] = replace(parts[n], count=max(skipped.count - known - len(filled), 0))
+    return parts
 
 
 def fires_from(
@@ -234,15 +269,16 @@ def fires_between(schedule: Schedule, after: datetime, until: datetime, *, at_mo
 
 
 def fired_through_after_take_back(
-    schedule: Schedule, fired_through: datetime | None, first_taken_at: datetime | None, now: datetime
+    schedule: Schedule, fired_through: datetime | None, first_taken_at: datetime | None, bound_at: datetime
 ) -> datetime:
-    """Where `fired_through` stands once a change has settled all up to `now` and taken back what came after.
+    """Where `fired_through` stands once a change has settled all up to `bound_at` and taken back what came after.
 
-    Unless the database's clock was set back: what ran beyond `now` then must not run again.
+    Unless the database's clock was set back: what ran or was recorded beyond it must not run again.
     """
     if first_taken_at is None:
-        return max(fired_through or now, now)
-    first_open_at = next_fire(schedule, now)
+        return max(fired_through or bound_at, bound_at)
+    first_open_at, look_again_at = next_or_look_again(schedule, bound_at)
+    first_open_at = first_open_at or look_again_at
     if first_open_at is None or first_open_at >= first_taken_at:
-        return now
+        return bound_at
     return first_taken_at - _MICROSECOND

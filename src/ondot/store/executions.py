@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from ondot.model.execution import Origin, Outcome, State
+from ondot.model.execution import Origin, Outcome, PriorityClass, State
 from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
@@ -178,14 +178,21 @@ async def find_payloads(connection: Connection, ids: Sequence[ExecutionId]) -> d
     return {row["id"]: row["payload"].encode() for row in rows if row["payload"] is not None}
 
 
+async def newest_begun(connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime) -> datetime | None:
+    """The newest fire after an instant that has begun or ended."""
+    fire_at: datetime | None = await connection.fetchval(_SQL["newest_begun"].text, tenant_no, job_id, after)
+    return fire_at
+
+
 async def take_back_fires(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, once_at: datetime | None
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, after: datetime, once_at: datetime | None
 ) -> list[datetime]:
-    """Take back what is planned of a job and still to come; gives those fires. Ready first, then executions.
+    """Take back what is planned of a job after an instant; gives those fires. Ready first, then executions.
 
     `once_at` is the fire of a one-time job, which is taken back also when it is due.
     """
-    rows = await connection.fetch(_SQL["take_back_ready"].text, tenant_no, job_id, once_at)
+    catch_up = int(PriorityClass.CATCH_UP)
+    rows = await connection.fetch(_SQL["take_back_ready"].text, tenant_no, job_id, once_at, after, catch_up)
     taken = await connection.fetch(_SQL["take_back_executions"].text, tenant_no, [row["execution_id"] for row in rows])
     return sorted(row["fire_at"] for row in taken)
 

@@ -99,8 +99,8 @@ async def insert_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequenc
 
 async def find_keys(connection: Connection, tenant_no: TenantNo, keys: Sequence[str]) -> dict[str, LockedJob]:
     """The jobs that have these keys, locked."""
-    rows = await connection.fetch(_SQL["find_keys"].text, tenant_no, sorted(keys))
-    return {row["key"]: _locked(row) for row in rows}
+    rows = await connection.fetch(_SQL["lock_keys"].text, tenant_no, sorted(keys))
+    return {job.spec.key or "": job for job in await _read_locked(connection, tenant_no, [row["id"] for row in rows])}
 
 
 async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LockedJob | None:
@@ -111,7 +111,13 @@ async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -
         row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
     if row is None:
         return None
-    return _locked(row)
+    [job] = await _read_locked(connection, tenant_no, [job_id])
+    return job
+
+
+async def _read_locked(connection: Connection, tenant_no: TenantNo, job_ids: Sequence[JobId]) -> list[LockedJob]:
+    rows = await connection.fetch(_SQL["read_locked"].text, tenant_no, job_ids)
+    return [_locked(row) for row in rows]
 
 
 async def change_job(

@@ -9,6 +9,7 @@ from uuid import UUID
 from ondot.model.execution import PriorityClass
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobState
+from ondot.model.planning import OwedRange
 from ondot.model.schedule import Schedule
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
@@ -162,9 +163,10 @@ async def put_off_owed(connection: Connection, ids: Sequence[UUID], next_turn_s:
     await connection.execute(_SQL["put_off_owed"].text, ids, next_turn_s)
 
 
-async def skip_owed(connection: Connection, tenant_no: TenantNo, job_id: JobId, reason: str) -> int:
-    """Record as skipped what a job still owes from an outage; gives how many ranges."""
-    return len(await connection.fetch(_SQL["skip_owed"].text, tenant_no, job_id, reason))
+async def drop_owed(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> list[tuple[OwedRange, int]]:
+    """Take out what a job still owes from an outage, each range with the version whose schedule it is of."""
+    rows = await connection.fetch(_SQL["drop_owed"].text, tenant_no, job_id)
+    return [(OwedRange(row["from_at"], row["to_at"], row["count"]), row["job_version"]) for row in rows]
 
 
 async def insert_backfill(connection: Connection, tenant_no: TenantNo, backfill: NewBackfill) -> None:

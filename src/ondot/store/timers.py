@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.planning import OwedRange, SkippedRange, Timer
-from ondot.store.connection import Connection
+from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("timers")
@@ -149,8 +149,9 @@ async def timers_after(connection: Connection, job_id: UUID, limit: int) -> list
 
 
 async def record_skipped(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, skipped: Sequence[SkippedRange]
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, job_version: int, skipped: Sequence[SkippedRange]
 ) -> None:
+    """Record ranges of fires of one version's schedule."""
     await connection.execute(
         _SQL["record_skipped"].text,
         tenant_no,
@@ -159,12 +160,25 @@ async def record_skipped(
         [entry.to_at for entry in skipped],
         [entry.reason for entry in skipped],
         [entry.count for entry in skipped],
+        [job_version] * len(skipped),
     )
 
 
 async def take_skipped(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, fires: Sequence[datetime]
-) -> list[SkippedRange]:
-    """Take out the ranges that hold one of these fires; what is left of them is to be recorded again."""
+) -> list[tuple[SkippedRange, int | None]]:
+    """Take out the ranges that hold one of these fires, each with the version it was recorded by."""
     rows = await connection.fetch(_SQL["take_skipped"].text, tenant_no, job_id, fires)
-    return [SkippedRange(*row.values()) for row in rows]
+    return [_skipped(row) for row in rows]
+
+
+async def take_calendar(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, from_at: datetime, to_at: datetime | None
+) -> list[tuple[SkippedRange, int | None]]:
+    """Take out what the calendar leaves out from one instant to another (None: for ever), or reaches into that."""
+    rows = await connection.fetch(_SQL["take_calendar"].text, tenant_no, job_id, from_at, to_at)
+    return [_skipped(row) for row in rows]
+
+
+def _skipped(row: Record) -> tuple[SkippedRange, int | None]:
+    return SkippedRange(row["from_at"], row["to_at"], row["reason"], row["count"]), row["job_version"]

@@ -11,10 +11,11 @@ _SQL = load_queries("zones")
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """`version` None: unknown. `through`: the last job that was looked at since there is a newer one."""
+    """`version` None: unknown. `through`: the last job that was looked at for the release that comes next."""
 
     version: str | None
-    through: UUID | None
+    coming: str | None = None
+    through: UUID | None = None
 
 
 async def read_zones(connection: Connection) -> Zones:
@@ -23,5 +24,5 @@ async def read_zones(connection: Connection) -> Zones:
     return Zones(*row.values())
 
 
-async def set_zones(connection: Connection, version: str | None, through: UUID | None) -> None:
-    await connection.execute(_SQL["set_zones"].text, version, through)
+async def set_zones(connection: Connection, zones: Zones) -> None:
+    await connection.execute(_SQL["set_zones"].text, zones.version, zones.coming, zones.through)

@@ -24,7 +24,7 @@ from ondot.model.schedule.jitter import jitter_offset
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.preview import Fire, Preview, Remark, Skipped, preview
 from ondot.model.schedule.rrule import Rrule
-from ondot.model.schedule.rule import Schedule, for_job, left_out, next_fire
+from ondot.model.schedule.rule import GivenUp, Schedule, for_job, next_fire, unrestricted
 from ondot.model.schedule.when import When
 from ondot.model.schedule.words import in_words
 
@@ -34,6 +34,7 @@ __all__ = [
     "Cron",
     "Dst",
     "Fire",
+    "GivenUp",
     "Interval",
     "Misfire",
     "Once",
@@ -48,8 +49,8 @@ __all__ = [
     "for_job",
     "in_words",
     "jitter_offset",
-    "left_out",
     "next_fire",
     "preview",
     "tzdata_version",
+    "unrestricted",
 ]

@@ -88,20 +88,6 @@ def exclusion_at(calendar: Calendar, zone: str, fire_at: datetime) -> Exclusion 
     return None
 
 
-def next_exclusion(calendar: Calendar, zone: str, after: datetime, until: datetime) -> datetime | None:
-    """The first instant after one that is kept, and up to `until`, at which something is left out; aware UTC."""
-    prepared = _sorted(calendar)
-    index = bisect_right(prepared.begins_at, after)
-    begins_at = prepared.begins_at[index] if index < len(prepared.begins_at) else until
-    begins_at = min(begins_at, until)
-    if calendar.moves is None:
-        at = after.replace(tzinfo=None)
-        while (at := _day_ends(zone, at, _day_at(zone, at))) <= begins_at.replace(tzinfo=None):
-            if _reason_of_day(calendar, _day_at(zone, at)) is not None:
-                return at.replace(tzinfo=UTC)
-    return begins_at if exclusion_at(calendar, zone, begins_at) is not None else None
-
-
 def is_off(calendar: Calendar, day: date) -> bool:
     """Whether a local date is a holiday, a listed date or, where only business days count, of the weekend."""
     return _reason_of_day(calendar, day) is not None

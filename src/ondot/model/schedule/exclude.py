@@ -1,9 +1,9 @@
 """What the `exclude` rules of a schedule leave out (S12).
 
 A fire is left out if one of these rules fires at exactly that instant. A rule that says "all of August" by wildcards
-leaves out 2.6 million fires of a job that runs each second, so what it covers is gone over at once: where a rule
-follows real time, and takes every second, minute or hour at which there could be fires, none can be left before the
-minute, the hour or the day ends. Everything else is walked, fire by fire.
+leaves out 2.6 million fires of a job that runs each second, so what it covers is gone over at once: where a cron rule
+takes every second, minute or hour at which there could be fires, none can be left before the minute, the hour or the
+day ends. Everything else is walked, fire by fire: RRULEs, intervals, and the hours that a fold shows twice.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from ondot.model.schedule.cron import Cron, parsed_of
 from ondot.model.schedule.dst import span_at
-from ondot.model.schedule.expression import Expression, Times
+from ondot.model.schedule.expression import Times
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule
@@ -28,26 +28,28 @@ def excluded_until(exclude: tuple[When, ...], rules: tuple[When, ...], fire_at: 
     """Where to look again after a fire of `rules` that is left out, or None if it is not; aware UTC."""
     until_at: datetime | None = None
     for rule in exclude:
-        if isinstance(rule, Cron) and (parsed := parsed_of(rule)).is_straight:
-            covered_at = _covered_until(rule, parsed, rules, fire_at)
-        else:
-            covered_at = fire_at + MICROSECOND if next_after(rule, fire_at - MICROSECOND) == fire_at else None
+        covered_at = _covered_until(rule, rules, fire_at) if isinstance(rule, Cron) else None
+        if covered_at is None and next_after(rule, fire_at - MICROSECOND) == fire_at:
+            covered_at = fire_at + MICROSECOND
         if covered_at is not None:
             until_at = covered_at if until_at is None else max(until_at, covered_at)
     return until_at
 
 
-def _covered_until(rule: Cron, parsed: Expression, rules: tuple[When, ...], fire_at: datetime) -> datetime | None:
-    """For a rule that fires whenever its zone's clock shows one of its slots."""
+def _covered_until(rule: Cron, rules: tuple[When, ...], fire_at: datetime) -> datetime | None:
+    """Where it goes on after what the rule covers around a fire, if that is more than this fire."""
+    parsed = parsed_of(rule)
     at = fire_at.replace(tzinfo=None)
     span = span_at(rule.timezone, at)
-    if not parsed.is_slot(at + span.offset):
+    wall = at + span.offset
+    # In wall times that are shown once a rule fires at each of its slots, whatever its policy.
+    if not parsed.is_slot(wall) or not span.second_until <= wall < span.first_from:
         return None
     times = _times(rules, rule.timezone)
-    wall = None if times is None else parsed.covered_until(at + span.offset, times)
-    if wall is None:
-        return fire_at + MICROSECOND
-    return min(wall - span.offset, span.end_at).replace(tzinfo=UTC)
+    covered = None if times is None else parsed.covered_until(wall, times)
+    if covered is None:
+        return None
+    return (min(covered, span.first_from, span.end_at + span.offset) - span.offset).replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=1024)

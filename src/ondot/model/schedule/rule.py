@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.misfire import Misfire
-from ondot.model.schedule.calendar import Calendar, exclusion_at, next_exclusion
+from ondot.model.schedule.calendar import Calendar, exclusion_at
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import NEVER_AFTER, SEARCH_YEARS
 from ondot.model.schedule.exclude import MICROSECOND, excluded_until
@@ -28,7 +28,13 @@ from ondot.model.schedule.when import When, next_after, next_moved, zone_of
 # every fire are a mistake, and a walk of this length takes about half a second.
 LONGEST_WALK: Final = 50_000
 
-_NEVER: Final = NEVER_AFTER.replace(tzinfo=UTC)
+
+class GivenUp(InvalidSchedule):
+    """The search for the next fire: the exclude rules leave out all of a long walk, up to `reached_at`."""
+
+    def __init__(self, message: str, faults: tuple[Fault, ...], reached_at: datetime) -> None:
+        super().__init__(message, faults)
+        self.reached_at = reached_at
 
 
 class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
@@ -44,7 +50,10 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash
 
 
 def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
-    """The first fire strictly after `after`, within `start_at` and `end_at` and not left out; aware UTC in and out."""
+    """The first fire strictly after `after`, within `start_at` and `end_at` and not left out; aware UTC in and out.
+
+    Raises GivenUp if the exclude rules leave out more than it is ready to walk through.
+    """
     if after.tzinfo is not UTC or schedule.start_at is not None:
         after = _from(schedule, after)
     if schedule.calendar is not None or schedule.include or schedule.exclude:
@@ -56,31 +65,13 @@ def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
     return fire_at
 
 
-def left_out(schedule: Schedule, after: datetime, until: datetime, at_most: int) -> list[datetime]:
-    """The first fires after `after`, up to and with `until`, that the calendar and nothing else leaves out.
-
-    What is kept is not walked: after a kept fire it goes on where the calendar next leaves something out.
-    """
-    left: list[datetime] = []
+def unrestricted(schedule: Schedule) -> Schedule:
+    """The schedule with what its calendar leaves out; what the calendar moves stays moved."""
     calendar = schedule.calendar
     if calendar is None:
-        return left
-    zone = zone_of(schedule.when)
-    until = min(until.astimezone(UTC), _NEVER, *([schedule.end_at] if schedule.end_at is not None else []))
-    after = _from(schedule, after)
-    while len(left) < at_most:
-        fire_at = _next_kept(schedule, None, after, until)
-        if fire_at is None or fire_at > until:
-            break
-        if exclusion_at(calendar, zone, fire_at) is not None:
-            left.append(fire_at)
-            after = fire_at
-            continue
-        begins_at = next_exclusion(calendar, zone, fire_at, until)
-        if begins_at is None:
-            break
-        after = begins_at - MICROSECOND
-    return left
+        return schedule
+    kept = structs.replace(calendar, blackouts=()) if calendar.moves is not None else None
+    return structs.replace(schedule, calendar=kept)
 
 
 def rules_of(schedule: Schedule) -> tuple[When, ...]:
@@ -163,4 +154,4 @@ def _refuse(walked: int, fire_at: datetime) -> NoReturn:
         f"The exclude rules leave out {walked:,} fires in a row, up to {fire_at:%Y-%m-%d %H:%M:%S} UTC; "
         "exclude less, or say when it fires by another rule."
     )
-    raise InvalidSchedule(message, faults=(Fault("/exclude", message),))
+    raise GivenUp(message, faults=(Fault("/exclude", message),), reached_at=fire_at)

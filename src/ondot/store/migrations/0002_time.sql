@@ -3,8 +3,10 @@
 
 ALTER TABLE ondot.job ADD COLUMN state_reason text;  -- why it is in its state, where nobody asked for it by hand
 
--- NULL: computed with unknown ones. While stored fires are computed anew, tzdata_through is the last job looked at.
-ALTER TABLE ondot.installation ADD COLUMN tzdata text, ADD COLUMN tzdata_through uuid;
+ALTER TABLE ondot.skipped ADD COLUMN job_version integer;  -- whose schedule the fires are of
+
+-- NULL: computed with unknown ones. While stored fires are computed anew, with which, and the last job looked at.
+ALTER TABLE ondot.installation ADD COLUMN tzdata text, ADD COLUMN tzdata_next text, ADD COLUMN tzdata_through uuid;
 
 -- Ranges still to be run: catch-up after an outage, and backfills. No release has written to the table of 0001.
 DROP TABLE ondot.owed;

@@ -102,15 +102,28 @@ SELECT id, payload FROM ondot.execution WHERE id = ANY ($1::uuid[]);
 -- locks: ready rows        index: execution_fire, ready_pkey
 -- The first half of taking back the fires still to come of a changed job: their places in the queue. Waits for a lease
 -- that is taking one of them, and then leaves it alone. Of a one-time job also its fire that is due: nothing comes after.
--- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs)
+-- Not what is caught up: that is of the past, also if the clock was set back since.
+-- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs), $4 after which instant, $5 class of catch-up
 DELETE FROM ondot.ready r
 USING ondot.execution e
 WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer AND e.origin IN ('fire', 'backfill') AND e.origin = 'fire'
   AND e.attempt_no = 0
-  AND (e.fire_at > ondot.clock() OR e.fire_at = $3::timestamptz)
+  AND (e.fire_at > $4::timestamptz AND e.class <> $5::smallint OR e.fire_at = $3::timestamptz)
   AND r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
   AND r.execution_id = e.id
 RETURNING r.execution_id;
+
+-- name: newest_begun :one
+-- index: execution_fire, history_job
+-- The newest fire after an instant that has begun or ended: there is one if the clock was set back.
+-- $1 tenant_no, $2 job_id, $3 after which instant
+SELECT greatest(
+    (SELECT max(fire_at) FROM ondot.execution
+     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND attempt_no > 0
+       AND fire_at > $3::timestamptz),
+    (SELECT max(fire_at) FROM ondot.history
+     WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at > $3)
+) AS fire_at;
 
 -- name: take_back_executions :many
 -- transition: take back        locks: executions        index: execution_pkey

@@ -41,13 +41,12 @@ WITH new AS (
 INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, fires_left, tenant_no, partition_no)
 SELECT id, coalesce(next_fire_at, 'infinity'), fired_through, 1, 1, fires_left, $1, partition_no FROM new;
 
--- name: find_keys :many
+-- name: lock_keys :many
 -- locks: job rows        index: job_key
 -- $1 tenant_no, $2 keys, sorted
-SELECT j.key, j.id, j.state, j.state_reason, j.version, v.spec, ondot.clock() AS now
-FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
-WHERE j.tenant_no = $1::integer AND j.key = ANY($2::text[]) AND j.key IS NOT NULL AND j.state <> 'DELETED'
-ORDER BY j.key FOR UPDATE OF j;
+SELECT id FROM ondot.job
+WHERE tenant_no = $1::integer AND key = ANY($2::text[]) AND key IS NOT NULL AND state <> 'DELETED'
+ORDER BY key FOR UPDATE;
 
 -- name: adopt_once_job :one
 -- locks: the new job row; a concurrent twin waits here
@@ -69,10 +68,16 @@ RETURNING job_id;
 -- name: lock_job :one
 -- locks: the job row        index: job_pkey
 -- $1 tenant_no, $2 id
-SELECT j.id, j.key, j.state, j.state_reason, j.version, v.spec, ondot.clock() AS now
+SELECT id FROM ondot.job WHERE id = $2::uuid AND tenant_no = $1::integer FOR UPDATE;
+
+-- name: read_locked :many
+-- index: job_pkey, job_version_pkey
+-- Jobs that are locked, as they are now. Apart from the locking: a statement that waits for a lock sees the new row, but
+-- of what it joins only what was there before, and finds no version for it.
+-- $1 tenant_no, $2 ids
+SELECT j.key, j.id, j.state, j.state_reason, j.version, v.spec, ondot.clock() AS now
 FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
-WHERE j.id = $2::uuid AND j.tenant_no = $1::integer
-FOR UPDATE OF j;
+WHERE j.id = ANY ($2::uuid[]) AND j.tenant_no = $1::integer;
 
 -- name: change_job :none
 -- locks: the job row, held already

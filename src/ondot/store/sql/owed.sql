@@ -93,22 +93,16 @@ SELECT f.owed_id, f.fire_at, p.pool_no, p.ready_at FROM planned p JOIN fire f ON
 
 -- name: put_off_owed :none
 -- locks: owed rows        index: owed_pkey
--- For ranges that have nothing to do now: their job is paused, or all that may be live is.
+-- For ranges that have nothing to do now: their job is paused, or this node cannot compute them.
 -- $1 ids, $2 seconds to the next turn
 UPDATE ondot.owed SET turn_at = ondot.clock() + make_interval(secs => $2::double precision) WHERE id = ANY ($1::uuid[]);
 
--- name: skip_owed :many
+-- name: drop_owed :many
 -- locks: owed rows        index: owed_job
--- What a job still owes from an outage is not run after all, and recorded as skipped.
--- $1 tenant_no, $2 job_id, $3 reason
-WITH skipped AS (
-    DELETE FROM ondot.owed WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin = 'fire'
-    RETURNING job_id, from_at, to_at, tenant_no, count
-)
-INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count)
-SELECT job_id, from_at, to_at, tenant_no, $3::text, count FROM skipped
-ON CONFLICT DO NOTHING
-RETURNING from_at;
+-- What a job still owes from an outage is not run after all.
+-- $1 tenant_no, $2 job_id
+DELETE FROM ondot.owed WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin = 'fire'
+RETURNING from_at, to_at, count, job_version;
 
 -- name: insert_backfill :one
 -- locks: none (new rows)

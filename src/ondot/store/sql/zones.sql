@@ -1,7 +1,7 @@
 -- name: read_zones :one
--- The release of tzdata that stored fires were computed with, and the last job looked at since there is a newer one.
-SELECT tzdata, tzdata_through FROM ondot.installation;
+-- The release of tzdata that stored fires were computed with, the one they are being computed with, and how far.
+SELECT tzdata, tzdata_next, tzdata_through FROM ondot.installation;
 
 -- name: set_zones :none
--- $1 the release of tzdata (NULL: unknown), $2 the last job looked at (NULL: all were)
-UPDATE ondot.installation SET tzdata = $1::text, tzdata_through = $2::uuid;
+-- $1 the release of tzdata (NULL: unknown), $2 the next one (NULL: none), $3 the last job looked at for it
+UPDATE ondot.installation SET tzdata = $1::text, tzdata_next = $2::text, tzdata_through = $3::uuid;
