@@ -27,23 +27,11 @@ from ondot.store.connection import Connection
 from ondot.store.database import connect_options, open_database
 from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up
+from ondot.testing.server import FAST, quickest_place
 from tests.store.guard import GUARD
 
 TEMPLATE = "ondot_template"
-ROOM = 2 * 1024**3
-FAST = {
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "checkpoint_flush_after": "0",
-    "wal_level": "minimal",
-    "max_wal_senders": "0",
-    "max_connections": "300",
-    "shared_buffers": "128MB",
-    "autovacuum": "off",  # plans are tested on statistics that the tests make, or withhold
-    "log_min_messages": "panic",
-    "log_min_error_statement": "panic",
-}
+SETTINGS = FAST | {"max_connections": "300", "shared_buffers": "128MB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +50,11 @@ class Running:
 
     def __init__(self) -> None:
         # Not pytest's directories: those are closed to others, and as root the server is another.
-        self._directory = Path(tempfile.mkdtemp(prefix="ondot-tests-", dir=_quickest_place()))
+        self._directory = Path(tempfile.mkdtemp(prefix="ondot-tests-", dir=quickest_place()))
         self._directory.chmod(0o755)
         system = os.environ.get("ONDOT_TEST_POSTGRES") == "system"
         binaries = find_binaries(OLDEST_MAJOR) if system else None
-        self._postgres = EmbeddedPostgres(self._directory / "home", binaries=binaries, settings=FAST)
+        self._postgres = EmbeddedPostgres(self._directory / "home", binaries=binaries, settings=SETTINGS)
         try:
             with capture_logs():
                 url = self._postgres.start()
@@ -79,16 +67,6 @@ class Running:
     def stop(self) -> None:
         self._postgres.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _quickest_place() -> str | None:
-    """In memory if there is room: on a busy disk a clone's checkpoint took up to a second."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        return None
-    space = os.statvfs(memory)
-    may_execute = not space.f_flag & os.ST_NOEXEC  # as root the server's programs may have to be copied there
-    return str(memory) if may_execute and space.f_bavail * space.f_frsize > ROOM else None
 
 
 async def _make_template(server: Server) -> str:

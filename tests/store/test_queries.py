@@ -47,6 +47,7 @@ OVER_ALL_TENANTS: Final = {
     "make_owed": "the tenant comes from the owed range",
     "put_off_owed": "ranges that this node took",
     "streaks_over": "housekeeping",
+    "forget_streaks": "housekeeping",
     "timers_after": "housekeeping",
     "sweep_late_ready": "housekeeping",
     "forget_keys": "housekeeping",

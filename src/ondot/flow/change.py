@@ -9,6 +9,8 @@ begun keeps its version and ends by itself; delete also cancels retries that wai
 update, and is recorded as skipped on pause and delete; a backfill waits while its job is paused.
 """
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,7 +21,7 @@ from ondot.flow.plan import Planning, plan_timers, tell_skipped
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
-from ondot.model.job import JobSpec, JobState, completed
+from ondot.model.job import JobSpec, JobState, completed, same_spec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import (
     SkippedRange,
@@ -59,6 +61,29 @@ async def update(
         if spec.key not in {None, job.spec.key}:
             raise Conflict(f"The key of a job stays {job.spec.key!r}: leave it out, or create another job.")
         spec = structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
+        wakes = await update_locked(connection, database, tenant_no, job, spec)
+    dispatcher.wake(wakes)
+
+
+async def patch(
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    changed: Callable[[LockedJob], JobSpec],
+    *,
+    if_version: int | None = None,
+) -> None:
+    """A new version made out of the one in force, which nobody changes meanwhile; none if it asks for the same.
+
+    `changed` is called in a thread: a schedule may take a while to be checked.
+    """
+    async with database.transaction() as connection:
+        job = await lock(connection, tenant_no, job_id, if_version)
+        spec = await asyncio.to_thread(changed, job)
+        spec = structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
+        if same_spec(spec, job.spec):
+            return
         wakes = await update_locked(connection, database, tenant_no, job, spec)
     dispatcher.wake(wakes)
 

@@ -8,6 +8,7 @@ from ondot.store.idempotency import forget_keys
 from ondot.store.logs import forget_checkpoints
 from ondot.store.nodes import forget_nodes
 from ondot.store.queue import sweep_late_ready
+from ondot.store.streaks import forget_streaks
 from ondot.store.workers import forget_workers
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import SWEPT
@@ -37,4 +38,5 @@ async def retain_pass(database: Database) -> int:
         await forget_workers(connection)
         await forget_nodes(connection)
         await forget_checkpoints(connection, ROWS_A_PASS)
+        await forget_streaks(connection, ROWS_A_PASS)
         return await forget_keys(connection, ROWS_A_PASS)

@@ -8,9 +8,7 @@ job that has it (S12).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import zip_longest
 
-import msgspec
 from msgspec import structs
 
 from ondot.flow.change import update_locked
@@ -18,9 +16,9 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
-from ondot.model.job import JobSpec, JobState, completed, decode_spec, encode_spec
+from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
-from ondot.model.schedule import Interval, Once, Rrule, When, jitter_offset, next_fire
+from ondot.model.schedule import Once, jitter_offset, next_fire
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 from ondot.store.executions import insert_execution
@@ -221,7 +219,7 @@ async def _update_jobs(
         if spec.schedule is None and not job.spec.recurs:
             # "Now" is another instant each time, but the same wish: a repetition finds the job that was made.
             wanted = structs.replace(spec, schedule=job.spec.schedule)
-        wanted = _anchored_as(wanted, job.spec)
+        wanted = anchored_as(wanted, job.spec)
         if not same_spec(wanted, job.spec):
             pools += await update_locked(connection, database, tenant_no, job, wanted)
     rows = await get_jobs(connection, tenant_no, [job.id for job, _ in updates])
@@ -303,38 +301,3 @@ def new_timer(tenant_no: TenantNo, job: NewJob) -> Timer:
         fired_through=job.fired_through,
         fires_left=job.spec.schedule.max_fires,
     )
-
-
-def same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
-    """Whether a spec asks for what is stored; where a rule is anchored does not count, if nobody said where."""
-    # Through JSON and back, as the stored one went: 60 and 60.0 are the same seconds.
-    wanted = decode_spec(encode_spec(_anchored_as(wanted, stored)))
-    return msgspec.json.encode(wanted) == msgspec.json.encode(stored)
-
-
-def _anchored_as(wanted: JobSpec, stored: JobSpec) -> JobSpec:
-    """With the anchors of the stored rules that nobody chose: an upsert of another payload does not move the fires."""
-    new, old = wanted.schedule, stored.schedule
-    if new is None or old is None or new.start_at != old.start_at:
-        return wanted
-    schedule = structs.replace(
-        new,
-        when=_rule_anchored_as(new.when, old.when),
-        include=tuple(_rule_anchored_as(*pair) for pair in zip_longest(new.include, old.include) if pair[0]),
-        exclude=tuple(_rule_anchored_as(*pair) for pair in zip_longest(new.exclude, old.exclude) if pair[0]),
-    )
-    return structs.replace(wanted, schedule=schedule)
-
-
-def _rule_anchored_as(wanted: When, stored: When | None) -> When:
-    match wanted, stored:
-        case Interval(), Interval(is_anchored=False) if wanted.every_s == stored.every_s and (
-            not wanted.is_anchored or wanted.anchor_at == stored.anchor_at
-        ):
-            return stored
-        case Rrule(), Rrule(is_anchored=False) if structs.replace(
-            wanted, begins=stored.begins, is_anchored=False
-        ) == stored and (not wanted.is_anchored or wanted.begins == stored.begins):
-            return stored
-        case _:
-            return wanted

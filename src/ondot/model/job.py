@@ -6,6 +6,7 @@ attempts run the same spec whatever was edited since. Defaults stand here and no
 
 from datetime import datetime
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import Raw, Struct, structs
 from ondot.model.execution import PriorityClass
 from ondot.model.ids import JobId
 from ondot.model.retry import Retry
-from ondot.model.schedule import Once, Schedule, for_job
+from ondot.model.schedule import Interval, Once, Rrule, Schedule, When, for_job
 
 
 class JobState(StrEnum):
@@ -92,3 +93,38 @@ def completed(spec: JobSpec, job_id: JobId, now: datetime) -> JobSpec:
     """The spec as it is stored: without a schedule once, at the instant it was accepted; `H` has its job's values."""
     schedule = Schedule(when=Once(at=now)) if spec.schedule is None else for_job(spec.schedule, job_id)
     return spec if schedule is spec.schedule else structs.replace(spec, schedule=schedule)
+
+
+def same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
+    """Whether a spec asks for what is stored; where a rule is anchored does not count, if nobody said where."""
+    # Through JSON and back, as the stored one went: 60 and 60.0 are the same seconds.
+    wanted = decode_spec(encode_spec(anchored_as(wanted, stored)))
+    return msgspec.json.encode(wanted) == msgspec.json.encode(stored)
+
+
+def anchored_as(wanted: JobSpec, stored: JobSpec) -> JobSpec:
+    """With the anchors of the stored rules that nobody chose: an upsert of another payload does not move the fires."""
+    new, old = wanted.schedule, stored.schedule
+    if new is None or old is None or new.start_at != old.start_at:
+        return wanted
+    schedule = structs.replace(
+        new,
+        when=_rule_anchored_as(new.when, old.when),
+        include=tuple(_rule_anchored_as(*pair) for pair in zip_longest(new.include, old.include) if pair[0]),
+        exclude=tuple(_rule_anchored_as(*pair) for pair in zip_longest(new.exclude, old.exclude) if pair[0]),
+    )
+    return structs.replace(wanted, schedule=schedule)
+
+
+def _rule_anchored_as(wanted: When, stored: When | None) -> When:
+    match wanted, stored:
+        case Interval(), Interval(is_anchored=False) if wanted.every_s == stored.every_s and (
+            not wanted.is_anchored or wanted.anchor_at == stored.anchor_at
+        ):
+            return stored
+        case Rrule(), Rrule(is_anchored=False) if structs.replace(
+            wanted, begins=stored.begins, is_anchored=False
+        ) == stored and (not wanted.is_anchored or wanted.begins == stored.begins):
+            return stored
+        case _:
+            return wanted

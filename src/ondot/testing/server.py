@@ -73,7 +73,7 @@ def _named(url: str) -> Server:
 @cache
 def _embedded() -> Server:
     """The one thing of a process that outlives a world: a server for each would cost each world a second."""
-    place = _quickest_place()
+    place = quickest_place()
     _remove_remains(place)
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     directory.chmod(0o755)  # as root the server is another, and must get through
@@ -97,7 +97,7 @@ def _embedded() -> Server:
     return Server(url)
 
 
-def _quickest_place() -> Path:
+def quickest_place() -> Path:
     """In memory if there is room: on a busy disk a clone took up to a second."""
     memory = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
     if memory.is_dir() and os.access(memory, os.W_OK):
