@@ -34,6 +34,7 @@ from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import Interrupted, NotBegun, Report, Succeeded
 from ondot.model.planning import fires_between
 from ondot.model.retry import Retry
+from ondot.model.schedule import Blackout, Calendar, unrestricted
 from ondot.store.workers import lose_worker, read_beats
 from tests.proves import proves
 from tests.servers import Server, new_database
@@ -151,9 +152,19 @@ class Life(RuleBasedStateMachine):
     def submit_once(self, seconds: int) -> JobId:
         return self.run(self.world.submit(job(schedule=once(self.world.after(seconds)), retry=BUDGET))).id
 
-    @rule(target=jobs, seconds=st.integers(1, 60), jitter_s=st.sampled_from([0, 15]), misfire=misfires)
-    def submit_recurring(self, seconds: int, jitter_s: int, misfire: Misfire) -> JobId:
-        schedule = every(seconds, self.world.now, jitter_s=jitter_s, misfire=misfire)
+    @rule(
+        target=jobs,
+        seconds=st.integers(1, 60),
+        jitter_s=st.sampled_from([0, 15]),
+        misfire=misfires,
+        closed=st.none() | st.tuples(st.integers(0, 200), st.integers(1, 100)),
+    )
+    def submit_recurring(self, seconds: int, jitter_s: int, misfire: Misfire, closed: tuple[int, int] | None) -> JobId:
+        calendar = None
+        if closed is not None:
+            from_at, to_at = self.world.after(closed[0]), self.world.after(sum(closed))
+            calendar = Calendar(blackouts=(Blackout(from_at=from_at, to_at=to_at),))
+        schedule = every(seconds, self.world.now, jitter_s=jitter_s, misfire=misfire, calendar=calendar)
         job_id = self.run(self.world.submit(job(schedule=schedule, retry=BUDGET))).id
         self.schedules[job_id] = [(self.world.now, schedule)]
         return job_id
@@ -257,7 +268,7 @@ class Life(RuleBasedStateMachine):
             until_ats = [*(from_at for from_at, _ in schedules[1:]), timer["fired_through"]]
             for (from_at, schedule), until_at in zip(schedules, until_ats, strict=True):
                 if schedule is not None:
-                    due += fires_between(schedule, from_at, until_at, at_most=100_000)
+                    due += fires_between(unrestricted(schedule), from_at, until_at, at_most=100_000)
             ranges = await self.world.fetch(ENDS_ON_RECORD, job_id)
             for fire_at in due:
                 ends = sum(row["from_at"] <= fire_at <= row["to_at"] for row in ranges)
