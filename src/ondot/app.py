@@ -253,7 +253,8 @@ async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> li
     async with database.connection() as connection:
         numbers = await database.pools.numbers(connection, DEFAULT_TENANT, pools)
     now = database.clock.now()
-    specs = [job_spec(body, now) for body in app.schedules()]
+    # A rule that has come to its end is no reason not to start.
+    specs = [job_spec(body, now, may_be_over=True) for body in app.schedules()]
     if specs:
         await submit(database, Dispatcher(PollingTransport()), DEFAULT_TENANT, specs, answer=lambda _: "null")
         log.info("schedules.registered", jobs=[spec.name for spec in specs])

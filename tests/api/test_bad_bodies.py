@@ -210,6 +210,14 @@ SCHEDULES = [
     when("/in", "at most", **{"in": 1e12}),
     when("/delay", "`delay` must be a duration", delay="-5m"),
     when("/delay", "a duration", delay={}),
+    when("/timezone", "There is no time zone ''", cron="@daily", timezone=""),
+    when("/timezone", "There is no time zone ''", every="5m", timezone=""),
+    when(
+        "/schedule/include/0/timezone",
+        "no time zone",
+        schedule={"cron": "@daily", "include": [{"cron": "@daily", "timezone": ""}]},
+    ),
+    when("/cron", "@every 90s", cron="@often"),
     when("/at", "in the past", "leave it out to run now", at="2020-01-01T00:00:00Z"),
     when("/runAt", "`runAt`", "in the past", runAt="2026-11-15T11:00:00Z"),
     when("/at", "RFC 3339", '"2030-01-31T09:00:00Z"', '"tomorrow" came', at="tomorrow"),
@@ -304,7 +312,7 @@ RULES = [
     when("/schedule/include/1", "exactly one of cron, every, at, rrule; none came", schedule=including({})),
     when("/schedule/include/1", "`cron` and `every` came", schedule=including({"cron": "@hourly", "every": "5m"})),
     when("/schedule/include/1/crn", "did you mean `cron`?", schedule=including({"crn": "@hourly"})),
-    when("/schedule/include/1/in", "no field `in`", schedule=including({"in": "5m"})),
+    when("/schedule/include/1/in", "jobs that run once", "give `at`", schedule=including({"in": "5m"})),
     when("/schedule/include/1/jitter", "no field `jitter`", schedule=including({"cron": "@daily", "jitter": 5})),
     when(
         "/schedule/include/1/cron", "`schedule.include.1.cron`", "0 to 59", schedule=including({"cron": "99 * * * *"})

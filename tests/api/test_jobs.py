@@ -413,6 +413,15 @@ async def test_a_preview_tells_what_a_clock_change_does(api: Caller) -> None:
 
 
 @proves("S9", "S4", "S10")
+async def test_a_preview_of_the_past_is_asked_by_after(api: Caller) -> None:
+    body = {"cron": "0 9 * * *", "end_at": "2021-01-01T00:00:00Z"}
+    asked = {"schedule": body, "after": "2020-12-30T12:00:00Z", "n": 5}
+    told = await api.http.post("/v1/schedules/preview", json=asked)
+    assert (told.status_code, [fire["fire_at"] for fire in told.json()["fires"]]) == (200, ["2020-12-31T09:00:00Z"])
+    over = await api.http.post("/v1/jobs", json={"function": "f", "schedule": body})
+    assert (over.status_code, over.json()["errors"][0]["pointer"]) == (422, "/schedule/end_at")
+
+
 async def test_a_preview_tells_what_is_skipped_and_why(api: Caller) -> None:
     schedule = {
         "cron": "30 2 * * *",
@@ -450,6 +459,25 @@ async def test_what_is_not_there_is_404_with_a_problem(api: Caller, path: str, i
 async def test_the_api_is_also_mounted_under_api(api: Caller) -> None:
     job = await api.create(HELLO)
     assert (await api.get(f"/api/v1/jobs/{job['id']}"))["id"] == job["id"]
+
+
+async def test_a_create_carries_the_version_as_etag(api: Caller) -> None:
+    body = {"function": "f", "every": "1h", "key": "k"}
+    answers = [
+        await api.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": "1"}),
+        await api.http.post("/v1/jobs", json={**body, "every": "2h"}),
+        await api.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": "1"}),
+    ]
+    assert [(answer.status_code, answer.headers["etag"]) for answer in answers] == [
+        (201, '"1"'),
+        (201, '"2"'),
+        (201, '"1"'),
+    ]
+    job = answers[1].json()
+    kept = await api.http.patch(
+        f"/v1/jobs/{job['id']}", json={"timeout": 5}, headers={"If-Match": answers[1].headers["etag"]}
+    )
+    assert kept.status_code == 200
 
 
 async def test_a_get_carries_the_version_as_etag(api: Caller) -> None:

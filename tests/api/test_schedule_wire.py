@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from ondot.api.long_form import schedule_out, spec_out
@@ -111,6 +112,182 @@ def test_a_preview_can_ask_for_the_spread_of_a_job() -> None:
     assert asked == for_job(schedule(cron="H H * * *"), JobId(_id(3)))
 
 
+def fires(after: str | None, n: int = 3, now: datetime = NOW, **fields: Any) -> list[str]:
+    body = {"schedule": fields, "n": n} | ({} if after is None else {"after": after})
+    return [f"{fire.fire_at:%Y-%m-%d %H:%M:%S}" for fire in preview(*preview_request(body, now)).fires]
+
+
+@proves("S9")
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {"cron": "0 9 * * *", "end_at": "2020-06-03T00:00:00Z"},
+            ["2020-06-01 09:00:00", "2020-06-02 09:00:00"],
+        ),
+        ({"at": "2021-01-01T00:00:00Z"}, ["2021-01-01 00:00:00"]),
+        ({"at": "2021-01-01T00:00:00", "timezone": BERLIN}, ["2020-12-31 23:00:00"]),
+        ({"at": "2020-06-01T00:00:00Z"}, []),
+        ({"at": "2019-01-01T00:00:00Z"}, []),
+        ({"in": "10m"}, ["2020-06-01 00:10:00"]),
+        ({"every": "1h"}, ["2020-06-01 01:00:00", "2020-06-01 02:00:00", "2020-06-01 03:00:00"]),
+        ({"cron": "@every 1h", "max_fires": 1}, ["2020-06-01 01:00:00"]),
+        ({"cron": "@daily", "end_at": "2019-01-01T00:00:00Z"}, []),
+        (
+            {"rrule": "FREQ=YEARLY;BYMONTH=1;BYMONTHDAY=1;BYHOUR=9;UNTIL=20220601"},
+            ["2021-01-01 09:00:00", "2022-01-01 09:00:00"],
+        ),
+        ({"rrule": "DTSTART:20200530T090000\nRRULE:FREQ=DAILY;COUNT=3"}, ["2020-06-01 09:00:00"]),
+        ({"rrule": "DTSTART:20190530T090000\nRRULE:FREQ=DAILY;COUNT=3"}, []),
+        ({"rrule": "RDATE:20210501T120000", "anchor_at": "2020-01-01T00:00:00Z"}, ["2021-05-01 12:00:00"]),
+        (
+            {"cron": "0 0 1 1 *", "end_at": "2021-06-01T00:00:00Z", "include": [{"every": "300d"}]},
+            ["2021-01-01 00:00:00", "2021-03-28 00:00:00"],
+        ),
+        (
+            {
+                "cron": "@daily",
+                "calendar": {"blackouts": [{"from_at": "2020-06-02T00:00:00Z", "to_at": "2020-06-09T00:00:00Z"}]},
+                "end_at": "2020-06-10T00:00:00Z",
+            },
+            ["2020-06-09 00:00:00", "2020-06-10 00:00:00"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_preview_reads_a_schedule_as_if_after_were_now(fields: dict[str, Any], expected: list[str]) -> None:
+    assert fires("2020-06-01T00:00:00Z", **fields) == expected
+    # Whenever it is asked, before or after that, and whoever asks.
+    asked_at = datetime(2040, 1, 1, tzinfo=UTC)
+    assert fires("2020-06-01T00:00:00Z", now=asked_at, **fields) == expected
+    after = datetime(2020, 6, 1, tzinfo=UTC)
+    beside = preview(*preview_request({"schedule": fields, "n": 3}, asked_at, after=after))
+    assert [f"{fire.fire_at:%Y-%m-%d %H:%M:%S}" for fire in beside.fires] == expected
+
+
+@proves("S9")
+def test_a_preview_without_after_is_judged_as_a_job_is() -> None:
+    for fields in ({"at": "2021-01-01T00:00:00Z"}, {"cron": "@daily", "end_at": "2021-01-01T00:00:00Z"}):
+        with pytest.raises(InvalidBody):
+            preview_request({"schedule": fields}, NOW)
+    assert fires(None, n=1, every="1h") == ["2026-11-15 13:00:00"]
+
+
+@proves("S9")
+def test_faults_of_a_preview_are_judged_by_after_too() -> None:
+    with pytest.raises(InvalidBody) as refusal:
+        preview_request({"at": "2021-01-01T00:00:00Z", "after": "2020-06-01T00:00:00Z", "n": 0}, NOW)
+    assert [fault.pointer for fault in refusal.value.faults] == ["/n"]
+
+
+OVER: list[tuple[dict[str, Any], str]] = [
+    ({"rrule": "DTSTART:20200101T090000\nRRULE:FREQ=DAILY;COUNT=3"}, "/schedule/rrule"),
+    ({"rrule": "DTSTART:20200101T090000\nRRULE:FREQ=DAILY;UNTIL=20210101"}, "/schedule/rrule"),
+    ({"rrule": "DTSTART:20200101T090000\nRDATE:20200501T120000"}, "/schedule/rrule"),
+    ({"rrule": "FREQ=DAILY;UNTIL=20261101", "anchor_at": "2026-01-01T00:00:00Z"}, "/schedule/rrule"),
+    (
+        {"rrule": "DTSTART:20200101T090000\nRRULE:FREQ=DAILY;COUNT=3", "end_at": "2030-01-01T00:00:00Z"},
+        "/schedule/rrule",
+    ),
+    ({"rrule": "DTSTART:20200101T090000\nRRULE:FREQ=DAILY", "end_at": "2021-01-01T00:00:00Z"}, "/schedule/end_at"),
+    (
+        {"rrule": "DTSTART:20200101T090000\nRRULE:FREQ=DAILY;COUNT=3", "include": [{"at": "2020-05-01T00:00:00Z"}]},
+        "/schedule/rrule",
+    ),
+    ({"cron": "@daily", "end_at": "2021-01-01T00:00:00Z"}, "/schedule/end_at"),
+    ({"every": "1h", "end_at": "2021-01-01T00:00:00Z", "start_at": "2020-01-01T00:00:00Z"}, "/schedule/end_at"),
+]
+
+
+@proves("S8", "S10")
+@pytest.mark.parametrize(("fields", "pointer"), OVER, ids=str)
+def test_what_recurs_and_is_over_is_refused_at_creation(fields: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidBody, match="no fire from now on") as refusal:
+        job(**fields)
+    assert [fault.pointer for fault in refusal.value.faults] == [pointer]
+    # Code that was written long ago may say so when its process starts.
+    assert job_spec({"name": "n", "function": "f", "schedule": fields}, NOW, may_be_over=True).schedule
+
+
+@proves("S8", "S10")
+def test_a_recurrence_that_has_ended_since_may_be_sent_back_as_it_was_read() -> None:
+    before = job(rrule="DTSTART:20261101T090000\nRRULE:FREQ=DAILY;UNTIL=20261201")
+    much_later = NOW + timedelta(days=365)
+    assert job_spec(spec_out(before), much_later, current=before).schedule == before.schedule
+    assert patched_spec(before, {"payload": 1}, much_later).schedule == before.schedule
+    with pytest.raises(InvalidBody, match="It is over"):
+        patched_spec(
+            before, {"schedule": {"rrule": "DTSTART:20261101T090000\nRRULE:FREQ=DAILY;UNTIL=20261202"}}, much_later
+        )
+    still = job(rrule="DTSTART:20200101T090000\nRRULE:FREQ=DAILY;COUNT=3", include=[{"cron": "@daily"}])
+    assert still.schedule is not None
+
+
+@proves("S1", "S4", "S9")
+@pytest.mark.parametrize(
+    ("at", "dst", "local", "remark"),
+    [
+        ("2027-03-28T02:30:00", {}, "2027-03-28T03:00:00+02:00", "shifted"),
+        ("2027-03-28T03:00:00", {}, "2027-03-28T03:00:00+02:00", None),
+        ("2027-03-28T01:00:00Z", {}, "2027-03-28T03:00:00+02:00", None),
+        ("2027-10-31T02:30:00", {}, "2027-10-31T02:30:00+02:00", None),
+        ("2027-10-31T02:30:00", {"fold": "last"}, "2027-10-31T02:30:00+01:00", "repeated"),
+        ("2027-07-01T09:00:00.5", {}, "2027-07-01T09:00:00.500000+02:00", None),
+    ],
+)
+def test_a_local_instant_is_previewed_in_its_zone_with_what_the_clocks_did(
+    at: str, dst: dict[str, str], local: str, remark: str | None
+) -> None:
+    def told(**fields: Any) -> list[tuple[str, str | None]]:
+        shown = preview(*preview_request({"schedule": {"timezone": BERLIN, "dst": dst, **fields}}, NOW))
+        return [(fire.local, fire.remark) for fire in shown.fires]
+
+    assert told(at=at) == [(local, remark)]
+    assert (local, remark) in told(cron="0 0 1 1 *", include=[{"at": at}])
+
+
+@proves("S1", "S8")
+def test_a_local_instant_goes_out_with_its_zone_and_comes_back_as_it_was() -> None:
+    before = job(at="2027-03-28T02:30:00", timezone=BERLIN)
+    assert before.schedule is not None
+    told = schedule_out(before.schedule)
+    assert (told["at"], told["timezone"]) == ("2027-03-28T01:00:00Z", BERLIN)
+    assert "timezone" not in schedule_out(schedule(at="2027-03-28T01:00:00Z"))
+    assert msgspec.json.decode(msgspec.json.encode(before.schedule), type=Schedule) == before.schedule
+    assert job_spec(spec_out(before), LATER, current=before).schedule == before.schedule
+    delayed = patched_spec(before, {"schedule": {"jitter": 5}}, LATER).schedule
+    assert delayed == Schedule(when=before.schedule.when, jitter_s=5)
+    moved = patched_spec(before, {"at": "2027-03-28T04:00:00"}, LATER).schedule
+    assert moved == schedule(at="2027-03-28T04:00:00", timezone=BERLIN)
+    included = job(cron="@daily", timezone=BERLIN, include=[{"at": "2027-03-28T02:30:00"}])
+    assert included.schedule is not None
+    again = patched_spec(included, {"schedule": {"jitter": 5}}, LATER).schedule
+    assert again is not None
+    assert again.include == included.schedule.include
+
+
+@proves("S8")
+def test_a_change_to_an_instant_of_long_ago_is_not_advised_to_leave_it_out() -> None:
+    before = job(at="2027-01-01T00:00:00Z")
+    advice = "give an instant to come, or run the job now by `/run`"
+    with pytest.raises(InvalidBody, match=advice):
+        patched_spec(before, {"at": "2020-01-01T00:00:00Z"}, NOW)
+    with pytest.raises(InvalidBody, match=advice):
+        job_spec({"name": "n", "function": "f", "at": "2020-01-01T00:00:00Z"}, NOW, current=before)
+
+
+@proves("S3", "S10")
+def test_a_zone_beside_an_interval_is_taken_unless_its_calendar_seems_to_use_it() -> None:
+    assert schedule(every="15m", timezone=BERLIN).when == Interval(every_s=900, anchor_at=NOW)
+    window = {"from_at": "2027-01-01T00:00:00Z", "to_at": "2027-01-02T00:00:00Z"}
+    assert schedule(every="15m", timezone=BERLIN, calendar={"blackouts": [window]}).calendar is not None
+    assert schedule(every="15m", timezone="UTC", calendar={"business_days": True}).calendar is not None
+    for fields in ({"every": "15m"}, {"cron": "@every 15m"}):
+        with pytest.raises(InvalidBody, match="are in UTC for an interval") as refusal:
+            schedule(**fields, timezone=BERLIN, calendar={"business_days": True})
+        assert [fault.pointer for fault in refusal.value.faults] == ["/schedule/timezone"]
+
+
 @proves("S12")
 def test_rules_take_the_zone_and_the_policy_of_their_schedule_unless_they_have_their_own() -> None:
     skip = Dst(gap="skip")
@@ -136,8 +313,8 @@ def test_rules_take_the_zone_and_the_policy_of_their_schedule_unless_they_have_t
         Cron(expression="0 18 * * 6", timezone="Asia/Tokyo", dst=Dst(fold="last")),
         Interval(every_s=25_200, anchor_at=NOW),
         Interval(every_s=28_800, anchor_at=datetime(2026, 1, 1, tzinfo=UTC), is_anchored=True),
-        Once(at=datetime(2026, 12, 31, 23, tzinfo=UTC)),
-        Once(at=datetime(2027, 1, 1, tzinfo=UTC)),
+        Once(at=datetime(2026, 12, 31, 23, tzinfo=UTC), timezone=BERLIN, wall=wall(2027, 1, 1)),
+        Once(at=datetime(2027, 1, 1, tzinfo=UTC), timezone=BERLIN),
     )
     monthly, tokyo = found.exclude
     assert isinstance(monthly, Rrule)

@@ -121,7 +121,8 @@ def test_an_instant_comes_in_any_offset_and_is_kept_in_utc(written: str, instant
     ],
 )
 def test_an_instant_without_an_offset_is_local_time_of_the_timezone(local: str, instant: datetime) -> None:
-    assert schedule(type="ONE_TIME", schedule=local, timezone="Europe/Berlin").when == Once(at=instant)
+    expected = Once(at=instant, timezone="Europe/Berlin", wall=datetime.fromisoformat(local))
+    assert schedule(type="ONE_TIME", schedule=local, timezone="Europe/Berlin").when == expected
 
 
 def test_an_instant_of_a_moment_ago_is_taken_and_one_of_long_ago_is_not() -> None:

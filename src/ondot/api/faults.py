@@ -153,6 +153,8 @@ def _unknown(path: Path, model: type[BaseModel], inner: Path) -> str:
         place = (model_in(field) if field else None) or place
     known = _names(place)
     name = snake_case_name(path[-1])
+    if name == "in" and inner[-2:-1] and inner[-2].isdecimal():
+        return f"`{'.'.join(path)}`: a rule beside others has no delay, which is for jobs that run once; give `at`."
     if not inner[:-1] and place is model:
         if place_of := _place_of(name, model):
             return f"There is no field `{path[-1]}` here; it belongs into `{'.'.join(place_of)}`."

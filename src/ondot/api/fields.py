@@ -66,6 +66,14 @@ def _instant(written: object) -> datetime:
     return at
 
 
+def instant_or_none(written: object) -> datetime | None:
+    """An instant with its offset; None if it is none."""
+    try:
+        return _instant(written)
+    except ValueError:
+        return None
+
+
 def _job_id(written: object) -> UUID:
     try:
         return UUID(written) if isinstance(written, str) else UUID("")

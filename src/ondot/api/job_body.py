@@ -297,7 +297,9 @@ class PreviewBody(Body):
     """A schedule to look at before a job has it."""
 
     schedule: ScheduleBody = Field(description="The schedule.", examples=[{"cron": "0 9 * * 1-5"}])
-    after: Instant | None = Field(default=None, description="The fires after this instant; after now if left out.")
+    after: Instant | None = Field(
+        default=None, description="The fires after this instant, as if it were now; if left out, now."
+    )
     n: int = Field(default=10, ge=1, le=1000, description="How many fires.", examples=[10])
     job_id: JobIdText | None = Field(
         default=None, description="For `H` in cron: the job whose spread is shown; without one that of no job."

@@ -1,6 +1,5 @@
 """`/v1/jobs`: create, list, get, update, patch, delete, pause, resume, run, status, executions."""
 
-import asyncio
 import hashlib
 from typing import Annotated, Any
 from uuid import UUID
@@ -11,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from ondot.api import answers
 from ondot.api.documents import takes, takes_patch
 from ondot.api.job_body import JobBody, ResumeBody, RunBody
-from ondot.api.long_form import SpecOut, spec_out
+from ondot.api.long_form import SpecOut
 from ondot.api.services import (
     Asked,
     Body,
@@ -25,9 +24,9 @@ from ondot.api.services import (
 )
 from ondot.api.views import execution_out, job_row_out
 from ondot.api.wire import job_spec, job_specs, patched_spec, resume_missed, run_payload
-from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.change import delete, patch, pause, resume, update
 from ondot.flow.submit import Accepted, Idempotency, run_now, submit
-from ondot.model.errors import Conflict, Fault, InvalidBody, InvalidParameters, NotFound, PreconditionFailed
+from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
@@ -36,9 +35,13 @@ from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
 
 LATEST = 10
-PATCH_TRIES = 5
 TOLD = answers.JobDetail.model_fields.keys() - SpecOut.__annotations__.keys()
 """The fields of an answer that only ondot writes."""
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
@@ -60,7 +63,10 @@ async def create_job(request: Request, asked: Asked, tenant_no: Tenant, body: Bo
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
     now = asked.database.clock.now()
     spec = await considered(body, lambda: job_spec(body, now))
-    return await _submit(request, asked, tenant_no, [spec], key, lambda accepted: _accepted_out(accepted[0]))
+    answer = await _submit(request, asked, tenant_no, [spec], key, lambda accepted: _accepted_out(accepted[0]))
+    # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
+    answer.headers["ETag"] = f'"{msgspec.json.decode(answer.body, type=_Versioned).version}"'
+    return answer
 
 
 @router.post(
@@ -151,24 +157,17 @@ async def patch_job(
     null resets a field to its default; another kind of schedule or target replaces the one there was. A patch that
     changes nothing makes no new version.
     """
-    expected = _version(if_match)
-    for _ in range(PATCH_TRIES):
-        row = await job_row(asked, tenant_no, JobId(id_))
-        if expected is not None and row.version != expected:
-            raise PreconditionFailed(
-                f"The job {id_} is at version {row.version}, not {expected}: read it again, then change that."
-            )
-        if row.state is JobState.DELETED:
-            raise Conflict(f"The job {id_} is deleted: create it anew.")
-        spec = await asyncio.to_thread(patched_spec, row.spec, _to_change(body, row), asked.database.clock.now())
-        if spec_out(spec) == spec_out(row.spec):
-            return _shown(row, response)
-        try:
-            await update(asked.database, asked.dispatcher, tenant_no, row.id, spec, if_version=row.version)
-        except PreconditionFailed:
-            continue  # another editor came between: lay the patch upon what is there now
-        return _shown(await job_row(asked, tenant_no, row.id), response)
-    raise Conflict(f"Others keep changing the job {id_} at the same time: try again.")
+    row = await job_row(asked, tenant_no, JobId(id_))
+    changes = _to_change(body, row)
+    await patch(
+        asked.database,
+        asked.dispatcher,
+        tenant_no,
+        row.id,
+        lambda job: patched_spec(job.spec, changes, job.now),
+        if_version=_version(if_match),
+    )
+    return _shown(await job_row(asked, tenant_no, row.id), response)
 
 
 @router.delete("/jobs/{id}", response_model=answers.Deleted)

@@ -177,8 +177,8 @@ def rule_out(rule: When) -> RuleOut:
             return told if begins_of(text) is not None else {**told, "anchor_at": _rfc_3339(_began(rule))}
         case Interval(every_s=every_s, anchor_at=anchor_at):
             return {"every": as_written(every_s), "anchor_at": _rfc_3339(anchor_at)}
-        case Once(at=at):
-            return {"at": _rfc_3339(at)}
+        case Once(at=at, timezone=timezone):
+            return {"at": _rfc_3339(at)} if timezone == "UTC" else {"at": _rfc_3339(at), "timezone": timezone}
     assert_never(rule)
 
 

@@ -47,12 +47,19 @@ class Before:
         return self.schedule.when, *self.schedule.include, *self.schedule.exclude
 
 
-def schedule_of(body: ScheduleBody, now: datetime, before: Before | None = None) -> tuple[Faults, Schedule | None]:
-    """The schedule, or what is wrong with it: paths relative to it. The body has exactly one kind."""
+def schedule_of(
+    body: ScheduleBody, now: datetime, before: Before | None = None, *, may_be_over: bool = False
+) -> tuple[Faults, Schedule | None]:
+    """The schedule, or what is wrong with it: paths relative to it. The body has exactly one kind.
+
+    One without a fire from `now` on is refused, unless it `may_be_over`.
+    """
     faults = _faults_of_zone(body.timezone)
-    if faults:
+    if not faults:
+        faults = _faults_of_dates(body)
+    else:
         body = body.model_copy(update={"timezone": "UTC"})  # and look at the rest, to tell all at once
-    reading = _Reading(body, now, before)
+    reading = _Reading(body, now, before, may_be_over)
     when, found = reading.rule(body)
     faults.extend(found)
     lists: dict[str, tuple[When, ...]] = {}
@@ -77,13 +84,22 @@ def schedule_of(body: ScheduleBody, now: datetime, before: Before | None = None)
     )
     try:
         check(schedule, now)
-        has_ended = schedule.end_at is not None and not isinstance(when, Once) and next_fire(schedule, now) is None
+        if not faults and not may_be_over:
+            faults.extend(_faults_of_end(schedule, now))
     except InvalidSchedule as refusal:
         faults.extend((reading.place(fault.pointer), fault.message) for fault in refusal.faults)
-    else:
-        if has_ended and not faults:
-            faults.append((("end_at",), "It has no fire from now on; give a later end_at."))
     return faults, None if faults else schedule
+
+
+def _faults_of_end(schedule: Schedule, now: datetime) -> Faults:
+    """A schedule that recurs, and is over."""
+    if isinstance(schedule.when, Once) or next_fire(schedule, now) is not None:
+        return []
+    is_cut = schedule.end_at is not None and next_fire(structs.replace(schedule, end_at=None), now) is not None
+    if is_cut or not isinstance(schedule.when, Rrule):
+        return [(("end_at",), "It has no fire from now on; give a later end_at.")]
+    message = "It is over: it has no fire from now on. Give a later UNTIL, DTSTART or RDATE, or more by COUNT."
+    return [(("rrule",), message)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,7 @@ class _Reading:
     body: ScheduleBody
     now: datetime
     before: Before | None
+    may_be_over: bool
 
     def rules(self, name: str) -> tuple[tuple[When, ...], Faults]:
         """The rules of a list, as far as they can be read."""
@@ -118,7 +135,7 @@ class _Reading:
         faults = _faults_of_company(body, every_s)
         dst = self._dst(body)
         if body.cron is not None and every_s is None:
-            return Cron(expression=body.cron, timezone=zone or "UTC", dst=dst), faults
+            return Cron(expression=body.cron, timezone="UTC" if zone is None else zone, dst=dst), faults
         if found := _faults_of_zone(zone, _place_of_zone(body)):
             return None, [*faults, *found]
         rule: When | None
@@ -149,7 +166,7 @@ class _Reading:
                 return path
 
     def _zone(self, body: RuleBody) -> str | None:
-        return body.timezone or _zone_in(body) or self.body.timezone
+        return next((zone for zone in (body.timezone, _zone_in(body)) if zone is not None), self.body.timezone)
 
     def _dst(self, body: RuleBody) -> Dst:
         given = body.dst if "dst" in body.model_fields_set else self.body.dst
@@ -197,27 +214,35 @@ class _Reading:
 
     def _once(self, body: RuleBody, dst: Dst) -> tuple[When | None, Faults]:
         if isinstance(body, ScheduleBody) and body.in_ is not None:
-            return Once(at=self.now + timedelta(seconds=body.in_)), []
+            return Once(at=self.now + timedelta(seconds=body.in_), timezone=self._zone(body) or "UTC"), []
         at, zone = body.at, self._zone(body)
+        wall: datetime | None = None
         assert at is not None, "the caller has seen to it that there is one"
         if at.tzinfo is None:
-            wall = at
             if zone is None:
                 message = f'It needs its offset from UTC ("{at.isoformat()}Z"), or a `timezone` whose local time it is.'
                 return None, [(("at",), message)]
             # From a few days before, so that every change of the zone's clock near it is seen.
-            instant = next_instant(lambda after: wall if wall > after else None, zone, dst, wall - timedelta(days=3))
+            wall = local = at
+            instant = next_instant(lambda after: local if local > after else None, zone, dst, local - timedelta(days=3))
             if instant is None:
                 return None, [(("at",), f"The clock of {zone} never shows this time; take another, or dst.gap shift.")]
             at = instant.replace(tzinfo=UTC)
-        once = Once(at=at)
-        stood_before = self.before is not None and self.before.schedule.when == once
+        once = self._as_written(Once(at=at, timezone=zone or "UTC", wall=wall))
+        old = None if self.before is None else self.before.schedule.when
+        stood_before = isinstance(old, Once) and old.at == at
         # Among rules an instant that has passed is history, and no mistake.
-        if body is self.body and at < self.now - LONG_AGO and not stood_before:
+        if body is self.body and at < self.now - LONG_AGO and not stood_before and not self.may_be_over:
             past = timedelta(seconds=round((self.now - at).total_seconds()))
-            message = f"It lies {past} in the past; give an instant to come, or leave it out to run now."
-            return None, [(("at",), message)]
+            otherwise = "or leave it out to run now" if self.before is None else "or run the job now by `/run`"
+            return None, [(("at",), f"It lies {past} in the past; give an instant to come, {otherwise}.")]
         return once, []
+
+    def _as_written(self, once: Once) -> Once:
+        """With the wall time of the version before, which its long form does not tell."""
+        rules = () if self.before is None or once.wall is not None else self.before.rules()
+        told = (old for old in rules if isinstance(old, Once) and structs.replace(old, wall=None) == once)
+        return next(told, once)
 
 
 def _faults_of_company(body: RuleBody, every_s: float | None) -> Faults:
@@ -234,10 +259,24 @@ def _faults_of_company(body: RuleBody, every_s: float | None) -> Faults:
 
 def _faults_of_zone(zone: str | None, place: Path = ("timezone",)) -> Faults:
     try:
-        zone_info(zone or "UTC")
+        zone_info("UTC" if zone is None else zone)
     except InvalidSchedule as refusal:
         return [(place, fault.message) for fault in refusal.faults]
     return []
+
+
+def _faults_of_dates(body: ScheduleBody) -> Faults:
+    """An interval is of no zone, and so the days that its calendar leaves out are days in UTC."""
+    is_interval = body.every is not None or (body.cron or "").strip().lower().startswith("@every")
+    calendar = body.calendar
+    if not is_interval or calendar is None or body.timezone in {None, "UTC"}:
+        return []
+    if not (calendar.exclude_holidays or calendar.exclude_dates or calendar.business_days):
+        return []
+    message = (
+        "The dates of a calendar are in UTC for an interval; leave the zone out, or say when by `cron` or `rrule`."
+    )
+    return [(("timezone",), message)]
 
 
 def _place_of_zone(body: RuleBody) -> Path:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from ondot.api.bodies import escaped, snake_case
 from ondot.api.defaults import with_own_defaults
 from ondot.api.faults import MAX_FAULTS, Written, came, faults_of, refuse, unknown_field
-from ondot.api.fields import not_yet
+from ondot.api.fields import instant_or_none, not_yet
 from ondot.api.job_body import (
     BackfillBody,
     JobBody,
@@ -58,15 +58,18 @@ _A_PREVIEW: Final = 'for example {"cron": "0 9 * * 1-5", "timezone": "Europe/Ber
 Form = TypeVar("Form", bound=BaseModel)
 
 
-def job_spec(raw: object, now: datetime, *, pointer: str = "", current: JobSpec | None = None) -> JobSpec:
+def job_spec(
+    raw: object, now: datetime, *, pointer: str = "", current: JobSpec | None = None, may_be_over: bool = False
+) -> JobSpec:
     """The job that a body asks for; with `current` the version that it replaces.
 
+    A schedule without a fire from now on is refused unless it `may_be_over`, as that of code written long ago may.
     Raises InvalidBody or InvalidSchedule with every fault, or TooLarge.
     """
     before = None
     if current is not None and current.schedule is not None:
         before = Before(current.schedule, schedule_out(current.schedule), keeps_anchors=False)
-    return _job_spec(_read(JobBody, raw, pointer, _A_JOB), now, before, pointer)
+    return _job_spec(_read(JobBody, raw, pointer, _A_JOB), now, before, pointer, may_be_over=may_be_over)
 
 
 def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
@@ -82,10 +85,12 @@ def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
     return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "")
 
 
-def _job_spec(reading: "_Reading[JobBody]", now: datetime, before: Before | None, pointer: str) -> JobSpec:
+def _job_spec(
+    reading: "_Reading[JobBody]", now: datetime, before: Before | None, pointer: str, *, may_be_over: bool = False
+) -> JobSpec:
     if reading.long.get("target") is None:
         reading.refuse(("target",), "Say what to call: give `url`, `function`, `command`, or `target`.")
-    schedule = reading.schedule(now, before)
+    schedule = reading.schedule(now, before, may_be_over=may_be_over)
     body = reading.body
     if body is not None and (body.retry.backoff == "listed") != bool(body.retry.delays):
         message = 'For `"backoff": "listed"` give delays, for example ["1s", "1m"]; else leave them out.'
@@ -139,14 +144,19 @@ def job_specs(raw: object, now: datetime) -> list[JobSpec]:
     return specs
 
 
-def preview_request(raw: object, now: datetime) -> tuple[Schedule, datetime, int]:
-    """The schedule to look at, the instant to look from, and how many fires to tell."""
+def preview_request(raw: object, now: datetime, *, after: datetime | None = None) -> tuple[Schedule, datetime, int]:
+    """The schedule to look at, the instant to look from, and how many fires to tell.
+
+    An `after`, in the body or beside it, takes the place of `now` in all that is relative, and from there on a schedule
+    may be over; without one it is judged as that of a job would be.
+    """
     reading = _read(PreviewBody, raw, "", _A_PREVIEW)
-    schedule = reading.schedule(now)
+    after = after or (instant_or_none(reading.long.get("after")) if reading.body is None else reading.body.after)
+    schedule = reading.schedule(after or now, may_be_over=after is not None)
     if reading.body is None or schedule is None or reading.faults:
         raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
     job_id = reading.body.job_id
-    return schedule if job_id is None else for_job(schedule, job_id), reading.body.after or now, reading.body.n
+    return schedule if job_id is None else for_job(schedule, job_id), after or now, reading.body.n
 
 
 def run_payload(raw: object) -> Raw | None:
@@ -213,7 +223,7 @@ class _Reading(Generic[Form]):
                 if advice := _NOT_YET.get((place, kind)):
                     self.refuse((place, kind), not_yet(f"`{self.name((place, kind))}`", advice))
 
-    def schedule(self, now: datetime, before: Before | None = None) -> Schedule | None:
+    def schedule(self, now: datetime, before: Before | None = None, *, may_be_over: bool = False) -> Schedule | None:
         """In the model's form. It is looked at even if other fields have faults, to tell all at once."""
         if before is not None and self.long.get("schedule") == before.written:
             return before.schedule
@@ -225,7 +235,7 @@ class _Reading(Generic[Form]):
                 return None
         if not isinstance(body, ScheduleBody) or sum(kind is not None for kind in _kinds(body)) != 1:
             return None
-        faults, schedule = schedule_of(body, now, before)
+        faults, schedule = schedule_of(body, now, before, may_be_over=may_be_over)
         for path, message in faults:
             # An `in` has become an instant, and what is wrong with that is the fault of `in`.
             place = ("schedule", "in") if path == ("at",) and body.in_ is not None else ("schedule", *path)

@@ -5,32 +5,20 @@ which is read and answered by the API's own functions. The zones are those of th
 """
 
 import zoneinfo
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Annotated, Any, Final
 
 import typer
 
-from ondot.cli.body import schedule_of_flags
+from ondot.cli.body import FLAGS, in_flags, schedule_of_flags
 from ondot.cli.options import BusinessDaysOption, Every, Fires, FoldOption, GapOption, Holidays, Jitter, Output, RRule
-from ondot.cli.output import Format, Json, show, show_json, show_json_lines, show_line
-from ondot.model.errors import Fault, InvalidBody
+from ondot.cli.output import Format, Json, harmless, show, show_json, show_json_lines, show_line
+from ondot.model.errors import InvalidBody
 
 app = typer.Typer(help="Schedules, without a server.", no_args_is_help=True)
 
-FLAGS: Final = {
-    "cron": "EXPR",
-    "every": "--every",
-    "rrule": "--rrule",
-    "timezone": "--timezone",
-    "dst.gap": "--gap",
-    "dst.fold": "--fold",
-    "dst": "--gap, --fold",
-    "jitter": "--jitter",
-    "calendar.exclude_holidays": "--calendar",
-    "calendar.business_days": "--business-days",
-    "calendar": "--calendar, --business-days",
-}
-"""Which flag a field of the schedule came from."""
+ARGUMENTS: Final = FLAGS | {"/schedule/cron": "EXPR", "/after": "--after"}
+"""Which argument a part of the body came from."""
 
 
 @app.callback()
@@ -65,6 +53,9 @@ def explain(
     kinds = {"cron": expression, "rrule": rrule, "every": every}
     if all(written is None for written in kinds.values()):
         raise typer.BadParameter("Say when: EXPR, or --rrule, or --every.", param_hint="EXPR")
+    if expression is not None and (rrule is not None or every is not None):
+        other = "--rrule" if rrule is not None else "--every"
+        raise typer.BadParameter(f"Give EXPR or {other}, not both: they are two schedules.", param_hint=other)
     schedule = schedule_of_flags(
         kinds,
         timezone=timezone,
@@ -85,15 +76,15 @@ def told(schedule: dict[str, Any], after: str | None, timezone: str, n: int) -> 
 
     zoneinfo.reset_tzpath(to=())
     try:
-        rule, now, n = preview_request({"schedule": schedule, "n": n}, datetime.now(UTC))
+        instant = None if after is None else _instant(after, timezone)
+        rule, instant, n = preview_request({"schedule": schedule, "n": n}, datetime.now(UTC), after=instant)
     except InvalidBody as refusal:
-        raise _in_flags(refusal) from refusal
-    instant = now if after is None else _instant(after, timezone)
+        raise in_flags(refusal, ARGUMENTS) from refusal
     return preview_out(preview(rule, instant, n)).model_dump(mode="json")
 
 
-def show_preview(answer: Json, output: Format) -> None:
-    """Coming fires, of an expression or of a job."""
+def show_preview(answer: Json, output: Format, none: str | None = None) -> None:
+    """Coming fires, of an expression or of a job; `none`: what is said where there are none."""
     match output:
         case Format.JSON:
             show_json(answer)
@@ -106,25 +97,22 @@ def show_preview(answer: Json, output: Format) -> None:
             if answer["fires"] or answer["skipped"]:
                 show(preview_table(answer, datetime.now(UTC)))
             else:
-                show_line("No further fires.")
-
-
-def _in_flags(refusal: InvalidBody) -> InvalidBody:
-    """The same words, at the flags they are about."""
-    faults = []
-    for fault in refusal.faults:
-        field = fault.pointer.removeprefix("/schedule").strip("/").replace("/", ".")
-        message = fault.message.removeprefix(f"`schedule.{field}`: ")
-        faults.append(Fault(FLAGS.get(field, fault.pointer), message))
-    return type(refusal)(refusal.message, faults=tuple(faults))
+                show_line(harmless(none or "No further fires."))
 
 
 def _instant(written: str, timezone: str) -> datetime:
     try:
         at = datetime.fromisoformat(written)
-        return (at.replace(tzinfo=zoneinfo.ZoneInfo(timezone)) if at.tzinfo is None else at).astimezone(UTC)
+        return (at.replace(tzinfo=_zone(timezone)) if at.tzinfo is None else at).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(
             f"{written!r} is no instant: write 2026-03-29T00:00:00Z, or 2026-03-29 for local time.",
             param_hint="--after",
         ) from error
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC  # the reader of the schedule refuses it, in its own words

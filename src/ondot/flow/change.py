@@ -58,10 +58,7 @@ async def update(
     """A new version takes over at once."""
     async with database.transaction() as connection:
         job = await lock(connection, tenant_no, job_id, if_version)
-        if spec.key not in {None, job.spec.key}:
-            raise Conflict(f"The key of a job stays {job.spec.key!r}: leave it out, or create another job.")
-        spec = structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
-        wakes = await update_locked(connection, database, tenant_no, job, spec)
+        wakes = await update_locked(connection, database, tenant_no, job, _as_stored(spec, job))
     dispatcher.wake(wakes)
 
 
@@ -80,8 +77,7 @@ async def patch(
     """
     async with database.transaction() as connection:
         job = await lock(connection, tenant_no, job_id, if_version)
-        spec = await asyncio.to_thread(changed, job)
-        spec = structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
+        spec = _as_stored(await asyncio.to_thread(changed, job), job)
         if same_spec(spec, job.spec):
             return
         wakes = await update_locked(connection, database, tenant_no, job, spec)
@@ -224,6 +220,12 @@ async def lock(
     if job.state is JobState.DELETED and not deleted_too:
         raise Conflict(f"The job {job_id} is deleted: create it anew.")
     return job
+
+
+def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:
+    if spec.key not in {None, job.spec.key}:
+        raise Conflict(f"The key of a job stays {job.spec.key!r}: leave it out, or create another job.")
+    return structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
 
 
 async def settle(connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob) -> Timer:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ondot.model.errors import InvalidSchedule
-from ondot.model.schedule import Cron, Dst, Interval, Misfire, Once, Schedule, check
+from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Misfire, Once, Schedule, check
 from tests.model.schedule.making import cron, utc
 from tests.proves import proves
 
@@ -40,6 +40,20 @@ def faults(schedule: Schedule) -> dict[str, str]:
 )
 def test_an_unknown_time_zone_is_refused_with_names_that_are_close(zone: str, advice: str) -> None:
     assert advice in faults(cron("0 9 * * *", zone))["/timezone"]
+
+
+@proves("S1", "S4")
+def test_an_instant_of_an_unknown_time_zone_is_refused() -> None:
+    assert "did you mean Europe/Berlin?" in faults(Schedule(when=Once(at=NOON, timezone="Berlin")))["/timezone"]
+
+
+@proves("S10")
+def test_what_a_calendar_leaves_is_looked_for_from_now_on_and_not_from_a_start_long_ago() -> None:
+    windows = (Blackout(from_at=NOON, to_at=NOON + 6 * 366 * DAY),)
+    schedule = Schedule(when=cron("@daily").when, start_at=NOON - 366 * DAY, calendar=Calendar(blackouts=windows))
+    check(schedule, NOON - DAY)
+    with pytest.raises(InvalidSchedule, match="The calendar leaves out"):
+        check(schedule, NOON)
 
 
 @proves("S2", "S4")

@@ -146,12 +146,13 @@ def rules(draw: st.DrawFn) -> str:
     """Rules of all frequencies and parts, but for what dateutil does not do by the RFC.
 
     It takes BYDAY=MO,1TU (plain and numbered days together) for days that are both, overlooks that week -52 may begin
-    in the year before, and takes 2039-01-01 (2038-W52) for a day of week 53; our own examples cover them.
+    in the year before, and miscounts the last week of the year before: it takes 2039-01-01 (2038-W52) for a day of week
+    53, and with WKST=TH does not find 2030-01-01 in week 52 of 2029. Our own examples cover them.
     """
     frequency = draw(st.sampled_from(["YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY", "SECONDLY"]))
     parts: dict[str, st.SearchStrategy[str]] = {
         "BYMONTH": lists(1, 12, 5),
-        "BYWEEKNO": st.one_of(lists(1, 50, 3, signed=True), st.sampled_from(["52", "1,-1"])),
+        "BYWEEKNO": st.one_of(lists(1, 50, 3, signed=True), st.sampled_from(["51", "1,-1"])),
         "BYYEARDAY": lists(1, 366, 9, signed=True),
         "BYMONTHDAY": lists(1, 31, 6, signed=True),
         "BYDAY": st.lists(st.sampled_from(WEEKDAYS), min_size=1, max_size=5).map(",".join),
@@ -166,7 +167,10 @@ def rules(draw: st.DrawFn) -> str:
         given_parts["BYDAY"] = ",".join(
             f"{draw(st.integers(1, 5)) * draw(st.sampled_from([1, -1]))}{day}" for day in draw(days)
         )
-    given_parts["INTERVAL"] = str(draw(st.sampled_from([1, 1, 1, 2, 3, 5, 6, 7, 12, 15, 24, 30, 90])))
+    intervals = [1, 1, 1, 2, 3, 5, 6, 7, 12, 15, 24, 30]
+    if frequency != "YEARLY":
+        intervals.append(90)  # of years it is beyond the 50 that are searched
+    given_parts["INTERVAL"] = str(draw(st.sampled_from(intervals)))
     if draw(st.booleans()) and chosen:
         given_parts["BYSETPOS"] = draw(lists(1, 5, 3, signed=True))
     if draw(st.booleans()):
@@ -179,6 +183,19 @@ def rules(draw: st.DrawFn) -> str:
 
 
 BEGINNINGS = st.datetimes(wall("2024-01-01"), wall("2029-01-01")).map(lambda begins: begins.replace(microsecond=0))
+
+
+@proves("S10")
+@pytest.mark.parametrize(
+    ("text", "begins", "slots"),
+    [
+        ("FREQ=YEARLY;BYWEEKNO=52;BYMONTH=1", "2036-01-01", ["2039-01-01", "2039-01-02"]),
+        ("FREQ=YEARLY;BYWEEKNO=52;WKST=TH", "2029-12-31", ["2029-12-31", "2030-01-01", "2030-01-02", "2030-12-26"]),
+    ],
+)
+def test_the_last_week_of_a_year_reaches_into_the_next(text: str, begins: str, slots: list[str]) -> None:
+    found = islice(slots_of(Rrule(text=text, begins=wall(begins))), len(slots))
+    assert [f"{slot:%Y-%m-%d}" for slot in found] == slots
 
 
 @proves("S10")
@@ -486,6 +503,10 @@ def test_the_beginning_and_its_zone_are_read_from_dtstart(
         ("FREQ=DAILY;UNTIL=tomorrow", "not 'TOMORROW'"),
         ("FREQ=DAILY;DTSTART=20260101T000000", "on a line of its own"),
         ("RRULE:FREQ=DAILY\nEXRULE:FREQ=WEEKLY", "give the rule in `exclude`"),
+        ("DTSTART:20260101T090000 RRULE:FREQ=DAILY", "RRULE stands on a line of its own"),
+        ("DTSTART;TZID=Europe/Berlin:20260101T090000\n RRULE:FREQ=DAILY", "RRULE stands on a line of its own"),
+        ("RRULE:FREQ=DAILY EXDATE:20260101T090000", "Put a line break before it, \\n in JSON"),
+        ("FREQ=DAILY;DTSTART:20260101T090000", "DTSTART stands on a line of its own"),
         ("BEGIN:VEVENT\nRRULE:FREQ=DAILY", "only the lines DTSTART, RRULE, RDATE and EXDATE"),
         ("DTSTART:20260101T000000\nDTSTART:20260101T000000\nFREQ=DAILY", "DTSTART may stand there once"),
         ("DTSTART;TZID=Europe/Berlin:20260101T000000Z\nFREQ=DAILY", "Leave one of them out"),
@@ -499,6 +520,15 @@ def test_the_beginning_and_its_zone_are_read_from_dtstart(
 )  # fmt: skip
 def test_a_refusal_says_what_to_write_instead(text: str, advice: str) -> None:
     assert advice in refusal(text)
+
+
+@proves("S10")
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\\n", "\\r\\n"])
+def test_a_line_break_may_be_written_out_as_in_json(line_break: str) -> None:
+    text = line_break.join(
+        ["DTSTART;TZID=Europe/Berlin:20260101T090000", "RRULE:FREQ=DAILY", "EXDATE:20260102T090000", ""]
+    )
+    assert read(text) == read("DTSTART;TZID=Europe/Berlin:20260101T090000\nRRULE:FREQ=DAILY\nEXDATE:20260102T090000")
 
 
 @proves("S10")

@@ -3,7 +3,8 @@
 Every fault is found in one go, and its message says what to do. Pointers are those of the schedule's long
 form on the wire ("/cron", "/include/0/every"), where people wrote it, and not of the stored struct. Whether an
 instant lies in the past is not asked here: that needs a clock. What calendar and exclude rules leave is tried from the
-schedule's start on; without one from `after`, which callers that know the time give, or from its first black-out.
+schedule's start on, or from `after` if that is later, which callers that know the time give; without either from its
+first black-out.
 """
 
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ def _of_when(when: When) -> list[Fault]:
         case Interval():
             return _of_interval(when)
         case Once():
-            return _of_instant("/at", when.at)
+            return [*_of_instant("/at", when.at), *_read(zone_info, when.timezone)]
         case Rrule():
             return [*_read(read, when.text), *_read(zone_info, when.timezone)]
     assert_never(when)
@@ -220,7 +221,8 @@ def _of_what_is_left(schedule: Schedule, after: datetime | None) -> list[Fault]:
 def _tried_from(schedule: Schedule, after: datetime | None) -> datetime:
     windows = () if schedule.calendar is None else schedule.calendar.blackouts
     some_instant = min((window.from_at for window in windows), default=_SOME_INSTANT)
-    return (schedule.start_at or after or some_instant).astimezone(UTC) - _MICROSECOND
+    given = [instant for instant in (schedule.start_at, after) if instant is not None]
+    return max(given, default=some_instant).astimezone(UTC) - _MICROSECOND
 
 
 def _why_not_once(reason: Reason, excluding: Calendar, at: datetime) -> str:

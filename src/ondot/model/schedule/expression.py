@@ -28,7 +28,7 @@ from cronsim import CronSim, CronSimError
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.schedule.days import days_of, nearest_weekdays, plain_days
 from ondot.model.schedule.dst import NEVER_AFTER, NEVER_BEFORE, SEARCH_YEARS
-from ondot.model.schedule.spread import resolved
+from ondot.model.schedule.spread import is_spread, resolved
 
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
@@ -59,6 +59,8 @@ _FIELDS: Final = (
 _SECOND, _MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY = range(6)
 _WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _ONE_VALUE: Final = re.compile(r"\b(\w+)-\1/0*[1-9]\d*(?=,|$)")
+_YEAR: Final = re.compile(r"(?:19|20|21)\d\d(?!\d)")
+_NO_YEAR: Final = "A year field does not exist: use start_at and end_at."
 _BACKWARDS: Final = re.compile(r"(\d{1,2})-(\d{1,2})")
 
 
@@ -171,8 +173,8 @@ def expression(text: str) -> Expression:
     """The parsed expression; a refusal names the field at fault, what it allows, and an example."""
     parsed = Expression(resolved(text, 0))
     if parsed.slot_after(NEVER_BEFORE.replace(year=2000)) is None:
-        _, _, _, days, months, weekdays = parsed.fields
-        also = "" if weekdays == "*" else f" that is a day-of-week {weekdays}"
+        days, months, weekdays = parsed.fields[_DAY:] if is_spread(text) else text.split()[-3:]
+        also = "" if weekdays in {"*", "?"} else f" that is a day-of-week {weekdays}"
         _refuse(
             text,
             f"it never fires: month {months} has no day {days}{also}. Take a day it has, or L for the last",
@@ -191,15 +193,18 @@ def _split(text: str) -> list[str]:
             given = " ".join(fields[1:]) or "90s"
             _refuse(text, f'@every is an interval and has no times of a clock. Use "every": "{given}" in place of it')
         if macro not in MACROS or len(fields) > 1:
-            _refuse(text, f"the macros are {', '.join(MACROS)}. Take one of them, alone, or five fields")
+            known = ", ".join((*MACROS, "@every 90s"))
+            _refuse(text, f"the macros are {known}. Take one of them, alone, or five fields")
         fields = MACROS[macro].split()
     if len(fields) not in {5, 6}:
-        more = " A year field does not exist: use start_at and end_at." if len(fields) == 7 else ""
+        more = f" {_NO_YEAR}" if len(fields) == 7 else ""
         _refuse(
             text,
             "it needs five fields (minute hour day-of-month month day-of-week), or six with seconds first, "
             f'for example "0 9 * * 1-5"; this one has {len(fields)}.{more}',
         )
+    if len(fields) == 6 and _YEAR.match(fields[-1]):
+        _refuse(text, f"{fields[-1][:20]} is no day-of-week. {_NO_YEAR}")
     fields = [field.upper() for field in fields]
     if len(fields) == 5:
         fields.insert(0, "0")
@@ -219,6 +224,13 @@ def _values(text: str, fields: list[str], index: int) -> frozenset[int]:
     values = _allowed(fields[index], index)
     if values is None:
         _refuse_field(text, index, fields[index])
+    return values
+
+
+def allowed_values(field: str, index: int) -> frozenset[int]:
+    """The values of one field, out of `Expression.fields`, that names plain ones."""
+    values = _allowed(field, index)
+    assert values is not None, "the field has been read before"
     return values
 
 
@@ -255,7 +267,9 @@ def _refuse_field(text: str, index: int, field: str) -> NoReturn:
         _refuse(text, f'"?" stands alone, in one of the two day fields. Write * in the {name} field')
     backwards = next((m for m in _BACKWARDS.finditer(field) if int(m[1]) > int(m[2])), None)
     hint = f" A range does not run backwards: make two of {backwards[0]}." if backwards else ""
-    _refuse(text, f"the {name} field {field!r} cannot be read: it takes {allowed}, for example {example}.{hint}")
+    written = text.split()
+    shown = written[index - 6] if len(written) in {6, 5} and index >= 6 - len(written) else field
+    _refuse(text, f"the {name} field {shown!r} cannot be read: it takes {allowed}, for example {example}.{hint}")
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

@@ -5,7 +5,7 @@ is shown for the second time, and otherwise as `jittered` if the job may start l
 that several rules give has a remark only if it has one for all of them. `skipped` lists what does not fire up to the
 last fire: wall times that the zone's clock never shows (`gap`), fires that an exclude rule takes (`excluded`), and
 those that the calendar leaves out (`holiday`, `date`, `weekend`, `blackout`). `fire_at` is the fire itself, without
-jitter, and `local` the time in the zone of `when`.
+jitter, and `local` the time in the zone of `when`. Nothing beyond the year 2200 is told.
 """
 
 import heapq
@@ -19,6 +19,7 @@ from msgspec import structs
 from ondot.model.schedule.calendar import Calendar, exclusion_at
 from ondot.model.schedule.dst import NEVER_AFTER, SECOND, span_at, spans_between, zone_info
 from ondot.model.schedule.exclude import MICROSECOND, excluded_until
+from ondot.model.schedule.once import Once
 from ondot.model.schedule.rule import Schedule, given_by, next_fire, rules_of
 from ondot.model.schedule.when import When, slots_of, zone_of
 from ondot.model.schedule.words import in_words
@@ -31,6 +32,7 @@ Remark = Literal["shifted", "repeated", "jittered"]
 # How far ahead to tell what is skipped of a schedule that has no more fires.
 _OUTLOOK: Final = timedelta(days=2 * 366)
 _NEVER: Final = NEVER_AFTER.replace(tzinfo=UTC)
+LAST_YEAR: Final = 2200  # as for the instants that a schedule may name
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _outlook(begin_at: datetime) -> datetime:
 def _fires(schedule: Schedule, after: datetime) -> "Iterator[datetime]":
     fire_at = next_fire(schedule, after)
     fired = 0
-    while fire_at is not None and fired != schedule.max_fires:
+    while fire_at is not None and fire_at.year <= LAST_YEAR and fired != schedule.max_fires:
         yield fire_at
         fired += 1
         fire_at = next_fire(schedule, fire_at)
@@ -96,10 +98,13 @@ def _fire(schedule: Schedule, fire_at: datetime) -> Fire:
 
 
 def _local(schedule: Schedule, fire_at: datetime) -> str:
-    return fire_at.astimezone(zone_info(zone_of(schedule.when))).isoformat()
+    when = schedule.when
+    return fire_at.astimezone(zone_info(when.timezone if isinstance(when, Once) else zone_of(when))).isoformat()
 
 
 def _remark(rule: When, calendar: Calendar | None, fire_at: datetime) -> Remark | None:
+    if isinstance(rule, Once):
+        return _remark_of_once(rule, fire_at)
     slots = slots_of(rule, calendar)
     unmoved = slots_of(rule)
     if slots is None or unmoved is None:
@@ -114,6 +119,14 @@ def _remark(rule: When, calendar: Calendar | None, fire_at: datetime) -> Remark 
         if swallowed is not None and swallowed < before.gap_until:
             return "shifted"
     return None if unmoved.slot_after(wall - SECOND) == wall else "shifted"
+
+
+def _remark_of_once(once: Once, fire_at: datetime) -> Remark | None:
+    span = span_at(once.timezone, fire_at)
+    wall = fire_at + span.offset
+    if wall < span.second_until:
+        return "repeated"
+    return None if once.wall in {None, wall} else "shifted"
 
 
 def _swallowed(

@@ -7,7 +7,8 @@ The text is one rule, `FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17`, with or without `RRUL
     RDATE:20260501T120000,…                    due as well
     EXDATE:20261225,20261231T090000            not due, whichever line lists it
 
-Case does not matter, and folded lines are joined. Times without `Z` are wall time in the schedule's zone; a `TZID`
+Case does not matter, folded lines are joined, and a line may end in a written-out `\\n`, as text pasted from JSON has
+it. Times without `Z` are wall time in the schedule's zone; a `TZID`
 on RDATE or EXDATE must repeat that of DTSTART. A date without a time is its midnight in DTSTART and RDATE, and the
 whole day in EXDATE and UNTIL. What RFC 5545 forbids or leaves without meaning is refused, and so is EXRULE, which it
 has withdrawn. Three of its *must nots* have an obvious meaning and are understood as dateutil does: BYWEEKNO, BYYEARDAY
@@ -129,8 +130,10 @@ _HINTS: Final = {
 }
 _PROPERTIES: Final = ("DTSTART", "RRULE", "RDATE", "EXDATE")
 
+_ESCAPED: Final = re.compile(r"(?:\\r)?\\n")
 _FOLD: Final = re.compile(r"\r?\n[ \t]")
 _TZID: Final = re.compile(r"(?<=;TZID=)[^:;\n]+", re.IGNORECASE)
+_INSIDE: Final = re.compile(r"(?<=[^\W_])[\s,;]*(DTSTART|RRULE|RDATE|EXDATE)[:;]")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")
 _NTH: Final = re.compile(r"([+-]?[0-9]{1,2})?(MO|TU|WE|TH|FR|SA|SU)")
 _MOMENT: Final = re.compile(r"([0-9]{8})(?:T([0-9]{6})(Z)?)?")
@@ -181,7 +184,8 @@ class _Line(NamedTuple):
 def _read(text: str) -> Recurrence:
     if len(text) > LONGEST:
         raise _Refused(f"it is longer than {LONGEST} characters. Make several jobs of it")
-    lines = [_upper(line) for line in _FOLD.sub("", text.strip()).splitlines() if line.strip()]
+    unescaped = _ESCAPED.sub("\n", text)
+    lines = [_upper(line) for line in _FOLD.sub("", unescaped.strip()).splitlines() if line.strip()]
     found: dict[str, list[_Line]] = {name: [] for name in _PROPERTIES}
     for line in map(_line, lines):
         found[line.name].append(line)
@@ -210,6 +214,11 @@ def _upper(line: str) -> str:
 
 
 def _line(line: str) -> _Line:
+    if inside := _INSIDE.search(line):
+        raise _Refused(
+            f"{inside[1]} stands on a line of its own, and here it stands behind {line[: inside.start()][-20:]!r}. "
+            "Put a line break before it, \\n in JSON, without a blank after it"
+        )
     before, colon, value = line.partition(":")
     if not colon:
         return _Line("RRULE", {}, line)

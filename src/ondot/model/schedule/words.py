@@ -1,17 +1,21 @@
 """A schedule told in words (S9): what a person reads back before trusting it.
 
-cron-descriptor tells expressions well, but not lists that mix `L`, `#` or `W` with other days ("day L and
+cron-descriptor tells expressions well, but it takes a step for a distance: `*/40` fires at minutes 0 and 40, and not
+every 40 minutes. A step that does not divide its field is told by its values, or if these are many as "every 3rd
+minute". Nor does it tell lists that mix `L`, `#` or `W` with other days ("day L and
 15"), and it joins two day fields by "or" where both must match; those are told by cronsim, or shown as they
 are written.
 """
 
+import re
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from ondot.model.schedule.cron import Cron
-from ondot.model.schedule.expression import Expression, expression
+from ondot.model.schedule.dst import zone_info
+from ondot.model.schedule.expression import Expression, allowed_values, expression
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from ondot.model.schedule.when import When
 
 _MOST_TOLD = 3
+_MOST_VALUES: Final = 10
 _UNITS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000))
 
 
@@ -67,7 +72,7 @@ def _when(when: "When") -> str:
             # "Every hour", but "Every 1 hour 30 minutes".
             return f"Every {every[2:] if every.startswith('1 ') and every.count(' ') == 1 else every}"
         case Once():
-            return f"Once at {_instant(when.at)}"
+            return f"Once at {_instant_in(when.timezone, when.at)}"
         case Rrule():
             return f"{rrule_in_words(when)}, {when.timezone}"
     assert_never(when)
@@ -124,25 +129,92 @@ def _described(parsed: Expression) -> str:
     from cron_descriptor import FormatException, Options, get_description
     from cronsim import CronSim
 
-    second, *fields = parsed.fields
-    text = " ".join(fields if second == "0" else parsed.fields)
-    days, weekdays = parsed.fields[3], parsed.fields[5]
+    written, told = parsed.fields, _told(parsed.fields)
+    days, weekdays = written[3], written[5]
     is_mixed = any("," in field and set(field) & set("LW#") for field in (days, weekdays))
     both_must_match = days != "*" and weekdays != "*" and (days.startswith("*") or weekdays.startswith("*"))
-    if not is_mixed and not both_must_match:
+    if told is not None and not is_mixed and not both_must_match:
         options = Options()
         options.use_24hour_time_format = True
-        # It gives up on lists with a step from *: 0 12,*/5 * * *.
+        # It gives up on some lists.
         with suppress(FormatException):
-            described: str = get_description(text, options)
-            return described
+            return told.with_ordinals(get_description(_text(told.fields), options))
     if any(term.rstrip("W").isdigit() and term.endswith("W") for term in days.split(",")):
-        return f"At the times of cron {text}"
-    return CronSim(text, datetime(2000, 1, 1, tzinfo=UTC)).explain()
+        return f"At the times of cron {_text(written)}"
+    times = written if told is None else told.fields
+    return CronSim(_text((*times[:3], *written[3:])), datetime(2000, 1, 1, tzinfo=UTC)).explain()
+
+
+def _text(fields: tuple[str, ...]) -> str:
+    return " ".join(fields[1:] if fields[0] == "0" else fields)
+
+
+class _Told(NamedTuple):
+    """The fields of an expression, with steps only where they may be told; those of `ordinals` as "every 3rd"."""
+
+    fields: tuple[str, ...]
+    ordinals: frozenset[str]
+
+    def with_ordinals(self, words: str) -> str:
+        def ordinal(found: re.Match[str]) -> str:
+            every, number, unit = found.groups()
+            return f"{every} {_nth(int(number))} {unit}" if unit in self.ordinals else found[0]
+
+        return _EVERY.sub(ordinal, words)
+
+
+class _Cycle(NamedTuple):
+    unit: str
+    last: int
+    size: int | None  # None: it does not come again at an even distance, as the days of months do not
+
+
+_CYCLES: Final = (
+    _Cycle("second", 59, 60),
+    _Cycle("minute", 59, 60),
+    _Cycle("hour", 23, 24),
+    _Cycle("day", 31, None),
+    _Cycle("month", 12, 12),
+    _Cycle("day of the week", 6, 7),
+)
+_EVERY: Final = re.compile(r"\b([Ee]very) (\d+) (second|minute|hour|day|month)s\b")
+
+
+def _told(fields: tuple[str, ...]) -> _Told | None:
+    """None for a list with steps in it that has many values."""
+    told, ordinals = list(fields), set()
+    for index, (field, cycle) in enumerate(zip(fields, _CYCLES, strict=True)):
+        if "/" not in field or set(field) & set("LW#"):
+            continue
+        values = sorted(allowed_values(field, index))
+        first_and_last, _, step = field.partition("/")
+        if "," not in field and len(values) > 1 and len(values) * int(step) == cycle.size:
+            continue  # the distance is even
+        if len(values) <= _MOST_VALUES:
+            told[index] = ",".join(map(str, values))
+        elif "," in field:
+            return None
+        else:
+            last = first_and_last.partition("-")[2] or cycle.last
+            told[index] = f"{values[0]}-{last}/{step}"
+            ordinals.add(cycle.unit)
+    return _Told(tuple(told), frozenset(ordinals))
+
+
+def _nth(number: int) -> str:
+    suffix = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
 
 
 def _count(number: str, unit: str) -> str:
     return f"{number} {unit}" if number == "1" else f"{number} {unit}s"
+
+
+def _instant_in(timezone: str, instant: datetime) -> str:
+    if timezone == "UTC":
+        return _instant(instant)
+    local = instant.astimezone(zone_info(timezone))
+    return f"{local:%Y-%m-%d %H:%M:%S}".removesuffix(":00") + f", {timezone}"
 
 
 def _instant(instant: datetime) -> str:
