@@ -130,5 +130,5 @@ async def test_a_fault_in_one_job_is_told_with_its_place_and_none_is_made(world:
         for words in ([], ["--dry-run"]):
             told = await apply(page, tmp_path, [NIGHTLY, HOURLY | {"every": "soon"}], *words)
             assert told.code == 2
-            assert "/jobs/1/every" in told.err
+            assert "/jobs/1/every (job hourly): must be" in told.err
         assert (await page.client.get("/v1/jobs")).json()["items"] == []

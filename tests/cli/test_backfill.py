@@ -80,7 +80,8 @@ async def test_a_range_is_asked_for_in_utc_with_its_order_and_limit(receiver: Re
         "concurrency": 4,
         "dry_run": False,
     }
-    assert "13 of 24" in told.out
+    assert "9 of 20" in told.out
+    assert "4 there already" in told.out
     assert f"ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in told.out
 
 
@@ -91,6 +92,27 @@ async def test_a_dry_run_counts_in_words(receiver: Receiver) -> None:
     assert told.out == "It would run 20 fires; 4 of 24 have run or wait already.\n"
     assert json.loads(receiver.received[0].body)["dry_run"] is True
     assert dry_run_in_words({"total": 1, "existing": 0, "to_run": 1}) == "It would run 1 fire."
+    nothing = dry_run_in_words({"total": 8, "existing": 8, "to_run": 0})
+    assert nothing == "Nothing to do: all 8 fires of this range had run or waited already."
+
+
+@proves("S7")
+async def test_a_range_without_a_fire_is_told_in_words(receiver: Receiver) -> None:
+    answers(receiver, backfill(**DONE | {"total": 0, "existing": 0, "made": 0, "succeeded": 0}))
+    for words in ([], ["--wait"]):
+        told = await run(receiver, "backfill", JOB_ID, *RANGE, *words)
+        assert (told.code, told.out) == (0, "Nothing to do: no fire of this job lies in this range.\n")
+
+
+@proves("S7")
+async def test_fires_that_had_run_are_not_told_as_run_by_the_backfill(receiver: Receiver) -> None:
+    done = DONE | {"total": 8, "existing": 8, "made": 0, "succeeded": 0}
+    answers(receiver, backfill(), backfill(**done))
+    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--wait")
+    assert "none to run" in told.out
+    assert "8 there already" in told.out
+    assert "Nothing to do: all 8 fires of this range had run or waited already." in told.out
+    assert "Cancel it" not in told.out
 
 
 @proves("S7")

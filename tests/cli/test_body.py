@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import typer
 
-from ondot.cli.body import body_of_file, body_of_flags, json_of, refuse_no_text, schedule_of_flags
+from ondot.cli.body import body_of_file, body_of_flags, in_flags, json_of, refuse_no_text, schedule_of_flags
+from ondot.cli.errors import message_of
+from ondot.model.errors import Fault, InvalidBody
 from tests.cli.running import ondot
 
 NOTHING: dict[str, Any] = {
@@ -147,6 +149,21 @@ def test_a_file_that_is_no_job_is_refused(tmp_path: Path, content: bytes) -> Non
 def test_text_that_cannot_be_sent_is_refused() -> None:
     with pytest.raises(typer.BadParameter):
         refuse_no_text({"payload": json_of(json.dumps("\ud800"), "--payload")})
+
+
+def test_a_fault_is_told_at_the_flag_it_came_from() -> None:
+    faults = (
+        Fault("/schedule/cron", "`schedule.cron`: It never fires."),
+        Fault("/labels/team", "`labels.team` must be text."),
+        Fault("/retry/max_retries", "`retry.max_retries` must be at most 100."),
+        Fault("/somewhere", "Else."),
+    )
+    assert message_of(in_flags(InvalidBody("…", faults=faults))).splitlines()[1:] == [
+        "  --cron: It never fires.",
+        "  --label: must be text.",
+        "  --retries: must be at most 100.",
+        "  /somewhere: Else.",
+    ]
 
 
 def test_a_file_and_flags_together_are_refused() -> None:

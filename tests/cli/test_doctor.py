@@ -1,16 +1,21 @@
 """What the doctor says of what it finds, and what it finds in a real database."""
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from ondot.cli.doctor import in_sum
+from ondot.flow.change import pause
+from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.roles import doctor
 from ondot.roles.doctor import Finding, examine_database
 from ondot.settings import Settings, load_settings
 from ondot.store.database import open_database
 from ondot.store.days import DayTable
+from ondot.store.overview import PausedRow
 from ondot.store.queue import OldestDue
+from tests.world import World, every, job
 
 TODAY = date(2026, 11, 15)
 
@@ -124,6 +129,25 @@ def test_a_late_fire_is_told_with_what_it_waits_for(due: OldestDue, level: str, 
 @pytest.mark.parametrize(("used", "level"), [(50, "ok"), (92, "warning"), (96, "problem"), (120, "problem")])
 def test_a_further_role_should_find_connections(used: int, level: str) -> None:
     assert doctor.judge_connections(97, used, 8).level == level
+
+
+def test_jobs_that_were_paused_for_failing_are_named_with_what_to_do() -> None:
+    assert doctor.judge_paused_jobs([]).level == "ok"
+    job_id, at = JobId(UUID("019a1de9-4d8d-7d9d-8dd7-1801991e16d7")), datetime(2026, 11, 15, tzinfo=UTC)
+    finding = doctor.judge_paused_jobs([PausedRow(job_id, "report", "5 failures in a row", at, total=7)])
+    assert finding.level == "warning"
+    assert "7 jobs were paused for failing" in finding.message
+    assert f"report ({job_id}): 5 failures in a row; and 6 more." in finding.message
+    assert "ondot job resume" in (finding.advice or "")
+
+
+async def test_the_doctor_finds_a_job_that_ondot_paused(world: World) -> None:
+    by_hand, failing = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("calm", "doomed")]
+    await pause(world.database, DEFAULT_TENANT, by_hand.id)
+    await pause(world.database, DEFAULT_TENANT, failing.id, because="5 failures in a row")
+    findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
+    assert "1 job was paused for failing: doomed" in findings["paused jobs"].message
+    assert "calm" not in findings["paused jobs"].message
 
 
 def test_an_old_transaction_is_named() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from ondot.flow.change import pause
+from ondot.flow.change import delete, pause
 from ondot.model.ids import DEFAULT_TENANT
 from tests.cli.running import Ran, ondot
 from tests.proves import proves
@@ -72,3 +72,35 @@ async def test_a_job_of_a_rule_is_made_and_its_next_fires_are_told(world: World)
     assert len(told["fires"]) == 3
     assert told["in_words"] == made["schedule_in_words"]
     assert all("T09:00:00" in fire["local"] for fire in told["fires"])
+
+
+@proves("S9", "S12")
+async def test_without_a_next_fire_it_is_said_why(world: World) -> None:
+    paused, deleted = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("a", "b")]
+    await pause(world.database, DEFAULT_TENANT, paused.id, because="5 failures in a row")
+    await delete(world.database, DEFAULT_TENANT, deleted.id)
+    async with served(world.database) as page:
+        told = await asyncio.to_thread(ondot, "job", "next", str(paused.id), url=page.url)
+        assert f"paused: 5 failures in a row. Resume it with: ondot job resume {paused.id}" in told.out
+        told = await asyncio.to_thread(ondot, "job", "next", str(deleted.id), url=page.url)
+        assert "it is deleted" in told.out
+        assert answer(await run(page, "next", str(deleted.id)))["fires"] == []
+
+
+@proves("S6", "O5")
+async def test_a_job_is_shown_with_what_was_skipped(world: World) -> None:
+    accepted = await world.submit(job("report", schedule=every(600, world.now)))
+    await world.advance(6 * 3600)
+    await world.plan()
+    async with served(world.database) as page:
+        told = await asyncio.to_thread(ondot, "job", "get", str(accepted.id), url=page.url)
+    assert "SKIPPED" in told.out
+    assert "missed in an" in told.out
+    assert all(len(line) <= 80 for line in told.out.splitlines())
+
+
+@proves("E8")
+def test_a_cancel_that_nobody_can_confirm_is_refused() -> None:
+    told = ondot("job", "cancel", "019a1de9-4d8d-7d9d-8dd7-1801991e16d7", url="http://127.0.0.1:1")
+    assert (told.code, told.out) == (2, "")
+    assert "give --yes" in told.err

@@ -10,13 +10,16 @@ import pytest
 from rich.console import Console, RenderableType
 
 from ondot.cli import output, views
-from ondot.cli.errors import exit_code, foreseen, message_of
+from ondot.cli.errors import exit_code, foreseen, message_of, named_once
 from ondot.cli.pages import gather, show_page
 from ondot.model import errors
 from ondot.model.errors import Fault, InvalidBody, Misconfigured, OndotError
 from tests.cli.samples import EXECUTION_ID, JOB_ID, execution, job
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+SKIPPED = {"from_at": "2026-11-15T08:00:00Z", "to_at": "2026-11-15T09:00:00Z", "count": 61, "reason": "misfire"}
 
 
 def drawn(renderable: RenderableType, width: int = 80) -> str:
@@ -53,6 +56,8 @@ def test_durations_are_told_as_people_say_them(lasted_s: float, said: str) -> No
     "view",
     [
         lambda: views.job_table([job(), job(name="n" * 200)], NOW),
+        lambda: views.job_table([job(state="PAUSED", state_reason="12 failures in a row " * 5)], NOW),
+        lambda: views.skipped_table([SKIPPED, SKIPPED | {"count": None, "reason": "coalesced"}], NOW),
         lambda: views.job_card(job(payload={"text": "x" * 300}), NOW),
         lambda: views.execution_table([execution(), execution(job_name=None, started_at=None, ended_at=None)], NOW),
         lambda: views.execution_card(execution(), NOW),
@@ -70,6 +75,27 @@ def test_a_list_of_jobs_tells_when_next_twice_and_how_in_words() -> None:
     shown = drawn(views.job_table([job()], NOW))
     for said in (JOB_ID, "daily-report", "ACTIVE", "in 20 h", "2026-11-16 08:00:00Z", "Monday through Friday"):
         assert said in shown
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_an_id_stays_in_one_piece_beside_a_long_reason(width: int) -> None:
+    paused = job(state="PAUSED", state_reason="5 failures in a row, the last of them a moment ago")
+    shown = drawn(views.job_table([paused], NOW), width)
+    assert any(line.startswith(JOB_ID) for line in shown.splitlines())
+    assert "paused: 5 failures in a row" in drawn(views.job_table([paused], NOW), 120)
+
+
+def test_skipped_ranges_are_told_from_to_how_many_and_why() -> None:
+    shown = drawn(views.skipped_table([SKIPPED], NOW), 120)
+    for said in ("61 fires", "2026-11-15 08:00:00Z", "2026-11-15 09:00:00Z", "missed in an outage, and its policy"):
+        assert said in shown
+    assert "many fires" in drawn(views.skipped_table([SKIPPED | {"count": None}], NOW), 120)
+
+
+def test_a_version_is_not_dated_by_what_a_pause_moves() -> None:
+    shown = drawn(views.job_card(job(), NOW))
+    assert "last changed" in shown
+    assert ", of " not in shown
 
 
 def test_a_job_that_fires_no_more_shows_no_time() -> None:
@@ -177,6 +203,20 @@ def test_each_error_has_its_exit_code(error: OndotError, code: int) -> None:
 def test_faults_are_listed_by_pointer() -> None:
     refusal = InvalidBody("One. Two.", faults=(Fault("/name", "One."), Fault("", "Two.")))
     assert message_of(refusal) == "The body is not valid:\n  /name: One.\n  /: Two."
+
+
+@pytest.mark.parametrize(
+    ("pointer", "message", "told"),
+    [
+        ("/schedule/cron", "`schedule.cron`: It never fires.", "It never fires."),
+        ("/jobs/1/every", "`every` must be a duration.", "must be a duration."),
+        ("/name", "`name` of this job is x: leave it out.", "`name` of this job is x: leave it out."),
+        ("/schedule/every", "`schedule` takes one; two came.", "`schedule` takes one; two came."),
+        ("/target", "Say what to call.", "Say what to call."),
+    ],
+)
+def test_a_field_is_named_once(pointer: str, message: str, told: str) -> None:
+    assert named_once(Fault(pointer, message)) == told
 
 
 def test_of_errors_that_come_together_the_first_is_told_unless_one_is_a_bug() -> None:

@@ -366,3 +366,34 @@ async def test_a_client_that_was_in_a_world_is_itself_again_after_it(app: Ondot)
     async with open_world(app, at=BEGIN):
         assert app.client._open != opens
     assert app.client._open == opens
+
+
+@proves("O7")
+async def test_a_world_that_has_ended_says_so_and_still_tells_its_calls(app: Ondot) -> None:
+    async with open_world(app, at=BEGIN) as world:
+        made = await world.create(hourly())
+        await world.advance(hours=1)
+    assert len(world.calls("hourly")) == 1
+    for ask in (
+        lambda: world.advance(hours=1),
+        lambda: world.executions(made),
+        lambda: world.create(hourly()),
+        lambda: world.next_fires(made),
+    ):
+        with pytest.raises(RuntimeError, match="has ended with its `async with"):
+            await ask()
+    with pytest.raises(RuntimeError, match="has ended"):
+        _ = world.now
+    with pytest.raises(AttributeError, match="no 'nonsense'"):
+        world.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+@proves("O7")
+async def test_a_world_that_is_not_entered_says_how_to(app: Ondot) -> None:
+    opening: Any = open_world(app, at=BEGIN)
+    with pytest.raises(TypeError, match="async with open_world"):
+        await opening
+    with pytest.raises(TypeError, match="async with open_world"), opening:
+        pass
+    with pytest.raises(TypeError, match="no world yet to ask for 'create'"):
+        await opening.create(hourly())

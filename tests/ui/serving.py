@@ -49,7 +49,14 @@ async def served(
     database: Database, *, auth: str = "off", port: int = 0, by_itself: bool = False
 ) -> AsyncIterator[Served]:
     app, feed = build(database, database.settings.model_copy(update={"auth": auth}))
-    listener = socket.create_server(("127.0.0.1", port))
+    # Closed here too: a test that fails must not leave a socket behind, of which a later one would be accused.
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        async with _served_at(listener, app, feed, by_itself=by_itself) as page:
+            yield page
+
+
+@asynccontextmanager
+async def _served_at(listener: socket.socket, app: FastAPI, feed: Feed, *, by_itself: bool) -> AsyncIterator[Served]:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:

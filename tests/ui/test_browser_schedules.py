@@ -1,5 +1,6 @@
 """The schedule's preview and a job's page in a real browser: typed at, sent on, steered, on a phone and in the dark."""
 
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Literal
@@ -64,6 +65,68 @@ async def test_a_fault_is_told_at_its_field_and_goes_when_it_is_mended(world: Wo
 
 
 @proves("S9")
+async def test_faults_of_several_fields_stand_at_each_and_the_old_result_goes(world: World, browser: Browser) -> None:
+    async with served(world.database) as page:
+        visitor = await visit(browser, f"{page.url}/schedules")
+        await expect(visitor.page.locator("#told table")).to_have_count(1)
+        for label, text in (("How many", "5000"), ("Without holidays of", "XX"), ("Jitter", "2d")):
+            await visitor.page.get_by_label(label).fill(text)
+        for name in ("n", "country", "jitter"):
+            await expect(visitor.page.locator(f"#fault-{name}")).not_to_have_text("")
+        await expect(visitor.page.locator("#told table")).to_have_count(0)
+        await expect(visitor.page.locator("#in-words")).to_contain_text("cannot be kept")
+        assert visitor.trouble == []
+
+
+@proves("S9")
+async def test_a_result_is_marked_as_old_where_the_server_does_not_answer(world: World, browser: Browser) -> None:
+    async with served(world.database) as page:
+        visitor = await visit(browser, f"{page.url}/schedules")
+        await visitor.page.route("**/schedules?**", lambda route: route.abort())
+        await visitor.page.get_by_label("Expression").fill("0 10 * * *")
+        await expect(visitor.page.locator("#fault-form")).to_contain_text("does not answer")
+        await expect(visitor.page.locator("#told")).to_have_class("asking")
+        await visitor.page.unroute("**/schedules?**")
+        await visitor.page.get_by_label("Expression").fill("0 11 * * *")
+        await expect(visitor.page.locator("#in-words")).to_have_text("At 11:00, Europe/Berlin")
+        await expect(visitor.page.locator("#fault-form")).to_have_text("")
+
+
+@proves("S9", "S3")
+async def test_each_kind_keeps_a_text_of_its_own_and_a_rule_takes_lines(world: World, browser: Browser) -> None:
+    async with served(world.database) as page:
+        visitor = await visit(browser, f"{page.url}/schedules")
+        kind, expression = visitor.page.get_by_label("Kind"), visitor.page.get_by_label("Expression")
+        status = visitor.page.get_by_role("status")
+        await expression.fill("0 10 * * *")
+        await kind.select_option("every")
+        await expect(status).to_have_text("Every 15 minutes")
+        await kind.select_option("rrule")
+        await expression.fill("DTSTART:20300101T090000")
+        await expression.press("End")
+        await expression.press("Enter")
+        await expression.press_sequentially("RRULE:FREQ=YEARLY")
+        await expect(visitor.page.locator(".coming tbody tr").first).to_contain_text("1 Jan 2030")
+        await expect(visitor.page.locator("#fault-expression")).to_have_text("")
+        await kind.select_option("cron")
+        await expect(expression).to_have_value("0 10 * * *")
+        await expression.press("Enter")
+        await expect(status).to_have_text("At 10:00, Europe/Berlin")
+        await expect(expression).to_have_value("0 10 * * *")
+        assert visitor.trouble == []
+
+
+@proves("S9")
+async def test_no_field_is_clipped_on_a_narrow_screen(world: World, browser: Browser) -> None:
+    async with served(world.database) as page:
+        visitor = await visit(browser, f"{page.url}/schedules", viewport={"width": 390, "height": 800})
+        for label in ("In the hour left out", "In the hour that comes twice", "Business days", "After (local time)"):
+            box = await visitor.page.get_by_label(label).bounding_box()
+            assert box is not None
+            assert box["width"] > 300, label
+
+
+@proves("S9")
 async def test_the_json_that_is_copied_is_that_of_what_was_typed_last(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         context = await browser.new_context(permissions=["clipboard-read", "clipboard-write"])
@@ -102,7 +165,7 @@ async def test_both_pages_fit_their_screen_in_both_themes(
     ran = await world.submit(job("short"))
     await (await world.worker()).run_one(failed("x" * 200, retryable=False))
     async with served(world.database) as page:
-        for path in (SPRING, "/schedules?expression=99+*", f"/jobs/{coming.id}", f"/jobs/{ran.id}"):
+        for path in (SPRING, "/schedules?expression=99+*", "/jobs", f"/jobs/{coming.id}", f"/jobs/{ran.id}"):
             viewport = {"width": width, "height": 800}
             visitor = await visit(browser, page.url + path, viewport=viewport, color_scheme=scheme)
             assert await visitor.overflow() <= 0, path
@@ -161,8 +224,25 @@ async def test_backfills_are_listed_with_their_progress_and_cancelled_by_a_butto
         visitor.answers = True
         backfills = visitor.page.locator("#backfills")
         await expect(backfills).to_contain_text("2 of 7")
+        await expect(backfills.locator("th[scope=row]")).to_contain_text("10:00:00 to")
+        await expect(backfills.locator("th[scope=row]")).to_contain_text("11:00:00 GMT")
+        assert not re.search(r"[AP]M", await backfills.inner_text())
         await expect(backfills.locator("progress")).to_have_js_property("value", 2)
         await backfills.get_by_role("button", name="Cancel").click()
         await expect(backfills.locator(".state")).to_have_text("Cancelled")
         await expect(backfills.get_by_role("button", name="Cancel")).to_have_count(0)
         assert visitor.trouble == []
+
+
+@proves("S7", "O5")
+async def test_the_range_of_a_backfill_takes_few_lines_on_a_narrow_screen(world: World, browser: Browser) -> None:
+    accepted = await world.submit(job("report", schedule=cron("*/10 * * * *")))
+    day = f"{world.now - timedelta(days=1):%Y-%m-%d}"
+    async with served(world.database) as page:
+        body = {"from_at": f"{day}T10:00:00Z", "to_at": f"{day}T11:00:00Z"}
+        await page.client.post(f"/v1/jobs/{accepted.id}/backfill", json=body)
+        visitor = await visit(browser, f"{page.url}/jobs/{accepted.id}", viewport={"width": 390, "height": 800})
+        box = await visitor.page.locator("#backfills th[scope=row]").bounding_box()
+        assert box is not None
+        assert box["height"] < 75  # two lines, and one of notes
+        assert await visitor.overflow() <= 0

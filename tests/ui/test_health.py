@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ondot.store.overview import Fleet, PoolAtWork
+from ondot.store.overview import Fleet, PoolAtWork, RecentSkips
 from ondot.ui.health import judge
 from tests.proves import proves
 
@@ -60,3 +60,15 @@ def test_a_fire_that_nobody_planned_is_late_though_the_queue_is_empty(nodes: int
 def test_a_missing_role_is_told_before_anything_is_late(nodes: int, workers: int, command: str) -> None:
     health = judge(fleet(nodes=nodes, workers=workers), [pool(workers=workers)], None, running=0)
     assert (health.level, health.command) == ("warning", command)
+
+
+@proves("L7", "S6")
+def test_what_an_outage_cost_is_told_though_all_is_on_the_dot_again() -> None:
+    skips = [RecentSkips("misfire", 70, False), RecentSkips("coalesced", 6, False), RecentSkips("paused", 9, False)]
+    health = judge(fleet(), [pool()], None, running=0, skips=skips)
+    assert (health.level, health.word) == ("warning", "On the dot again")
+    assert health.text == "76 fires were missed in an outage and will not run; see Skipped"
+    assert judge(fleet(), [pool()], None, running=0, skips=skips[2:]).level == "good"
+    uncounted = judge(fleet(), [pool()], None, running=0, skips=[RecentSkips("misfire", 1, True)])
+    assert uncounted.text.startswith("at least 1 fire was missed")
+    assert judge(fleet(), [pool(waits_s=5)], None, running=10, skips=skips).word == "Late"

@@ -99,6 +99,18 @@ async def test_a_new_version_is_told(world: World) -> None:
     assert (told.name, told.version, told.schedule) == ("renamed", 2, "Every 5 minutes")
 
 
+@proves("S8")
+async def test_a_pause_does_not_change_when_the_version_was_made(world: World) -> None:
+    accepted = await world.submit(job("report", schedule=every(600, world.now)))
+    made_at = (await view(world, accepted.id)).version_at
+    await world.advance(60)
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    assert (await view(world, accepted.id)).version_at == made_at
+    plain = await world.submit(job("now"))
+    told = await view(world, plain.id)
+    assert told.version_at == told.created_at
+
+
 @proves("O5")
 async def test_hostile_names_and_messages_are_shown_as_text(world: World, page: Served) -> None:
     accepted = await world.submit(job(HOSTILE, labels={"team": HOSTILE}))

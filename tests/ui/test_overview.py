@@ -2,12 +2,13 @@
 
 from typing import TypeVar
 
+from ondot.flow.change import pause
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.retry import Retry
 from ondot.store.logs import Progress, save_progress
 from ondot.ui.health import Health
-from ondot.ui.overview import Failures, Fires, Latest, Numbers, Overview, Running, Section, read_overview
+from ondot.ui.overview import Failures, Fires, Latest, Numbers, Overview, Paused, Running, Section, read_overview
 from tests.proves import proves
 from tests.world import World, cron, every, failed, job, once
 
@@ -100,6 +101,56 @@ async def test_the_numbers_are_of_the_last_ten_minutes(world: World) -> None:
     assert (numbers.succeeded, numbers.failed, numbers.window) == (2, 0, "last 10 minutes")
 
 
+@proves("S6", "L7")
+async def test_fires_that_an_outage_cost_are_counted_with_their_reasons(world: World) -> None:
+    await world.submit(job("coalescing", schedule=every(600, world.now)))
+    await world.worker()
+    await world.advance(6 * 3600)
+    await world.plan()
+    (recorded,) = await skips_on_record(world)
+    overview = await overview_of(world)
+    numbers = section(overview, Numbers)
+    assert recorded > 30
+    assert numbers.skipped == recorded
+    assert [(entry.count, entry.why) for entry in numbers.skips] == [
+        (str(recorded), "missed in an outage; the latest of them ran for all")
+    ]
+
+
+@proves("S6")
+async def test_skips_of_long_ago_of_a_calendar_and_of_others_do_not_count(world: World) -> None:
+    async with world.database.connection() as connection:
+        for reason, count, ago, tenant_no in (
+            ("misfire", None, 60, 1),
+            ("paused", 4, 60, 1),
+            ("calendar", 100, 60, 1),
+            ("misfire", 1000, 3600, 1),
+            ("misfire", 1000, 60, 2),
+        ):
+            await connection.execute(
+                "INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at)"
+                " VALUES (gen_random_uuid(), now(), now(), $4, $1, $2, now() - make_interval(secs => $3))",
+                reason,
+                count,
+                ago,
+                tenant_no,
+            )
+    numbers = section(await overview_of(world), Numbers)
+    assert numbers.skipped == 5
+    assert [entry.count for entry in numbers.skips] == ["4", "at least 1"]
+
+
+@proves("S12", "O5")
+async def test_jobs_that_ondot_paused_are_told_and_those_that_people_paused_are_not(world: World) -> None:
+    made = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("calm", "doomed", "well")]
+    await pause(world.database, DEFAULT_TENANT, made[0].id)
+    await pause(world.database, DEFAULT_TENANT, made[1].id, because="5 failures in a row")
+    paused = section(await overview_of(world), Paused)
+    assert [(row.id, row.name, row.reason) for row in paused.rows] == [(made[1].id, "doomed", "5 failures in a row")]
+    assert paused.total == 1
+    assert not section(await overview_of(world, TenantNo(2)), Paused).rows
+
+
 @proves("L7")
 async def test_a_queue_without_a_worker_makes_the_line_of_health_late(world: World) -> None:
     await world.submit(job("lonely", pool="reports"))
@@ -127,3 +178,8 @@ async def test_two_readings_of_an_idle_ondot_show_the_same(world: World) -> None
     await world.submit_all([job("now"), job("later", schedule=once(world.after(90)))])
     await world.worker()
     assert (await overview_of(world)).sections == (await overview_of(world)).sections
+
+
+async def skips_on_record(world: World) -> list[int]:
+    async with world.database.connection() as connection:
+        return [row["count"] for row in await connection.fetch("SELECT count FROM ondot.skipped")]

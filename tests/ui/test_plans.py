@@ -12,7 +12,7 @@ from ondot.store.queries import load_queries
 from tests.proves import proves
 from tests.servers import connected
 
-NEVER_SCANNED: Final = ("execution", "ready", "timer", "history", "attempt", "dead_letter")
+NEVER_SCANNED: Final = ("job", "job_version", "execution", "ready", "timer", "history", "attempt", "dead_letter")
 
 SEED: Final = """
 SET session_replication_role = replica;  -- what is seeded was never submitted: the guard would refuse it
@@ -35,6 +35,14 @@ INSERT INTO ondot.attempt (execution_id, attempt_no, tenant_no, outcome, ended_a
 SELECT id, 1, 1, 'FAILED', at FROM seed;
 INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at)
 SELECT id, 1, id, 1, at FROM seed;
+INSERT INTO ondot.job (id, tenant_no, name, state, version, pool_no, labels, created_at, updated_at, state_reason)
+SELECT id, 1, 'job ' || n, CASE n % 1000 WHEN 0 THEN 'PAUSED' ELSE 'ACTIVE' END, 1, 1, '{}', at, at,
+    CASE n % 1000 WHEN 0 THEN '5 failures in a row' END
+FROM seed;
+UPDATE ondot.timer SET next_fire_at = 'infinity' WHERE job_id IN (SELECT id FROM ondot.job WHERE state = 'PAUSED');
+INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at) SELECT id, 1, 1, '{}', at FROM seed;
+INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at)
+SELECT id, at, at, 1, 'misfire', 1, at FROM seed;
 ANALYZE;
 """
 
@@ -49,6 +57,8 @@ async def test_no_statement_of_the_page_reads_a_whole_table(database_url: str) -
         "latest_executions": [1, 20, 1000],
         "recent_states": [1, window, 1000],
         "latest_dead_letters": [1, 4, 1000],
+        "paused_by_itself": [1, 4, 200],
+        "version_made_at": [1, first_id_at(datetime.now(UTC)), 1],
     }
     queries = load_queries("overview")
     async with connected(database_url) as connection:
@@ -59,6 +69,16 @@ async def test_no_statement_of_the_page_reads_a_whole_table(database_url: str) -
             )
             read = {table: rows for table, rows in _scans(json.loads(text)[0]["Plan"]) if table in NEVER_SCANNED}
             assert not read, f"{name} reads all of {read}"
+
+
+@proves("O5")
+async def test_what_was_skipped_lately_is_found_without_reading_all_that_ever_was(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute(SEED)
+        text = await connection.fetchval(
+            f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {load_queries('overview')['recent_skips'].text}", 1, 20.0
+        )
+    assert not list(_scans(json.loads(text)[0]["Plan"]))
 
 
 def _scans(node: dict[str, Any]) -> Iterator[tuple[str, float]]:

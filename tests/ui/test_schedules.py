@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from ondot.api.wire import preview_request
 from ondot.cli import app as cli
-from ondot.model.schedule import Calendar, Cron, Interval, Schedule
-from ondot.ui.schedules import Form, Refused, Told, form_of, local_words, tell, zones
+from ondot.model.schedule import Blackout, Calendar, Cron, Interval, Schedule
+from ondot.ui.schedules import EXAMPLES, Form, Refused, Told, form_of, local_words, tell, zones
 from ondot.ui.year import Day, Year, year_of
 from tests.proves import proves
 from tests.ui.serving import Served, served
@@ -62,7 +62,42 @@ def test_a_form_that_says_nothing_shows_an_example() -> None:
 @proves("S9")
 def test_a_form_that_says_something_is_taken_at_its_word() -> None:
     assert form_of({"expression": " @daily "}) == Form(expression="@daily", timezone="")
-    assert form_of({"kind": "every"}).expression == ""
+    assert form_of({"kind": "every", "expression": ""}).expression == ""
+
+
+@proves("S9")
+@pytest.mark.parametrize("kind", ["cron", "every", "rrule"])
+def test_each_kind_has_an_example_of_its_own(kind: str) -> None:
+    form = form_of({"kind": kind})
+    assert form.expression == EXAMPLES[kind]
+    assert isinstance(tell(form, preview_request, NOW), Told)
+
+
+@proves("S9", "S3")
+def test_a_rule_has_lines_and_an_expression_has_one() -> None:
+    rule = form_of({"kind": "rrule", "expression": "DTSTART:20260401T093000\r\nRRULE:FREQ=WEEKLY\r\n"})
+    assert rule.expression == "DTSTART:20260401T093000\nRRULE:FREQ=WEEKLY"
+    answer = tell(rule, preview_request, NOW)
+    assert isinstance(answer, Told)
+    assert answer.fires[0].local == "Wed 1 Apr 2026, 09:30 +00:00"
+    assert form_of({"expression": "0 9\r\n* * *"}).expression == "0 9 * * *"
+
+
+@proves("S9")
+def test_faults_of_several_fields_are_told_at_once() -> None:
+    assert set(refused(n="5000", jitter="2d", expression="61 * * * *")) >= {"n", "jitter"}
+
+
+@proves("S9")
+def test_a_zone_that_is_none_is_not_also_the_fault_of_the_instant_in_it() -> None:
+    assert set(refused(timezone="Berlin", after="2026-03-28T12:00")) == {"timezone"}
+
+
+@proves("S9")
+def test_seconds_are_told_of_all_fires_or_of_none() -> None:
+    fires = told(expression="*/30 * * * * *", timezone="", n="3").fires
+    assert [fire.local[-15:] for fire in fires] == ["12:00:30 +00:00", "12:01:00 +00:00", "12:01:30 +00:00"]
+    assert told(expression="* * * * *", timezone="", n="1").fires[0].local == "Fri 20 Mar 2026, 12:01 +00:00"
 
 
 @proves("S9", "S4")
@@ -130,8 +165,9 @@ async def test_page_and_api_tell_the_same(page: Served, fields: dict[str, str]) 
     html = unescape((await page.client.get(f"/schedules?{urlencode(form_fields(form))}")).text)
     assert answer["in_words"] in html
     assert len(answer["fires"]) == 10
+    seconds = any(not fire["local"][17:].startswith("00") for fire in answer["fires"])
     for fire in answer["fires"][1:]:
-        day, time = local_words(fire["local"]).split(", ")
+        day, time = local_words(fire["local"], seconds).split(", ")
         assert f'<span class="whole">{day},</span> <span class="whole">{time}</span>' in html
 
 
@@ -201,6 +237,20 @@ def test_a_year_marks_days_with_fires_and_days_left_out() -> None:
     assert marks[date(2026, 12, 25)] == "left-out"
     assert told.left_out == sum(mark == "left-out" for mark in marks.values())
     assert told.fires_on == sum(mark == "fires" for mark in marks.values()) == 346 - 1 - told.left_out
+
+
+@proves("S9", "S10")
+def test_a_year_marks_the_days_whose_fire_moves_to_a_business_day() -> None:
+    blackout = Blackout(from_at=datetime(2026, 6, 30, tzinfo=UTC), to_at=datetime(2026, 7, 3, tzinfo=UTC))
+    calendar = Calendar(business_days="next", blackouts=(blackout,))
+    told = year(Schedule(when=Cron(expression="0 9 1 * *", timezone="Europe/Berlin"), calendar=calendar))
+    marks = {on: day.mark for on, day in days(told).items()}
+    assert marks[date(2026, 8, 1)] == "moved"  # a Saturday
+    assert marks[date(2026, 8, 3)] == "fires"
+    assert marks[date(2026, 7, 1)] == "left-out"  # a Wednesday, in the black-out
+    assert told.moved == sum(mark == "moved" for mark in marks.values()) == 2
+    assert told.left_out == 1
+    assert "moved to a business day: 1" in next(month.summary for month in told.months if month.name == "August 2026")
 
 
 @proves("S9", "S4")

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ondot.cli.body import json_of, refuse_no_text, text_of_file
+from ondot.cli.errors import named_once
 from ondot.cli.options import Output
 from ondot.cli.output import Format, show, show_json, show_json_lines, show_line
 from ondot.cli.pages import LARGEST_PAGE
 from ondot.cli.serving import ask
+from ondot.model.errors import Fault, InvalidBody
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -38,7 +40,10 @@ def apply(
     The file holds a job, a list of jobs, {"jobs": […]}, or a job on each line; each needs a key.
     """
     bodies = jobs_of_file(file)
-    results = ask(lambda client: _compare(client, bodies) if dry_run else _send(client, bodies))
+    try:
+        results = ask(lambda client: _compare(client, bodies) if dry_run else _send(client, bodies))
+    except InvalidBody as refusal:
+        raise with_keys(refusal, bodies) from None
     match output:
         case Format.JSON:
             show_json({"dry_run": dry_run, "items": results})
@@ -66,6 +71,20 @@ def jobs_of_file(name: str) -> list[Json]:
             raise typer.BadParameter(f"Job {number}{called} has no key: {advice}", param_hint="-f")
         refuse_no_text(body)
     return bodies
+
+
+def with_keys(refusal: InvalidBody, bodies: Sequence[Json]) -> InvalidBody:
+    """The same faults, each with the key of the job it is in: who wrote the file does not count its jobs."""
+    faults = tuple(Fault(_place(fault.pointer, bodies), named_once(fault)) for fault in refusal.faults)
+    return type(refusal)(refusal.message, faults=faults)
+
+
+def _place(pointer: str, bodies: Sequence[Json]) -> str:
+    jobs, _, inner = pointer.removeprefix("/").partition("/")
+    number = inner.partition("/")[0]
+    if jobs != "jobs" or not number.isdecimal() or int(number) >= len(bodies):
+        return pointer
+    return f"{pointer} (job {bodies[int(number)]['key']})"
 
 
 def verdict(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:

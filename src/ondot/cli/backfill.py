@@ -55,14 +55,18 @@ def backfill(
     if made.get("dry_run"):
         return show_line(dry_run_in_words(made)) if output is Format.TABLE else show_document(made, output)
     cancelling = f"ondot job backfill-cancel {job_id} {made['id']}"
+    if not made["total"] and output is Format.TABLE:
+        return show_line(nothing_in_words(made))
     if not wait:
+        if made["state"] in ENDED:
+            return _show(made, output)
         return _show(made, output, f"See how far it is: ondot job backfills {job_id}\nCancel it: {cancelling}")
     try:
         ended = ask(lambda client: until_done(client, job_id, made))
     except KeyboardInterrupt:
         sys.stderr.write(f"\nThe backfill goes on. Cancel it with: {cancelling}\n")
         raise
-    _show(ended, output)
+    _show(ended, output, "" if ended["made"] or ended["state"] != "DONE" else nothing_in_words(ended))
     if ended["state"] != "DONE" or ended["failed"]:
         raise typer.Exit(FAILED)
     return None
@@ -112,7 +116,17 @@ def in_words(backfill: Json) -> str:
     return f"Backfill {words.get(backfill['state'], backfill['state'])}{failed}"
 
 
+def nothing_in_words(counted: Json) -> str:
+    """Of a range that has no fire to run: why."""
+    if not counted["total"]:
+        return "Nothing to do: no fire of this job lies in this range."
+    fires = "the fire" if counted["total"] == 1 else f"all {counted['total']:,} fires"
+    return f"Nothing to do: {fires} of this range had run or waited already."
+
+
 def dry_run_in_words(counted: Json) -> str:
+    if not counted["to_run"]:
+        return nothing_in_words(counted)
     there = f"; {counted['existing']:,} of {counted['total']:,} have run or wait already" if counted["existing"] else ""
     fires = "fire" if counted["to_run"] == 1 else "fires"
     return f"It would run {counted['to_run']:,} {fires}{there}."

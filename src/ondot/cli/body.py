@@ -13,9 +13,41 @@ from typing import Any, Final
 
 import typer
 
+from ondot.cli.errors import named_once
+from ondot.model.errors import Fault, InvalidBody
+
 Json = dict[str, Any]
 
 DURATIONS: Final = frozenset({"every", "in"})
+FLAGS: Final = {
+    "/schedule/cron": "--cron",
+    "/schedule/every": "--every",
+    "/schedule/rrule": "--rrule",
+    "/schedule/at": "--at",
+    "/schedule/in": "--in",
+    "/schedule/timezone": "--timezone",
+    "/schedule/dst/gap": "--gap",
+    "/schedule/dst/fold": "--fold",
+    "/schedule/dst": "--gap, --fold",
+    "/schedule/jitter": "--jitter",
+    "/schedule/calendar/exclude_holidays": "--calendar",
+    "/schedule/calendar/business_days": "--business-days",
+    "/schedule/calendar": "--calendar, --business-days",
+    "/target/http/url": "--url",
+    "/target/http/method": "--method",
+    "/target/http/headers": "--header",
+    "/target/function": "--function",
+    "/target/shell": "--command",
+    "/retry/max_retries": "--retries",
+    "/name": "--name",
+    "/payload": "--payload",
+    "/pool": "--pool",
+    "/priority": "--priority",
+    "/timeout": "--timeout",
+    "/key": "--key",
+    "/labels": "--label",
+}
+"""Which flag a part of a body came from."""
 
 
 def text_of_file(name: str) -> str:
@@ -97,6 +129,21 @@ def body_of_flags(
         "labels": _pairs(labels, "--label", "team:bi"),
     }
     return _said(body)
+
+
+def in_flags(refusal: InvalidBody, flags: Mapping[str, str] = FLAGS) -> InvalidBody:
+    """The same words, at the flags they are about; a fault that is of no flag keeps its pointer."""
+    faults = tuple(Fault(_flag_of(fault.pointer, flags), named_once(fault)) for fault in refusal.faults)
+    return type(refusal)(refusal.message, faults=faults)
+
+
+def _flag_of(pointer: str, flags: Mapping[str, str]) -> str:
+    outer = pointer
+    while outer:
+        if outer in flags:
+            return flags[outer]
+        outer = outer.rpartition("/")[0]
+    return pointer
 
 
 def json_of(text: str, flag: str) -> Any:

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from ondot.cli.output import show_error
 from ondot.model.errors import (
     Conflict,
+    Fault,
     Forbidden,
     InvalidBody,
     InvalidRequest,
@@ -35,6 +36,11 @@ ORDER: Final = ["up", "api", "scheduler", "worker", "job", "execution", "cron", 
 SERVER_PACKAGES: Final = frozenset(
     {"aiohttp", "asyncpg", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 )
+QUOTES: Final = (
+    'A cron expression is one argument: put it in quotes, for example "0 9 * * 1-5". Without them the shell puts the '
+    "names of files in the place of each *."
+)
+TAKES_CRON: Final = frozenset({"explain", "create", "update"})
 ROLES: Final = frozenset({"up", "api", "scheduler", "worker"})
 
 
@@ -55,7 +61,10 @@ class Root(TyperGroup):
                 raise
             show_error(message_of(told))
             raise typer.Exit(exit_code(told)) from error
-        except (typer.Exit, typer.Abort, typer.TyperException, OSError, EOFError):
+        except typer.TyperException as error:
+            _advise_quotes(error)
+            raise
+        except (typer.Exit, typer.Abort, OSError, EOFError):
             raise
         except Exception as error:
             self._unforeseen(ctx, error)
@@ -70,6 +79,14 @@ class Root(TyperGroup):
             "See where it comes from with `ondot --debug …`, and please report it."
         )
         raise typer.Exit(FAILED) from error
+
+
+def _advise_quotes(error: Any) -> None:
+    """Words left over after a command that takes a cron expression are most likely the rest of one."""
+    command = getattr(getattr(error, "ctx", None), "info_name", None)
+    message = getattr(error, "message", "")
+    if command in TAKES_CRON and message.startswith("Got unexpected extra argument"):
+        error.message = f"{message}. {QUOTES}"
 
 
 def foreseen(error: BaseException) -> OndotError | None:
@@ -101,5 +118,14 @@ def message_of(error: OndotError) -> str:
     """The message; for a body each fault with its pointer instead, since the message only joins them."""
     if not isinstance(error, InvalidBody) or not error.faults:
         return error.message
-    faults = "\n".join(f"  {fault.pointer or '/'}: {fault.message}" for fault in error.faults)
+    faults = "\n".join(f"  {fault.pointer or '/'}: {named_once(fault)}" for fault in error.faults)
     return f"{error.title}:\n{faults}"
+
+
+def named_once(fault: Fault) -> str:
+    """The message of a fault without the field's name that it begins with: the pointer before it says as much."""
+    before, _, after = fault.message.partition("`")
+    named, _, words = after.partition("`")
+    if before or not fault.pointer.endswith("/" + named.replace(".", "/")):
+        return fault.message
+    return words.removeprefix(":").lstrip() if words.startswith((": ", " must ", " is ")) else fault.message

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ondot.cli import apply, backfill
-from ondot.cli.body import body_of_file, body_of_flags, json_of, refuse_no_text, schedule_of_flags
+from ondot.cli.body import body_of_file, body_of_flags, in_flags, json_of, refuse_no_text, schedule_of_flags
 from ondot.cli.cron import show_preview
 from ondot.cli.options import (
     At,
@@ -48,6 +48,7 @@ from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.cli.serving import ask
 from ondot.cli.waiting import first_execution, until_ended
+from ondot.model.errors import InvalidBody
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -117,7 +118,10 @@ def create(
         execution = await first_execution(client, job)
         return job, await until_ended(client, execution["id"])
 
-    job, execution = ask(question)
+    try:
+        job, execution = ask(question)
+    except InvalidBody as refusal:
+        raise (in_flags(refusal) if file is None else refusal) from None
     if output is Format.TABLE:
         from ondot.cli.views import job_card
 
@@ -176,7 +180,10 @@ def update(
     if not changes:
         raise typer.BadParameter("Say what to change, for example --cron or --timeout, or a file with -f.")
     refuse_no_text(changes)
-    job = ask(lambda client: client.patch_job(job_id, changes, if_version))
+    try:
+        job = ask(lambda client: client.patch_job(job_id, changes, if_version))
+    except InvalidBody as refusal:
+        raise (in_flags(refusal) if file is None else refusal) from None
     if output is Format.TABLE:
         from ondot.cli.views import job_card
 
@@ -206,24 +213,29 @@ def list_(
 
 @app.command()
 def get(job_id: JobId, output: Output = Format.TABLE) -> None:
-    """Show a job and its latest executions."""
+    """Show a job, its latest executions and the fires that were skipped."""
     job = ask(lambda client: client.get_job(job_id))
     if output is not Format.TABLE:
         return show_document(job, output)
-    from ondot.cli.views import execution_table, job_card
+    from ondot.cli.views import execution_table, job_card, skipped_table
 
     now = datetime.now(UTC)
     show(job_card(job, now))
     if job["latest_executions"]:
         show_line("")
         show(execution_table(job["latest_executions"], now))
+    if job.get("skipped_fires"):
+        show_line("")
+        show(skipped_table(job["skipped_fires"], now))
     return None
 
 
 @app.command()
 def cancel(job_id: JobId, yes: Yes = False, output: Output = Format.TABLE) -> None:
     """Cancel a job: no further fires; what waits is cancelled, what runs may end."""
-    if not yes and sys.stdin.isatty():
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("Nobody can be asked here, and it cannot be undone: give --yes.", param_hint="--yes")
+    if not yes:
         job = ask(lambda client: client.get_job(job_id))
         if not typer.confirm(f"Cancel {job['name']!r}, {job['schedule_in_words']}? It cannot be resumed.", err=True):
             raise typer.Exit(1)
@@ -251,7 +263,13 @@ def run(job_id: JobId, payload: Payload = None, wait: Wait = False, output: Outp
 @app.command("next")
 def next_(job_id: JobId, n: Fires = 10, output: Output = Format.TABLE) -> None:
     """Show the next fires of a job."""
-    show_preview(ask(lambda client: client.next_fires(job_id, n)), output)
+
+    async def question(client: "Client") -> tuple[Json, Json | None]:
+        told = await client.next_fires(job_id, n)
+        return told, None if told["fires"] or output is not Format.TABLE else await client.get_job(job_id)
+
+    told, job = ask(question)
+    show_preview(told, output, none=None if job is None else _why_none(job))
 
 
 @app.command()
@@ -308,6 +326,19 @@ def _job_flags(given: Json) -> Json:
         "labels": given["label"] or [],
         "key": given.get("key"),
     }
+
+
+def _why_none(job: Json) -> str | None:
+    """Why a job has no next fire, if its state says so, and what to do about it."""
+    why = f": {job['state_reason']}" if job.get("state_reason") else ""
+    match job["state"]:
+        case "PAUSED":
+            return f"No fires while it is paused{why}. Resume it with: ondot job resume {job['id']}"
+        case "DELETED":
+            return "No further fires: it is deleted."
+        case "ENDED":
+            return "No further fires: it has ended."
+    return None
 
 
 def _any_given(flags: Json) -> bool:

@@ -45,6 +45,9 @@ STYLES = {
 }
 
 
+ID_WIDTH = 36
+
+
 class Format(StrEnum):
     """What `-o` takes."""
 
@@ -203,14 +206,15 @@ def compact(value: object) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False, default=_as_json)
 
 
-def table(*columns: str, whole: Sequence[str] = ()) -> "Table":
-    """A plain table. Columns named in `whole` are never folded: ids and times stay in one piece."""
+def table(*columns: str, whole: Sequence[str] = (), ids: str | None = None) -> "Table":
+    """A plain table. Columns named in `whole` are never folded: times stay in one piece, as do ids in that of `ids`."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        made.add_column(column, no_wrap=column in whole, overflow="fold")
+        width = ID_WIDTH if column == ids else None
+        made.add_column(column, no_wrap=column in whole, overflow="fold", min_width=width)
     return made
 
 

@@ -29,11 +29,18 @@ if TYPE_CHECKING:
 
 
 def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("JOB", "STATE", "NEXT FIRE", whole=("STATE", "NEXT FIRE"))
+    drawn = table("JOB", "STATE", "NEXT FIRE", whole=("STATE", "NEXT FIRE"), ids="JOB")
     for job in jobs:
+        why = job.get("state_reason")
         drawn.add_row(
-            cell(job["name"], job["id"], job["schedule_in_words"], style="bold"),
-            state_cell(job["state"], job.get("state_reason")),
+            cell(
+                job["name"],
+                job["id"],
+                job["schedule_in_words"],
+                f"{job['state'].lower()}: {why}" if why else None,
+                style="bold",
+            ),
+            state_cell(job["state"]),
             time_cell(job["next_fire_at"], now),
         )
     return drawn
@@ -55,9 +62,28 @@ def job_card(job: Json, now: datetime) -> "Table":
             ("timeout", f"{job['timeout']:g} s"),
             ("key", job["key"]),
             ("labels", ", ".join(f"{name}:{value}" for name, value in job["labels"].items()) or None),
-            ("version", f"{job['version']}, of {time_line(job['updated_at'], now)}"),
+            ("version", str(job["version"])),
+            ("last changed", time_line(job["updated_at"], now)),
         ]
     )
+
+
+def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
+    """Fires of a job that are on record and did not run."""
+    from ondot.ui.words import WHY_SKIPPED
+
+    drawn = table("SKIPPED", "FROM", "TO", "WHY", whole=("SKIPPED", "FROM", "TO"))
+    for entry in ranges:
+        count = entry["count"]
+        fires = "many fires" if count is None else f"{count:,} fire{'' if count == 1 else 's'}"
+        from_at, to_at = (instant_of(entry[end]) for end in ("from_at", "to_at"))
+        drawn.add_row(
+            fires,
+            exact(from_at) if from_at else "",
+            exact(to_at) if to_at else "",
+            cell(WHY_SKIPPED.get(entry["reason"], entry["reason"])),
+        )
+    return drawn
 
 
 def target_in_words(target: Json) -> str:
@@ -74,7 +100,7 @@ def target_in_words(target: Json) -> str:
 
 
 def execution_table(executions: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("EXECUTION", "STATE", "FIRE", "TOOK", whole=("STATE", "FIRE", "TOOK"))
+    drawn = table("EXECUTION", "STATE", "FIRE", "TOOK", whole=("STATE", "FIRE", "TOOK"), ids="EXECUTION")
     for execution in executions:
         attempt = execution["attempt"]
         drawn.add_row(
@@ -158,7 +184,7 @@ def applied_table(results: Iterable[Json], *, dry_run: bool) -> "Table":
     """What became of each job of a file; `would` before it if nothing did."""
     styles = {"created": "green", "changed": "yellow", "unchanged": "dim"}
     verbs = {"created": "would create", "changed": "would change"} if dry_run else {}
-    drawn = table("JOB", "RESULT", "VERSION", whole=("RESULT", "VERSION"))
+    drawn = table("JOB", "RESULT", "VERSION", whole=("RESULT", "VERSION"), ids="JOB")
     for item in results:
         result = item["result"]
         drawn.add_row(
@@ -170,10 +196,11 @@ def applied_table(results: Iterable[Json], *, dry_run: bool) -> "Table":
 
 
 def backfill_table(backfills: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("BACKFILL", "STATE", "ENDED", "MADE", whole=("BACKFILL", "STATE", "ENDED"))
+    drawn = table("BACKFILL", "STATE", "RUN", "MADE", whole=("BACKFILL", "STATE", "RUN"))
     for backfill in backfills:
         from_at, to_at = (instant_of(backfill[end]) for end in ("from_at", "to_at"))
-        settled = sum(backfill[count] for count in ("existing", "succeeded", "failed", "stopped"))
+        ended = sum(backfill[count] for count in ("succeeded", "failed", "stopped"))
+        to_run = backfill["total"] - backfill["existing"]
         drawn.add_row(
             cell(
                 backfill["id"],
@@ -183,7 +210,7 @@ def backfill_table(backfills: Iterable[Json], now: datetime) -> "Table":
             ),
             state_cell(backfill["state"]),
             cell(
-                f"{settled:,} of {backfill['total']:,}",
+                f"{ended:,} of {to_run:,}" if to_run else "none to run",
                 f"{backfill['failed']:,} failed" if backfill["failed"] else None,
                 f"{backfill['stopped']:,} stopped" if backfill["stopped"] else None,
                 f"{backfill['existing']:,} there already" if backfill["existing"] else None,
@@ -199,7 +226,7 @@ def relative_of(written: object, now: datetime) -> str:
 
 
 def key_table(keys: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("KEY", "STATE", "MADE", whole=("STATE", "MADE"))
+    drawn = table("KEY", "STATE", "MADE", whole=("STATE", "MADE"), ids="KEY")
     for key in keys:
         revoked_at = instant_of(key["revoked_at"])
         drawn.add_row(

@@ -248,13 +248,13 @@ async def _fill(connection: Connection, database: Database, steps: Sequence[Owed
         owed, fires = step.owed, sorted(filled[step.owed.id])
         if owed.origin != "backfill" or not fires:
             continue
-        for skipped, version in await take_skipped(connection, owed.tenant_no, owed.job_id, fires):
-            recorded_by = version or owed.schedule_version
+        for recorded in await take_skipped(connection, owed.tenant_no, owed.job_id, fires):
+            skipped, recorded_by = recorded.skipped, recorded.job_version or owed.schedule_version
             specs = await database.specs.find(connection, [(owed.job_id, recorded_by)])
             spec = specs.get((owed.job_id, recorded_by))
             within = [fire_at for fire_at in fires if skipped.from_at <= fire_at <= skipped.to_at]
             left = cut(skipped, _schedule(spec) if spec else step.schedule, within)
-            await record_skipped(connection, owed.tenant_no, owed.job_id, recorded_by, left)
+            await record_skipped(connection, owed.tenant_no, owed.job_id, recorded_by, left, at=recorded.at)
 
 
 def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:

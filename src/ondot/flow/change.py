@@ -288,10 +288,11 @@ async def _forget_calendar_after(
     connection: Connection, tenant_no: TenantNo, job: LockedJob, through: datetime
 ) -> None:
     """What the old calendar leaves out was recorded as far as fires were planned: no longer beyond this instant."""
-    for entry, version in await take_calendar(connection, tenant_no, job.id, through + _MICROSECOND, None):
-        left = calendar_range(_schedule(job), entry.from_at - _MICROSECOND, through + _MICROSECOND)
+    for entry in await take_calendar(connection, tenant_no, job.id, through + _MICROSECOND, None):
+        left = calendar_range(_schedule(job), entry.skipped.from_at - _MICROSECOND, through + _MICROSECOND)
         if left is not None:
-            await record_skipped(connection, tenant_no, job.id, version or job.version, [left])
+            version = entry.job_version or job.version
+            await record_skipped(connection, tenant_no, job.id, version, [left], at=entry.at)
 
 
 async def _skip_owed(

@@ -26,6 +26,7 @@ from ondot.settings import SECRETS, TOML, Settings
 if TYPE_CHECKING:
     from ondot.store.connection import Connection
     from ondot.store.days import DayTable
+    from ondot.store.overview import PausedRow
     from ondot.store.queue import OldestDue
 
 Level = Literal["ok", "warning", "problem"]
@@ -36,6 +37,7 @@ OLD_SNAPSHOT_S: Final = 600
 """A snapshot keeps dead rows alive, and the queue's index is read through them: an old one slows every lease down."""
 DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
+PAUSED_TOLD: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,12 @@ async def look_at_dead_letters(connection: "Connection", _settings: Settings) ->
     return Finding("dead letters", "warning", message, "See them with `ondot execution list --state FAILED`.")
 
 
+async def look_at_paused_jobs(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.overview import paused_by_itself
+
+    return judge_paused_jobs(await paused_by_itself(connection, DEFAULT_TENANT, PAUSED_TOLD))
+
+
 async def look_at_snapshots(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.server import old_snapshots
 
@@ -252,6 +260,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "workers": look_at_workers,
     "lag": look_at_lag,
     "dead letters": look_at_dead_letters,
+    "paused jobs": look_at_paused_jobs,
 }
 SERVER_CHECKS: Final[dict[str, Check]] = {
     "clock": look_at_clock,
@@ -338,6 +347,20 @@ def judge_lag(due: "OldestDue", limit_s: float) -> Finding:
         return Finding("lag", "problem", message, "It is not planned: is a scheduler running and well (see its log)?")
     advice = f"It waits in pool {due.pool}: add workers or slots (`ondot worker --pool {due.pool} --slots N`)."
     return Finding("lag", "problem", message, advice)
+
+
+def judge_paused_jobs(paused: "Sequence[PausedRow]") -> Finding:
+    """`paused`: the latest of the jobs that ondot paused by itself."""
+    if not paused:
+        return Finding("paused jobs", "ok", "No job was paused for failing.")
+    total = paused[0].total
+    told = "; ".join(f"{row.name} ({row.id}): {row.reason}" for row in paused)
+    more = f"; and {total - len(paused):,} more" if total > len(paused) else ""
+    message = f"{total:,} {'job was' if total == 1 else 'jobs were'} paused for failing: {told}{more}."
+    advice = (
+        "See why with `ondot job get ID`, mend it, then `ondot job resume ID`; all: `ondot job list --state PAUSED`."
+    )
+    return Finding("paused jobs", "warning", message, advice)
 
 
 def judge_snapshots(holders: Sequence[tuple[str, float]]) -> Finding:

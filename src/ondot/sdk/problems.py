@@ -20,10 +20,11 @@ _OWN_MEMBERS: Final = frozenset({"type", "title", "detail", "instance", "errors"
 
 
 def _tree(root: type[OndotError]) -> dict[str, type[OndotError]]:
-    found = {root.code: root}
+    """The errors by their codes; of those that share one, the root."""
+    found: dict[str, type[OndotError]] = {}
     for branch in root.__subclasses__():
         found |= _tree(branch)
-    return found
+    return found | {root.code: root}
 
 
 BY_CODE: Final = _tree(OndotError)

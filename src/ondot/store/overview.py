@@ -6,7 +6,7 @@ count stops at a ceiling, a list is cut before it is sorted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from ondot.model.execution import PriorityClass, State
@@ -20,6 +20,8 @@ CEILING = 10_000
 """Counts go up to here."""
 LOOKED_AT = 2_000
 """The newest rows among which the latest executions of a tenant are looked for."""
+STANDING_STILL = 200
+"""Timers without a fire that are looked at in each partition, for jobs that ondot paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,26 @@ class DeadLetterRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RecentSkips:
+    """Fires that were not run, for one reason. `is_least`: there were more than were counted."""
+
+    reason: str
+    count: int
+    is_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PausedRow:
+    """A job that ondot paused by itself, and why; `total`: how many there are."""
+
+    id: JobId
+    name: str
+    reason: str
+    paused_at: datetime
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecentStates:
     """What became of recent executions. `is_cut`: there were more than were counted."""
 
@@ -168,6 +190,23 @@ async def latest_executions(connection: Connection, tenant_no: TenantNo, limit: 
 async def recent_states(connection: Connection, tenant_no: TenantNo, first_id: UUID) -> RecentStates:
     rows = await connection.fetch(_SQL["recent_states"].text, tenant_no, first_id, CEILING)
     return RecentStates({row["state"]: row["count"] for row in rows}, any(row["looked_at"] == CEILING for row in rows))
+
+
+async def recent_skips(connection: Connection, tenant_no: TenantNo, window: timedelta) -> Sequence[RecentSkips]:
+    """What was recorded as skipped lately, but for what a calendar leaves out."""
+    rows = await connection.fetch(_SQL["recent_skips"].text, tenant_no, window.total_seconds())
+    return [RecentSkips(*row.values()) for row in rows]
+
+
+async def paused_by_itself(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[PausedRow]:
+    rows = await connection.fetch(_SQL["paused_by_itself"].text, tenant_no, limit, STANDING_STILL)
+    return [PausedRow(*row.values()) for row in rows]
+
+
+async def version_made_at(connection: Connection, tenant_no: TenantNo, job_id: JobId, version: int) -> datetime | None:
+    """When a version of a job was made, unlike `updated_at`, which a pause moves too."""
+    made_at: datetime | None = await connection.fetchval(_SQL["version_made_at"].text, tenant_no, job_id, version)
+    return made_at
 
 
 async def latest_dead_letters(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[DeadLetterRow]:

@@ -42,6 +42,15 @@ class NewOwed:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """A skipped range, the version whose fires they are (None: an older release recorded it), and since when."""
+
+    skipped: SkippedRange
+    job_version: int | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """What a plan did: timers moved, executions made, and for each pool the earliest `ready_at` among them."""
 
@@ -149,9 +158,15 @@ async def timers_after(connection: Connection, job_id: UUID, limit: int) -> list
 
 
 async def record_skipped(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, job_version: int, skipped: Sequence[SkippedRange]
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    job_version: int,
+    skipped: Sequence[SkippedRange],
+    *,
+    at: datetime | None = None,
 ) -> None:
-    """Record ranges of fires of one version's schedule."""
+    """Record ranges of fires of one version's schedule; `at`: when they were recorded first, if they are not new."""
     await connection.execute(
         _SQL["record_skipped"].text,
         tenant_no,
@@ -160,25 +175,27 @@ async def record_skipped(
         [entry.to_at for entry in skipped],
         [entry.reason for entry in skipped],
         [entry.count for entry in skipped],
-        [job_version] * len(skipped),
+        job_version,
+        at,
     )
 
 
 async def take_skipped(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, fires: Sequence[datetime]
-) -> list[tuple[SkippedRange, int | None]]:
-    """Take out the ranges that hold one of these fires, each with the version it was recorded by."""
+) -> list[Recorded]:
+    """Take out the ranges that hold one of these fires."""
     rows = await connection.fetch(_SQL["take_skipped"].text, tenant_no, job_id, fires)
-    return [_skipped(row) for row in rows]
+    return [_recorded(row) for row in rows]
 
 
 async def take_calendar(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, from_at: datetime, to_at: datetime | None
-) -> list[tuple[SkippedRange, int | None]]:
+) -> list[Recorded]:
     """Take out what the calendar leaves out from one instant to another (None: for ever), or reaches into that."""
     rows = await connection.fetch(_SQL["take_calendar"].text, tenant_no, job_id, from_at, to_at)
-    return [_skipped(row) for row in rows]
+    return [_recorded(row) for row in rows]
 
 
-def _skipped(row: Record) -> tuple[SkippedRange, int | None]:
-    return SkippedRange(row["from_at"], row["to_at"], row["reason"], row["count"]), row["job_version"]
+def _recorded(row: Record) -> Recorded:
+    skipped = SkippedRange(row["from_at"], row["to_at"], row["reason"], row["count"])
+    return Recorded(skipped, row["job_version"], row["at"])

@@ -1,8 +1,10 @@
 """Opening a world: a database of its own, the app's schedules registered as a worker does it, the client led to it."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from types import TracebackType
+from typing import Any, NoReturn
 
 from ondot.app import register
 from ondot.flow.dispatch import Dispatcher
@@ -22,22 +24,59 @@ from ondot.testing.server import new_database, server, settings_for
 from ondot.testing.world import World
 from ondot.transports.polling import PollingTransport
 
+HOW = "A world is opened by `async with open_world(…) as world:`, inside an async test."
 
-@asynccontextmanager
-async def open_world(
+
+def open_world(
     app: Ondot | None = None,
     *,
     at: datetime | str,
     network: bool = False,
     allow_shell: bool = False,
     slots: int = 100,
-) -> AsyncIterator[World]:
+) -> "Opening":
     """A world that begins at an instant, with the schedules of the app's functions registered as a worker would.
 
     Without an app there are only the jobs that the test creates. `network` lets HTTP targets call for real, in private
     ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is how many attempts run at
     the same time. The first world of a process starts its PostgreSQL, which takes a second or two.
     """
+    return Opening(_open(app, at=at, network=network, allow_shell=allow_shell, slots=slots))
+
+
+class Opening(AbstractAsyncContextManager[World]):
+    """What `open_world` gives, to be entered by `async with`; used in any other way it says so."""
+
+    def __init__(self, opened: AbstractAsyncContextManager[World]) -> None:
+        self._opened = opened
+
+    async def __aenter__(self) -> World:
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._opened.__aexit__(kind, error, trace)
+
+    def __await__(self) -> NoReturn:
+        raise TypeError(HOW)
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(HOW)
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached: `with` is refused when it begins."""
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(World, name):
+            raise TypeError(f"There is no world yet to ask for {name!r}: {HOW}")
+        raise AttributeError(f"{HOW} It has no {name!r}.", name=name, obj=self)
+
+
+@asynccontextmanager
+async def _open(
+    app: Ondot | None, *, at: datetime | str, network: bool, allow_shell: bool, slots: int
+) -> AsyncIterator[World]:
     begins_at = instant(at)
     if app is not None and not app.handlers:
         raise Misconfigured(
@@ -67,7 +106,11 @@ async def _lived_in(database: Database, app: Ondot, *, network: bool, slots: int
         with reaching(app.client, transport):
             await engine.start()
             await register(database, app, [])
-            yield World(database, engine, app.client, receivers, app, transport.created)
+            world = World(database, engine, app.client, receivers, app, transport.created)
+            try:
+                yield world
+            finally:
+                world.end()
     finally:
         await function.close()
         await http.close()

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ondot.model.errors import Conflict, NotFound
@@ -27,6 +27,10 @@ from ondot.testing.http import Receivers
 from ondot.testing.records import Call, Execution, Request, Skipped
 
 MANY = 1_000_000
+ENDED = (
+    "This world has ended with its `async with open_world(…)` block, and its database is gone: ask it inside the "
+    "block, or keep the answers. Its `calls()` and `requests` can still be read."
+)
 
 Job = str | UUID | Mapping[str, Any] | Handler[..., Any]
 """A job as a test names it: its name, its id, the answer that created it, or the function it runs."""
@@ -53,6 +57,17 @@ class World:
         self._stands_still = False
         self.client = client
         """The SDK's client of this world's API, for all that has no method here."""
+
+    def end(self) -> None:
+        """What `open_world` does last: whoever uses the world afterwards is told so, and not of a closed pool."""
+        del self._database, self.client
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in {"_database", "client"}:
+                raise RuntimeError(ENDED)
+            raise AttributeError(f"A world has no {name!r}.", name=name, obj=self)
 
     # Time ------------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ondot.store.overview import Fleet, PoolAtWork
+from ondot.store.overview import Fleet, PoolAtWork, RecentSkips
 
 LATE_S = 1.0
+OUTAGE = frozenset({"misfire", "coalesced"})
+"""Why fires are skipped that nobody wanted to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,17 @@ class Health:
     command: str | None = None
 
 
-def judge(fleet: Fleet, pools: Sequence[PoolAtWork], unplanned_at: datetime | None, running: int) -> Health:
-    """Late outweighs what may soon make it late. `unplanned_at`: the oldest due fire that no scheduler has planned."""
+def judge(
+    fleet: Fleet,
+    pools: Sequence[PoolAtWork],
+    unplanned_at: datetime | None,
+    running: int,
+    skips: Sequence[RecentSkips] = (),
+) -> Health:
+    """Late outweighs what may soon make it late, and that what an outage has cost.
+
+    `unplanned_at`: the oldest due fire that no scheduler has planned; `skips`: what was recorded as skipped lately.
+    """
     waiting = min((pool for pool in pools if pool.oldest_at), key=_oldest, default=None)
     unplanned_s = (fleet.now - unplanned_at).total_seconds() if unplanned_at else 0.0
     waiting_s = (fleet.now - _oldest(waiting)).total_seconds() if waiting else 0.0
@@ -39,8 +50,19 @@ def judge(fleet: Fleet, pools: Sequence[PoolAtWork], unplanned_at: datetime | No
         return Health("warning", "Take care", "no scheduler runs, so no fire is planned", command="ondot scheduler")
     if not fleet.workers:
         return Health("warning", "Take care", "no worker runs, so what comes due will wait", command="ondot worker")
+    missed = [entry for entry in skips if entry.reason in OUTAGE]
+    if missed:
+        return _after_an_outage(missed)
     lag_s = max(waiting_s, unplanned_s, 0.0)
     return Health("good", "On the dot", f"the oldest due fire has waited {lag_s:.1f} s")
+
+
+def _after_an_outage(missed: Sequence[RecentSkips]) -> Health:
+    count = sum(entry.count for entry in missed)
+    least = "at least " if any(entry.is_least for entry in missed) else ""
+    fires = "fire was" if count == 1 else "fires were"
+    text = f"{least}{count:,} {fires} missed in an outage and will not run; see Skipped"
+    return Health("warning", "On the dot again", text)
 
 
 def _late(since: datetime, why: str, command: str | None) -> Health:

@@ -16,17 +16,13 @@ from ondot.model.schedule import for_job, in_words, jitter_offset, preview
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job
-from ondot.ui.schedules import REASONS, FireLine, SkippedLine, local_words
-from ondot.ui.words import took
+from ondot.store.overview import version_made_at
+from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
+from ondot.ui.words import WHY_SKIPPED, took
 
 EXECUTIONS_SHOWN: Final = 15
 FIRES_SHOWN: Final = 5
 SKIPPED_SHOWN: Final = 10
-WHY_SKIPPED: Final = {
-    "paused": "the job was paused",
-    "misfire": "missed in an outage, and its policy does not run them later",
-    "coalesced": "missed in an outage; the latest of them ran for all",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class SkippedRange:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """`why`: the reason of its state, where there is one to tell."""
+    """`why`: the reason of its state, where there is one to tell; `version_at`: when its version was made."""
 
     now: datetime
     id: UUID
@@ -68,7 +64,7 @@ class JobView:
     labels: dict[str, str]
     version: int
     created_at: datetime
-    updated_at: datetime
+    version_at: datetime
     next_fire_at: datetime | None
     starts_late: str | None
     fires: tuple[FireLine, ...]
@@ -78,13 +74,14 @@ class JobView:
 
 
 async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> JobView:
-    """By three bounded statements. Raises NotFound."""
+    """By four bounded statements. Raises NotFound."""
     async with database.connection() as connection:
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
             raise NotFound(f"There is no job {job_id}.")
         executions = await list_job_executions(connection, tenant_no, row.id, limit=EXECUTIONS_SHOWN)
         skipped = await list_skipped(connection, tenant_no, row.id, SKIPPED_SHOWN)
+        version_at = await version_made_at(connection, tenant_no, row.id, row.version)
     fires, left_out = _coming(row, database.clock.now())
     return JobView(
         now=database.clock.now(),
@@ -100,7 +97,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         labels=row.spec.labels,
         version=row.version,
         created_at=row.created_at,
-        updated_at=row.updated_at,
+        version_at=version_at or row.created_at,
         next_fire_at=row.next_fire_at,
         starts_late=_jitter(row),
         fires=fires,
@@ -124,13 +121,7 @@ def _coming(row: JobRow, now: datetime) -> tuple[tuple[FireLine, ...], tuple[Ski
     if row.spec.schedule is None or row.state is not JobState.ACTIVE:
         return (), ()
     coming = preview(for_job(row.spec.schedule, row.id), now, FIRES_SHOWN)
-    return (
-        tuple(FireLine(fire.fire_at, local_words(fire.local), fire.remark) for fire in coming.fires),
-        tuple(
-            SkippedLine(local_words(entry.local), entry.reason, REASONS.get(entry.reason, entry.reason))
-            for entry in coming.skipped
-        ),
-    )
+    return fire_lines(coming), skipped_lines(coming)
 
 
 def _execution(row: ExecutionRow) -> Execution:

@@ -18,12 +18,13 @@ from ondot.store.database import Database
 from ondot.store.overview import CEILING
 from ondot.store.specs import Version
 from ondot.ui.health import Health, judge
-from ondot.ui.words import took
+from ondot.ui.words import WHY_SKIPPED, took
 
 WINDOW = timedelta(minutes=10)
 RUNNING_SHOWN = 8
 FIRES_SHOWN = 8
 FAILURES_SHOWN = 4
+PAUSED_SHOWN = 4
 LATEST_SHOWN = 20
 POOLS_SHOWN = 6
 PLANNED_READ = 200
@@ -34,12 +35,24 @@ Row = store.RunningRow | store.ComingFire | store.DeadLetterRow | store.LatestRo
 
 
 @dataclass(frozen=True, slots=True)
+class Skips:
+    """Fires on record that were not run. `count`: "76", or "at least 76" where they were not all counted."""
+
+    count: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
+    """`skips`: of the skipped, the ranges that have no executions, by their reasons."""
+
     succeeded: int
     failed: int
     retrying: int
     skipped: int
+    skips: tuple[Skips, ...]
     window: str
+    minutes: int
     running: int
     slots: int
     workers: int
@@ -95,6 +108,14 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """Jobs that ondot paused by itself: they fire no more until a person resumes them."""
+
+    rows: tuple[store.PausedRow, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """`late`: how long after it was due its last attempt began."""
 
@@ -114,7 +135,7 @@ class Latest:
     rows: tuple[Execution, ...]
 
 
-Section = Health | Numbers | Running | Fires | Failures | Latest
+Section = Health | Numbers | Running | Fires | Failures | Paused | Latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +153,7 @@ class Overview:
 
 
 async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
-    """All of the page, by eight bounded statements on one connection."""
+    """All of the page, by ten bounded statements on one connection."""
     async with database.connection() as connection:
         fleet = await store.fleet_of(connection, tenant_no)
         pools = await store.pools_at_work(connection, tenant_no)
@@ -141,17 +162,20 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
         letters = await store.latest_dead_letters(connection, tenant_no, FAILURES_SHOWN)
         latest = await store.latest_executions(connection, tenant_no, LATEST_SHOWN)
         states = await store.recent_states(connection, tenant_no, first_id_at(fleet.now - WINDOW))
+        skips = await store.recent_skips(connection, tenant_no, WINDOW)
+        paused = await store.paused_by_itself(connection, tenant_no, PAUSED_SHOWN)
         fires = _next_of_each_job(coming)
         rows: list[Row] = [*running, *fires, *letters, *latest]
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in rows})
     unplanned_at = min((fire.at for fire in coming if not fire.is_planned and fire.at <= fleet.now), default=None)
     total = running[0].total if running else 0
     sections: dict[str, Section] = {
-        "health": judge(fleet, pools, unplanned_at, total),
-        "numbers": _numbers(fleet, pools, states, total),
+        "health": judge(fleet, pools, unplanned_at, total, skips),
+        "numbers": _numbers(fleet, pools, states, skips, total),
         "running": Running(tuple(_run(row, specs) for row in running), total),
         "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
         "failures": Failures(tuple(_failure(row, specs) for row in letters), letters[0].total if letters else 0),
+        "paused": Paused(tuple(paused), paused[0].total if paused else 0),
         "latest": Latest(tuple(_execution(row, specs) for row in sorted(latest, key=_fired, reverse=True))),
     }
     return Overview(fleet.now, sections)
@@ -166,7 +190,11 @@ def _next_of_each_job(coming: Sequence[store.ComingFire]) -> list[store.ComingFi
 
 
 def _numbers(
-    fleet: store.Fleet, pools: Sequence[store.PoolAtWork], states: store.RecentStates, running: int
+    fleet: store.Fleet,
+    pools: Sequence[store.PoolAtWork],
+    states: store.RecentStates,
+    skips: Sequence[store.RecentSkips],
+    running: int,
 ) -> Numbers:
     counts = states.counts
     minutes = WINDOW // timedelta(minutes=1)
@@ -174,8 +202,10 @@ def _numbers(
         succeeded=counts.get(State.SUCCEEDED, 0),
         failed=counts.get(State.FAILED, 0),
         retrying=counts.get(State.RETRYING, 0),
-        skipped=counts.get(State.SKIPPED, 0),
+        skipped=counts.get(State.SKIPPED, 0) + sum(entry.count for entry in skips),
+        skips=tuple(_skips(entry) for entry in skips),
         window=f"latest {CEILING:,} executions" if states.is_cut else f"last {minutes} minutes",
+        minutes=minutes,
         running=running,
         slots=fleet.slots,
         workers=fleet.workers,
@@ -184,6 +214,13 @@ def _numbers(
         waiting=sum(pool.waiting for pool in pools),
         pools=tuple(pools[:POOLS_SHOWN]),
         more_pools=max(len(pools) - POOLS_SHOWN, 0),
+    )
+
+
+def _skips(entry: store.RecentSkips) -> Skips:
+    return Skips(
+        f"at least {entry.count:,}" if entry.is_least else f"{entry.count:,}",
+        WHY_SKIPPED.get(entry.reason, entry.reason),
     )
 
 

@@ -1,4 +1,4 @@
-"""The pages: `/` and its live stream `/ui/live`, `/jobs/{id}`, `/schedules`, `/docs`, `/ui/static/…` (O5, S9).
+"""The pages: `/` and its live stream `/ui/live`, `/jobs`, `/jobs/{id}`, `/schedules`, `/docs`, `/ui/static/…` (O5, S9).
 
 Each page is whole without JavaScript, a snapshot; with it, fragments are swapped in as the feed sends them or as the
 page asks for itself again. Names and messages come from users and are hostile until escaped: Jinja escapes everything,
@@ -27,14 +27,16 @@ from starlette.requests import HTTPConnection
 from ondot import __version__
 from ondot.model.errors import Forbidden, NotFound, OndotError, Unauthorized, Unavailable
 from ondot.model.ids import JobId, TenantNo
+from ondot.model.job import JobState
 from ondot.store.database import Database
 from ondot.ui import words
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.feed import Feed, Liveness
 from ondot.ui.job import JobView, read_job
+from ondot.ui.jobs import JobsView, asked_of, read_jobs
 from ondot.ui.overview import Overview, Section, read_overview
 from ondot.ui.reference import Reference, read_reference
-from ondot.ui.schedules import FIELD_OF, REMARKS, Form, ReadPreview, Refused, Told, form_of, tell, zones
+from ondot.ui.schedules import EXAMPLES, FIELD_OF, REMARKS, Form, ReadPreview, Refused, Told, form_of, tell, zones
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
@@ -108,6 +110,9 @@ class Pages:
             reference=reference, base_url=base_url, with_key=with_key, example_id=EXAMPLE_ID
         )
 
+    def jobs(self, jobs: JobsView) -> str:
+        return self._templates.get_template("jobs.html").render(jobs=jobs, now=jobs.now, states=tuple(JobState))
+
     def job(self, job: JobView) -> str:
         return self._templates.get_template("job.html").render(job=job, now=job.now, remarks=REMARKS)
 
@@ -118,6 +123,7 @@ class Pages:
             "told": told if isinstance(told, Told) else None,
             "faults": told.faults if isinstance(told, Refused) else {},
             "fields": [*dict.fromkeys(FIELD_OF.values()), "form"],
+            "examples": EXAMPLES,
             "now": now,
             "as_json": json.dumps(form.schedule(), indent=2, ensure_ascii=False),
             "command": form.command(),
@@ -147,6 +153,14 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
         except (Unauthorized, Forbidden, Unavailable) as error:
             return _refused(pages.message(error, base_url), error)
         return HTMLResponse(pages.page(overview, base_url), headers=HEADERS)
+
+    @router.get("/jobs")
+    async def jobs_page(request: Request) -> Response:
+        try:
+            found = await read_jobs(database, await auth.tenant(request), asked_of(request.query_params))
+        except (Unauthorized, Forbidden, Unavailable) as error:
+            return _refused(pages.message(error, str(request.base_url).rstrip("/")), error)
+        return HTMLResponse(pages.jobs(found), headers=FORM_HEADERS)
 
     @router.get("/jobs/{job_id}")
     async def job_page(request: Request, job_id: str) -> Response:

@@ -10,12 +10,12 @@ import shlex
 import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from functools import cache
 from typing import Any, Final
 
 from ondot.model.errors import InvalidBody
-from ondot.model.schedule import Schedule, preview
+from ondot.model.schedule import Preview, Schedule, preview
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.when import zone_of
 from ondot.ui.year import Year, year_of
@@ -49,6 +49,9 @@ REASONS: Final = {
     "blackout": "in a black-out",
     "excluded": "a rule excludes it",
 }
+EXAMPLES: Final = {"cron": "0 9 * * 1-5", "every": "15m", "rrule": "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9"}
+"""What the form shows for a kind of which nothing was typed yet: the text of one kind is never one of another."""
+LONGEST: Final = 1000
 A_TARGET: Final = "https://example.com/hook"
 
 
@@ -57,7 +60,7 @@ class Form:
     """The fields as they were typed; these are the names in the address, too."""
 
     kind: str = "cron"
-    expression: str = "0 9 * * 1-5"
+    expression: str = EXAMPLES["cron"]
     timezone: str = "Europe/Berlin"
     gap: str = "shift"
     fold: str = "first"
@@ -145,9 +148,13 @@ class Refused:
 def form_of(query: Mapping[str, str]) -> Form:
     """What the address says; a form that says nothing is an example. Unknown names are passed over."""
     known = {field.name for field in fields(Form)}
-    given = {name: value.strip()[:1000] for name, value in query.items() if name in known}
+    given = {name: value.strip()[:LONGEST] for name, value in query.items() if name in known}
     if "expression" in given or "kind" in given:
-        given = {"expression": "", "timezone": ""} | given
+        kind = given.get("kind", "cron")
+        given = {"expression": EXAMPLES.get(kind, ""), "timezone": ""} | given
+        # Only a rule has lines; browsers end them with two characters.
+        lines = given["expression"].splitlines()
+        given["expression"] = "\n".join(lines) if kind == "rrule" else " ".join(lines)
     return Form(**given)
 
 
@@ -158,11 +165,7 @@ def tell(form: Form, read: ReadPreview, now: datetime) -> Told | Refused:
         return Refused(_by_field(refusal))
     told = preview(schedule, after, n)
     zone = zone_of(schedule.when)
-    fires = tuple(FireLine(fire.fire_at, local_words(fire.local), fire.remark) for fire in told.fires)
-    skipped = tuple(
-        SkippedLine(local_words(entry.local), entry.reason, REASONS.get(entry.reason, entry.reason))
-        for entry in told.skipped
-    )
+    fires, skipped = fire_lines(told), skipped_lines(told)
     reasons = {date.fromisoformat(entry.local[:10]): REASONS.get(entry.reason, entry.reason) for entry in told.skipped}
     shown = {fire.remark for fire in fires}
     return Told(
@@ -175,10 +178,29 @@ def tell(form: Form, read: ReadPreview, now: datetime) -> Told | Refused:
     )
 
 
-def local_words(written: str) -> str:
+def fire_lines(told: Preview) -> tuple[FireLine, ...]:
+    seconds = _has_seconds(told)
+    return tuple(FireLine(fire.fire_at, local_words(fire.local, seconds), fire.remark) for fire in told.fires)
+
+
+def skipped_lines(told: Preview) -> tuple[SkippedLine, ...]:
+    seconds = _has_seconds(told)
+    return tuple(
+        SkippedLine(local_words(entry.local, seconds), entry.reason, REASONS.get(entry.reason, entry.reason))
+        for entry in told.skipped
+    )
+
+
+def _has_seconds(told: Preview) -> bool:
+    """Whether seconds are told: of all or of none, since 12:47 among 12:46:30 and 12:47:30 looks like another time."""
+    written = [fire.local for fire in told.fires] + [entry.local for entry in told.skipped]
+    return any(datetime.fromisoformat(local).second for local in written)
+
+
+def local_words(written: str, seconds: bool = False) -> str:
     """ "Sun 29 Mar 2026, 03:00 +02:00": as a person of that zone would say it."""
     at = datetime.fromisoformat(written)
-    time = f"{at:%H:%M:%S}" if at.second else f"{at:%H:%M}"
+    time = f"{at:%H:%M:%S}" if seconds else f"{at:%H:%M}"
     offset = at.isoformat(timespec="seconds")[19:]
     return f"{at:%a} {at.day} {at:%b %Y}, {time} {offset}".rstrip()
 
@@ -213,7 +235,15 @@ def _with_offset(written: str, timezone: str) -> str:
     """An instant of the form is local in the schedule's zone; what cannot be read is left for the API to refuse."""
     try:
         at = datetime.fromisoformat(written)
-        zone = zoneinfo.ZoneInfo(timezone or "UTC")
-        return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError, zoneinfo.ZoneInfoNotFoundError):
+        local = at if at.tzinfo else at.replace(tzinfo=_zone_or_utc(timezone))
+        return local.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
         return written
+
+
+def _zone_or_utc(timezone: str) -> tzinfo:
+    """A zone that there is none of is one fault, not also that of the instant in it."""
+    try:
+        return zoneinfo.ZoneInfo(timezone or "UTC")
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return UTC

@@ -4,8 +4,17 @@ Pure and short on purpose: what is said here is read at a glance, in a column, b
 """
 
 from datetime import UTC, datetime
+from typing import Final
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+WHY_SKIPPED: Final = {
+    "paused": "the job was paused",
+    "misfire": "missed in an outage, and its policy does not run them later",
+    "coalesced": "missed in an outage; the latest of them ran for all",
+    "calendar": "left out by its calendar",
+    "deleted": "the job was deleted",
+}
+"""Why fires were recorded and not run, by the reason on record."""
 
 
 def elapsed(seconds: float) -> str:

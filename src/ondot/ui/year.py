@@ -11,14 +11,14 @@ from typing import Final, Literal
 
 from msgspec import structs
 
-from ondot.model.schedule import Schedule, next_fire
+from ondot.model.schedule import Calendar, Schedule, next_fire
 
 MONTHS: Final = 12
 DAY: Final = timedelta(days=1)
 MICROSECOND: Final = timedelta(microseconds=1)
 LAST_YEAR: Final = 9990
 
-Mark = Literal["past", "free", "fires", "left-out"]
+Mark = Literal["past", "free", "fires", "moved", "left-out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Month:
 class Year:
     months: tuple[Month, ...]
     fires_on: int
+    moved: int
     left_out: int
     changes: tuple[str, ...]
 
@@ -54,17 +55,22 @@ def year_of(schedule: Schedule, after: datetime, zone: tzinfo, reasons: dict[dat
     first_on = begins_on.replace(day=1)
     ends_on = date(first_on.year + 1, first_on.month, 1)
     if ends_on.year > LAST_YEAR:
-        return Year((), 0, 0, ())
+        return Year((), 0, 0, 0, ())
     changes = dict(_changes(zone, first_on, ends_on))
     fires_on = _days_with_fires(schedule, after, ends_on, zone)
     unrestricted = structs.replace(schedule, calendar=None)
     left_out = _days_with_fires(unrestricted, after, ends_on, zone) if schedule.calendar else set[date]()
-    left_out = {on for on in left_out.union(reasons) if on not in fires_on and begins_on <= on < ends_on}
+    moved = _days_moved_from(schedule, after, ends_on, zone) - fires_on
+    left_out = {
+        on for on in left_out.union(reasons) if on not in fires_on and on not in moved and begins_on <= on < ends_on
+    }
 
     def mark(on: date) -> Mark:
         if on < begins_on:
             return "past"
-        return "fires" if on in fires_on else "left-out" if on in left_out else "free"
+        if on in fires_on:
+            return "fires"
+        return "moved" if on in moved else "left-out" if on in left_out else "free"
 
     days = [first_on + DAY * n for n in range((ends_on - first_on).days)]
     months = []
@@ -73,7 +79,15 @@ def year_of(schedule: Schedule, after: datetime, zone: tzinfo, reasons: dict[dat
         of_month = [on for on in days if (on.year, on.month) == (first_on.year + year, month + 1)]
         months.append(_month([_day(on, mark(on), changes.get(on), reasons.get(on)) for on in of_month]))
     told = tuple(f"{_written(on)}: {change}" for on, change in changes.items() if on >= begins_on)
-    return Year(tuple(months), len(fires_on), len(left_out), told)
+    return Year(tuple(months), len(fires_on), len(moved), len(left_out), told)
+
+
+def _days_moved_from(schedule: Schedule, after: datetime, ends_on: date, zone: tzinfo) -> set[date]:
+    """Where it would fire if only black-outs left fires out; those that are days off have sent theirs elsewhere."""
+    if schedule.calendar is None or schedule.calendar.moves is None:
+        return set()
+    standing = structs.replace(schedule, calendar=Calendar(blackouts=schedule.calendar.blackouts))
+    return _days_with_fires(standing, after, ends_on, zone)
 
 
 def _days_with_fires(schedule: Schedule, after: datetime, ends_on: date, zone: tzinfo) -> set[date]:
@@ -123,6 +137,7 @@ def _day(on: date, mark: Mark, change: str | None, reason: str | None) -> Day:
         "past": "past",
         "free": "no fire",
         "fires": "fires",
+        "moved": "its fire moves to a business day",
         "left-out": f"left out: {reason or 'by the calendar'}",
     }
     title = f"{_written(on)}: {words[mark]}" + (f"; {change}" if change else "")
@@ -132,10 +147,11 @@ def _day(on: date, mark: Mark, change: str | None, reason: str | None) -> Day:
 
 def _month(days: list[Day]) -> Month:
     name = f"{days[0].on:%B %Y}"
-    counts = {mark: sum(day.mark == mark for day in days) for mark in ("fires", "left-out")}
-    told = [f"fires on {counts['fires']} {'day' if counts['fires'] == 1 else 'days'}"]
-    if counts["left-out"]:
-        told.append("left out: " + ", ".join(str(day.on.day) for day in days if day.mark == "left-out"))
+    fires_on = sum(day.mark == "fires" for day in days)
+    told = [f"fires on {fires_on} {'day' if fires_on == 1 else 'days'}"]
+    for mark, words in (("moved", "moved to a business day"), ("left-out", "left out")):
+        if of_mark := [str(day.on.day) for day in days if day.mark == mark]:
+            told.append(f"{words}: {', '.join(of_mark)}")
     told += [f"on the {day.on.day}. {day.change}" for day in days if day.change]
     return Month(name, f"{name}: {'; '.join(told)}", tuple(days))
 

@@ -4,6 +4,7 @@
 ALTER TABLE ondot.job ADD COLUMN state_reason text;  -- why it is in its state, where nobody asked for it by hand
 
 ALTER TABLE ondot.skipped ADD COLUMN job_version integer;  -- whose schedule the fires are of
+CREATE INDEX skipped_recent ON ondot.skipped (tenant_no, at);
 
 -- NULL: computed with unknown ones. While stored fires are computed anew, with which, and the last job looked at.
 ALTER TABLE ondot.installation ADD COLUMN tzdata text, ADD COLUMN tzdata_next text, ADD COLUMN tzdata_through uuid;

@@ -140,6 +140,41 @@ SELECT 'RETRYING', count(*), (SELECT count(*) FROM ended)
 FROM (SELECT tenant_no, state FROM ondot.execution WHERE id >= $2 ORDER BY id DESC LIMIT $3) live
 WHERE tenant_no = $1 AND state = 'RETRYING';
 
+-- name: recent_skips :many
+-- index: skipped_recent
+-- Fires that were recorded as not run within the last seconds, by reason: a range whose fires were not counted stands
+-- for one at least. What a calendar leaves out is as it should be. Compared with the instant that `at` is written by.
+-- $1 tenant_no, $2 seconds
+SELECT s.reason, sum(coalesce(s.count, 1))::bigint AS count, bool_or(s.count IS NULL) AS is_least
+FROM ondot.skipped s
+WHERE s.tenant_no = $1::integer AND s.at > statement_timestamp() - make_interval(secs => $2::double precision)
+  AND s.reason <> 'calendar'
+GROUP BY s.reason
+ORDER BY count DESC, s.reason;
+
+-- name: paused_by_itself :many
+-- index: timer_due, job_pkey
+-- Jobs that ondot paused, latest first. The timer of a paused job stands at infinity, where few others do: those are
+-- looked at, up to a limit for each partition, and never all jobs.
+-- $1 tenant_no, $2 limit, $3 timers looked at in each partition
+SELECT j.id, j.name, j.state_reason, j.updated_at, count(*) OVER () AS total
+FROM generate_series(0, 63) AS p(partition_no)
+CROSS JOIN LATERAL (
+    SELECT t.job_id FROM ondot.timer t
+    WHERE t.partition_no = p.partition_no::smallint AND t.next_fire_at = 'infinity' AND t.tenant_no = $1::integer
+    LIMIT $3::integer
+) t
+CROSS JOIN LATERAL (SELECT * FROM ondot.job j WHERE j.id = t.job_id LIMIT 1) j
+WHERE j.state = 'PAUSED' AND j.state_reason IS NOT NULL
+ORDER BY j.updated_at DESC, j.id LIMIT $2::integer;
+
+-- name: version_made_at :one
+-- index: job_version_pkey
+-- When a version of a job was made. None for a one-time job that was never changed: it has its first.
+-- $1 tenant_no, $2 job_id, $3 version
+SELECT created_at FROM ondot.job_version
+WHERE job_id = $2::uuid AND version = $3::integer AND tenant_no = $1::integer;
+
 -- name: latest_dead_letters :many
 -- index: dead_letter_latest, backwards
 -- $1 tenant_no, $2 limit, $3 ceiling of their count

@@ -55,8 +55,8 @@ WITH step AS (
     INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
     SELECT pool_no, class, tenant_no, ready_at, id FROM planned
 ), skipped AS (
-    INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, job_version)
-    SELECT s.job_id, s.from_at, s.to_at, k.tenant_no, s.reason, s.count, k.job_version
+    INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at, job_version)
+    SELECT s.job_id, s.from_at, s.to_at, k.tenant_no, s.reason, s.count, ondot.clock(), k.job_version
     FROM unnest($14::uuid[], $15::timestamptz[], $16::timestamptz[], $17::text[], $18::integer[])
          AS s(job_id, from_at, to_at, reason, count)
     JOIN taken k ON k.job_id = s.job_id
@@ -111,11 +111,11 @@ SET next_fire_at = excluded.next_fire_at, fired_through = excluded.fired_through
     job_version = excluded.job_version, fires_left = excluded.fires_left;
 
 -- name: record_skipped :none
--- $1 tenant_no, $2 job_id, $3 from_ats, $4 to_ats, $5 reasons, $6 counts (NULL: more than were counted), $7 job_versions
-INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, job_version)
-SELECT $2::uuid, s.from_at, s.to_at, $1::integer, s.reason, s.count, s.job_version
-FROM unnest($3::timestamptz[], $4::timestamptz[], $5::text[], $6::integer[], $7::integer[])
-     AS s(from_at, to_at, reason, count, job_version)
+-- $1 tenant_no, $2 job_id, $3 from_ats, $4 to_ats, $5 reasons, $6 counts (NULL: more than were counted), $7 job_version,
+-- $8 when it was recorded first (NULL: now)
+INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at, job_version)
+SELECT $2::uuid, s.from_at, s.to_at, $1::integer, s.reason, s.count, coalesce($8::timestamptz, ondot.clock()), $7::integer
+FROM unnest($3::timestamptz[], $4::timestamptz[], $5::text[], $6::integer[]) AS s(from_at, to_at, reason, count)
 ON CONFLICT DO NOTHING;
 
 -- name: take_skipped :many
@@ -125,7 +125,7 @@ ON CONFLICT DO NOTHING;
 DELETE FROM ondot.skipped s
 WHERE s.job_id = $2::uuid AND s.tenant_no = $1::integer
   AND EXISTS (SELECT FROM unnest($3::timestamptz[]) AS f(fire_at) WHERE f.fire_at BETWEEN s.from_at AND s.to_at)
-RETURNING s.from_at, s.to_at, s.reason, s.count, s.job_version;
+RETURNING s.from_at, s.to_at, s.reason, s.count, s.job_version, s.at;
 
 -- name: take_calendar :many
 -- locks: skipped rows        index: skipped_pkey
@@ -134,4 +134,4 @@ RETURNING s.from_at, s.to_at, s.reason, s.count, s.job_version;
 DELETE FROM ondot.skipped
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND reason = 'calendar' AND to_at >= $3::timestamptz
   AND ($4::timestamptz IS NULL OR from_at <= $4)
-RETURNING from_at, to_at, reason, count, job_version;
+RETURNING from_at, to_at, reason, count, job_version, at;

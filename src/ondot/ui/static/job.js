@@ -51,24 +51,30 @@
     return made;
   };
 
-  function instant(written) {
-    const shown = cell("time", new Date(written).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }), "clock");
+  const SHOWN = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+  const day_and_time = new Intl.DateTimeFormat(undefined, SHOWN);
+  const with_zone = new Intl.DateTimeFormat(undefined, { ...SHOWN, timeZoneName: "shortOffset" });
+
+  function instant(written, format) {
+    const shown = cell("time", format.format(new Date(written)), "clock whole");
     shown.dateTime = shown.title = written;
     return shown;
   }
 
   function row_of(backfill) {
     const row = document.createElement("tr");
-    const settled = backfill.existing + backfill.succeeded + backfill.failed + backfill.stopped;
+    const ended = backfill.succeeded + backfill.failed + backfill.stopped;
+    const to_run = backfill.total - backfill.existing;
     const range = document.createElement("th");
     range.scope = "row";
-    range.append(instant(backfill.from_at), " to ", instant(backfill.to_at), cell("span", `${backfill.order} first, ${backfill.concurrency} at a time`, "note"));
+    range.append(instant(backfill.from_at, day_and_time), " to ", instant(backfill.to_at, with_zone), cell("span", `${backfill.order} first, ${backfill.concurrency} at a time`, "note"));
     const progress = cell("td", "", "progress");
     const bar = document.createElement("progress");
-    bar.max = backfill.total || 1;
-    bar.value = backfill.total ? settled : 1;
+    bar.max = to_run || 1;
+    bar.value = to_run ? ended : 1;
     bar.setAttribute("aria-label", "Progress of the backfill");
-    progress.append(bar, cell("span", ` ${settled} of ${backfill.total}`, "percent"));
+    progress.append(bar, cell("span", to_run ? ` ${ended} of ${to_run}` : " none to run", "percent"));
+    if (backfill.existing) progress.append(cell("span", `${backfill.existing} more had run or waited already`, "note"));
     const state = cell("td", "");
     state.append(cell("span", backfill.state[0] + backfill.state.slice(1).toLowerCase(), "state"));
     if (backfill.state === "RUNNING" || backfill.state === "HELD") {

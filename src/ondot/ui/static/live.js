@@ -82,7 +82,7 @@
   }
 
   function set_clock() {
-    const now = page.querySelector("[data-now]");
+    const now = page.querySelector("[data-now]") || (page.dataset.now ? page : null);
     if (now) ahead_ms = Date.parse(now.dateTime || now.dataset.now) - Date.now();
   }
 
