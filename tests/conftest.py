@@ -5,6 +5,7 @@ started when the first test asks for it.
 """
 
 import re
+import zoneinfo
 from collections.abc import AsyncIterator
 from functools import cache
 from inspect import iscoroutinefunction
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 REQUIREMENTS = Path(__file__).parent.parent / "docs" / "requirements.md"
 
 _RUNNING = pytest.StashKey[Running]()
+
+
+# Oracles that ask zoneinfo must know the rules that ondot does: those of the tzdata package.
+zoneinfo.reset_tzpath(to=())
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import traceback
-import zoneinfo
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -128,7 +127,6 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
 def run_role(name: str, settings: Settings, role: Role) -> None:
     """Run a role in a fresh event loop until it ends; SIGTERM and Ctrl-C set its `stop`."""
     configure_logs(settings.log_format, settings.log_level, role=name)
-    pin_zones()
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -203,11 +201,6 @@ def _told(error: Exception) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     lines = traceback.format_list(frames[1:]) + traceback.format_exception_only(error)
     return "".join(lines).rstrip()
-
-
-def pin_zones() -> None:
-    """Use the zones of the tzdata package, not the host's: two nodes must agree on every fire."""
-    zoneinfo.reset_tzpath(to=())
 
 
 # The database --------------------------------------------------------------------------------------------------------

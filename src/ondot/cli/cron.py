@@ -4,7 +4,6 @@ Needs no server and no settings, and answers as one would: the flags become the 
 which is read and answered by the API's own functions. The zones are those of the tzdata package, as for the server.
 """
 
-import zoneinfo
 from datetime import UTC, datetime, tzinfo
 from typing import Annotated, Any, Final
 
@@ -74,7 +73,6 @@ def told(schedule: dict[str, Any], after: str | None, timezone: str, n: int) -> 
     from ondot.api.wire import preview_request
     from ondot.model.schedule import preview
 
-    zoneinfo.reset_tzpath(to=())
     try:
         instant = None if after is None else _instant(after, timezone)
         rule, instant, n = preview_request({"schedule": schedule, "n": n}, datetime.now(UTC), after=instant)
@@ -112,7 +110,9 @@ def _instant(written: str, timezone: str) -> datetime:
 
 
 def _zone(name: str) -> tzinfo:
+    from ondot.model.schedule.dst import zone_info
+
     try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return zone_info(name)
+    except InvalidBody:
         return UTC  # the reader of the schedule refuses it, in its own words

@@ -7,16 +7,15 @@ words. Nothing of a tenant is shown here.
 
 import json
 import shlex
-import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, tzinfo
 from functools import cache
 from typing import Any, Final
 
-from ondot.model.errors import InvalidBody
+from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.schedule import Preview, Schedule, preview
-from ondot.model.schedule.dst import zone_info
+from ondot.model.schedule.dst import zone_info, zone_names
 from ondot.model.schedule.when import zone_of
 from ondot.ui.year import Year, year_of
 
@@ -208,7 +207,7 @@ def local_words(written: str, seconds: bool = False) -> str:
 @cache
 def zones() -> tuple[str, ...]:
     """The IANA names that people use, for the form to suggest."""
-    return tuple(sorted(name for name in zoneinfo.available_timezones() if "/" in name or name == "UTC"))
+    return tuple(name for name in zone_names() if "/" in name or name == "UTC")
 
 
 def _by_field(refusal: InvalidBody) -> dict[str, tuple[str, ...]]:
@@ -244,6 +243,6 @@ def _with_offset(written: str, timezone: str) -> str:
 def _zone_or_utc(timezone: str) -> tzinfo:
     """A zone that there is none of is one fault, not also that of the instant in it."""
     try:
-        return zoneinfo.ZoneInfo(timezone or "UTC")
-    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return zone_info(timezone or "UTC")
+    except InvalidSchedule:
         return UTC

@@ -1,13 +1,18 @@
 """S4 by example: what each policy does at each kind of transition."""
 
 import re
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from importlib.resources import files
 from itertools import islice, pairwise
+from pathlib import Path
 
 import pytest
 
+from ondot.model.errors import InvalidSchedule
 from ondot.model.schedule import next_fire, tzdata_version
+from ondot.model.schedule.dst import zone_info
 from tests.model.schedule.making import Fold, cron, fires_after, next_fires, utc
 from tests.proves import proves
 
@@ -157,3 +162,27 @@ def test_the_version_of_the_zones_is_that_of_the_installed_package() -> None:
     release = re.fullmatch(r"(20\d\d)([a-z])", tzdata_version())
     assert release is not None
     assert version("tzdata").split(".")[:2] == [release[1], str(ord(release[2]) - ord("a") + 1)]
+
+
+@proves("S4")
+def test_the_rules_are_those_of_the_package_and_not_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "Europe").mkdir()
+    tokyo = files("tzdata").joinpath("zoneinfo", "Asia", "Tokyo").read_bytes()
+    (tmp_path / "Europe" / "Berlin").write_bytes(tokyo)
+    zoneinfo.reset_tzpath(to=[str(tmp_path)])
+    try:
+        zone_info.cache_clear()
+        noon = utc("2026-07-01 12:00")
+        assert zone_info("Europe/Berlin").utcoffset(noon.replace(tzinfo=None)) == timedelta(hours=2)
+    finally:
+        zoneinfo.reset_tzpath(to=())
+        zone_info.cache_clear()
+
+
+@proves("S4")
+@pytest.mark.parametrize("name", ["../zones", "/etc/passwd", "Europe/../Europe/Berlin", "zones", "", "Europe", "a\0b"])
+def test_what_is_no_zone_is_never_looked_for_elsewhere(name: str) -> None:
+    with pytest.raises(InvalidSchedule):
+        zone_info(name)

@@ -15,12 +15,14 @@ twice, wherever it starts: inside a gap's hour, inside a repeated hour, or in a 
 day. Whoever lists wall-clock slots (cron, RRULE, moved business days) passes them in as a function.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
+from importlib.resources import files
 from typing import Final, Literal, NamedTuple
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 import tzdata  # type: ignore[import-untyped]
 from msgspec import Struct
@@ -44,6 +46,7 @@ _LOOK: Final = timedelta(days=1)
 # between.
 _MARGIN: Final = timedelta(days=3)
 
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
 _NOT_FOR_JOBS: Final = ("posix", "right/", "localtime", "Factory")
 
 SlotAfter = Callable[[datetime], datetime | None]
@@ -170,11 +173,16 @@ def tzdata_version() -> str:
 
 @lru_cache(maxsize=1024)
 def zone_info(name: str) -> ZoneInfo:
-    """The zone of that name; refuses names that mean another thing on another machine, or leap seconds."""
-    if not name.startswith(_NOT_FOR_JOBS):
+    """The zone of that name; refuses names that mean another thing on another machine, or leap seconds.
+
+    From the tzdata package and not from the host's files, which Python would take first: so all nodes, the command line
+    and tests agree, and an old host does not bring old rules.
+    """
+    if _NAME.fullmatch(name) and not name.startswith(_NOT_FOR_JOBS):
         try:
-            return ZoneInfo(name)
-        except (KeyError, ValueError, OSError):
+            with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+                return ZoneInfo.from_file(file, key=name)
+        except (ValueError, OSError):
             pass
     names = _suggestions(name)
     advice = f"did you mean {' or '.join(names)}?" if names else "take a name such as Europe/Berlin or UTC."
@@ -182,12 +190,18 @@ def zone_info(name: str) -> ZoneInfo:
     raise InvalidSchedule(message, faults=(Fault("/timezone", message),), timezone=name[:60])
 
 
+@lru_cache(maxsize=1)
+def zone_names() -> tuple[str, ...]:
+    """The names of all zones there are, in order."""
+    return tuple(sorted(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()))
+
+
 def _suggestions(name: str) -> list[str]:
     if name.isupper() and len(name) <= 5:
         return []  # an abbreviation: CST is three zones, and what looks like it is none of them
     wanted = name[:60].strip().replace(" ", "_").casefold()
     keys: dict[str, str] = {}
-    for key in sorted(available_timezones()):
+    for key in zone_names():
         if not key.startswith(_NOT_FOR_JOBS):
             keys[key.casefold()] = key
             keys.setdefault(key.casefold().rpartition("/")[2], key)  # "Berlin" alone is what people type
