@@ -22,7 +22,7 @@ from warnings import catch_warnings, simplefilter
 from msgspec import Struct
 
 from ondot.model.errors import Fault, InvalidSchedule
-from ondot.model.schedule.dst import span_at
+from ondot.model.schedule.dst import aware, naive, span_at
 
 if TYPE_CHECKING:
     from holidays import HolidayBase
@@ -75,11 +75,11 @@ class _DaysOff(NamedTuple):
 def exclusion_at(calendar: Calendar, zone: str, fire_at: datetime) -> Exclusion | None:
     """What leaves out a fire at an aware UTC instant, if anything does."""
     if calendar.moves is None:
-        at = fire_at.replace(tzinfo=None)
+        at = naive(fire_at)
         day = _day_at(zone, at)
         reason = _reason_of_day(calendar, day)
         if reason is not None:
-            return Exclusion(reason, _day_ends(zone, at, day).replace(tzinfo=UTC))
+            return Exclusion(reason, aware(_day_ends(zone, at, day)))
     if calendar.blackouts:
         prepared = _sorted(calendar)
         index = bisect_right(prepared.begins_at, fire_at) - 1
@@ -107,10 +107,10 @@ def faults(calendar: Calendar) -> list[Fault]:
             found.append(Fault(f"/calendar/exclude_dates/{index}", message))
     for index, blackout in enumerate(calendar.blackouts):
         pointer = f"/calendar/blackouts/{index}"
-        naive = [name for name in ("from_at", "to_at") if getattr(blackout, name).utcoffset() is None]
+        zoneless = [name for name in ("from_at", "to_at") if getattr(blackout, name).utcoffset() is None]
         advice = 'The instant needs its offset from UTC, for example "2026-12-24T00:00:00Z".'
-        found.extend(Fault(f"{pointer}/{name}", advice) for name in naive)
-        if not naive and blackout.to_at <= blackout.from_at:
+        found.extend(Fault(f"{pointer}/{name}", advice) for name in zoneless)
+        if not zoneless and blackout.to_at <= blackout.from_at:
             message = f"The black-out ends before it begins; give a to_at after {blackout.from_at.isoformat()}."
             found.append(Fault(f"{pointer}/to_at", message))
     return found

@@ -5,12 +5,12 @@ small memo: jobs that share an expression come due together, so a herd of them a
 over.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 
 from msgspec import Struct
 
-from ondot.model.schedule.dst import NEVER_AFTER, STRAIGHT, Dst, next_instant
+from ondot.model.schedule.dst import NEVER_AFTER, STRAIGHT, Dst, aware, naive, next_instant
 from ondot.model.schedule.expression import Expression, expression
 from ondot.model.schedule.spread import resolved
 
@@ -33,12 +33,12 @@ class Cron(
 @lru_cache(maxsize=8192)
 def next_after(cron: Cron, after: datetime) -> datetime | None:
     """The first fire strictly after an aware UTC instant."""
-    after_at = after.replace(tzinfo=None)
+    after_at = naive(after)
     if after_at >= NEVER_AFTER:
         return None
     parsed = parsed_of(cron)
     fire_at = next_instant(parsed.slot_after, cron.timezone, STRAIGHT if parsed.is_straight else cron.dst, after_at)
-    return None if fire_at is None else fire_at.replace(tzinfo=UTC)
+    return None if fire_at is None else aware(fire_at)
 
 
 def parsed_of(cron: Cron) -> Expression:

@@ -32,7 +32,7 @@ class Days:
         self._by_shape: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def in_month(self, year: int, month: int) -> tuple[int, ...]:
-        shape = monthrange(year, month)
+        shape = _shape(year, month)
         days = self._by_shape.get(shape)
         if days is None:
             days = tuple(day for day in range(1, shape[1] + 1) if self._matches(date(year, month, day), shape))
@@ -45,6 +45,9 @@ class Days:
         }
         by_weekday = self._weekdays.match_dow(day)
         return (by_day and by_weekday) if self._both_must_match else (by_day or by_weekday)
+
+
+_shape: Final = lru_cache(maxsize=4096)(monthrange)
 
 
 @lru_cache(maxsize=2048)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, assert_never
 
 from ondot.model.schedule.cron import Cron, parsed_of
-from ondot.model.schedule.dst import span_at
+from ondot.model.schedule.dst import aware, naive, span_at
 from ondot.model.schedule.expression import Times
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
@@ -39,7 +39,7 @@ def excluded_until(exclude: tuple[When, ...], rules: tuple[When, ...], fire_at: 
 def _covered_until(rule: Cron, rules: tuple[When, ...], fire_at: datetime) -> datetime | None:
     """Where it goes on after what the rule covers around a fire, if that is more than this fire."""
     parsed = parsed_of(rule)
-    at = fire_at.replace(tzinfo=None)
+    at = naive(fire_at)
     span = span_at(rule.timezone, at)
     wall = at + span.offset
     # In wall times that are shown once a rule fires at each of its slots, whatever its policy.
@@ -49,7 +49,7 @@ def _covered_until(rule: Cron, rules: tuple[When, ...], fire_at: datetime) -> da
     covered = None if times is None else parsed.covered_until(wall, times)
     if covered is None:
         return None
-    return (min(covered, span.first_from, span.end_at + span.offset) - span.offset).replace(tzinfo=UTC)
+    return aware(min(covered, span.first_from, span.end_at + span.offset) - span.offset)
 
 
 @lru_cache(maxsize=1024)

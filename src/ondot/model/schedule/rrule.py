@@ -31,7 +31,17 @@ from typing import Final
 from msgspec import Struct
 
 from ondot.model.errors import Fault, InvalidSchedule
-from ondot.model.schedule.dst import NEVER_AFTER, SEARCH_YEARS, SECOND, STRAIGHT, Dst, next_instant, span_at
+from ondot.model.schedule.dst import (
+    NEVER_AFTER,
+    SEARCH_YEARS,
+    SECOND,
+    STRAIGHT,
+    Dst,
+    aware,
+    naive,
+    next_instant,
+    span_at,
+)
 from ondot.model.schedule.rrule_days import Days
 from ondot.model.schedule.rrule_text import Frequency, Moment, Recurrence, Rule, begins_after, begins_of, read
 
@@ -79,11 +89,11 @@ class Rrule(
 @lru_cache(maxsize=8192)
 def next_after(rrule: Rrule, after: datetime) -> datetime | None:
     """The first fire strictly after an aware UTC instant."""
-    after_at = after.replace(tzinfo=None)
+    after_at = naive(after)
     if after_at >= NEVER_AFTER:
         return None
     fire_at = next_instant(expansion(rrule).slot_after, rrule.timezone, effective_dst(rrule), after_at)
-    return None if fire_at is None else fire_at.replace(tzinfo=UTC)
+    return None if fire_at is None else aware(fire_at)
 
 
 def effective_dst(rrule: Rrule) -> Dst:

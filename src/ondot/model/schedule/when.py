@@ -5,7 +5,7 @@ next instant; the zone whose dates it means; and, of those that list slots of wa
 themselves with their zone and policy, so that moved business days and the preview can work on them.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import NamedTuple, assert_never
 
@@ -13,7 +13,7 @@ from ondot.model.schedule import cron, interval, once, rrule
 from ondot.model.schedule.business import moved
 from ondot.model.schedule.calendar import Calendar, is_off
 from ondot.model.schedule.cron import Cron
-from ondot.model.schedule.dst import NEVER_AFTER, Dst, SlotAfter, next_instant
+from ondot.model.schedule.dst import NEVER_AFTER, Dst, SlotAfter, aware, naive, next_instant
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule
@@ -47,11 +47,11 @@ def next_after(when: When, after: datetime) -> datetime | None:
 def next_moved(when: When, calendar: Calendar, after: datetime) -> datetime | None:
     """The same, with what falls on a day off moved to a business day as the calendar says."""
     slots = slots_of(when, calendar)
-    after_at = after.replace(tzinfo=None)
+    after_at = naive(after)
     if slots is None or after_at >= NEVER_AFTER:
         return next_after(when, after)
     fire_at = next_instant(slots.slot_after, slots.zone, slots.dst, after_at)
-    return None if fire_at is None else fire_at.replace(tzinfo=UTC)
+    return None if fire_at is None else aware(fire_at)
 
 
 def slots_of(when: When, calendar: Calendar | None = None) -> Slots | None:
