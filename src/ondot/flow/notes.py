@@ -8,7 +8,10 @@ import threading
 from collections.abc import Iterable
 from typing import cast
 
+from ondot.flow.lease import Assignment
 from ondot.model.ids import ExecutionId, WorkerId
+from ondot.model.job import JobSpec
+from ondot.ports.target import Call
 from ondot.store.database import Database
 from ondot.store.logs import LogLine, Progress, Stream, add_log_lines, find_checkpoint, save_progress
 from ondot.store.queue import Leased
@@ -28,6 +31,22 @@ class Notes:
         self._lines: list[LogLine] = []
         self._counts: dict[tuple[ExecutionId, int], int] = {}
         self._progress: dict[ExecutionId, Progress] = {}
+
+    def call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None) -> Call:
+        """The call of an attempt, whose words come here."""
+        leased = assignment.leased
+        return Call(
+            execution_id=leased.id,
+            job_id=leased.job_id,
+            job_name=spec.name,
+            attempt_no=leased.attempt_no,
+            fire_at=leased.fire_at,
+            payload=assignment.payload,
+            timeout_s=spec.timeout_s,
+            say=lambda stream, line: self.say(leased, stream, line),
+            progress=lambda fraction, message, saved: self.progress(leased, fraction, message, saved),
+            checkpoint=checkpoint,
+        )
 
     def say(self, leased: Leased, stream: str, line: str) -> None:
         """Keep one line of an attempt."""

@@ -200,7 +200,7 @@ class Incarnation:
             checkpoint = await self._notes.checkpoint_of(assignment.leased)
 
         def make_call(assignment: Assignment, spec: JobSpec) -> Call:
-            return self._call(assignment, spec, checkpoint)
+            return self._notes.call(assignment, spec, checkpoint)
 
         completion = await run_attempt(assignment, self._targets, make_call, self._may_begin)
         try:
@@ -208,21 +208,6 @@ class Incarnation:
         finally:
             # Whatever becomes of the words, the outcome is not lost.
             self._completer.add(Done(completion, assignment.lease_id))
-
-    def _call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None) -> Call:
-        leased = assignment.leased
-        return Call(
-            execution_id=leased.id,
-            job_id=leased.job_id,
-            job_name=spec.name,
-            attempt_no=leased.attempt_no,
-            fire_at=leased.fire_at,
-            payload=assignment.payload,
-            timeout_s=spec.timeout_s,
-            say=lambda stream, line: self._notes.say(leased, stream, line),
-            progress=lambda fraction, message, saved: self._notes.progress(leased, fraction, message, saved),
-            checkpoint=checkpoint,
-        )
 
     def _may_begin(self) -> str | None:
         if self._state == "DRAINING":

@@ -141,18 +141,7 @@ class Engine:
         begun: list[TargetCall] = []
 
         def make_call(assignment: Assignment, spec: JobSpec) -> TargetCall:
-            call = TargetCall(
-                execution_id=leased.id,
-                job_id=leased.job_id,
-                job_name=spec.name,
-                attempt_no=leased.attempt_no,
-                fire_at=leased.fire_at,
-                payload=assignment.payload,
-                timeout_s=spec.timeout_s,
-                say=lambda stream, line: self._notes.say(leased, stream, line),
-                progress=lambda fraction, message, saved: self._notes.progress(leased, fraction, message, saved),
-                checkpoint=checkpoint,
-            )
+            call = self._notes.call(assignment, spec, checkpoint)
             begun.append(call)
             return call
 
