@@ -479,7 +479,8 @@ async def test_what_a_calendar_left_out_ahead_runs_when_the_calendar_goes(world:
 
 @proves("P3", "C3", "S8")
 async def test_after_the_clock_was_set_back_a_change_runs_nothing_again_and_loses_nothing(world: World) -> None:
-    schedule = every(2, world.now, misfire=Misfire(policy="all", grace_s=1))
+    begun = world.now
+    schedule = every(2, begun, misfire=Misfire(policy="all", grace_s=1))
     accepted = await world.submit(job(schedule=schedule))
     await world.advance(120)
     await world.plan()
@@ -489,17 +490,14 @@ async def test_after_the_clock_was_set_back_a_change_runs_nothing_again_and_lose
     await worker.complete_all(live)
     await world.advance(-60)
     await change(world, accepted.id, job("new", schedule=schedule))
-    await world.advance(200)
-    for _ in range(5):
+    await world.advance(100)
+    for _ in range(3):
         await world.plan()
         await world.work_off()
-        await worker.complete_all(await worker.lease())
         await world.advance(1)
     fires = await world.fires(accepted.id)
-    assert len(fires) == len(set(fires))
-    assert await world.value("SELECT count(*) FROM ondot.execution WHERE fire_at < $1", world.after(-100)) == len(
-        [entry for entry in await world.executions(accepted.id) if entry.state is State.RUNNING]
-    )
+    seconds = [round(fire + (world.now - begun).total_seconds()) for fire in fires]
+    assert [second for second in seconds if second <= 160] == list(range(2, 161, 2))
 
 
 @proves("S12", "P4", "P10")
