@@ -7,6 +7,7 @@ where that role is wired: `ondot up` starts several processes at once, and each 
 
 import asyncio
 import importlib
+import os
 import signal
 import socket
 import sys
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 WAIT_FOR_DATABASE_S = 2.0
 CLOCK_EVERY_S = 10.0
+SUSPECTS_TOGETHER = 16
+"""A sixteenth of a worker's slots: so many suspects share a child process before each is tried alone."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = get_logger()
@@ -62,6 +65,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
     from ondot.api.server import build_api
     from ondot.api.services import Services
     from ondot.api.wire import preview_request
+    from ondot.objects import open_objects
     from ondot.roles.loop import every
     from ondot.ui.pages import build_pages
 
@@ -70,7 +74,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
             return
         dispatcher = Dispatcher(choose_transport(database))
         auth = Auth(database, settings)
-        app = build_api(Services(database, dispatcher, auth))
+        app = build_api(Services(database, dispatcher, auth, open_objects(settings)))
         feed = build_pages(app, database, auth, preview_request)
         async with asyncio.TaskGroup() as group:
             duties = [
@@ -105,23 +109,39 @@ def run_scheduler(settings: Settings) -> None:
 
 def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence[str], slots: int | None) -> None:
     """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered."""
+    from ondot.objects import open_objects
     from ondot.roles.worker import Worker
     from ondot.sdk.app import Ondot
 
     app = load_app(app_reference) if app_reference else Ondot()
     room = slots or settings.slots
+    recycle = False
 
     async def role(stop: asyncio.Event) -> None:
-        async with opened(settings, stop) as database, targets_of(settings, app, room) as targets:
+        nonlocal recycle
+        async with opened(settings, stop) as database, targets_of(settings, app, room, app_reference) as targets:
             pool_nos: list[PoolNo] = []
 
             async def registering() -> None:
                 pool_nos[:] = await register(database, app, pools) if database else []
 
             if database is not None and await patiently(registering, stop):
-                await Worker(database, choose_transport(database), targets, pool_nos, room).run(stop)
+                worker = Worker(database, choose_transport(database), targets, pool_nos, room, open_objects(settings))
+                recycle = await worker.run(stop)
 
     run_role("worker", settings, role)
+    if recycle:
+        _begin_anew()
+
+
+def _begin_anew() -> None:
+    """The same command in the same process: threads that would not end are gone, and no supervisor notices."""
+    log.info("worker.recycled")
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - what this process was started with
 
 
 def run_role(name: str, settings: Settings, role: Role) -> None:
@@ -154,17 +174,23 @@ def choose_transport(database: Database) -> Transport:
 
 
 @asynccontextmanager
-async def targets_of(settings: Settings, app: "Ondot", slots: int) -> AsyncIterator["Targets"]:
-    """What a worker can call."""
+async def targets_of(
+    settings: Settings, app: "Ondot", slots: int, app_reference: str | None
+) -> AsyncIterator["Targets"]:
+    """What a worker can call; suspects among the functions in children that import the app anew."""
     from ondot.flow.run import Targets
+    from ondot.targets.child import ChildCaller
     from ondot.targets.function import FunctionCaller
+    from ondot.targets.functions import Functions
     from ondot.targets.http import HttpCaller
     from ondot.targets.shell import ShellCaller
 
     http = HttpCaller(allow_private=settings.allow_private_targets)
-    function = FunctionCaller(app.handlers, slots=slots)
+    apart = None if app_reference is None else ChildCaller(app_reference, at_once=max(slots // SUSPECTS_TOGETHER, 1))
+    function = Functions(FunctionCaller(app.handlers, slots=slots), apart)
+    shell = ShellCaller(allow=settings.allow_shell)
     try:
-        yield Targets(http=http, function=function, shell=ShellCaller(allow=settings.allow_shell))
+        yield Targets(http=http, function=function, shell=shell, stuck=lambda: function.stuck)
     finally:
         await function.close()
         await http.close()

@@ -24,8 +24,16 @@ SECRETS = ("database_url", "api_key")
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
 TOLD_TO_SHELL = frozenset(
-    f"ONDOT_{name}" for name in ("EXECUTION_ID", "JOB_ID", "JOB_NAME", "FIRE_AT", "ATTEMPT", "FENCING_TOKEN")
+    f"ONDOT_{name}" for name in ("EXECUTION_ID", "JOB_ID", "JOB_NAME", "FIRE_AT", "ATTEMPT", "FENCING_TOKEN", "CALL_ID")
 )
+
+
+def default_home() -> Path:
+    """Where data of this user belongs; for root where a server's account can get to, which /root is not."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/ondot")
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "ondot"
 
 
 class Settings(BaseSettings):
@@ -45,6 +53,9 @@ class Settings(BaseSettings):
     port: int = Field(1200, ge=0, le=65535, description="the port the API listens on")
     url: str = Field("http://127.0.0.1:1200", description="the server, for clients")
     api_key: str | None = Field(None, description="the API key, for clients")
+    objects_url: str | None = Field(
+        None, description="where large output lies: file:///directory or s3://bucket/prefix; else under the home"
+    )
 
     # What is allowed.
     auth: Literal["on", "off"] = Field("on", description="off: ask for no key; on loopback only")
@@ -65,6 +76,16 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="the largest request body")
     database_connections: int = Field(8, ge=2, le=200, description="connections of one process to PostgreSQL")
     statement_timeout_s: float = Field(30.0, ge=1, description="no statement of ondot takes longer")
+    inline_bytes: int = Field(
+        64 * 1024, ge=1024, le=64 * 1024 * 1024, description="larger results go to object storage"
+    )
+    log_lines: int = Field(2000, ge=1, le=50_000, description="lines of an attempt that are kept in the database")
+    log_bytes: int = Field(
+        16 * 1024 * 1024,
+        ge=1024 * 1024,
+        le=64 * 1024 * 1024,
+        description="of the output of an attempt that has more lines, what is kept in object storage at most",
+    )
     log_format: Literal["auto", "json", "console"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -91,6 +112,19 @@ class Settings(BaseSettings):
     def _is_http(cls, url: str) -> str:
         if urlsplit(url).scheme not in {"http", "https"}:
             raise ValueError("must begin with http:// or https://, e.g. http://127.0.0.1:1200")
+        return url.rstrip("/")
+
+    @field_validator("objects_url")
+    @classmethod
+    def _is_a_place(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("takes no credentials and no options: those of S3 are read from the AWS_… variables")
+        is_directory = parts.scheme == "file" and not parts.netloc and parts.path.strip("/")
+        if not is_directory and not (parts.scheme == "s3" and parts.hostname):
+            raise ValueError("must be file:///directory, with three slashes, or s3://bucket/prefix")
         return url.rstrip("/")
 
     @model_validator(mode="after")
@@ -162,5 +196,5 @@ def _sentence(fault: Any) -> str:
     message = str(fault["msg"]).removeprefix("Value error, ")
     if not name:
         return message
-    got = "" if name in SECRETS else f" (got {fault['input']!r})"
+    got = "" if name in {*SECRETS, "objects_url"} else f" (got {fault['input']!r})"
     return f"ONDOT_{name.upper()}: {message}{got}"

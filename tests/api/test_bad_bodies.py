@@ -443,13 +443,86 @@ RETRIES = [
     bad(job(retry_policy={"backoff": "RANDOM"}), "/retry_policy/backoff", '"exponential"', '"RANDOM" came'),
 ]
 
-LATER = [
-    bad(job(overlap="skip"), "/overlap", NOT_YET, '"allow"'),
-    bad(job(overlap="queue"), "/overlap", NOT_YET),
-    bad(job(overlap="sometimes"), "/overlap", 'must be "allow"', '"sometimes" came'),
+ERRORS = [
+    bad(retry(retry_on="5xx"), "/retry/retry_on", "a list", '"5xx" came'),
+    bad(retry(retry_on=[True]), "/retry/retry_on/0", "an HTTP status", "true came"),
+    bad(retry(retry_on=[503, 200]), "/retry/retry_on/1", "300 to 599", "2xx succeeds"),
+    bad(retry(retry_on=["2xx"]), "/retry/retry_on/0", "an HTTP status"),
+    bad(retry(never_on=["700"]), "/retry/never_on/0", "300 to 599"),
+    bad(retry(never_on=["not a name"]), "/retry/never_on/0", "the type of an exception"),
+    bad(retry(never_on=[""]), "/retry/never_on/0", "the type of an exception"),
+    bad(retry(neverOn=["timeot"]), "/retry/neverOn/0", 'did you mean "timeout"?'),
+    bad(retry(never_on=[f"E{i}" for i in range(51)]), "/retry/never_on", "at most 50"),
+    bad(
+        retry(retry_on=[404, "x"], never_on=["404"]),
+        "/retry/never_on",
+        '"404" stands in `retry_on` and',
+        "leave it in one",
+    ),
+    bad(job(retry_on=[404]), "/retry_on", "belongs into `retry`"),
+    bad(http(connect_timeout=0), "/target/http/connect_timeout", "more than 0"),
+    bad(http(connectTimeout="soon"), "/target/http/connectTimeout", "a duration"),
+    bad(http(first_byte_timeout="8d"), "/target/http/first_byte_timeout", "at most"),
+]
+
+RATE = {"limit": 10, "per": "1m"}
+LIMITS = [
+    bad(job(overlap="sometimes"), "/overlap", '"allow"', '"cancel"', '"sometimes" came'),
     bad(job(overlap=None), "/overlap", '"allow"', "null came"),
-    bad(job(concurrency_key="k"), "/concurrency_key", NOT_YET, "leave it out"),
-    bad(job(concurrencyKey="k"), "/concurrencyKey", NOT_YET),
+    bad(job(concurrency=0), "/concurrency", "at least 1"),
+    bad(job(concurrency=10_001), "/concurrency", "at most 10000"),
+    bad(job(concurrency="5"), "/concurrency", "a whole number"),
+    bad(job(concurrency=True), "/concurrency", "a whole number"),
+    bad(job(rate=10), "/rate", "a limit and a time", "10/1m", "the number 10 came"),
+    bad(job(rate="10"), "/rate", "a limit and a time", '"10" came'),
+    bad(job(rate="10/1q"), "/rate", "a limit and a time"),
+    bad(job(rate="-1/s"), "/rate", "a limit and a time"),
+    bad(job(rate="0/s"), "/rate", "at least 1"),
+    bad(job(rate="10/100ms"), "/rate", "1 second to 30 days"),
+    bad(job(keyRate="10/31d", concurrency_key="k"), "/keyRate", "1 second to 30 days"),
+    bad(job(rate=[10, "1m"]), "/rate", "a limit and a time"),
+    bad(job(rate={}), "/rate/limit", "is missing"),
+    bad(job(rate={"limit": 10}), "/rate/per", "is missing", "1m"),
+    bad(job(rate={**RATE, "limit": 1_000_001}), "/rate/limit", "at most 1000000"),
+    bad(job(rate={**RATE, "burst": 0}), "/rate/burst", "at least 1"),
+    bad(job(rate={**RATE, "burst": 11}), "/rate/burst", "at most the `limit`, which is 10"),
+    bad(job(rate={**RATE, "brust": 1}), "/rate/brust", "did you mean `burst`?"),
+    bad(job(concurrency_key=""), "/concurrency_key", "at least 1"),
+    bad(job(concurrencyKey=7), "/concurrencyKey", "must be text", "customer:17"),
+    bad(job(key_concurrency=2), "/key_concurrency", "give `concurrency_key` too", "`concurrency` for this job alone"),
+    bad(job(keyRate="5/s"), "/keyRate", "`keyRate` limits by a key", "`rate` for this job alone"),
+    bad(job(concurrency_key="k", key_concurrency=0), "/key_concurrency", "at least 1"),
+    bad(job(order_key="a\nb"), "/order_key", "control characters"),
+    bad(job(order_key="k" * 201), "/order_key", "at most 200"),
+    bad(job(start_deadline=0), "/start_deadline", "more than 0"),
+    bad(job(startDeadline="soon"), "/startDeadline", "a duration"),
+    bad(job(start_deadline="367d"), "/start_deadline", "at most"),
+    bad(job(cancel_grace="2h"), "/cancel_grace", "at most 3600"),
+    bad(job(cancel_grace=None), "/cancel_grace", "a duration", "null came"),
+]
+
+AT_CREATION = [
+    bad(job(unique=17), "/unique", "a key", "invoice:17", "the number 17 came"),
+    bad(job(unique=""), "/unique", "at least 1"),
+    bad(job(unique=["k"]), "/unique", "a key"),
+    bad(job(unique={"within": "1h"}), "/unique/key", "is missing"),
+    bad(job(unique={"key": "k", "within": 0}), "/unique/within", "more than 0"),
+    bad(job(unique="k", key="mine"), "/unique", "`key` do not go together", "leave one of them out"),
+    bad(job(unique="k", cron="@daily"), "/unique", "this one recurs", "`overlap`"),
+    bad(job(throttle={"key": "k", "per": 60}, every="5m"), "/throttle", "this one recurs", "use `rate`"),
+    bad(job(throttle={"key": "k"}), "/throttle/per", "is missing"),
+    bad(job(throttle={"key": "k", "per": 60, "limit": 0}), "/throttle/limit", "at least 1"),
+    bad(job(throttle="k"), "/throttle", "must be an object", '"per"'),
+    bad(job(debounce={"key": "k"}), "/debounce/wait", "is missing"),
+    bad(job(debounce={"key": "k", "wait": 0}), "/debounce/wait", "more than 0"),
+    bad(job(debounce={"key": "k", "wait": 60, "maxWait": 30}), "/debounce/maxWait", "at least `wait`", "60 seconds"),
+    bad(job(debounce={"key": "k", "wait": 5}, cron="@daily"), "/debounce", "this one recurs", "`overlap` or `rate`"),
+    bad(job(debounce={"key": "k", "wait": 5}, delay="5m"), "/debounce", "says itself when", "leave out `delay`"),
+    bad(job(debounce={"key": "k", "wait": 5}, unique="k"), "/debounce", "`unique` do not go together"),
+    bad(job(debounce={"key": "k", "wait": 5}, key="mine"), "/debounce", "`key` do not go together"),
+]
+
+LATER = [
     bad(job(depends_on=["other"]), "/depends_on", NOT_YET),
     bad(job(depends_on="other"), "/depends_on", NOT_YET),
     when("/schedule/event", NOT_YET, schedule={"event": {"type": "x"}}),
@@ -457,7 +530,20 @@ LATER = [
     bad({"name": "n", "target": {"publish": {"topic": "x"}}}, "/target/publish", NOT_YET),
 ]
 
-JOBS = [*NO_OBJECT, *NAMES_AND_TYPES, *UNKNOWN, *BOTH, *SCHEDULES, *RULES, *TARGETS, *RETRIES, *LATER]
+JOBS = [
+    *NO_OBJECT,
+    *NAMES_AND_TYPES,
+    *UNKNOWN,
+    *BOTH,
+    *SCHEDULES,
+    *RULES,
+    *TARGETS,
+    *RETRIES,
+    *ERRORS,
+    *LIMITS,
+    *AT_CREATION,
+    *LATER,
+]
 
 BATCHES = [
     bad([], "/jobs", "a list of jobs"),
@@ -616,11 +702,13 @@ def test_a_payload_that_is_too_large_is_refused_with_its_place() -> None:
 
 
 def test_all_faults_of_a_body_are_told_at_once() -> None:
-    body = {"nmae": "x", "url": "ftp://x", "function": "f", "cron": "99 * * * *", "maxRetries": "3", "overlap": "skip"}
-    error = refusal(lambda: job_spec(body, NOW))
+    body = {"nmae": "x", "url": "ftp://x", "function": "f", "cron": "99 * * * *", "maxRetries": "3", "overlap": "no"}
+    limits = {"rate": "fast", "keyRate": "5/s", "unique": "k", "debounce": {"key": "k", "wait": -1}}
+    error = refusal(lambda: job_spec(body | limits, NOW))
     assert isinstance(error, InvalidBody)
     pointers = {fault.pointer for fault in error.faults}
-    assert pointers == {"/nmae", "/url", "/function", "/cron", "/maxRetries", "/overlap"}
+    in_the_limits = {"/overlap", "/rate", "/keyRate", "/unique", "/debounce", "/debounce/wait"}
+    assert pointers == {"/nmae", "/url", "/function", "/cron", "/maxRetries", *in_the_limits}
     assert error.code == "invalid-body"
 
 

@@ -120,6 +120,8 @@ NOTHING: list[dict[str, Any]] = [
     {"payload": {}, "labels": {"team": "bi"}, "key": None},
     {"target": {"http": {"headers": {"x-c": None}}}},
     {"overlap": "allow", "concurrency_key": None, "depends_on": []},
+    {"rate": None, "keyRate": None, "orderKey": None, "startDeadline": None, "cancelGrace": 10, "unique": None},
+    {"retry": {"retry_on": [], "neverOn": None}, "target": {"http": {"connectTimeout": None}}},
     {"priority": "HIGH", "retryPolicy": {"maxAttempts": 8}},
 ]
 
@@ -157,7 +159,9 @@ REFUSED: list[tuple[object, str, tuple[str, ...]]] = [
     ({"target": {"http": None}}, "/target", ("exactly one of", "none came")),
     ({"function": "f", "command": ["ls"]}, "/command", ("exactly one of",)),
     ({"retry": {"backoff": "listed", "delays": None}}, "/retry/delays", ("give delays",)),
-    ({"overlap": "skip"}, "/overlap", ("is not there yet",)),
+    ({"overlap": "some"}, "/overlap", ('"allow"', '"some" came')),
+    ({"rate": {"per": "1m"}}, "/rate/limit", ("is missing",)),
+    ({"unique": "k"}, "/unique", ("this one recurs",)),
     ({"payload": {"a": 1}, "payloads": {}}, "/payloads", ("did you mean `payload`?",)),
 ]
 

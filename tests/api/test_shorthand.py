@@ -24,6 +24,14 @@ def lengthen(body: dict[str, object]) -> dict[str, object]:
 AT = "2030-01-31T09:00:00Z"
 
 SHORT_AND_LONG: list[tuple[Body, Body]] = [
+    ({"rate": "10/1m"}, {"rate": {"limit": 10, "per": "1m", "burst": 1}}),
+    ({"rate": " 10 / 1h30m "}, {"rate": {"limit": 10, "per": "1h30m", "burst": 1}}),
+    ({"keyRate": "5/s"}, {"key_rate": {"limit": 5, "per": "1s", "burst": 1}}),
+    ({"rate": "5/Minute"}, {"rate": {"limit": 5, "per": "1m", "burst": 1}}),
+    ({"unique": "k"}, {"unique": {"key": "k", "within": None}}),
+    ({"overlap": "SKIP"}, {"overlap": "skip"}),
+    ({"overlap": "Forbid"}, {"overlap": "skip"}),
+    ({"overlap": "Replace"}, {"overlap": "cancel"}),
     ({"cron": "@daily"}, {"schedule": {"cron": "@daily"}}),
     ({"cron_expression": "@daily"}, {"schedule": {"cron": "@daily"}}),
     ({"cronExpression": "@daily"}, {"schedule": {"cron": "@daily"}}),

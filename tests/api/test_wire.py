@@ -259,7 +259,7 @@ def test_a_spec_goes_out_in_the_long_form_with_seconds_and_utc() -> None:
     assert out["schedule"] is not None
     assert out["schedule"]["at"] == "2026-12-01T09:00:00Z"
     assert out["timeout"] == 5400
-    assert out["target"] == {"http": {"url": "https://example.com", "method": "POST", "headers": {}}}
+    assert out["target"]["http"]["url"] == "https://example.com"
     assert out["retry"]["max_retries"] == 1
     assert out["payload"] == {"a": 1}
     TypeAdapter(SpecOut).validate_python(out, strict=True)
@@ -307,6 +307,7 @@ _TARGETS = st.sampled_from(
     [
         {"url": "https://example.com/ü"},
         {"target": {"http": {"url": "http://[::1]:8000/", "method": "DELETE", "headers": {"X-A": "1\t2"}}}},
+        {"target": {"http": {"url": "http://x", "connect_timeout": "1.5s", "firstByteTimeout": 30}}},
         {"function": "a.b:c"},
         {"command": ["python3", "-c", "print('\n')"]},
     ]
@@ -323,10 +324,18 @@ _OTHERS = st.fixed_dictionaries(
         "pool": st.from_regex(r"[a-z0-9][a-z0-9_.-]{0,62}", fullmatch=True),
         "priority": st.sampled_from(["HIGH", "MEDIUM", "low"]),
         "labels": st.dictionaries(st.text("ab/~", min_size=1, max_size=63), st.text("xyz", max_size=20), max_size=5),
-        "retry": st.sampled_from([{}, {"backoff": "listed", "delays": [1, 2.5]}, {"jitter": False, "factor": 1.5}]),
+        "retry": st.sampled_from(
+            [{}, {"backoff": "listed", "delays": [1, 2.5]}, {"jitter": False, "retry_on": [404], "never_on": ["5XX"]}]
+        ),
         "timeout": st.floats(0.001, 604_800) | st.integers(1, 604_800),
         "key": st.text("kéy-", min_size=1, max_size=200),
         "pause_after_failures": st.none(),
+        "overlap": st.sampled_from(["allow", "SKIP", "queue", "Replace"]),
+        "concurrency": st.none() | st.integers(1, 10_000),
+        "rate": st.sampled_from([None, "5/s", "10/1m", {"limit": 10, "per": "1h", "burst": 10}]),
+        "order_key": st.none() | st.text("kéy-", min_size=1, max_size=200),
+        "start_deadline": st.none() | st.floats(0.001, 604_800),
+        "cancel_grace": st.floats(0, 3600) | st.just("10s"),
     },
 )  # fmt: skip
 

@@ -10,8 +10,10 @@ import typer
 
 from ondot.cli.body import body_of_file, body_of_flags, in_flags, json_of, refuse_no_text, schedule_of_flags
 from ondot.cli.errors import message_of
+from ondot.cli.limits import OverlapPolicy, limits_of_flags
 from ondot.model.errors import Fault, InvalidBody
 from tests.cli.running import ondot
+from tests.proves import proves
 
 NOTHING: dict[str, Any] = {
     "name": None,
@@ -65,6 +67,19 @@ def test_flags_become_the_long_form() -> None:
         "key": "k",
         "labels": {"team": "bi", "at": "9:00"},
     }
+
+
+@proves("E12", "E13", "E16")
+def test_flags_that_hold_a_job_back_become_its_fields() -> None:
+    given = {"overlap": OverlapPolicy.SKIP, "concurrency": 2, "rate": "10/1m", "start_deadline": "90", "unique": None}
+    assert body(function="f", limits=limits_of_flags(given | {"name": "not one of them"})) == {
+        "target": {"function": "f"},
+        "overlap": "skip",
+        "concurrency": 2,
+        "rate": "10/1m",
+        "start_deadline": 90,
+    }
+    assert body(changes=True, limits=limits_of_flags({"order_key": "o"})) == {"order_key": "o"}
 
 
 @pytest.mark.parametrize(("written", "sent"), [("90", 90), ("1.5", 1.5), ("90s", "90s"), ("PT1M", "PT1M")])
@@ -156,12 +171,16 @@ def test_a_fault_is_told_at_the_flag_it_came_from() -> None:
         Fault("/schedule/cron", "`schedule.cron`: It never fires."),
         Fault("/labels/team", "`labels.team` must be text."),
         Fault("/retry/max_retries", "`retry.max_retries` must be at most 100."),
+        Fault("/rate/burst", "`rate.burst` must be at most the `limit`."),
+        Fault("/concurrency_key", "`concurrency_key` must be text."),
         Fault("/somewhere", "Else."),
     )
     assert message_of(in_flags(InvalidBody("…", faults=faults))).splitlines()[1:] == [
         "  --cron: It never fires.",
         "  --label: must be text.",
         "  --retries: must be at most 100.",
+        "  --rate: must be at most the `limit`.",
+        "  --concurrency-key: must be text.",
         "  /somewhere: Else.",
     ]
 

@@ -47,6 +47,29 @@ async def test_an_update_changes_what_is_named_and_guards_the_version(world: Wor
         assert "Say what to change" in nothing.err
 
 
+@proves("E12", "E13", "E16", "O5")
+async def test_a_job_is_made_and_changed_with_limits(world: World) -> None:
+    async with served(world.database) as page:
+        every = ("create", "--function", "report", "--every", "10m")
+        made = answer(
+            await run(page, *every, "--overlap", "skip", "--concurrency", "2", "--rate", "10/1m", "--order-key", "o",
+                      "--concurrency-key", "k", "--start-deadline", "90", "--cancel-grace", "5s")
+        )  # fmt: skip
+        assert (made["overlap"], made["concurrency"], made["order_key"]) == ("skip", 2, "o")
+        assert made["rate"] == {"limit": 10, "per": 60, "burst": 1}
+        assert (made["concurrency_key"], made["key_concurrency"]) == ("k", 1)
+        assert (made["start_deadline"], made["cancel_grace"]) == (90, 5)
+        changed = answer(await run(page, "update", made["id"], "--overlap", "queue", "--key-concurrency", "3"))
+        assert (changed["overlap"], changed["key_concurrency"], changed["concurrency"]) == ("queue", 3, 2)
+        once = answer(await run(page, "create", "--function", "report", "--in", "1h", "--unique", "report:1"))
+        assert once["unique"] == {"key": "report:1", "within": None}
+        refused = await run(page, *every, "--unique", "report:1", "--rate", "fast")
+        assert refused.code == 2
+        assert "--unique: is for jobs that run once" in refused.err
+        assert "--rate: must be a limit and a time" in refused.err
+        assert (await run(page, *every, "--overlap", "sometimes")).code == 2
+
+
 @proves("S8", "S6")
 async def test_a_resume_says_what_becomes_of_the_fires_of_the_pause(world: World) -> None:
     made = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("skipping", "asking")]

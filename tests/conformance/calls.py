@@ -10,7 +10,7 @@ import msgspec
 import psutil
 
 from ondot.model.ids import ExecutionId, JobId
-from ondot.model.outcome import Failed, Succeeded
+from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
 
 EXECUTION = ExecutionId(UUID("0192f3a1-5b7c-7d3e-8f90-a1b2c3d4e5f6"))
@@ -62,12 +62,12 @@ def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float = 1
     )
 
 
-def result_of(report: Succeeded | Failed) -> Any:
+def result_of(report: Succeeded | Failed | Cancelled) -> Any:
     assert isinstance(report, Succeeded), report
     return None if report.result is None else msgspec.json.decode(report.result)
 
 
-def failure_of(report: Succeeded | Failed, code: str) -> Failed:
+def failure_of(report: Succeeded | Failed | Cancelled, code: str) -> Failed:
     assert isinstance(report, Failed), report
     assert report.error.code == code, report.error
     assert "\n" not in report.error.message

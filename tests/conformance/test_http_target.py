@@ -149,7 +149,7 @@ async def test_only_2xx_succeeds_and_only_what_may_pass_is_retried(
         (503, {"Retry-After": "9" * 5000}, 86_400),
         (503, {"Retry-After": "-5"}, None),
         (503, {"Retry-After": "soon"}, None),
-        (500, {"Retry-After": "120"}, None),
+        (500, {"Retry-After": "120"}, 120),
         (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
     ],
 )

@@ -7,13 +7,15 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from ondot.model.execution import Outcome
 from ondot.model.job import ShellTarget
-from ondot.model.outcome import Failed, Succeeded
-from ondot.targets.output import MAX_LINE_CHARACTERS, MAX_LINES
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import Cancel
+from ondot.targets.output import MAX_CHARACTERS, MAX_LINE_CHARACTERS, MAX_LINES
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
@@ -34,7 +36,7 @@ def sh(script: str) -> ShellTarget:
     return ShellTarget(command=("sh", "-c", script))
 
 
-async def run(target: ShellTarget, heard: Heard | None = None, **fields: object) -> Succeeded | Failed:
+async def run(target: ShellTarget, heard: Heard | None = None, **fields: object) -> Succeeded | Failed | Cancelled:
     caller = ShellCaller(allow=True, kill_after_s=0.2, drain_s=0.2)
     return await caller.call(target, a_call(heard, **fields))  # type: ignore[arg-type]
 
@@ -64,7 +66,8 @@ async def test_a_program_gets_the_workers_environment_without_its_settings(monke
     monkeypatch.setenv("COLOUR", "blue")
     heard = Heard()
     await run(ShellTarget(command=("env",)), heard, job_name="nightly = report")
-    lines = heard.of("stdout")
+    lines = [line for line in heard.of("stdout") if not line.startswith("ONDOT_CALL_ID=")]
+    assert len(lines) == len(heard.of("stdout")) - 1
     assert "COLOUR=blue" in lines
     assert sorted(line for line in lines if line.startswith("ONDOT_")) == [
         "ONDOT_ATTEMPT=3",
@@ -129,22 +132,22 @@ async def test_a_line_without_end_is_cut() -> None:
 
 
 @proves("E14")
-async def test_of_a_flood_of_lines_the_first_thousand_are_kept_and_the_rest_is_counted() -> None:
+async def test_of_a_flood_of_lines_so_many_are_taken_and_the_rest_is_counted() -> None:
     heard = Heard()
-    report = await run(sh("seq 5000; echo done"), heard)
+    report = await run(sh("seq 60000; echo done"), heard)
     assert heard.of("stdout") == [str(n) for n in range(1, MAX_LINES + 1)]
     [told] = heard.of("log")
-    assert "4,001 more lines" in told
+    assert f"{60_001 - MAX_LINES:,} more lines" in told
     assert heard.lines[-1] == ("log", told)
-    assert result_of(report)["stdout"].endswith("5000\ndone\n")
+    assert result_of(report)["stdout"].endswith("60000\ndone\n")
 
 
 @proves("E14")
-async def test_of_a_flood_of_long_lines_a_quarter_of_a_megabyte_is_kept() -> None:
+async def test_of_a_flood_of_long_lines_so_many_characters_are_kept_and_no_more() -> None:
     heard = Heard()
-    await run(sh("head -c 3000000 /dev/zero | tr '\\0' x | fold -w 5000"), heard)
+    await run(sh(f"head -c {MAX_CHARACTERS + 5_000_000} /dev/zero | tr '\\0' x | fold -w 8000"), heard, timeout_s=60)
     kept = sum(len(line) for line in heard.of("stdout"))
-    assert 256 * 1024 <= kept <= 256 * 1024 + 5000
+    assert MAX_CHARACTERS <= kept <= MAX_CHARACTERS + 8000
     assert len(heard.of("log")) == 1
 
 
@@ -218,6 +221,81 @@ async def test_even_one_that_has_left_the_group_does_not() -> None:
     assert isinstance(report, Succeeded)
     [pid] = heard.of("stdout")
     os.kill(int(pid), signal.SIGKILL)  # it is nobody's any more
+
+
+DAEMON = """
+import os, sys, time
+parent = os.getpid()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for fd in (0, 1, 2):
+            os.close(fd)
+        {deaf}
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
+    time.sleep(0.01)
+print("began", flush=True)
+time.sleep(1000)
+"""
+
+
+@proves("E7")
+async def test_a_timeout_ends_a_daemon_that_left_the_group_and_lost_its_parent(tmp_path: Path) -> None:
+    script = DAEMON.format(deaf="")
+    heard = Heard()
+    report = await run(ShellTarget(command=(sys.executable, "-c", script, str(tmp_path / "pid"))), heard, timeout_s=3)
+    failure_of(report, "timeout")
+    assert heard.of("stdout") == ["began"]
+    await gone(int((tmp_path / "pid").read_text()))
+
+
+@proves("E8")
+async def test_a_daemon_that_is_deaf_to_term_makes_the_cancel_one_by_force(tmp_path: Path) -> None:
+    script = DAEMON.format(deaf="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    heard, cancel = Heard(), Cancel(grace_s=0.2)
+    running = asyncio.ensure_future(
+        run(ShellTarget(command=(sys.executable, "-c", script, str(tmp_path / "pid"))), heard, cancel=cancel)
+    )
+    await heard.line("began")
+    cancel.request()
+    report = await running
+    assert isinstance(report, Cancelled)
+    assert report.forced
+    await gone(int((tmp_path / "pid").read_text()))
+
+
+@proves("E8")
+async def test_a_program_that_ends_at_term_is_cancelled_without_force_and_its_result_is_kept() -> None:
+    heard, cancel = Heard(), Cancel(grace_s=100)
+    script = "trap 'echo tidied; exit 7' TERM; echo began; while :; do sleep 0.01; done"
+    running = asyncio.ensure_future(run(sh(script), heard, cancel=cancel))
+    await heard.line("began")
+    cancel.request()
+    report = await running
+    assert isinstance(report, Cancelled)
+    assert not report.forced
+    assert "exit code 7" in report.message
+    assert msgspec.json.decode(report.result or "") == {"exit_code": 7, "stdout": "began\ntidied\n"}
+
+
+@proves("E8")
+async def test_a_program_that_is_deaf_to_term_is_killed_after_its_grace_with_all_it_began() -> None:
+    heard, cancel = Heard(), Cancel(grace_s=0.1)
+    script = "trap '' TERM; sh -c 'sleep 1000 & echo $!; wait' & echo $!; echo began; wait; wait"
+    running = asyncio.ensure_future(run(sh(script), heard, cancel=cancel))
+    await heard.line("began")
+    cancel.request()
+    report = await running
+    assert isinstance(report, Cancelled)
+    assert report.forced
+    assert "0.1 s" in report.message
+    for line in heard.of("stdout"):
+        if line.isdigit():
+            await gone(int(line))
 
 
 @proves("E7")

@@ -13,15 +13,18 @@ from ondot import Context
 from ondot.flow.run import encode
 from ondot.model.execution import Outcome
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
-from ondot.model.outcome import Failed, Succeeded
-from ondot.ports.target import Target
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import Cancel, Target
 from ondot.sdk.handler import Handler
+from ondot.targets.child import ChildCaller
 from ondot.targets.function import FunctionCaller
 from ondot.targets.http import HttpCaller
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
+
+Report = Succeeded | Failed | Cancelled
 
 
 class Rig(ABC):
@@ -35,7 +38,7 @@ class Rig(ABC):
     """Fails, and says NUL and broken UTF-8."""
 
     @abstractmethod
-    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+    def facts(self, report: Report) -> dict[str, str]:
         """What `succeeds` was told of the attempt: execution, job, attempt, fencing_token, fire_at, payload."""
 
     @abstractmethod
@@ -72,7 +75,7 @@ class HttpRig(Rig):
                     self._ended.set()
         return web.json_response({"fine": True})
 
-    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+    def facts(self, report: Report) -> dict[str, str]:
         received = self._receiver.received[-1]
         return {
             "execution": received.headers["webhook-id"],
@@ -122,7 +125,7 @@ class FunctionRig(Rig):
         self.target = FunctionCaller(handlers)
         self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in handlers)
 
-    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+    def facts(self, report: Report) -> dict[str, str]:
         told: dict[str, str] = result_of(report)
         return told
 
@@ -131,6 +134,23 @@ class FunctionRig(Rig):
 
     async def ended(self, heard: Heard) -> None:
         await self._ended.wait()
+
+
+class ChildRig(Rig):
+    def __init__(self) -> None:
+        self.target = ChildCaller("tests.conformance.child_app:app", ends_within_s=0.5)
+        names = ("good", "bad", "complain", "hang")
+        self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in names)
+
+    def facts(self, report: Report) -> dict[str, str]:
+        told: dict[str, str] = result_of(report)
+        return told
+
+    async def begun(self, heard: Heard) -> None:
+        await heard.line("began")
+
+    async def ended(self, heard: Heard) -> None:
+        await gone(int((await heard.line("began")).split()[1]))
 
 
 class ShellRig(Rig):
@@ -147,7 +167,7 @@ class ShellRig(Rig):
         self.hangs = ShellTarget(command=("sh", "-c", "trap '' TERM; sleep 1000 & echo began $$ $!; wait; wait"))
         self.complains = ShellTarget(command=("sh", "-c", r"printf 'a\0b\377' >&2; exit 1"))
 
-    def facts(self, report: Succeeded | Failed) -> dict[str, str]:
+    def facts(self, report: Report) -> dict[str, str]:
         lines: list[str] = result_of(report)["stdout"].splitlines()
         return dict(line.split("=", 1) for line in lines)
 
@@ -167,15 +187,15 @@ async def open_rig(kind: str) -> AsyncIterator[Rig]:
                 rig = HttpRig(receiver)
                 yield rig
                 await rig.target.close()  # type: ignore[attr-defined]
-        case "function":
-            function = FunctionRig()
+        case "function" | "child":
+            function = FunctionRig() if kind == "function" else ChildRig()
             yield function
             await function.target.close()  # type: ignore[attr-defined]
         case _:
             yield ShellRig()
 
 
-@pytest.fixture(params=["http", "function", "shell"])
+@pytest.fixture(params=["http", "function", "child", "shell"])
 async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     async with open_rig(request.param) as rig:
         yield rig
@@ -241,6 +261,49 @@ async def test_a_call_that_is_cancelled_before_it_began_lets_the_cancellation_th
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
+
+
+@proves("E8")
+async def test_what_is_cancelled_while_it_runs_is_ended_and_reported_cancelled(rig: Rig) -> None:
+    heard, cancel = Heard(), Cancel(grace_s=0.3)
+    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
+    async with asyncio.timeout(10):
+        await rig.begun(heard)
+        cancel.request()
+        report = await calling
+        await rig.ended(heard)
+    assert isinstance(report, Cancelled), report
+    assert report.message
+
+
+@proves("E8")
+async def test_what_is_cancelled_before_its_call_began_is_not_called(rig: Rig) -> None:
+    heard, cancel = Heard(), Cancel()
+    cancel.request()
+    report = await rig.target.call(rig.succeeds, a_call(heard, cancel=cancel))
+    assert report == Cancelled("It was cancelled before the call began.")
+    assert heard.lines == []
+
+
+@proves("E8")
+async def test_a_cancel_that_comes_when_all_is_done_changes_nothing(rig: Rig) -> None:
+    cancel = Cancel()
+    report = await rig.target.call(rig.succeeds, a_call(cancel=cancel))
+    cancel.request()
+    assert isinstance(report, Succeeded)
+
+
+@proves("E8")
+async def test_a_stop_of_the_worker_during_the_grace_of_a_cancel_lets_the_cancellation_through(rig: Rig) -> None:
+    heard, cancel = Heard(), Cancel(grace_s=100)
+    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
+    async with asyncio.timeout(10):
+        await rig.begun(heard)
+        cancel.request()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await rig.ended(heard)
 
 
 @proves("E3")

@@ -69,7 +69,8 @@ async def attempt(
     assignment: Assignment, handler: Handler = succeed, *, stopping: str | None = None, seen: list[str] | None = None
 ) -> Completion:
     kinds: list[str] = [] if seen is None else seen
-    targets = Targets(*(Calls(kind, handler, kinds) for kind in ("http", "function", "shell")))
+    http, function, shell = (Calls(kind, handler, kinds) for kind in ("http", "function", "shell"))
+    targets = Targets(http, function, shell)
 
     def make_call(assignment: Assignment, spec: JobSpec) -> Call:
         leased = assignment.leased

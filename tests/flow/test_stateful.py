@@ -1,6 +1,7 @@
 """Random lives of random jobs on a real database, and what must be true after every single step.
 
-Submit, plan, lease, complete, lose, pause, resume, update, delete, backfill and the turning of the clock, in any order;
+Submit, plan, admit, lease, complete, lose, cancel, expire, pause, resume, update, delete, backfill, limits that change
+and the turning of the clock, in any order;
 every state change runs under the guard of `tests.store.guard` besides. At the end of a life every fire that was due is
 looked for: it has one end on record, and nothing else has run.
 """
@@ -25,13 +26,18 @@ from hypothesis.stateful import (
 )
 
 from ondot.flow.backfill import Backfill, cancel_backfill, start_backfill
+from ondot.flow.cancel import cancel
 from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.gate import expire_pass, tidy_pass
 from ondot.flow.lease import Assignment
+from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass
 from ondot.model.errors import Conflict
+from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.model.job import Debounce, Throttle, Unique
 from ondot.model.misfire import Misfire, MissedPolicy
-from ondot.model.outcome import Interrupted, NotBegun, Report, Succeeded
+from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succeeded
 from ondot.model.planning import fires_between
 from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, unrestricted
@@ -52,9 +58,41 @@ MUST_BE_EMPTY = {
         SELECT r.execution_id FROM ondot.ready r LEFT JOIN ondot.execution e ON e.id = r.execution_id
         WHERE e.id IS NULL OR e.state NOT IN ('PENDING', 'RETRYING')
            OR (e.pool_no, e.class, e.tenant_no, e.ready_at) <> (r.pool_no, r.class, r.tenant_no, r.ready_at)""",
-    "an execution that waits and is not in the queue": """
+    "an execution that waits and is neither in the queue nor in a line, or in both": """
         SELECT id FROM ondot.execution e WHERE state IN ('PENDING', 'RETRYING')
-           AND (SELECT count(*) FROM ondot.ready r WHERE r.execution_id = e.id) <> 1""",
+           AND (SELECT count(*) FROM ondot.ready r WHERE r.execution_id = e.id)
+             + (SELECT count(*) FROM ondot.waiting w WHERE w.execution_id = e.id) <> 1""",
+    "a place in line of one that does not wait": """
+        SELECT w.execution_id FROM ondot.waiting w LEFT JOIN ondot.execution e ON e.id = w.execution_id
+        WHERE e.id IS NULL OR e.state NOT IN ('PENDING', 'RETRYING') OR NOT e.gated""",
+    "gates without an execution, or an execution without its gates": """
+        SELECT d.execution_id, e.id FROM ondot.gated d FULL JOIN (SELECT id, state FROM ondot.execution WHERE gated) e
+        ON e.id = d.execution_id WHERE e.id IS NULL OR d.execution_id IS NULL AND e.state <> 'RUNNING'""",
+    "a slot that nobody holds, or that of a pool held by one not running": """
+        SELECT s.gate_id, s.execution_id FROM ondot.slot s LEFT JOIN ondot.execution e ON e.id = s.execution_id
+        WHERE e.id IS NULL OR s.gate_id = ondot.pool_gate(e.pool_no) AND e.state <> 'RUNNING'""",
+    "one that runs and has not passed its gates": """
+        SELECT e.id FROM ondot.execution e JOIN ondot.gated d ON d.execution_id = e.id,
+               jsonb_array_elements(d.stages) s
+        WHERE e.state = 'RUNNING' AND s->>'kind' <> 'rate' AND NOT EXISTS (
+            SELECT FROM ondot.slot h WHERE h.gate_id = (s->>'gate')::uuid AND h.execution_id = e.id)""",
+    "more through a gate than any of them allows": """
+        SELECT h.gate_id FROM ondot.slot h JOIN ondot.gated d ON d.execution_id = h.execution_id,
+               jsonb_array_elements(d.stages) s
+        WHERE (s->>'gate')::uuid = h.gate_id GROUP BY 1 HAVING count(*) > max((s->>'limit')::integer)""",
+    "a line that nobody looks at, and somebody may pass": """
+        SELECT g.id FROM ondot.gate g CROSS JOIN LATERAL (
+            SELECT w.ready_at, d.stages->w.stage AS here FROM ondot.waiting w
+            JOIN ondot.gated d ON d.execution_id = w.execution_id
+            WHERE w.gate_id = g.id ORDER BY w.ready_at, w.execution_id LIMIT 1) w
+        WHERE g.look_at > greatest(w.ready_at, ondot.clock()) + interval '1 second' AND (g.kind = 'rate'
+            AND g.look_at > g.token_at OR g.kind <> 'rate'
+            AND (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = g.id) < (w.here->>'limit')::integer)""",
+    "one that is asked to end and does not run": """
+        SELECT id FROM ondot.execution WHERE cancel_at IS NOT NULL AND state <> 'RUNNING'""",
+    "more in a limited pool than it allows": """
+        SELECT p.pool_no FROM ondot.pool p JOIN ondot.slot s ON s.gate_id = ondot.pool_gate(p.pool_no)
+        WHERE p.concurrency IS NOT NULL GROUP BY p.pool_no HAVING count(*) > 5""",
     "an execution that runs under no lease, or under two": """
         SELECT e.id FROM ondot.execution e WHERE state = 'RUNNING' AND (
             SELECT count(*) FROM ondot.lease l, unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
@@ -118,7 +156,20 @@ OUT_OF_PLACE = " UNION ALL ".join(
     f"SELECT '{what}' AS what, to_jsonb(x)::text AS found FROM ({sql}) x" for what, sql in MUST_BE_EMPTY.items()
 )
 
-reports = st.sampled_from([Succeeded("1"), failed(), failed(retryable=False), NotBegun("stops"), Interrupted("stops")])
+reports = st.sampled_from(
+    [Succeeded("1"), failed(), failed(retryable=False), NotBegun("stops"), Interrupted("stops"), Cancelled("asked to")]
+)
+limits = st.none() | st.builds(
+    Limits,
+    overlap=st.sampled_from(["allow", "skip", "queue", "cancel"]),
+    order_key=st.sampled_from([None, None, "o"]),
+    concurrency=st.sampled_from([None, 1, 2]),
+    key=st.just("k"),
+    key_concurrency=st.sampled_from([None, 1, 2]),
+    rate=st.sampled_from([None, None, Rate(limit=1, per_s=5)]),
+    key_rate=st.sampled_from([None, None, Rate(limit=2, per_s=3, burst=2)]),
+)
+deadlines = st.sampled_from([None, None, None, 5.0, 40.0])
 LIVES = int(os.environ.get("ONDOT_TEST_LIVES", "60"))
 """How many are lived in one run; a thousand before a release."""
 misfires = st.builds(
@@ -148,9 +199,19 @@ class Life(RuleBasedStateMachine):
     def run(self, what: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(what)
 
-    @rule(target=jobs, seconds=st.integers(0, 40))
-    def submit_once(self, seconds: int) -> JobId:
-        return self.run(self.world.submit(job(schedule=once(self.world.after(seconds)), retry=BUDGET))).id
+    @rule(target=jobs, seconds=st.integers(0, 40), limits=limits, deadline_s=deadlines)
+    def submit_once(self, seconds: int, limits: Limits | None, deadline_s: float | None) -> JobId:
+        spec = job(schedule=once(self.world.after(seconds)), retry=BUDGET, limits=limits, start_deadline_s=deadline_s)
+        return self.run(self.world.submit(spec)).id
+
+    @rule(target=jobs, key=st.sampled_from("ab"), kind=st.sampled_from(["unique", "throttle", "debounce"]))
+    def submit_with_a_key(self, key: str, kind: str) -> JobId:
+        wish: dict[str, Any] = {
+            "unique": Unique(key=key, within_s=9),
+            "throttle": Throttle(key=key, per_s=11, limit=2),
+            "debounce": Debounce(key=key, wait_s=13 if key == "a" else 33, max_wait_s=40),
+        }
+        return self.run(self.world.submit(job(retry=BUDGET, **{kind: wish[kind]}))).id
 
     @rule(
         target=jobs,
@@ -158,14 +219,25 @@ class Life(RuleBasedStateMachine):
         jitter_s=st.sampled_from([0, 15]),
         misfire=misfires,
         closed=st.none() | st.tuples(st.integers(0, 200), st.integers(1, 100)),
+        limits=limits,
+        deadline_s=deadlines,
     )
-    def submit_recurring(self, seconds: int, jitter_s: int, misfire: Misfire, closed: tuple[int, int] | None) -> JobId:
+    def submit_recurring(
+        self,
+        seconds: int,
+        jitter_s: int,
+        misfire: Misfire,
+        closed: tuple[int, int] | None,
+        limits: Limits | None,
+        deadline_s: float | None,
+    ) -> JobId:
         calendar = None
         if closed is not None:
             from_at, to_at = self.world.after(closed[0]), self.world.after(sum(closed))
             calendar = Calendar(blackouts=(Blackout(from_at=from_at, to_at=to_at),))
         schedule = every(seconds, self.world.now, jitter_s=jitter_s, misfire=misfire, calendar=calendar)
-        job_id = self.run(self.world.submit(job(schedule=schedule, retry=BUDGET))).id
+        spec = job(schedule=schedule, retry=BUDGET, limits=limits, start_deadline_s=deadline_s)
+        job_id = self.run(self.world.submit(spec)).id
         self.schedules[job_id] = [(self.world.now, schedule)]
         return job_id
 
@@ -196,6 +268,27 @@ class Life(RuleBasedStateMachine):
         worker, assignment = held
         self.run(worker.complete(assignment, report))
 
+    @rule(pick=st.integers(0, 10_000))
+    def cancel_one(self, pick: int) -> None:
+        if rows := self.run(self.world.executions()):
+            with suppress(Conflict):
+                self.run(cancel(self.world.database, DEFAULT_TENANT, rows[pick % len(rows)].id, actor="somebody"))
+
+    @rule()
+    def expire(self) -> None:
+        self.run(expire_pass(self.world.database))
+
+    @rule()
+    def tidy(self) -> None:
+        self.run(tidy_pass(self.world.database))
+
+    @rule(concurrency=st.none() | st.integers(1, 5), rate=st.none() | st.just(Rate(limit=3, per_s=2, burst=2)))
+    def limit_the_pool(self, concurrency: int | None, rate: Rate | None) -> None:
+        limits = PoolLimits(concurrency, rate)
+        self.run(
+            set_limits(self.world.database, self.world.dispatcher, DEFAULT_TENANT, "default", limits, actor="somebody")
+        )
+
     @rule(worker=workers)
     def beat(self, worker: Worker) -> None:
         self.run(worker.beat())
@@ -215,10 +308,10 @@ class Life(RuleBasedStateMachine):
     def sweep(self) -> None:
         self.run(sweep_pass(self.world.database, self.world.dispatcher))
 
-    @rule(job_id=jobs, seconds=st.integers(1, 60))
-    def update(self, job_id: JobId, seconds: int) -> None:
+    @rule(job_id=jobs, seconds=st.integers(1, 60), limits=limits)
+    def update(self, job_id: JobId, seconds: int, limits: Limits | None) -> None:
         schedule = every(seconds, self.world.now)
-        spec = job("changed", schedule=schedule, retry=BUDGET)
+        spec = job("changed", schedule=schedule, retry=BUDGET, limits=limits)
         with suppress(Conflict):
             self.run(update(self.world.database, self.world.dispatcher, DEFAULT_TENANT, job_id, spec))
             self.schedules.setdefault(job_id, []).append((self.world.now, schedule))

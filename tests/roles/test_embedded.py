@@ -14,7 +14,8 @@ import pytest
 from ondot.model.errors import Misconfigured
 from ondot.roles import postmaster
 from ondot.roles.binaries import find_binaries, version_of
-from ondot.roles.embedded import EmbeddedPostgres, default_home
+from ondot.roles.embedded import EmbeddedPostgres
+from ondot.settings import default_home
 from tests.proves import proves
 from tests.roles.servers import (
     QUICK,

@@ -55,7 +55,7 @@ class Fleet:
         self._dispatcher = Dispatcher(transport)
         self._sending = group.create_task(self._dispatcher.run())
 
-    def run(self, role: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> Callable[[], Awaitable[None]]:
+    def run(self, role: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> Callable[[], Awaitable[None]]:
         """Start a role; gives what stops it and waits for its end."""
         stop = asyncio.Event()
         self._stops.append(stop)

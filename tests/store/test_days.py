@@ -22,7 +22,7 @@ async def test_a_week_of_days_is_made_ahead_and_another_day_each_day(world: Worl
     assert await days_ahead(world) == {8}
     assert await make_days(world.database) == 0
     await world.advance(86_400)
-    assert await make_days(world.database) == 5
+    assert await make_days(world.database) == 6
     assert await days_ahead(world) == {8}
 
 

@@ -52,6 +52,12 @@ SELECT id, id, at, at, at, 1, 1, 1, 1, 0, 0, 2, 'SUCCEEDED', 'fire' FROM seed;
 INSERT INTO ondot.owed (id, job_id, from_at, to_at, turn_at, tenant_no, job_version, concurrency, partition_no,
     newest_first, origin)
 SELECT id, id, at, at, at, 1, 1, 1, part, false, 'fire' FROM seed;
+INSERT INTO ondot.gate (id, look_at, tenant_no, pool_no, kind, name)
+SELECT id, at, 1, 1, 'concurrency', 'seed' FROM seed;
+INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
+SELECT id, at, 1, 1, 2, true, '[]' FROM seed;
+INSERT INTO ondot.waiting (gate_id, ready_at, execution_id, tenant_no, stage) SELECT id, at, id, 1, 0 FROM seed;
+INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at) SELECT id, id, 1, false, at FROM seed;
 SET session_replication_role = origin;
 """
 
@@ -67,8 +73,8 @@ def arguments(name: str) -> list[Any]:
     ids = seeded_ids(1, BATCH)
     lanes: list[Any] = [[1] * 6, list(range(6)), [1] * 6, [EPOCH] * 6]
     each: dict[str, list[Any]] = {
-        "survey_lanes": lanes,
-        "lease_executions": [uuid4(), WORKER, BATCH, *lanes],
+        "survey_lanes": [*lanes, [1]],
+        "lease_executions": [uuid4(), WORKER, BATCH, *lanes, False],
         "complete_executions": [
             WORKER,
             ids,
@@ -97,6 +103,8 @@ def arguments(name: str) -> list[Any]:
             [2] * BATCH,
             *[[]] * 10,
             100,
+            *[[None] * BATCH] * 2,
+            [True] * BATCH,
         ],
         "take_owed": [list(range(64)), 200, 4],
         "make_owed": [
@@ -111,6 +119,7 @@ def arguments(name: str) -> list[Any]:
             [0.0] * BATCH,
             [1] * BATCH,
             [4] * BATCH,
+            [None] * BATCH,
         ],
         "due_timers": [list(range(64)), [EPOCH] * 64, 20.0, BATCH, []],
         "find_specs": [ids, [1] * BATCH],

@@ -9,8 +9,19 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from ondot.api.long_form import RetryOut, ScheduleOut, Seconds, TargetOut, spec_out
+from ondot.api.long_form import (
+    DebounceOut,
+    RateOut,
+    RetryOut,
+    ScheduleOut,
+    Seconds,
+    TargetOut,
+    ThrottleOut,
+    UniqueOut,
+    spec_out,
+)
 from ondot.model.execution import Origin, Outcome, PriorityClass, State
+from ondot.model.gates import Overlap
 from ondot.model.job import JobSpec, JobState, Priority
 from ondot.model.schedule import Preview, Remark, in_words
 
@@ -32,8 +43,18 @@ class JobOut(BaseModel):
     labels: dict[str, str]
     retry: RetryOut
     timeout: Seconds
-    overlap: str
+    overlap: Overlap
+    concurrency: int | None
+    rate: RateOut | None
     concurrency_key: str | None
+    key_concurrency: int | None
+    key_rate: RateOut | None
+    order_key: str | None
+    start_deadline: Seconds | None
+    cancel_grace: Seconds
+    unique: UniqueOut | None
+    debounce: DebounceOut | None
+    throttle: ThrottleOut | None
     depends_on: list[str]
     pause_after_failures: int | None
     created_at: datetime
@@ -76,6 +97,11 @@ class ExecutionOut(BaseModel):
     error: Any = None
     reason: str | None = None
     progress: ProgressOut | None = None
+    cancel_requested_at: datetime | None = Field(
+        default=None, description="Since when it was asked to end, if it runs."
+    )
+    start_by: datetime | None = Field(default=None, description="Its start deadline; null once it has ended.")
+    replay_of: UUID | None = Field(default=None, description="The execution that it runs again.")
 
 
 class ExecutionDetail(ExecutionOut):

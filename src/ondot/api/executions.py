@@ -1,10 +1,13 @@
-"""`/v1/executions`: list, get, logs."""
+"""`/v1/executions`: list, get, logs, result."""
 
+import asyncio
+import time
 from collections.abc import Iterable
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response, StreamingResponse
 
 from ondot.api import answers
 from ondot.api.jobs import Cursor, Limit
@@ -19,14 +22,19 @@ from ondot.api.services import (
     only_known_parameters,
 )
 from ondot.api.views import execution_detail, execution_out
+from ondot.flow.output import open_log, open_result
 from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.executions import ExecutionRow, get_execution, list_attempts, list_executions
-from ondot.store.logs import list_log_lines
+from ondot.store.logs import is_under_way, list_log_lines
 from ondot.store.pools import find_pools
 
 LARGEST = 2**31 - 1
+LONGEST_WAIT_S = 30.0
+LOOK_EVERY_S = 0.4
+AS_IT_SAYS = {"X-Content-Type-Options": "nosniff"}
+"""Handlers wrote it: a browser must not find a page in it."""
 
 router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
 
@@ -77,27 +85,65 @@ async def get_one_execution(asked: Asked, tenant_no: Tenant, id_: ExecutionPath)
     return execution_detail(row, names.get(row.id), attempts)
 
 
-@router.get("/executions/{id}/logs", response_model=answers.LogList)
+@router.get(
+    "/executions/{id}/logs",
+    response_model=answers.LogList,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 async def execution_logs(
+    request: Request,
     asked: Asked,
     tenant_no: Tenant,
     id_: ExecutionPath,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before: the lines after it.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
-) -> answers.LogList:
-    """What its attempts said: log lines and captured output. To follow, ask again with `next_cursor`."""
+    attempt: Annotated[int | None, Query(ge=1, le=LARGEST, description="only of this attempt")] = None,
+    q: Annotated[str | None, Query(max_length=1_000, description="a part of the line, in capitals or not")] = None,
+    wait: Annotated[
+        float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for lines if there are none yet")
+    ] = 0,
+    whole: Annotated[
+        bool, Query(description="the whole text of `attempt` (else the latest), as text; without pages")
+    ] = False,
+) -> answers.LogList | Response:
+    """What its attempts said: log lines and captured output. To follow, ask again with `next_cursor` and `wait`."""
     row = await _execution(asked, tenant_no, id_)
+    if whole:
+        number = attempt or row.attempt_no
+        if number > row.attempt_no:
+            raise NotFound(f"There is no attempt {number} of the execution {id_}: it has had {row.attempt_no}.")
+        text = await open_log(asked.database, asked.objects, tenant_no, row.id, number, q or None)
+        return StreamingResponse(text, media_type="text/plain", headers=AS_IT_SAYS)
     after = _line(cursor)
-    async with asked.database.connection() as connection:
-        lines = await list_log_lines(connection, tenant_no, row.id, after=after, limit=limit)
+    until_s = time.monotonic() + wait
+    while True:
+        async with asked.database.connection() as connection:
+            # In this order: what was said before the end is there when the end is.
+            ended = not await is_under_way(connection, tenant_no, row.id)
+            lines = await list_log_lines(
+                connection, tenant_no, row.id, after=after, limit=limit, attempt_no=attempt, part=q
+            )
+        left_s = until_s - time.monotonic()
+        if lines or ended or left_s <= 0 or await request.is_disconnected():
+            break
+        await asyncio.sleep(min(LOOK_EVERY_S, left_s))
     last = (lines[-1].attempt_no, lines[-1].line_no) if lines else after
     return answers.LogList(
         items=[
             answers.LogOut(attempt=line.attempt_no, at=line.at, stream=line.stream, line=line.line) for line in lines
         ],
         next_cursor=f"{last[0]}.{last[1]}",
-        ended=row.ended_at is not None and len(lines) < limit,
+        ended=ended and len(lines) < limit,
     )
+
+
+@router.get("/executions/{id}/result", responses={200: {"content": {"application/json": {"schema": {}}}}})
+async def execution_result(request: Request, asked: Asked, tenant_no: Tenant, id_: ExecutionPath) -> Response:
+    """The whole result of an execution that has ended, however large; `null` if it left none."""
+    row = await _execution(asked, tenant_no, id_)
+    stored = await open_result(asked.database, asked.objects, tenant_no, row.id)
+    headers = {"Content-Length": str(stored.size), **AS_IT_SAYS}
+    return StreamingResponse(stored.chunks, media_type="application/json", headers=headers)
 
 
 async def job_names(asked: Services, rows: Iterable[ExecutionRow]) -> dict[ExecutionId, str]:

@@ -1,4 +1,4 @@
-"""The kinds of value that fields of a body take: durations, instants, names, addresses, headers, argv.
+"""The kinds of value that fields of a body take: durations, instants, names, addresses, headers, argv, errors.
 
 Each is a pydantic type that says in a ValueError what it expects ("must be …"); `faults` makes the sentence
 around it. Limits stand here. What ondot itself sets in a request to a handler cannot be set by a job: a
@@ -7,12 +7,13 @@ forged `webhook-id` or a second `content-length` would break the receiver's trus
 
 import re
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ondot.model.duration import EXPECTED, seconds
@@ -29,6 +30,54 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _POOL: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _RFC_3339: Final = re.compile(r"(\d{4})-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 _FIRST_YEAR, _LAST_YEAR = 1970, 2200
+
+ERROR_NAMES: Final = (
+    'an HTTP status, an error code or the type of an exception, for example 503, "5xx", "timeout" or "ValueError"'
+)
+ERROR_CODES: Final = frozenset(
+    {
+        "timeout",
+        "http_status",
+        "dns",
+        "tls",
+        "connect",
+        "disconnected",
+        "bad_response",
+        "bad_request",
+        "private_address",
+        "exception",
+        "gave_up",
+        "retry_asked",
+        "unknown_function",
+        "bad_arguments",
+        "result_not_json",
+        "result_too_large",
+        "shell_not_allowed",
+        "exit_code",
+        "signal",
+        "not_started",
+        "not_found",
+        "bad_command",
+        "worker_lost",
+        "worker_stopped",
+        "not_begun",
+        "lease_unheard",
+        "spec_gone",
+        "unstorable",
+        "internal",
+    }
+)
+"""The codes of errors of attempts, to tell a misspelt one from the type of an exception, which may be any name."""
+
+# `f.<locals>.Error` is how Python names the type of an exception that a function defines.
+_ERROR_NAME: Final = re.compile(r"[3-5][xX]{2}|\d{3}|[^\W\d][\w.<>]{0,199}")
+_STATUS_CLASS: Final = re.compile("[3-5][xX]{2}")
+
+
+class Body(BaseModel):
+    """An object of a request: no field that is not known, and no type taken for another."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def sentence(message: str) -> PydanticCustomError:
@@ -175,19 +224,24 @@ def _nothing(what: str, advice: str) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
-def _overlap(value: object) -> object:
-    if value == "allow":
-        return value
-    if isinstance(value, str) and value.lower() in {
-        "skip",
-        "queue",
-        "cancel",
-        "cancel_running",
-        "replace",
-        "forbid",
-    }:
-        raise sentence(not_yet(f'`overlap` "{value}"', 'leave it out, or write "allow"'))
-    raise ValueError('"allow"')
+def _error_name(value: object) -> str:
+    """An HTTP status or a class of them, the code of an error, or the name of an exception's type; as text."""
+    written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(written, str) or not _ERROR_NAME.fullmatch(written):
+        raise ValueError(ERROR_NAMES)
+    if written.isdecimal() and not 300 <= int(written) <= 599:
+        raise ValueError("a status from 300 to 599, since 2xx succeeds, for example 503")
+    if _STATUS_CLASS.fullmatch(written):
+        return written.lower()
+    # Only of what looks like a code: `Timeout` is the type of an exception in a library that many use.
+    is_code = written.islower() and written.isidentifier()
+    if is_code and written not in ERROR_CODES and (close := get_close_matches(written, ERROR_CODES, n=1, cutoff=0.8)):
+        raise sentence(f'There is no error code "{written}"; did you mean "{close[0]}"?')
+    return written
+
+
+def _each_once(names: list[str]) -> list[str]:
+    return list(dict.fromkeys(names))
 
 
 _DURATION_SCHEMA: Final[dict[str, Any]] = {
@@ -225,9 +279,16 @@ Labels = Annotated[
     dict[Annotated[str, Field(min_length=1, max_length=63)], Annotated[str, Field(max_length=255)]],
     Field(max_length=64),
 ]
-Overlap = Annotated[str, BeforeValidator(_overlap), WithJsonSchema({"type": "string", "enum": ["allow"]})]
-NoConcurrencyKey = Annotated[
-    None, _nothing("`concurrency_key`", "leave it out, or write null"), WithJsonSchema({"type": "null"})
+ErrorNames = Annotated[
+    list[
+        Annotated[
+            str,
+            BeforeValidator(_error_name),
+            WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}], "description": ERROR_NAMES}),
+        ]
+    ],
+    Field(max_length=50),
+    AfterValidator(_each_once),
 ]
 NoParents = Annotated[
     list[Any],

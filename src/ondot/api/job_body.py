@@ -2,52 +2,54 @@
 take.
 
 Checked strictly: no field that is not known, no "3" for 3, no true for 1. The descriptions and examples are
-those of the OpenAPI document, and of the messages about faults. Defaults are the model's.
+those of the OpenAPI document, and of the messages about faults. Defaults are the model's. What an attempt calls stands
+in `attempt_body`, what holds a job back in `limits_body`.
 """
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 
+from ondot.api.attempt_body import AttemptDuration, RetryBody, TargetBody
 from ondot.api.fields import (
-    Argv,
+    Body,
     Duration,
-    FunctionName,
-    Headers,
     Instant,
     InstantOrLocal,
     JobIdText,
     Labels,
-    Method,
-    NoConcurrencyKey,
     NoParents,
-    Overlap,
     PlainText,
     PoolName,
-    Url,
+)
+from ondot.api.limits_body import (
+    DAY_S,
+    MAX_AT_ONCE,
+    RATE,
+    UNIQUE,
+    AtOnce,
+    DebounceBody,
+    RateOrNone,
+    ThrottleBody,
+    UniqueOrNone,
+    or_text,
 )
 from ondot.api.shorthand import OTHER_SHORT, SHORT
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, Priority
+from ondot.model.gates import Limits, Overlap
+from ondot.model.job import FunctionTarget, JobSpec, Priority
 from ondot.model.misfire import Misfire
-from ondot.model.retry import Backoff, Retry
 from ondot.model.schedule import Dst
 
-DAY_S: Final = 86_400
 CENTURY_S: Final = 100 * 366 * DAY_S
 MAX_RULES: Final = 100
 LARGEST_INTEGER: Final = 2**31 - 1
 
 Missed = Literal["skip", "once", "all"]
 
-_HTTP: Final = HttpTarget(url="")
-_RETRY: Final = Retry()
 _MISFIRE: Final = Misfire()
 _DST: Final = Dst()
+_LIMITS: Final = Limits()
 _JOB: Final = JobSpec(name="", target=FunctionTarget(name=""))
-
-
-class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class DstBody(Body):
@@ -182,63 +184,6 @@ class ScheduleBody(RuleBody):
     calendar: CalendarBody | None = Field(default=None, description="When it does not fire.")
 
 
-class HttpBody(Body):
-    url: Url = Field(description="The address to call.", examples=["https://example.com/report"])
-    method: Method = Field(default=_HTTP.method, description="The HTTP method.", examples=["POST"])
-    headers: Headers = Field(
-        default_factory=dict,
-        description="Headers to send, besides those of ondot.",
-        examples=[{"x-team": "bi"}],
-    )
-
-
-class ShellBody(Body):
-    command: Argv = Field(description="The program and its arguments.", examples=[["echo", "hello"]])
-
-
-class TargetBody(Body):
-    """What is called: exactly one of `http`, `function`, `shell`, `grpc`, `publish`."""
-
-    http: HttpBody | None = Field(
-        default=None, description="An HTTP call.", examples=[{"url": "https://example.com/report"}]
-    )
-    function: FunctionName | None = Field(
-        default=None, description="A function of a worker.", examples=["daily_report"]
-    )
-    shell: ShellBody | None = Field(default=None, description="A program.", examples=[{"command": ["echo", "hello"]}])
-    grpc: Any = Field(default=None, description="Not there yet.")
-    publish: Any = Field(default=None, description="Not there yet.")
-
-
-RetryDuration = Annotated[Duration, Field(le=366 * DAY_S)]
-
-
-class RetryBody(Body):
-    """What follows a failed attempt."""
-
-    max_retries: int = Field(
-        default=_RETRY.max_retries, ge=0, le=100, description="Attempts after the first.", examples=[3]
-    )
-    backoff: Backoff = Field(default=_RETRY.backoff, description="How the delay grows.", examples=["exponential"])
-    initial: RetryDuration = Field(default=_RETRY.initial_s, description="The first delay.", examples=["1s"])
-    factor: float = Field(default=_RETRY.factor, ge=1, le=100, description="For `exponential`.", examples=[2])
-    max: RetryDuration = Field(default=_RETRY.max_s, description="The longest delay.", examples=["1h"])
-    jitter: bool = Field(default=_RETRY.jitter, description="Spread the delays at random.", examples=[True])
-    delays: list[RetryDuration] = Field(
-        default_factory=list,
-        max_length=100,
-        description="For `listed`: the delays, the last again and again.",
-        examples=[["1s", "1m"]],
-    )
-    max_worker_losses: int = Field(
-        default=_RETRY.max_worker_losses,
-        ge=0,
-        le=100,
-        description="Lost workers until it is given up as poison.",
-        examples=[3],
-    )
-
-
 _DEFAULT_RETRY: Final = RetryBody()
 
 
@@ -277,11 +222,73 @@ class JobBody(Body):
         description="What follows a failed attempt.",
         examples=[{"max_retries": 3}],
     )
-    timeout: Annotated[Duration, Field(gt=0, le=7 * DAY_S)] = Field(
+    timeout: AttemptDuration = Field(
         default=_JOB.timeout_s, description="How long one attempt may take.", examples=["5m"]
     )
-    overlap: Overlap = Field(default="allow", description="Whether executions may overlap.", examples=["allow"])
-    concurrency_key: NoConcurrencyKey = Field(default=None, description="Not there yet.")
+    overlap: Overlap = Field(
+        default=_LIMITS.overlap,
+        description="What a fire does that finds as many executions live as are allowed (1, unless `concurrency` says "
+        "more): start all the same, be skipped on record, wait, or cancel the running one.",
+        examples=["skip"],
+    )
+    concurrency: AtOnce | None = Field(
+        default=None, description="How many of its executions may run at once; those above wait.", examples=[5]
+    )
+    rate: RateOrNone = Field(
+        default=None,
+        description=f"How often it may start, {RATE}; those above wait.",
+        examples=["10/1m"],
+        json_schema_extra=or_text("10/1m"),
+    )
+    concurrency_key: PlainText | None = Field(
+        default=None,
+        description="Limits all jobs that name this key together: to one at once, unless `key_concurrency` or "
+        "`key_rate` say otherwise.",
+        examples=["customer:17"],
+    )
+    key_concurrency: AtOnce | None = Field(
+        default=None,
+        description=f"How many executions with the `concurrency_key` may run at once, up to {MAX_AT_ONCE:,}.",
+        examples=[2],
+    )
+    key_rate: RateOrNone = Field(
+        default=None,
+        description=f"How often executions with the `concurrency_key` may start, {RATE}.",
+        examples=["5/s"],
+        json_schema_extra=or_text("5/s"),
+    )
+    order_key: PlainText | None = Field(
+        default=None,
+        description="Executions of all jobs that name this key run strictly one after another, in the order they are "
+        "due, retries included.",
+        examples=["account:17"],
+    )
+    start_deadline: Annotated[Duration, Field(gt=0, le=366 * DAY_S)] | None = Field(
+        default=None,
+        description="An execution that has not started so long after it was due is skipped, on record.",
+        examples=["10m"],
+    )
+    cancel_grace: Annotated[Duration, Field(le=3600)] = Field(
+        default=_JOB.cancel_grace_s,
+        description="How long a running attempt has to end by itself when it is cancelled.",
+        examples=["10s"],
+    )
+    unique: UniqueOrNone = Field(
+        default=None,
+        description=f"For jobs that run once: {UNIQUE}.",
+        examples=[{"key": "invoice:17", "within": "1h"}],
+        json_schema_extra=or_text("invoice:17"),
+    )
+    debounce: DebounceBody | None = Field(
+        default=None,
+        description="For jobs without a schedule: of those that come close together with one key, the last runs.",
+        examples=[{"key": "index:17", "wait": "5s", "max_wait": "1m"}],
+    )
+    throttle: ThrottleBody | None = Field(
+        default=None,
+        description="For jobs that run once: so many with one key in a time; those above are skipped, on record.",
+        examples=[{"key": "mail:17", "per": "1h", "limit": 1}],
+    )
     depends_on: NoParents = Field(default_factory=list, description="Not there yet.")
     key: PlainText | None = Field(default=None, description="Your own id: one job for each.", examples=["report-eu"])
     pause_after_failures: int | None = Field(

@@ -13,7 +13,18 @@ import msgspec
 from typing_extensions import TypedDict
 
 from ondot.model.duration import as_written
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, Priority, ShellTarget, TargetSpec
+from ondot.model.gates import Limits, Overlap, Rate
+from ondot.model.job import (
+    Debounce,
+    FunctionTarget,
+    HttpTarget,
+    JobSpec,
+    Priority,
+    ShellTarget,
+    TargetSpec,
+    Throttle,
+    Unique,
+)
 from ondot.model.retry import Backoff, Retry
 from ondot.model.schedule import Calendar, Cron, Dst, Interval, Once, Schedule, When
 from ondot.model.schedule.dst import zone_info
@@ -75,6 +86,8 @@ class HttpOut(TypedDict):
     url: str
     method: str
     headers: dict[str, str]
+    connect_timeout: Seconds | None
+    first_byte_timeout: Seconds | None
 
 
 class ShellOut(TypedDict):
@@ -98,9 +111,46 @@ class RetryOut(TypedDict):
     jitter: bool
     delays: list[Seconds]
     max_worker_losses: int
+    retry_on: list[str]
+    never_on: list[str]
 
 
-class SpecOut(TypedDict):
+class RateOut(TypedDict):
+    limit: int
+    per: Seconds
+    burst: int
+
+
+class UniqueOut(TypedDict):
+    key: str
+    within: Seconds | None
+
+
+class DebounceOut(TypedDict):
+    key: str
+    wait: Seconds
+    max_wait: Seconds | None
+
+
+class ThrottleOut(TypedDict):
+    key: str
+    per: Seconds
+    limit: int
+
+
+class LimitsOut(TypedDict):
+    """What stands flat in the long form."""
+
+    overlap: Overlap
+    concurrency: int | None
+    rate: RateOut | None
+    concurrency_key: str | None
+    key_concurrency: int | None
+    key_rate: RateOut | None
+    order_key: str | None
+
+
+class SpecOut(LimitsOut):
     name: str
     key: str | None
     schedule: ScheduleOut | None
@@ -111,8 +161,11 @@ class SpecOut(TypedDict):
     labels: dict[str, str]
     retry: RetryOut
     timeout: Seconds
-    overlap: str
-    concurrency_key: str | None
+    start_deadline: Seconds | None
+    cancel_grace: Seconds
+    unique: UniqueOut | None
+    debounce: DebounceOut | None
+    throttle: ThrottleOut | None
     depends_on: list[str]
     pause_after_failures: int | None
 
@@ -129,8 +182,12 @@ def spec_out(spec: JobSpec) -> SpecOut:
         "labels": spec.labels,
         "retry": retry_out(spec.retry),
         "timeout": as_written(spec.timeout_s),
-        "overlap": "allow",
-        "concurrency_key": None,
+        **limits_out(spec.limits or Limits()),
+        "start_deadline": _seconds_out(spec.start_deadline_s),
+        "cancel_grace": as_written(spec.cancel_grace_s),
+        "unique": unique_out(spec.unique) if spec.unique is not None else None,
+        "debounce": debounce_out(spec.debounce) if spec.debounce is not None else None,
+        "throttle": throttle_out(spec.throttle) if spec.throttle is not None else None,
         "depends_on": [],
         "pause_after_failures": spec.pause_after_failures,
     }
@@ -197,8 +254,16 @@ def _began(rrule: Rrule) -> datetime:
 
 def target_out(target: TargetSpec) -> TargetOut:
     match target:
-        case HttpTarget(url=url, method=method, headers=headers):
-            return {"http": {"url": url, "method": method, "headers": headers}}
+        case HttpTarget():
+            return {
+                "http": {
+                    "url": target.url,
+                    "method": target.method,
+                    "headers": target.headers,
+                    "connect_timeout": _seconds_out(target.connect_timeout_s),
+                    "first_byte_timeout": _seconds_out(target.first_byte_timeout_s),
+                }
+            }
         case FunctionTarget(name=name):
             return {"function": name}
         case ShellTarget(command=command):
@@ -216,7 +281,45 @@ def retry_out(retry: Retry) -> RetryOut:
         "jitter": retry.jitter,
         "delays": [as_written(delay_s) for delay_s in retry.delays_s],
         "max_worker_losses": retry.max_worker_losses,
+        "retry_on": list(retry.retry_on),
+        "never_on": list(retry.never_on),
     }
+
+
+def limits_out(limits: Limits) -> LimitsOut:
+    return {
+        "overlap": limits.overlap,
+        "concurrency": limits.concurrency,
+        "rate": rate_out(limits.rate) if limits.rate is not None else None,
+        "concurrency_key": limits.key,
+        "key_concurrency": limits.key_concurrency,
+        "key_rate": rate_out(limits.key_rate) if limits.key_rate is not None else None,
+        "order_key": limits.order_key,
+    }
+
+
+def rate_out(rate: Rate) -> RateOut:
+    return {"limit": rate.limit, "per": as_written(rate.per_s), "burst": rate.burst}
+
+
+def unique_out(unique: Unique) -> UniqueOut:
+    return {"key": unique.key, "within": _seconds_out(unique.within_s)}
+
+
+def debounce_out(debounce: Debounce) -> DebounceOut:
+    return {
+        "key": debounce.key,
+        "wait": as_written(debounce.wait_s),
+        "max_wait": _seconds_out(debounce.max_wait_s),
+    }
+
+
+def throttle_out(throttle: Throttle) -> ThrottleOut:
+    return {"key": throttle.key, "per": as_written(throttle.per_s), "limit": throttle.limit}
+
+
+def _seconds_out(duration_s: float | None) -> Seconds | None:
+    return None if duration_s is None else as_written(duration_s)
 
 
 def _instant_out(at: datetime | None) -> str | None:

@@ -2,8 +2,9 @@
 
 Objects are merged field by field, everything else is replaced, and null takes a field away, which is its default. Two
 things go beyond the RFC, because a job has exactly one kind of schedule and one of target: a patch that names another
-kind replaces the one there was, with what belongs to it alone; and a field that does not exist is refused also when
-it is null, for a misspelt name must not seem to have been reset.
+kind replaces the one there was, with what belongs to it alone (as the limits by key belong to `concurrency_key`, and go
+with it); and a field that does not exist is refused also when it is null, for a misspelt name must not seem to have
+been reset.
 """
 
 from typing import Final
@@ -51,6 +52,8 @@ def merged(base: dict[str, object], patch: dict[str, object], form: type[BaseMod
     retry, changes = base.get("retry"), patch.get("retry")
     if isinstance(retry, dict) and isinstance(changes, dict) and changes.get("backoff") not in {None, "listed"}:
         base["retry"] = {name: value for name, value in retry.items() if name != "delays"}
+    if "concurrency_key" in patch and patch["concurrency_key"] is None:
+        base = {name: value for name, value in base.items() if name not in {"key_concurrency", "key_rate"}}
     return _merged(base, patch, form)
 
 

@@ -13,7 +13,19 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot import __version__
-from ondot.api import backfills, executions, health, jobs, schedules
+from ondot.api import (
+    audit,
+    backfills,
+    cancel,
+    dead_letters,
+    executions,
+    explain,
+    health,
+    jobs,
+    pools,
+    retry,
+    schedules,
+)
 from ondot.api.documents import describe
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.services import Services
@@ -22,6 +34,9 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import REQUESTS
 
 RETRY_AFTER_S = "2"
+
+PARTS = (jobs, backfills, schedules, executions, cancel, retry, explain, dead_letters, pools, audit)
+"""In the order in which the reference tells of them."""
 
 log = get_logger()
 
@@ -37,10 +52,8 @@ def build_api(services: Services) -> FastAPI:
     app.state.services = services
     app.include_router(health.router)
     for prefix, shown in (("/v1", True), ("/api/v1", False)):
-        app.include_router(jobs.router, prefix=prefix, include_in_schema=shown)
-        app.include_router(backfills.router, prefix=prefix, include_in_schema=shown)
-        app.include_router(schedules.router, prefix=prefix, include_in_schema=shown)
-        app.include_router(executions.router, prefix=prefix, include_in_schema=shown)
+        for part in PARTS:
+            app.include_router(part.router, prefix=prefix, include_in_schema=shown)
     app.add_exception_handler(OndotError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _bad_parameters)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _not_routed)  # type: ignore[arg-type]

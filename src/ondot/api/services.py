@@ -16,6 +16,7 @@ from ondot.api.bodies import read_json
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import InvalidParameters, InvalidRequest, NotFound, TooLarge
 from ondot.model.ids import TenantNo
+from ondot.ports.objects import Objects
 from ondot.store.database import Database
 
 BODY_WITHIN_S = 30.0
@@ -31,6 +32,8 @@ class Services:
     database: Database
     dispatcher: Dispatcher
     auth: Auth
+    objects: Objects | None = None
+    """None: only what is in the database is read."""
 
 
 def services_of(request: Request) -> Services:

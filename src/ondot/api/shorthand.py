@@ -7,8 +7,11 @@ it came from. A short form beside the long one it stands for, or two short forms
 both named: ondot does not guess which of them was meant.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
+
+from ondot.model.duration import seconds
 
 Path = tuple[str, ...]
 
@@ -60,6 +63,14 @@ _BACKOFFS: Final = {
     "constant": "fixed",
     **{name: name for name in ("exponential", "linear", "fixed", "listed")},
 }
+# Those of other tools are Kubernetes' words for its CronJobs.
+_OVERLAPS: Final = {
+    "forbid": "skip",
+    "replace": "cancel",
+    **{name: name for name in ("allow", "skip", "queue", "cancel")},
+}
+_RATE: Final = re.compile(r"\s*(\d{1,9})\s*/\s*(.+?)\s*", re.ASCII)
+_UNITS: Final = {"s": "1s", "second": "1s", "m": "1m", "minute": "1m", "h": "1h", "hour": "1h", "d": "1d", "day": "1d"}
 _MILLISECONDS: Final = {"initial_delay_ms": "initial", "max_delay_ms": "max"}
 _LONGEST_MS: Final = 10**12
 
@@ -114,6 +125,7 @@ def lengthened(body: dict[str, object], *, is_patch: bool = False) -> Lengthened
         _refuse_lost_schedule(long, body)
     if "type" in body:
         _compare_with_type(long, body["type"])
+    _lengthen_limits(long)
     _lower(long)
     return long
 
@@ -226,8 +238,41 @@ def _lengthen_retry_policy(long: Lengthened, policy: object) -> None:
             long.put(("retry", name), value, origin)
 
 
+def _lengthen_limits(long: Lengthened) -> None:
+    """`"rate": "10/1m"`, `"unique": "key"`: the whole object, so that a patch with the text leaves nothing behind."""
+    for name in ("rate", "key_rate"):
+        written = long.body.get(name)
+        if isinstance(written, str) and (rate := rate_object(written)) is not None:
+            _lengthen_text(long, name, rate)
+    unique = long.body.get("unique")
+    if isinstance(unique, str):
+        _lengthen_text(long, "unique", {"key": unique, "within": None})
+
+
+def _lengthen_text(long: Lengthened, name: str, content: dict[str, object]) -> None:
+    long.body[name] = content
+    for inner in content:
+        long.origins[name, inner] = (name,)
+
+
+def rate_object(written: str) -> dict[str, object] | None:
+    """`10/1m` in full; None if it is none, which is refused where the fields are checked."""
+    found = _RATE.fullmatch(written)
+    if found is None:
+        return None
+    per = _UNITS.get(found[2].lower(), found[2])
+    try:
+        seconds(per)
+    except ValueError:
+        return None
+    return {"limit": int(found[1]), "per": per, "burst": 1}
+
+
 def _lower(long: Lengthened) -> None:
     """Names in capitals, and those of other tools."""
+    overlap = long.body.get("overlap")
+    if isinstance(overlap, str):
+        long.body["overlap"] = _OVERLAPS.get(overlap.lower(), overlap)
     priority = long.body.get("priority")
     if isinstance(priority, str):
         long.body["priority"] = _PRIORITIES.get(priority.lower(), priority)

@@ -53,6 +53,9 @@ def execution_out(row: ExecutionRow, job_name: str | None = None) -> ExecutionOu
         error=row.error,
         reason=row.reason,
         progress=progress,
+        cancel_requested_at=row.cancel_at,
+        start_by=row.start_by,
+        replay_of=row.replay_of,
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
+from ondot.api.attempt_body import RetryBody, TargetBody
 from ondot.api.bodies import escaped, snake_case
 from ondot.api.defaults import with_own_defaults
 from ondot.api.faults import MAX_FAULTS, Written, came, faults_of, refuse, unknown_field
@@ -25,10 +26,16 @@ from ondot.api.job_body import (
     Missed,
     PreviewBody,
     ResumeBody,
-    RetryBody,
     RunBody,
     ScheduleBody,
-    TargetBody,
+)
+from ondot.api.limits_wire import (
+    changed_at_creation,
+    company_faults,
+    debounce_of,
+    limits_of,
+    throttle_of,
+    unique_of,
 )
 from ondot.api.long_form import schedule_out
 from ondot.api.merging import base_of, merged
@@ -69,7 +76,8 @@ def job_spec(
     before = None
     if current is not None and current.schedule is not None:
         before = Before(current.schedule, schedule_out(current.schedule), keeps_anchors=False)
-    return _job_spec(_read(JobBody, raw, pointer, _A_JOB), now, before, pointer, may_be_over=may_be_over)
+    reading = _read(JobBody, raw, pointer, _A_JOB)
+    return _job_spec(reading, now, before, pointer, current=current, may_be_over=may_be_over)
 
 
 def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
@@ -82,11 +90,17 @@ def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
     if reading.long.get("schedule") is None:
         message = "A job keeps a schedule: give another, pause the job, or delete it; `/run` runs it now."
         reading.refuse(("schedule",), message)
-    return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "")
+    return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "", current=current)
 
 
 def _job_spec(
-    reading: "_Reading[JobBody]", now: datetime, before: Before | None, pointer: str, *, may_be_over: bool = False
+    reading: "_Reading[JobBody]",
+    now: datetime,
+    before: Before | None,
+    pointer: str,
+    *,
+    current: JobSpec | None = None,
+    may_be_over: bool = False,
 ) -> JobSpec:
     if reading.long.get("target") is None:
         reading.refuse(("target",), "Say what to call: give `url`, `function`, `command`, or `target`.")
@@ -98,6 +112,8 @@ def _job_spec(
     if body is not None and body.pause_after_failures is not None and not _recurs(body.schedule):
         message = "is for jobs that recur, and this one runs once; leave it out, and see `retry` for its attempts."
         reading.refuse(("pause_after_failures",), f"`{reading.name(('pause_after_failures',))}` {message}")
+    for path, message in company_faults(reading.long, reading.name, is_new=current is None):
+        reading.refuse(path, message)
     if body is None or body.target is None or reading.faults:
         raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
     target = _target(body.target)
@@ -113,7 +129,17 @@ def _job_spec(
         timeout_s=body.timeout,
         key=body.key,
         pause_after_failures=body.pause_after_failures,
+        limits=limits_of(body),
+        start_deadline_s=body.start_deadline,
+        cancel_grace_s=body.cancel_grace,
+        unique=unique_of(body),
+        debounce=debounce_of(body),
+        throttle=throttle_of(body),
     )
+    for path, message in changed_at_creation(spec, current) if current is not None else ():
+        reading.refuse(path, message)
+    if reading.faults:
+        raise refuse(reading.faults, all_of_schedule=False)
     return with_own_defaults(spec)
 
 
@@ -271,7 +297,13 @@ def _not_a(pointer: str, message: str) -> InvalidBody:
 
 def _target(body: TargetBody) -> TargetSpec:
     if body.http is not None:
-        return HttpTarget(url=body.http.url, method=body.http.method, headers=body.http.headers)
+        return HttpTarget(
+            url=body.http.url,
+            method=body.http.method,
+            headers=body.http.headers,
+            connect_timeout_s=body.http.connect_timeout,
+            first_byte_timeout_s=body.http.first_byte_timeout,
+        )
     if body.function is not None:
         return FunctionTarget(name=body.function)
     assert body.shell is not None, "check_kinds has seen to it that there is one"
@@ -302,6 +334,8 @@ def _retry(body: RetryBody) -> Retry:
         jitter=body.jitter,
         delays_s=tuple(body.delays),
         max_worker_losses=body.max_worker_losses,
+        retry_on=tuple(body.retry_on),
+        never_on=tuple(body.never_on),
     )
 
 

@@ -14,11 +14,12 @@ from typing import Any, Final
 import typer
 
 from ondot.cli.errors import named_once
+from ondot.cli.limits import FLAGS as LIMIT_FLAGS
 from ondot.model.errors import Fault, InvalidBody
 
 Json = dict[str, Any]
 
-DURATIONS: Final = frozenset({"every", "in"})
+DURATIONS: Final = frozenset({"every", "in", "start_deadline", "cancel_grace"})
 FLAGS: Final = {
     "/schedule/cron": "--cron",
     "/schedule/every": "--every",
@@ -46,6 +47,7 @@ FLAGS: Final = {
     "/timeout": "--timeout",
     "/key": "--key",
     "/labels": "--label",
+    **LIMIT_FLAGS,
 }
 """Which flag a part of a body came from."""
 
@@ -113,6 +115,7 @@ def body_of_flags(
     timeout: str | None,
     key: str | None,
     labels: Sequence[str],
+    limits: Json | None = None,
     changes: bool = False,
 ) -> Json:
     """The body of a job; with `changes` only what is to change of one that exists, where nothing has to be said."""
@@ -127,6 +130,7 @@ def body_of_flags(
         "timeout": _duration(timeout),
         "key": key,
         "labels": _pairs(labels, "--label", "team:bi"),
+        **{field: _duration(value) if field in DURATIONS else value for field, value in (limits or {}).items()},
     }
     return _said(body)
 

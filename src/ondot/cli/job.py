@@ -13,6 +13,19 @@ import typer
 from ondot.cli import apply, backfill
 from ondot.cli.body import body_of_file, body_of_flags, in_flags, json_of, refuse_no_text, schedule_of_flags
 from ondot.cli.cron import show_preview
+from ondot.cli.limits import (
+    CancelGrace,
+    Concurrency,
+    ConcurrencyKey,
+    KeyConcurrency,
+    KeyRate,
+    OrderKey,
+    Overlap,
+    Rate,
+    StartDeadline,
+    Unique,
+    limits_of_flags,
+)
 from ondot.cli.options import (
     At,
     BusinessDaysOption,
@@ -95,6 +108,16 @@ def create(
     priority: Priority = None,
     retries: Retries = None,
     timeout: Timeout = None,
+    overlap: Overlap = None,
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    concurrency_key: ConcurrencyKey = None,
+    key_concurrency: KeyConcurrency = None,
+    key_rate: KeyRate = None,
+    order_key: OrderKey = None,
+    start_deadline: StartDeadline = None,
+    cancel_grace: CancelGrace = None,
+    unique: Unique = None,
     key: Key = None,
     label: Label = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Sent twice, it is made once.")] = None,
@@ -166,6 +189,15 @@ def update(
     priority: Priority = None,
     retries: Retries = None,
     timeout: Timeout = None,
+    overlap: Overlap = None,
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    concurrency_key: ConcurrencyKey = None,
+    key_concurrency: KeyConcurrency = None,
+    key_rate: KeyRate = None,
+    order_key: OrderKey = None,
+    start_deadline: StartDeadline = None,
+    cancel_grace: CancelGrace = None,
     label: Label = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -325,6 +357,7 @@ def _job_flags(given: Json) -> Json:
         "headers": given["header"] or [],
         "labels": given["label"] or [],
         "key": given.get("key"),
+        "limits": limits_of_flags(given),
     }
 
 

@@ -45,7 +45,7 @@ def database_settings(**flags: Any) -> "Settings":
 
 
 def _embedded_url(home: Path | None) -> str | None:
-    from ondot.roles.home import default_home
+    from ondot.settings import default_home
 
     note = (home or default_home()).expanduser().absolute() / "data" / "postmaster.pid"
     try:

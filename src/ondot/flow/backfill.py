@@ -22,6 +22,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
 from ondot.model.execution import PriorityClass, State
+from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState
 from ondot.model.planning import cut, fires_from
@@ -218,6 +219,7 @@ async def _steps(
                 delay_s,
                 numbers[run.pool],
                 int(PriorityClass.CATCH_UP),
+                encoded_stages(run.limits, entry.tenant_no, entry.job_id),
             )
             for fire_at in instants
         )

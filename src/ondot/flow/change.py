@@ -20,6 +20,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers, tell_skipped
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
+from ondot.model.gates import encoded_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState, completed, same_spec
 from ondot.model.misfire import MissedPolicy
@@ -171,7 +172,14 @@ async def update_locked(
     """Update a job whose row the caller has locked; gives the pools to wake after the commit."""
     timer = await _settle_and_take_back(connection, database, tenant_no, job)
     version = job.version + 1
-    await renew_due(connection, tenant_no, job.id, version)
+    await renew_due(
+        connection,
+        tenant_no,
+        job.id,
+        version,
+        stages=encoded_stages(spec.limits, tenant_no, job.id),
+        start_deadline_s=spec.start_deadline_s,
+    )
     numbers = await database.pools.numbers(connection, tenant_no, [spec.pool])
     await change_job(
         connection,

@@ -8,14 +8,15 @@ what is in it is split until the bad row stands alone, which then ends FAILED wi
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.run import encode
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
-from ondot.model.ids import LeaseId, WorkerId
+from ondot.model.ids import LeaseId, PoolNo, WorkerId
 from ondot.store.connection import REFUSED, is_about_content
 from ondot.store.database import Database
 from ondot.store.executions import Completion, Written, complete_executions, find_outcomes
@@ -139,14 +140,19 @@ class Completer:
         self._release(members, set(last_of))
         for completion in missing:
             self._count_unchanged(completion, recorded.get(completion.execution_id, False))
+        states = {entry.execution_id: entry.state for entry in written}
         for done in batch:
             if done.completion.execution_id not in changed:
                 continue
             COMPLETED.labels(done.completion.outcome.value).inc()
-            if done.completion.state in {State.FAILED, State.RETRYING}:
-                _tell(done.completion)
-        self._dispatcher.wake((entry.pool_no, entry.ready_at) for entry in written if entry.ready_at is not None)
+            if (state := states[done.completion.execution_id]) is not State.SUCCEEDED:
+                _tell(done.completion, state)
+        self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
         return written
+
+    def release(self, lease_id: LeaseId) -> None:
+        """One member of a lease needs no writing: its handler has committed the outcome itself."""
+        self._release(Counter([lease_id]), set())
 
     def _release(self, members: Counter[LeaseId], deleted: set[LeaseId]) -> None:
         """Forget the leases whose last member was written; those that ended in two batches at once go with the next."""
@@ -184,12 +190,21 @@ def _unstorable(completion: Completion, error: Exception) -> Completion:
     )
 
 
-def _tell(completion: Completion) -> None:
+def wakes_of(written: Iterable[Written], now: datetime) -> Iterator[tuple[PoolNo, datetime]]:
+    """Which pools to wake, and when: for what goes on, and for those who waited for a slot that came free."""
+    for entry in written:
+        if entry.ready_at is not None:
+            yield entry.pool_no, entry.ready_at
+        if entry.gated:
+            yield entry.pool_no, now
+
+
+def _tell(completion: Completion, state: State) -> None:
     log.info(
-        "execution.failed" if completion.state is State.FAILED else "execution.retrying",
+        f"execution.{state.value.lower()}",
         execution_id=str(completion.execution_id),
         attempt=completion.attempt_no,
         outcome=completion.outcome.value,
-        again_in_s=round(completion.delay_s, 3) if completion.state is State.RETRYING else None,
+        again_in_s=round(completion.delay_s, 3) if state is State.RETRYING else None,
         reason=completion.reason,
     )

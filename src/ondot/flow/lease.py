@@ -1,4 +1,4 @@
-"""④ A worker leases a batch (E1, E2, E11): which lanes is policy (`model.fairness`), SQL only takes.
+"""④ A worker leases a batch (E1, E2, E11, E13): which lanes is policy (`model.fairness`), SQL only takes.
 
 The lease id is minted before the first try: after a lost reply the worker asks by it, and adopts what it got. A worker
 never leases more than its free slots. The lower bound of each lane, in the worker's memory, keeps the scan off the
@@ -8,19 +8,23 @@ dead rows that pile up at a lane's head while somebody holds an old snapshot.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 
+from ondot.flow.gate import admit_pass
 from ondot.model.execution import PriorityClass
-from ondot.model.fairness import Lane, in_order
+from ondot.model.fairness import Lane, Waiting, in_order
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, JobId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
 from ondot.store.jobs import stopped_jobs
-from ondot.store.queue import Leased, find_lease, lease_executions, survey_lanes
+from ondot.store.queue import Leased, Survey, find_lease, lease_executions, pool_room, survey_lanes, take_tokens
 from ondot.telemetry.metrics import LATENESS, LEASED
 
 BATCH = 1_000
+LOCKED_FOR = timedelta(milliseconds=5)
+FULL_FOR = timedelta(seconds=1)
 BOUND_BEHIND = timedelta(seconds=2)
 """How far a lane's bound stays behind the last row taken: commits may come in another order than their instants."""
 
@@ -50,12 +54,33 @@ class Batch:
     contended: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Portion:
+    """Lanes that are leased from in one statement."""
+
+    lanes: list[Lane]
+    limited_pool: PoolNo | None
+    of_suspects: bool
+
+
+def _portions(due: list[Waiting]) -> list[_Portion]:
+    """The lanes in their order, cut where they are counted apart: a pool with limits, suspects."""
+    limited = {entry.lane.pool_no for entry in due if entry.is_limited}
+
+    def apart(lane: Lane) -> tuple[PoolNo | None, bool]:
+        pool_no = lane.pool_no if lane.pool_no in limited else None
+        return pool_no, lane.priority_class is PriorityClass.SUSPECT
+
+    return [_Portion(list(lanes), *how) for how, lanes in groupby(in_order(due), key=apart)]
+
+
 class Leaser:
     """Leases for one incarnation of a worker."""
 
     def __init__(self, database: Database, worker_id: WorkerId, pool_nos: Sequence[PoolNo]) -> None:
         self._database = database
         self._worker_id = worker_id
+        self._pool_nos = tuple(pool_nos)
         self._lanes = [
             Lane(pool_no, priority_class, DEFAULT_TENANT) for pool_no in pool_nos for priority_class in PriorityClass
         ]
@@ -69,31 +94,91 @@ class Leaser:
         """Below these this worker looks no more; told with every beat, so that housekeeping can sweep there."""
         return list(self._from_ats.items())
 
-    async def one_pass(self, free_slots: int) -> Batch:
-        """Survey the lanes and lease up to `free_slots` of what is due."""
+    async def one_pass(self, free_slots: int, free_for_suspects: int | None = None) -> Batch:
+        """Admit who may pass a gate, then lease up to `free_slots` of what is due in the lanes that deserve it most.
+
+        `free_for_suspects`: how many of them may go to work that has taken workers with it; None: as many.
+        """
         if self.pending is not None:
             return await self._adopt(self.pending)
+        survey = await self._survey()
+        is_gate_due = survey is not None and survey.gates_at is not None and survey.gates_at <= survey.now
+        if is_gate_due and await admit_pass(self._database, self._pool_nos, free_slots):
+            survey = await self._survey()
+        if survey is None:
+            return Batch([])
+        due = [entry for entry in survey.waiting if entry.ready_at <= survey.now]
+        to_come = [entry.ready_at for entry in survey.waiting if entry.ready_at > survey.now]
+        if survey.gates_at is not None:
+            to_come.append(survey.gates_at)
+        next_at = min(to_come, default=None)
+        if not due or not free_slots:
+            return Batch([], next_at, more=bool(due))
+        return await self._lease_first(due, free_slots, free_for_suspects, next_at)
+
+    async def _survey(self) -> Survey | None:
         async with self._database.connection() as connection:
-            waiting, now = await survey_lanes(connection, self._lanes, self._bounds_of(self._lanes))
-            if now is None:
-                return Batch([])
-            due = [entry for entry in waiting if entry.ready_at <= now]
-            next_at = min((entry.ready_at for entry in waiting if entry.ready_at > now), default=None)
-            if not due or not free_slots:
-                return Batch([], next_at, more=bool(due))
-            lanes = in_order(due)
+            return await survey_lanes(connection, self._lanes, self._bounds_of(self._lanes))
+
+    async def _lease_first(
+        self, due: list[Waiting], free_slots: int, free_for_suspects: int | None, next_at: datetime | None
+    ) -> Batch:
+        """One lease: of the most deserving lanes up to the first that is counted apart, or of that one.
+
+        The others are the next pass's. What is counted apart and has no room is passed over.
+        """
+        contended = False
+        for portion in _portions(due):
+            limit = min(free_slots, BATCH)
+            if portion.of_suspects and free_for_suspects is not None:
+                limit = min(limit, free_for_suspects)
+            if not limit:
+                continue
             lease_id = LeaseId(self._database.clock.new_id())
+            if portion.limited_pool is None:
+                leased = await self._take(lease_id, portion.lanes, limit)
+            else:
+                leased, token_at = await self._take_limited(lease_id, portion.limited_pool, portion.lanes, limit)
+                if not leased and token_at is not None:
+                    next_at = min(next_at or token_at, token_at)
+                    continue
+            if leased:
+                async with self._database.connection() as connection:
+                    assignments = await self._assign(connection, lease_id, leased)
+                return self._brought(Batch(assignments, next_at, more=True))
+            self.pending = None
+            contended = True
+        return Batch([], next_at, contended=contended)
+
+    async def _take(self, lease_id: LeaseId, lanes: list[Lane], limit: int) -> list[Leased]:
+        self.pending = lease_id
+        async with self._database.connection() as connection:
+            return await lease_executions(
+                connection, lease_id, self._worker_id, limit=limit, lanes=lanes, from_ats=self._bounds_of(lanes)
+            )
+
+    async def _take_limited(
+        self, lease_id: LeaseId, pool_no: PoolNo, lanes: list[Lane], limit: int
+    ) -> tuple[list[Leased], datetime | None]:
+        """Lease from a pool that has limits of its own; nothing, and when to ask again, if it has no room."""
+        async with self._database.transaction() as connection:
+            allowed = await pool_room(connection, pool_no, limit)
+            if allowed is None or not allowed.room:
+                # Full: whoever completes one of its attempts wakes it. Without a token: then.
+                again = self._database.clock.now() + LOCKED_FOR if allowed is None else allowed.token_at
+                return [], again or self._database.clock.now() + FULL_FOR
             self.pending = lease_id
             leased = await lease_executions(
                 connection,
                 lease_id,
                 self._worker_id,
-                limit=min(free_slots, BATCH),
+                limit=allowed.room,
                 lanes=lanes,
                 from_ats=self._bounds_of(lanes),
+                of_limited_pool=True,
             )
-            assignments = await self._assign(connection, lease_id, leased)
-            return self._brought(Batch(assignments, next_at, more=bool(leased), contended=not leased))
+            await take_tokens(connection, pool_no, len(leased))
+        return leased, None
 
     async def _adopt(self, lease_id: LeaseId) -> Batch:
         """The reply to a lease was lost: take up what it got, if it got anything."""

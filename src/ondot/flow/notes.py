@@ -1,36 +1,80 @@
 """What attempts say while they run: log lines, output and progress, gathered and written in batches (E9, E14).
 
-Progress is written at most once a second for each attempt, by the newest word. Lines are bounded for each attempt; what
-was cut is said. Callers may be threads: nothing here awaits but the writing.
+Progress is written at most once a second for each attempt, by the newest word. The first lines of an attempt
+(`ONDOT_LOG_LINES`) go to the database as they come, so that they can be followed. From there on only its last lines do,
+when it ends; its whole text, which was spooled to a temporary file from its first line on (up to `ONDOT_LOG_BYTES`), is
+then put into object storage. What was cut is said. Callers may be threads: nothing here awaits but the writing.
 """
 
+import asyncio
 import threading
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import cast
 
 from ondot.flow.lease import Assignment
+from ondot.flow.spool import Spool, as_text
+from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, WorkerId
 from ondot.model.job import JobSpec
+from ondot.ports.objects import Objects, key_of
 from ondot.ports.target import Call
+from ondot.store.connection import REFUSED, is_about_content
 from ondot.store.database import Database
 from ondot.store.logs import LogLine, Progress, Stream, add_log_lines, find_checkpoint, save_progress
+from ondot.store.objects import ObjectRow, add_objects
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
 
 log = get_logger()
 
-LINES_AN_ATTEMPT = 2_000
-LINE_LENGTH = 8_192
+LINE_LENGTH = 16_384
+"""No line is longer; targets cut at half of it and say so."""
+LAST_LINES = 50
+LIVE_CHARACTERS = 512 * 1024
+"""Of one attempt in the database, before its last lines: a few long lines are no better than many short ones."""
+PENDING_CHARACTERS = 64 * 1024 * 1024
+"""Of all attempts, not yet written: with the database away no more is held in memory, the rest is spooled."""
+LINES_A_STATEMENT = 2_000
+
+
+@dataclass(slots=True)
+class _Said:
+    """What one attempt has said. `last`: from when on its lines wait for its end; `beyond` counts these."""
+
+    leased: Leased
+    spool: Spool
+    numbered: int = 0
+    characters: int = 0
+    last: deque[tuple[datetime, str, str]] | None = None
+    beyond: int = 0
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What is to be written next."""
+
+    lines: list[LogLine] = field(default_factory=list)
+    characters: int = 0
+    objects: list[ObjectRow] = field(default_factory=list)
+    progress: dict[ExecutionId, Progress] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or self.objects or self.progress)
 
 
 class Notes:
-    def __init__(self, database: Database, worker_id: WorkerId) -> None:
+    def __init__(self, database: Database, worker_id: WorkerId, objects: Objects | None = None) -> None:
         self._database = database
         self._worker_id = worker_id
+        self._objects = objects
         self._lock = threading.Lock()
-        self._lines: list[LogLine] = []
-        self._counts: dict[tuple[ExecutionId, int], int] = {}
-        self._progress: dict[ExecutionId, Progress] = {}
+        self._writing = asyncio.Lock()
+        self._attempts: dict[tuple[ExecutionId, int], _Said] = {}
+        self._pending = _Pending()
 
     def call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None) -> Call:
         """The call of an attempt, whose words come here."""
@@ -43,36 +87,28 @@ class Notes:
             fire_at=leased.fire_at,
             payload=assignment.payload,
             timeout_s=spec.timeout_s,
-            say=lambda stream, line: self.say(leased, stream, line),
+            say=self._speaker(leased),
             progress=lambda fraction, message, saved: self.progress(leased, fraction, message, saved),
             checkpoint=checkpoint,
+            losses=leased.losses,
         )
 
+    # Hearing ---------------------------------------------------------------------------------------------------------
+
     def say(self, leased: Leased, stream: str, line: str) -> None:
-        """Keep one line of an attempt."""
+        """Keep one line of an attempt that has not been closed."""
         attempt = (leased.id, leased.attempt_no)
         with self._lock:
-            number = self._counts.get(attempt, 0) + 1
-            self._counts[attempt] = number
-            if number > LINES_AN_ATTEMPT + 1:
-                return
-            if number > LINES_AN_ATTEMPT:
-                line = f"… more than {LINES_AN_ATTEMPT} lines: the rest is cut"
-            text = line.replace("\x00", "\ufffd").encode(errors="replace").decode()[:LINE_LENGTH]
-            now = self._database.clock.now()
-            self._lines.append(
-                LogLine(leased.id, leased.attempt_no, number, leased.tenant_no, now, cast("Stream", stream), text)
-            )
+            said = self._attempts.get(attempt)
+            if said is None:
+                said = self._attempts[attempt] = _Said(leased, Spool(self._database.settings.log_bytes))
+            self._hear(said, stream, line)
 
     def progress(self, leased: Leased, fraction: float | None, message: str | None, checkpoint: str | None) -> None:
         """Keep the newest word of an attempt; what it leaves out stays as it was."""
         with self._lock:
-            before = self._progress.get(leased.id)
-            if before is not None and before.attempt_no == leased.attempt_no:
-                fraction = before.progress if fraction is None else fraction
-                message = before.message if message is None else message
-                checkpoint = before.checkpoint if checkpoint is None else checkpoint
-            self._progress[leased.id] = Progress(leased.id, leased.attempt_no, checkpoint, fraction, message)
+            newest = Progress(leased.id, leased.attempt_no, checkpoint, fraction, message)
+            self._pending.progress[leased.id] = _later(self._pending.progress.get(leased.id), newest)
 
     async def checkpoint_of(self, leased: Leased) -> str | None:
         """The last checkpoint of an execution that was tried before."""
@@ -81,38 +117,160 @@ class Notes:
         async with self._database.connection() as connection:
             return await find_checkpoint(connection, leased.id)
 
+    def _speaker(self, leased: Leased) -> Callable[[str, str], None]:
+        """Says lines of one attempt; after its end, nothing: a thread that was left behind may go on talking."""
+        said: _Said | None = None
+
+        def speak(stream: str, line: str) -> None:
+            nonlocal said
+            if said is None:
+                self.say(leased, stream, line)
+                said = self._attempts.get((leased.id, leased.attempt_no))
+                return
+            with self._lock:
+                if not said.closed:
+                    self._hear(said, stream, line)
+
+        return speak
+
+    def _hear(self, said: _Said, stream: str, line: str) -> None:
+        line = line[:LINE_LENGTH]
+        if not line.isascii() or "\x00" in line:
+            line = line.replace("\x00", "\ufffd").encode(errors="replace").decode()
+        now = self._database.clock.now()
+        said.spool.add(as_text(now, stream, line))
+        if said.last is None:
+            said.characters += len(line)
+            if (
+                said.numbered < self._database.settings.log_lines
+                and said.characters <= LIVE_CHARACTERS
+                and self._pending.characters <= PENDING_CHARACTERS
+            ):
+                self._write_down(said, now, stream, line)
+                return
+            said.last = deque(maxlen=LAST_LINES)
+            self._write_down(said, now, "log", "ondot: the lines from here on come when the attempt ends.")
+        said.beyond += 1
+        # Not a LogLine yet: of a flood nearly all are never written, and each costs time of the loop.
+        said.last.append((now, stream, line))
+
+    def _write_down(self, said: _Said, at: datetime, stream: str, line: str) -> None:
+        said.numbered += 1
+        leased = said.leased
+        self._pending.lines.append(
+            LogLine(leased.id, leased.attempt_no, said.numbered, leased.tenant_no, at, cast("Stream", stream), line)
+        )
+        self._pending.characters += len(line)
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
     async def one_pass(self) -> int:
         """Write what was gathered; what cannot be written now is kept."""
-        with self._lock:
-            lines, self._lines = self._lines, []
-            progress, self._progress = self._progress, {}
-        if not lines and not progress:
-            return 0
-        try:
-            async with self._database.connection() as connection:
-                if lines:
-                    await add_log_lines(connection, lines)
-                if progress:
-                    await save_progress(connection, self._worker_id, [progress[id_] for id_ in sorted(progress)])
-        except BaseException:
-            self._keep(lines, progress.values())
-            raise
+        # One at a time: who closes an attempt must not overtake a pass that has its words and has not written them yet.
+        async with self._writing:
+            with self._lock:
+                taken, self._pending = self._pending, _Pending()
+            if taken:
+                try:
+                    await self._write(taken)
+                except BaseException:
+                    self._keep(taken)
+                    raise
         return 0
 
     async def close(self, leased: Leased) -> None:
         """Before an attempt is completed: write what it said, so that who sees the end sees the words."""
-        attempt = (leased.id, leased.attempt_no)
-        if attempt in self._counts or leased.id in self._progress:
-            try:
-                await self.one_pass()
-            except Exception as error:  # noqa: BLE001 - words are kept for the next pass; an outcome waits for none
-                log.warning("notes.kept", execution_id=str(leased.id), error=str(error))
-            finally:
-                with self._lock:
-                    self._counts.pop(attempt, None)
-
-    def _keep(self, lines: list[LogLine], progress: Iterable[Progress]) -> None:
         with self._lock:
-            self._lines[:0] = lines
-            for entry in progress:
-                self._progress.setdefault(entry.execution_id, entry)
+            said = self._attempts.pop((leased.id, leased.attempt_no), None)
+            if said is not None:
+                said.closed = True
+            nothing = said is None and leased.id not in self._pending.progress
+        if nothing:
+            return
+        try:
+            if said is not None:
+                await self._end(said)
+            await self.one_pass()
+        except Exception as error:  # noqa: BLE001 - words are kept for the next pass; an outcome waits for none
+            log.warning("notes.kept", execution_id=str(leased.id), error=str(error))
+        finally:
+            if said is not None:
+                said.spool.close()
+
+    async def _end(self, said: _Said) -> None:
+        """The last lines of an attempt that said much, and before them what became of those in between."""
+        if said.last is None:
+            return
+        hidden = said.beyond - len(said.last)
+        told = "its whole text was not kept: the worker stopped"
+        try:
+            if hidden:
+                told = await self._put(said)
+        finally:
+            with self._lock:
+                if hidden:
+                    words = f"ondot: {hidden:,} lines are not shown here; {told}."
+                    self._write_down(said, said.last[0][0], "log", words)
+                for at, stream, line in said.last:
+                    self._write_down(said, at, stream, line)
+
+    async def _put(self, said: _Said) -> str:
+        """Put the whole text into object storage; tells what became of it."""
+        if self._objects is None:
+            return "this process has no object storage for its whole text"
+        leased, spool = said.leased, said.spool
+        key = key_of(leased.tenant_no, leased.id, leased.attempt_no, "log")
+        try:
+            await self._objects.put(key, spool.content())
+        except (Unavailable, OSError) as error:
+            log.warning("log.cut", execution_id=str(leased.id), attempt=leased.attempt_no, error=str(error))
+            return f"its whole text was not kept: {str(error).rstrip('.')}"
+        row = ObjectRow(
+            leased.id, leased.attempt_no, "log", leased.tenant_no, key, spool.bytes, cut=bool(spool.cut_lines)
+        )
+        with self._lock:
+            self._pending.objects.append(row)
+        told = f"the whole text ({spool.lines:,} lines, {spool.bytes:,} bytes) is in object storage (whole=true)"
+        return f"{told}; {spool.told_of_the_cut}" if spool.cut_lines else told
+
+    async def _write(self, taken: _Pending) -> None:
+        async with self._database.connection() as connection:
+            for start in range(0, len(taken.lines), LINES_A_STATEMENT):
+                lines = taken.lines[start : start + LINES_A_STATEMENT]
+                await _or_dropped(add_log_lines(connection, lines), "lines", len(lines))
+            if taken.objects:
+                await _or_dropped(add_objects(connection, taken.objects), "objects", len(taken.objects))
+            if taken.progress:
+                newest = [taken.progress[id_] for id_ in sorted(taken.progress)]
+                await _or_dropped(save_progress(connection, self._worker_id, newest), "progress", len(newest))
+
+    def _keep(self, taken: _Pending) -> None:
+        with self._lock:
+            self._pending.lines[:0] = taken.lines
+            self._pending.characters += taken.characters
+            self._pending.objects[:0] = taken.objects
+            for id_, entry in taken.progress.items():
+                newer = self._pending.progress.get(id_)
+                self._pending.progress[id_] = entry if newer is None else _later(entry, newer)
+
+
+def _later(before: Progress | None, newest: Progress) -> Progress:
+    """The newest word of an attempt; what it leaves out is as it was before."""
+    if before is None or before.attempt_no != newest.attempt_no:
+        return newest
+    return replace(
+        newest,
+        progress=before.progress if newest.progress is None else newest.progress,
+        message=before.message if newest.message is None else newest.message,
+        checkpoint=before.checkpoint if newest.checkpoint is None else newest.checkpoint,
+    )
+
+
+async def _or_dropped(writing: Awaitable[None], what: str, count: int) -> None:
+    """What PostgreSQL will never take is dropped: kept, it would hold up the words of all other attempts for ever."""
+    try:
+        await writing
+    except (REFUSED, ValueError) as error:
+        if not is_about_content(error):
+            raise
+        log.warning("notes.dropped", what=what, count=count, error=str(error)[:500])

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.execution import PriorityClass
+from ondot.model.gates import encoded_stages
 from ondot.model.ids import EPOCH, ExecutionId, JobId, PoolNo
 from ondot.model.job import JobSpec
 from ondot.model.misfire import MissedPolicy
@@ -105,6 +106,8 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
             )
         )
         later = jitter_offset(timer.job_id, spec.schedule.jitter_s)
+        stages = encoded_stages(spec.limits, timer.tenant_no, timer.job_id)
+        deadline = None if spec.start_deadline_s is None else timedelta(seconds=spec.start_deadline_s)
         fires.extend(
             PlannedFire(
                 ExecutionId(clock.new_id()),
@@ -113,6 +116,10 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
                 fire_at + later,
                 planning.pool_no,
                 int(priority_class),
+                stages,
+                # What is caught up is late by its nature.
+                None if deadline is None or instants is not step.fires else fire_at + later + deadline,
+                instants is step.fires,
             )
             for instants, priority_class in (
                 ([step.catch_up] if step.catch_up else [], PriorityClass.CATCH_UP),

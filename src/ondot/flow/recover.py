@@ -10,9 +10,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
+from ondot.flow.complete import wakes_of
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.run import encode
+from ondot.flow.run import class_of_next, encode
 from ondot.model.execution import Outcome, PriorityClass, State
+from ondot.model.fingerprint import fingerprint
 from ondot.model.ids import LeaseId, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.liveness import Watch
@@ -74,7 +76,7 @@ async def recover_pass(database: Database, dispatcher: Dispatcher) -> int:
             completions[execution.worker_id].append(_given_back(execution, spec, execution.lease_id in unnamed))
         for worker_id, ids in _leases_by_worker(leases).items():
             written = await complete_executions(connection, worker_id, completions[worker_id], ids)
-            dispatcher.wake((entry.pool_no, entry.ready_at) for entry in written if entry.ready_at is not None)
+            dispatcher.wake(wakes_of(written, database.clock.now()))
             _tell(worker_id, ids, completions[worker_id], len(written))
     return len(leases)
 
@@ -104,11 +106,17 @@ def _given_back(execution: LostExecution, spec: JobSpec | None, unnamed: bool) -
         execution.attempt_no,
         State.FAILED if given_up else State.RETRYING,
         Outcome.WORKER_LOST,
-        error=encode(error),
+        error=encode(error | {"fingerprint": fingerprint(error)}),
         reason=decision.reason if isinstance(decision, GiveUp) else None,
-        priority_class=int(PriorityClass.RECOVERED),
+        priority_class=int(_class_of_next(spec, execution.losses + 1)),
         pause_after=spec.pause_after_failures if spec else None,
     )
+
+
+def _class_of_next(spec: JobSpec | None, losses: int) -> PriorityClass:
+    """In the class that is served first, unless it is a suspect."""
+    suspect = spec is not None and class_of_next(spec, losses) is PriorityClass.SUSPECT
+    return PriorityClass.SUSPECT if suspect else PriorityClass.RECOVERED
 
 
 def _leases_by_worker(leases: list[OrphanedLease]) -> dict[WorkerId, list[LeaseId]]:

@@ -2,6 +2,7 @@
 of queue rows that were committed too late for any worker to look at them."""
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.store.claims import forget_claims
 from ondot.store.database import Database
 from ondot.store.days import make_days
 from ondot.store.idempotency import forget_keys
@@ -39,4 +40,5 @@ async def retain_pass(database: Database) -> int:
         await forget_nodes(connection)
         await forget_checkpoints(connection, ROWS_A_PASS)
         await forget_streaks(connection, ROWS_A_PASS)
+        await forget_claims(connection, ROWS_A_PASS)
         return await forget_keys(connection, ROWS_A_PASS)

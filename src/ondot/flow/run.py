@@ -16,11 +16,14 @@ import msgspec
 
 from ondot.flow.lease import Assignment
 from ondot.model.execution import Outcome, PriorityClass, State
+from ondot.model.fingerprint import fingerprint
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget
-from ondot.model.outcome import AttemptError, Failed, Interrupted, NotBegun, Report, Succeeded
-from ondot.model.retry import GiveUp, Retry, RetryIn, after_failure, after_loss
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
+from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
+from ondot.model.retryable import retryable
 from ondot.ports.target import Call, Target
 from ondot.store.executions import Completion
+from ondot.targets.child import ChildLost
 from ondot.targets.reports import timed_out
 
 ENDS_WITHIN_S = 10.0
@@ -36,6 +39,8 @@ class Targets:
     http: Target[HttpTarget]
     function: Target[FunctionTarget]
     shell: Target[ShellTarget]
+    stuck: Callable[[], int] = lambda: 0
+    """How many calls were given up and will not end: what they hold is free only with their process."""
 
 
 MakeCall = Callable[[Assignment, JobSpec], Call]
@@ -60,6 +65,8 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
             Outcome.CANCELLED,
             reason=assignment.over,
         )
+    if (late := _too_late(assignment)) is not None:
+        return late
     if reason := may_begin():
         return decide(assignment, spec, NotBegun(reason))
     try:
@@ -69,9 +76,27 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
     return decide(assignment, spec, report)
 
 
-async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed:
+def _too_late(assignment: Assignment) -> Completion | None:
+    """The end of an execution whose first call would begin after its start deadline."""
+    leased = assignment.leased
+    never_called = leased.failures == 0 and leased.losses == 0
+    if leased.start_by is None or leased.started_at <= leased.start_by or not never_called:
+        return None
+    message = f"It was to start by {leased.start_by.isoformat()}, and a worker took it only after that."
+    return Completion(
+        leased.id,
+        leased.attempt_no,
+        State.SKIPPED,
+        Outcome.PREEMPTED,
+        error=encode({"code": "expired", "message": message}),
+        reason="expired",
+    )
+
+
+async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled | Interrupted:
     try:
-        async with asyncio.timeout(spec.timeout_s + ENDS_WITHIN_S):
+        # A cancel may come in the last moment, and its grace is its own.
+        async with asyncio.timeout(spec.timeout_s + spec.cancel_grace_s + ENDS_WITHIN_S):
             match spec.target:
                 case HttpTarget():
                     return await targets.http.call(spec.target, call)
@@ -83,6 +108,8 @@ async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Fail
                     assert_never(spec.target)
     except TimeoutError:
         return timed_out(spec.timeout_s)
+    except ChildLost as lost:
+        return Interrupted(str(lost), code="child_lost")
     except Exception as error:  # noqa: BLE001 - a fault of a target must end the attempt, not the worker
         return Failed(AttemptError("internal", f"{type(error).__name__}: {error}"))
 
@@ -104,13 +131,24 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
             decision = after_failure(
                 spec.retry,
                 leased.failures + 1,
-                retryable=report.retryable,
+                retryable=retryable(spec.retry, report),
                 retry_after_s=report.retry_after_s,
                 random=random.random(),  # noqa: S311 - spreads retries, guards nothing
             )
             return _failed(assignment, spec, decision, report.outcome, report.error, report.result)
+        case Cancelled():
+            error = AttemptError("cancelled", report.message, facts={"forced": report.forced})
+            return Completion(
+                leased.id,
+                leased.attempt_no,
+                State.CANCELLED,
+                Outcome.CANCELLED,
+                result=report.result,
+                error=encode(error.as_dict()),
+                reason="cancelled",
+            )
         case Interrupted():
-            error = AttemptError("worker_stopped", report.reason)
+            error = AttemptError(report.code, report.reason)
             return _failed(assignment, spec, after_loss(spec.retry, leased.losses + 1), Outcome.WORKER_LOST, error)
         case NotBegun():
             return Completion(
@@ -141,9 +179,9 @@ def _failed(
                 leased.attempt_no,
                 State.RETRYING,
                 outcome,
-                error=encode(error.as_dict()),
+                error=_alike(error),
                 delay_s=decision.delay_s,
-                priority_class=int(spec.priority_class),
+                priority_class=int(class_of_next(spec, leased.losses + (outcome is Outcome.WORKER_LOST))),
             )
         case GiveUp():
             return Completion(
@@ -152,12 +190,25 @@ def _failed(
                 State.FAILED,
                 outcome,
                 result=result,
-                error=encode(error.as_dict()),
+                error=_alike(error),
                 reason=decision.reason,
                 pause_after=spec.pause_after_failures,
             )
         case _:
             assert_never(decision)
+
+
+def class_of_next(spec: JobSpec, losses: int) -> PriorityClass:
+    """The class of an execution's next attempt: functions that took two workers with them are suspects (E6)."""
+    if losses >= SUSPECT_FROM and isinstance(spec.target, FunctionTarget):
+        return PriorityClass.SUSPECT
+    return spec.priority_class
+
+
+def _alike(error: AttemptError) -> str:
+    """With the mark by which errors that are alike are found together."""
+    told = error.as_dict()
+    return encode(told | {"fingerprint": fingerprint(told)})
 
 
 def encode(value: dict[str, Any]) -> str:

@@ -12,9 +12,12 @@ from datetime import datetime, timedelta
 from msgspec import structs
 
 from ondot.flow.change import update_locked
+from ondot.flow.claim import claim_keys
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
+from ondot.model.claims import claim_of
 from ondot.model.errors import Conflict, NotFound
+from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
@@ -92,8 +95,8 @@ async def _submit(
     idempotency: Idempotency | None,
 ) -> str:
     now = database.clock.now()
-    if idempotency is None and len(specs) == 1 and not specs[0].recurs and specs[0].key is None:
-        # The most common request by far: one statement, which commits by itself.
+    if idempotency is None and len(specs) == 1 and _is_simple(specs[0]):
+        # The most common request by far.
         async with database.connection() as connection:
             numbers = await database.pools.numbers(connection, tenant_no, {specs[0].pool})
             accepted, pools = await _store_once_jobs(connection, database, tenant_no, specs, numbers, now)
@@ -163,11 +166,23 @@ async def _store_once_jobs(
         execution_id = database.clock.new_id() if fire_at <= horizon_at else None
         ready_at = fire_at + jitter_offset(job_id, spec.schedule.jitter_s)
         jobs.append(NewOnceJob(JobId(job_id), spec, numbers[spec.pool], fire_at, ready_at, execution_id))
+    if any(claim_of(spec) for spec in specs):
+        jobs = await claim_keys(connection, database, tenant_no, jobs, now)
     await insert_once_jobs(connection, tenant_no, jobs)
-    accepted = [
-        Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.fire_at if job.fire_at > now else None, now) for job in jobs
+    return [_accepted(job, now) for job in jobs], [
+        (job.pool_no, job.ready_at) for job in jobs if job.execution_id and job.refusal is None
     ]
-    return accepted, [(job.pool_no, job.ready_at) for job in jobs if job.execution_id]
+
+
+def _accepted(job: NewOnceJob, now: datetime) -> Accepted:
+    if job.refusal is not None:
+        return Accepted(job.id, job.spec, JobState.ENDED, 1, None, now, job.refusal)
+    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.fire_at if job.fire_at > now else None, now)
+
+
+def _is_simple(spec: JobSpec) -> bool:
+    """Stored by one statement, which commits by itself."""
+    return not spec.recurs and spec.key is None and claim_of(spec) is None
 
 
 async def _store_jobs(
@@ -274,6 +289,8 @@ async def run_now(
             priority_class=int(job.spec.priority_class),
             origin="run",
             payload=payload.decode() if payload is not None else None,
+            stages=encoded_stages(job.spec.limits, tenant_no, job_id),
+            start_by=_deadline(job.spec, database.clock.now()),
         )
         text = answer(execution_id)
         await keep_answer(connection, tenant_no, idempotency, text)
@@ -287,6 +304,10 @@ def first_fire(spec: JobSpec, now: datetime) -> datetime | None:
     if isinstance(spec.schedule.when, Once):
         return spec.schedule.when.at
     return next_fire(spec.schedule, now)
+
+
+def _deadline(spec: JobSpec, now: datetime) -> datetime | None:
+    return None if spec.start_deadline_s is None else now + timedelta(seconds=spec.start_deadline_s)
 
 
 def new_timer(tenant_no: TenantNo, job: NewJob) -> Timer:

@@ -62,6 +62,12 @@ _NOTHING: frozenset[State] = frozenset()
 
 PLAN = Transition("plan", _NOTHING, State.PENDING, "a fire, run-now, event or replay makes an execution")
 BLOCK = Transition("block", _NOTHING, State.BLOCKED, "a step of a workflow waits for its parents")
+REFUSE = Transition(
+    "refuse",
+    _NOTHING,
+    State.SKIPPED,
+    "unique, throttle or debounce: another job has its key, and it never waits",
+)
 UNBLOCK = Transition("unblock", frozenset({State.BLOCKED}), State.PENDING, "its last parent succeeded")
 TAKE_BACK = Transition(
     "take back",
@@ -80,6 +86,12 @@ FAIL = Transition(
 RECOVER = Transition("recover", frozenset({State.RUNNING}), State.RETRYING, "its worker was lost: costs one of losses")
 RETURN = Transition("return", frozenset({State.RUNNING}), State.PENDING, "its call had not begun: costs nothing")
 STOP = Transition("stop", frozenset({State.RUNNING}), State.CANCELLED, "it was cancelled while it ran")
+EXPIRE = Transition(
+    "expire",
+    frozenset({State.RUNNING}),
+    State.SKIPPED,
+    "it was leased after its start deadline, and its call not begun",
+)
 CANCEL = Transition(
     "cancel",
     frozenset({State.PENDING, State.RETRYING, State.BLOCKED}),
@@ -96,6 +108,7 @@ SKIP = Transition(
 TRANSITIONS = (
     PLAN,
     BLOCK,
+    REFUSE,
     UNBLOCK,
     TAKE_BACK,
     START,
@@ -105,6 +118,7 @@ TRANSITIONS = (
     RECOVER,
     RETURN,
     STOP,
+    EXPIRE,
     CANCEL,
     SKIP,
 )

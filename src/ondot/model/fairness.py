@@ -35,6 +35,8 @@ class Waiting:
 
     lane: Lane
     ready_at: datetime
+    is_limited: bool = False
+    """Its pool has limits of its own, which are counted when it is leased from."""
 
 
 def in_order(waiting: Iterable[Waiting]) -> list[Lane]:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ondot.model.execution import PriorityClass
+from ondot.model.gates import Limits
 from ondot.model.ids import JobId
 from ondot.model.retry import Retry
 from ondot.model.schedule import Interval, Once, Rrule, Schedule, When, for_job
@@ -40,6 +41,8 @@ class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     url: str
     method: str = "POST"
     headers: dict[str, str] = {}
+    connect_timeout_s: float | None = None
+    first_byte_timeout_s: float | None = None
 
 
 class FunctionTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="function"):
@@ -48,6 +51,29 @@ class FunctionTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
 class ShellTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="shell"):
     command: tuple[str, ...]
+
+
+class Unique(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """No second job with this key while one lives, nor for `within_s` after one was made."""
+
+    key: str
+    within_s: float | None = None
+
+
+class Debounce(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of jobs with this key that come close together the last runs, `wait_s` after it came."""
+
+    key: str
+    wait_s: float
+    max_wait_s: float | None = None
+
+
+class Throttle(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """At most `limit` jobs with this key in `per_s` seconds; those above it are skipped."""
+
+    key: str
+    per_s: float
+    limit: int = 1
 
 
 TargetSpec = HttpTarget | FunctionTarget | ShellTarget
@@ -67,6 +93,12 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_s: float = 300.0
     key: str | None = None
     pause_after_failures: int | None = None
+    limits: Limits | None = None
+    start_deadline_s: float | None = None
+    cancel_grace_s: float = 10.0
+    unique: Unique | None = None
+    debounce: Debounce | None = None
+    throttle: Throttle | None = None
 
     @property
     def recurs(self) -> bool:

@@ -47,9 +47,19 @@ class NotBegun:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The call was begun and its worker stopped before it ended."""
+    """The call was begun, and its worker or its child process ended before it did."""
 
     reason: str
+    code: str = "worker_stopped"
 
 
-Report = Succeeded | Failed | NotBegun | Interrupted
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """It was asked to end while it ran, and did: by itself, or by force once its grace was over."""
+
+    message: str
+    forced: bool = False
+    result: str | None = None
+
+
+Report = Succeeded | Failed | Cancelled | NotBegun | Interrupted

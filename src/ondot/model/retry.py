@@ -9,6 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+SUSPECT_FROM = 2
+"""Workers lost with an execution, from which on it is a suspect: it runs in a child process, at last alone."""
+
 Backoff = Literal["exponential", "linear", "fixed", "listed"]
 
 
@@ -21,6 +24,10 @@ class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     jitter: bool = True
     delays_s: tuple[float, ...] = ()
     max_worker_losses: int = 3
+    retry_on: tuple[str, ...] = ()
+    """Error codes, exception types and HTTP statuses that are retried though they would not be."""
+    never_on: tuple[str, ...] = ()
+    """Those that are not retried; it wins over `retry_on`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,36 @@
 """What an attempt calls: http, function, shell. A target turns one call into a report and raises nothing."""
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ondot.model.ids import ExecutionId, JobId
-from ondot.model.outcome import Failed, Succeeded
+from ondot.model.outcome import Cancelled, Failed, Succeeded
 
 SpecT_contra = TypeVar("SpecT_contra", contravariant=True)
+
+
+class Cancel:
+    """Asks one attempt to end (E8). `requested` may be read from any thread; the rest belongs to the loop."""
+
+    def __init__(self, grace_s: float = 10.0) -> None:
+        self.grace_s = grace_s
+        self.requested = False
+        self._asked = asyncio.Event()
+
+    def request(self) -> None:
+        self.requested = True
+        self._asked.set()
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+
+OpenTransaction = Callable[[Any], AbstractAsyncContextManager[Any]]
+"""Opens the transaction that holds a handler's effect and its completion; on a connection of its own if given None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +47,11 @@ class Call:
     say: Callable[[str, str], None]
     progress: Callable[[float | None, str | None, str | None], None]
     checkpoint: str | None = None
+    cancel: Cancel = field(default_factory=Cancel)
+    transaction: OpenTransaction | None = None
+    """None: this worker has no database to share."""
+    losses: int = 0
+    """Workers lost so far while they ran this execution: from two on a function is a suspect, and runs in a child."""
 
     @property
     def fencing_token(self) -> int:
@@ -33,4 +60,4 @@ class Call:
 
 
 class Target(Protocol[SpecT_contra]):
-    async def call(self, spec: SpecT_contra, call: Call) -> Succeeded | Failed: ...
+    async def call(self, spec: SpecT_contra, call: Call) -> Succeeded | Failed | Cancelled: ...

@@ -31,7 +31,6 @@ from ondot.roles.binaries import (
 from ondot.roles.home import (
     ELSEWHERE,
     LEFTOVER_S,
-    default_home,
     explain,
     lock_for_server,
     lock_for_us,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
     from ondot.roles.binaries import Account
 
-__all__ = ["EmbeddedPostgres", "default_home", "find_binaries"]
+__all__ = ["EmbeddedPostgres", "find_binaries"]
 
 DATABASE = "ondot"
 ROLE = "ondot"

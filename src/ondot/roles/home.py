@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ondot.model.errors import Misconfigured
 from ondot.roles.binaries import blocking_directory
+from ondot.settings import default_home
 
 if TYPE_CHECKING:
     from ondot.roles.binaries import Account
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 ELSEWHERE = "choose another home with --home or ONDOT_HOME"
 SOCKET_LIMIT = 100  # bytes; sun_path holds 103 on macOS and 107 on Linux
 LEFTOVER_S = 30.0
-
-
-def default_home() -> Path:
-    """Where data of this user belongs; for root where a server's account can get to, which /root is not."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/ondot")
-    base = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "ondot"
 
 
 def make_home(home: Path, account: "Account | None") -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.failing import pause_failing_pass
+from ondot.flow.gate import expire_pass, tidy_pass
 from ondot.flow.recover import lose_pass, recover_pass
 from ondot.flow.retain import retain_pass, sweep_pass
 from ondot.flow.zones import zones_pass
@@ -17,6 +18,7 @@ LOOKS_A_TIMEOUT = 5
 """Beats are looked at often enough that the housekeeper's own rhythm is never taken for a gap (`model.liveness`)."""
 SWEEP_EVERY_S = 5.0
 FAILING_EVERY_S = 2.0
+EXPIRE_EVERY_S = 1.0
 RETAIN_EVERY_S = 60.0
 ZONES_EVERY_S = 60.0
 
@@ -36,6 +38,8 @@ class Housekeeper:
                 ("recover", self._lose_every_s, self._recover),
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._database, self._dispatcher)),
                 ("failing", FAILING_EVERY_S, lambda: pause_failing_pass(self._database)),
+                ("expire", EXPIRE_EVERY_S, lambda: expire_pass(self._database)),
+                ("tidy", RETAIN_EVERY_S, lambda: tidy_pass(self._database)),
                 ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._database)),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._database, self._dispatcher)),
             ):

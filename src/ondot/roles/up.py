@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ondot.model.errors import Misconfigured
-from ondot.roles.embedded import EmbeddedPostgres, default_home
+from ondot.roles.embedded import EmbeddedPostgres
 from ondot.roles.listen import listen
 from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
-from ondot.settings import Settings
+from ondot.settings import Settings, default_home
 
 STARTS_WITHIN_S = 60.0
 

@@ -3,6 +3,7 @@
 One process is one incarnation at a time. An incarnation that was declared lost (frozen, or cut off for longer than
 its timeout) drops what it runs, since others run it now, and the process goes on as a new one. On a stop nothing new
 is leased, running attempts get their grace, outcomes are written, and what was not begun goes back without cost.
+A process in which a call will not end (E7) is unfit: it leases no more, waits for the others, and is recycled.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -19,22 +21,34 @@ from ondot.flow.complete import Completer, Done
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.lease import Assignment, Batch, Leaser
 from ondot.flow.notes import Notes
+from ondot.flow.output import Outputs
 from ondot.flow.recover import BEATS_A_TIMEOUT
 from ondot.flow.run import Targets, run_attempt
+from ondot.flow.transact import Transactor
 from ondot.model.errors import Unavailable
-from ondot.model.ids import LeaseId, PoolNo, WorkerId
+from ondot.model.execution import PriorityClass
+from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec
-from ondot.ports.target import Call
+from ondot.ports.objects import Objects
+from ondot.ports.target import Call, Cancel
 from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
 from ondot.roles.loop import every
 from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.executions import find_cancels
 from ondot.store.workers import beat_worker, leave_worker, register_worker
 from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import CANCELS
 
 POLL_S = 1.0
 NOTES_EVERY_S = 1.0
+CANCELS_EVERY_S = 1.0
+STUCK_EVERY_S = 1.0
+SUSPECTS_SHARE = 8
+"""One slot in so many goes to work that has taken workers with it."""
+PATIENCE_S = 300.0
+"""What the others get when a process is to be recycled."""
 LOOK_AGAIN_S = 0.02
 GATHER_SLOTS_S = 0.002
 """After a slot has come free, wait this long for more, so that a busy worker does not lease one at a time."""
@@ -45,26 +59,44 @@ log = get_logger()
 
 class Worker:
     def __init__(
-        self, database: Database, transport: Transport, targets: Targets, pool_nos: Sequence[PoolNo], slots: int
+        self,
+        database: Database,
+        transport: Transport,
+        targets: Targets,
+        pool_nos: Sequence[PoolNo],
+        slots: int,
+        objects: Objects | None = None,
     ) -> None:
         self._database = database
         self._transport = transport
         self._targets = targets
         self._pool_nos = tuple(pool_nos)
         self._slots = slots
+        self._objects = objects
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`; as a new incarnation whenever the last one was lost."""
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Until `stop`; as a new incarnation whenever the last one was lost. True: the process is to be recycled."""
         while not stop.is_set():
-            incarnation = Incarnation(self._database, self._transport, self._targets, self._pool_nos, self._slots)
+            incarnation = Incarnation(
+                self._database, self._transport, self._targets, self._pool_nos, self._slots, self._objects
+            )
             await incarnation.live(stop)
+            if incarnation.unfit:
+                return not stop.is_set()
+        return False
 
 
 class Incarnation:
     """One life of a worker process, under an id that is never used again."""
 
     def __init__(
-        self, database: Database, transport: Transport, targets: Targets, pool_nos: tuple[PoolNo, ...], slots: int
+        self,
+        database: Database,
+        transport: Transport,
+        targets: Targets,
+        pool_nos: tuple[PoolNo, ...],
+        slots: int,
+        objects: Objects | None,
     ) -> None:
         self._database = database
         self._transport = transport
@@ -75,8 +107,13 @@ class Incarnation:
         self._dispatcher = Dispatcher(transport)
         self._leaser = Leaser(database, self._id, pool_nos)
         self._completer = Completer(database, self._dispatcher, self._id)
-        self._notes = Notes(database, self._id)
+        self._transactor = Transactor(database, self._dispatcher, self._id)
+        self._notes = Notes(database, self._id, objects)
+        self._outputs = None if objects is None else Outputs(objects, database, self._notes.say)
         self._running: set[asyncio.Task[None]] = set()
+        self._suspects: set[asyncio.Task[None]] = set()
+        self._cancels: dict[tuple[ExecutionId, int], Cancel] = {}
+        self._unfit = asyncio.Event()
         self._wake = asyncio.Event()
         self._slot_free = asyncio.Event()
         self._leasing = asyncio.Lock()
@@ -89,6 +126,10 @@ class Incarnation:
             every_s=database.settings.heartbeat_s / BEATS_A_TIMEOUT,
             name="worker",
         )
+
+    @property
+    def unfit(self) -> bool:
+        return self._unfit.is_set()
 
     async def live(self, stop: asyncio.Event) -> None:
         """Register, work until `stop` or until this incarnation is lost, then end in order."""
@@ -103,14 +144,18 @@ class Incarnation:
                     group.create_task(self._transport.listen(self._heard), name="listener"),
                     group.create_task(self._completer.run(), name="completer"),
                     group.create_task(every(NOTES_EVERY_S, self._notes.one_pass, name="notes"), name="notes"),
+                    group.create_task(every(CANCELS_EVERY_S, self._hear_cancels, name="cancels"), name="cancels"),
+                    group.create_task(every(STUCK_EVERY_S, self._look_for_stuck, name="stuck"), name="stuck"),
                 ]
                 leasing = group.create_task(every(POLL_S, lambda: self._lease(group), name="lease"), name="lease")
-                await self._first_of(stop, self._lost)
+                await self._first_of(stop, self._lost, self._unfit)
                 self._state = "DRAINING"
                 self._beat.beat_now()
                 async with self._leasing:
                     # Not in the middle of a lease: what it brings must be known, to be given back.
                     leasing.cancel()
+                if self.unfit:
+                    await self._let_others_end(stop)
                 if self._lost.is_set():
                     self._drop()
                 else:
@@ -158,13 +203,15 @@ class Incarnation:
         self._slot_free.clear()
         async with self._leasing:
             free = self._slots - len(self._running)
-            batch = await self._leaser.one_pass(free)
+            batch = await self._leaser.one_pass(free, max(self._slots // SUSPECTS_SHARE, 1) - len(self._suspects))
             if batch.assignments:
                 self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
                 self._leaser.held()
             for assignment in batch.assignments:
                 task = group.create_task(self._attempt(assignment), name=f"attempt-{assignment.leased.id}")
                 self._running.add(task)
+                if assignment.leased.priority_class == PriorityClass.SUSPECT:
+                    self._suspects.add(task)
                 task.add_done_callback(self._freed)
         await self._wait(batch, free - len(batch.assignments))
         return 1
@@ -199,15 +246,49 @@ class Incarnation:
         with suppress(Unavailable):
             checkpoint = await self._notes.checkpoint_of(assignment.leased)
 
+        leased = assignment.leased
+
         def make_call(assignment: Assignment, spec: JobSpec) -> Call:
-            return self._notes.call(assignment, spec, checkpoint)
+            cancel = self._cancels[leased.id, leased.attempt_no] = Cancel(spec.cancel_grace_s)
+            return replace(
+                self._notes.call(assignment, spec, checkpoint),
+                cancel=cancel,
+                losses=leased.losses,
+                transaction=self._transactor.opener(assignment, spec),
+            )
 
         completion = await run_attempt(assignment, self._targets, make_call, self._may_begin)
+        self._cancels.pop((leased.id, leased.attempt_no), None)
         try:
-            await self._notes.close(assignment.leased)
+            if self._outputs is not None:
+                completion = await self._outputs.keep(leased, completion)
+            await self._notes.close(leased)
         finally:
             # Whatever becomes of the words, the outcome is not lost.
-            self._completer.add(Done(completion, assignment.lease_id))
+            if self._transactor.settled(completion):
+                self._completer.release(assignment.lease_id)
+            else:
+                self._completer.add(Done(completion, assignment.lease_id))
+
+    async def _hear_cancels(self) -> int:
+        """One pass: ask those attempts to end that somebody wants ended."""
+        if not self._cancels:
+            return 0
+        async with self._database.connection() as connection:
+            wanted = await find_cancels(connection, self._id)
+        for attempt in wanted:
+            cancel = self._cancels.get(attempt)
+            if cancel is not None and not cancel.requested:
+                CANCELS.inc()
+                log.info("attempt.cancelled", execution_id=str(attempt[0]), attempt=attempt[1], grace_s=cancel.grace_s)
+                cancel.request()
+        return 0
+
+    async def _look_for_stuck(self) -> int:
+        if not self.unfit and (stuck := self._targets.stuck()):
+            log.error("worker.unfit", worker_id=str(self._id), stuck=stuck, then="it is recycled when the others ended")
+            self._unfit.set()
+        return 0
 
     def _may_begin(self) -> str | None:
         if self._state == "DRAINING":
@@ -218,9 +299,22 @@ class Incarnation:
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._suspects.discard(task)
         self._slot_free.set()
 
     # Ending ----------------------------------------------------------------------------------------------------------
+
+    async def _let_others_end(self, stop: asyncio.Event) -> None:
+        """Of a process that will be recycled: its innocent attempts have a while, unless it is to stop anyway."""
+        others = asyncio.create_task(self._all_ended())
+        ends = [others, *(asyncio.create_task(event.wait()) for event in (stop, self._lost))]
+        await asyncio.wait(ends, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+
+    async def _all_ended(self) -> None:
+        while self._running:
+            await asyncio.wait(self._running)
 
     async def _drain(self) -> None:
         """Running attempts get their grace, then are ended; every outcome is written."""

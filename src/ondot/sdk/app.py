@@ -10,15 +10,18 @@ it is written, as the module is imported, and needs no server.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType, TracebackType
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from ondot.model.ids import EPOCH
 from ondot.model.job import Priority
 from ondot.model.schedule import Cron, Interval, Rrule, Schedule, When, check, every_of
 from ondot.model.schedule.rrule import begins_of
 from ondot.sdk.client import Client
-from ondot.sdk.handler import Duration, Handler, written
+from ondot.sdk.handler import Handler
+from ondot.sdk.options import Duration, JobOptions, checked_options, written
+from ondot.sdk.transaction import enqueuing, open_transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +56,7 @@ class Ondot:
         labels: Mapping[str, str] | None = None,
         pause_after_failures: int | None = None,
         key: str | None = None,
+        **more: Unpack[JobOptions],
     ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
 
     def job(
@@ -74,21 +78,28 @@ class Ondot:
         labels: Mapping[str, str] | None = None,
         pause_after_failures: int | None = None,
         key: str | None = None,
+        **more: Unpack[JobOptions],
     ) -> Any:
         """Register a function. With `cron`, `every` or `rrule` it has a schedule, which the worker registers.
 
         `schedule` is what else the schedule has, as in the API: `{"misfire": {"policy": "all"}, "calendar": {…}}`.
+        `more` is what else a job has, by the names of the API: see `ondot.sdk.options`.
         """
         timing = _timing(cron=cron, timezone=timezone, every=every, rrule=rrule, jitter=jitter, more=schedule)
         for option, value in (("key", key), ("pause_after_failures", pause_after_failures)):
             if value is not None and timing is None:
                 raise TypeError(f"`{option}` is of a job that recurs; give it with `cron`, `every` or `rrule`.")
+        limits = checked_options(more, recurs=timing is not None)
+        retry = limits.pop("retry", {})
+        if retries is not None and "max_retries" in retry:
+            raise TypeError("`retries` is given twice, alone and as `max_retries` in `retry`; leave one out.")
         options: dict[str, Any] = {
-            "retry": None if retries is None else {"max_retries": retries},
+            "retry": retry | ({} if retries is None else {"max_retries": retries}) or None,
             "timeout": None if timeout is None else written(timeout),
             "priority": priority,
             "pool": pool,
             "labels": dict(labels) if labels else None,
+            **limits,
         }
         given = {option: value for option, value in options.items() if value is not None}
 
@@ -100,7 +111,7 @@ class Ondot:
                 timing=timing,
                 pause_after_failures=pause_after_failures,
                 key=key,
-                submit=self.client.create_job,
+                submit=self._submit,
             )
             if handler.name in self._handlers:
                 raise ValueError(
@@ -120,6 +131,18 @@ class Ondot:
         """The jobs that the handlers' own schedules ask for, as bodies to create; their keys make them upserts."""
         bodies = (handler.recurring_body() for handler in self._handlers.values())
         return [body for body in bodies if body is not None]
+
+    def transaction(self, connection: Any, *, tenant: str = "default") -> AbstractAsyncContextManager[None]:
+        """What is enqueued and scheduled in the block is there if and only if the caller's transaction commits.
+
+        `async with connection.transaction(), app.transaction(connection):` with an asyncpg connection to ondot's
+        database. Nothing is sent to the server; workers find the job within a second of the commit.
+        """
+        return enqueuing(self, connection, tenant)
+
+    async def _submit(self, body: dict[str, Any]) -> dict[str, Any]:
+        transaction = open_transaction(self)
+        return await (self.client.create_job(body) if transaction is None else transaction.submit(body))
 
     async def close(self) -> None:
         await self.client.close()

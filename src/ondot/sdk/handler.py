@@ -5,19 +5,20 @@
     await daily_report.schedule(at=…, region="eu") by a worker, once, then
 
 Arguments travel as JSON and by name. They are checked against the signature before anything is sent, and once more by
-the worker, whose code may be of another day.
+the worker, whose code may be of another day. Keys among its options may name arguments, `"region:{region}"`, and are
+filled for each job.
 """
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from ondot.model.duration import as_written, seconds
 from ondot.sdk.context import Context
+from ondot.sdk.options import AT_CREATION, OF_ONE_JOB, Duration, fill, names_in, templates, with_keys_filled, written
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,17 +27,8 @@ Answer = dict[str, Any]
 Submit = Callable[[dict[str, Any]], Awaitable[Answer]]
 """Creates a job from its body."""
 
-Duration = timedelta | float | str
-"""A timedelta, seconds, or text such as "90s", "15m", "1h30m"."""
-
 MAX_NAME: Final = 200
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def written(duration: Duration) -> int | float:
-    """A duration as it goes into a body: seconds. Raises ValueError with what was expected."""
-    text = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    return as_written(seconds(text))
 
 
 class Handler(Generic[P, R]):
@@ -51,7 +43,7 @@ class Handler(Generic[P, R]):
         key: str | None = None,
         submit: Submit | None = None,
     ) -> None:
-        """`options` go into the body of every job of this function, `timing` is the schedule of the recurring one."""
+        """`options` go into the bodies of the jobs of this function, `timing` is the schedule of the recurring one."""
         self.function: Final = function
         self.name: Final = _checked_name(name, function)
         self.is_async: Final = inspect.iscoroutinefunction(function)
@@ -63,6 +55,7 @@ class Handler(Generic[P, R]):
         self.signature: Final = _signature(function)
         self.takes_context: Final = _takes_context(self.signature)
         self._check_parameters()
+        self._check_keys()
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -82,6 +75,8 @@ class Handler(Generic[P, R]):
         if at is not None and at.tzinfo is None:
             raise ValueError("`at` must be an aware datetime; give it a time zone, such as tzinfo=UTC.")
         body = self.body(arguments)
+        if "debounce" in body:
+            raise TypeError(f"{self.name}: `debounce` says itself when it runs; use enqueue.")
         if at is not None:
             body["schedule"] = {"at": at.astimezone(UTC).isoformat().replace("+00:00", "Z")}
         elif in_ is not None:
@@ -90,23 +85,31 @@ class Handler(Generic[P, R]):
 
     def body(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The body of a job that runs this function once with these arguments. Raises TypeError if they do not fit."""
-        given = dict(arguments or {})
-        self.bound(None, given)
-        body: dict[str, Any] = {"name": self.name, "target": {"function": self.name}, **self.options}
-        if given:
-            try:
-                body["payload"] = msgspec.to_builtins(given, str_keys=True)
-            except (TypeError, ValueError, RecursionError) as error:
-                raise TypeError(f"{self.name}: arguments travel as JSON, and these cannot: {error}") from None
-        return body
+        return self._body(dict(arguments or {}), without=OF_ONE_JOB)
 
     def recurring_body(self) -> dict[str, Any] | None:
         """The body of the job that its own schedule asks for; None if it has none."""
         if self.timing is None:
             return None
-        body = {**self.body(), "schedule": dict(self.timing), "key": self.key}
+        body = {**self._body({}, without=AT_CREATION), "schedule": dict(self.timing), "key": self.key}
         if self.pause_after_failures is not None:
             body["pause_after_failures"] = self.pause_after_failures
+        return body
+
+    def _body(self, given: dict[str, Any], without: Collection[str]) -> dict[str, Any]:
+        self.bound(None, given)
+        options = {name: value for name, value in self.options.items() if name not in without}
+        arguments = self._defaults() | given
+        body: dict[str, Any] = {
+            "name": self.name,
+            "target": {"function": self.name},
+            **with_keys_filled(options, lambda name, template: self._filled(name, template, arguments)),
+        }
+        if given:
+            try:
+                body["payload"] = msgspec.to_builtins(given, str_keys=True)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise TypeError(f"{self.name}: arguments travel as JSON, and these cannot: {error}") from None
         return body
 
     def bound(self, context: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -148,6 +151,30 @@ class Handler(Generic[P, R]):
         if needed and self.timing is not None:
             names = ", ".join(p.name for p in needed)
             raise TypeError(f"{self.name} runs by a schedule, which gives no arguments; give defaults to: {names}.")
+
+    def _check_keys(self) -> None:
+        """What a key names must be among the parameters: told where it is written, not at the first enqueue."""
+        parameters = self.signature.parameters.values()
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        named = {p.name for p in list(parameters)[1 if self.takes_context else 0 :]}
+        for option, template in templates(self.options):
+            try:
+                missing = [name for name in names_in(template) if name not in named]
+            except ValueError as error:
+                raise TypeError(f"{self.name}: the key of `{option}` cannot be filled: {error}") from None
+            if missing and (not takes_any or (self.timing is not None and option not in AT_CREATION)):
+                raise TypeError(f"{self.name}: `{option}` names {missing[0]!r}; it takes {self._takes()}.")
+
+    def _defaults(self) -> dict[str, Any]:
+        return {p.name: p.default for p in self.signature.parameters.values() if p.default is not p.empty}
+
+    def _filled(self, option: str, template: str, arguments: Mapping[str, Any]) -> str:
+        if missing := [name for name in names_in(template) if name not in arguments]:
+            raise TypeError(f"{self.name}: `{option}` is {template!r}, and there is no argument {missing[0]!r}.")
+        try:
+            return fill(template, arguments)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"{self.name}: `{option}` cannot be filled: {error}") from None
 
 
 def _checked_name(given: str | None, function: object) -> str:

@@ -48,11 +48,16 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A completion that counted. `ready_at`: when it may start again, if it may."""
+    """A completion that counted, and the state it led to. `ready_at`: when it may start again, if it may.
+
+    `gated`: it has passed gates, and others may now.
+    """
 
     execution_id: ExecutionId
     pool_no: PoolNo
     ready_at: datetime | None
+    state: State
+    gated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,10 @@ class ExecutionRow:
     progress: float | None = None
     progress_message: str | None = None
     checkpoint: Any = None
+    cancel_at: datetime | None = None
+    cancel_reason: str | None = None
+    start_by: datetime | None = None
+    replay_of: ExecutionId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +128,11 @@ async def insert_execution(
     priority_class: int,
     origin: Origin,
     payload: str | None,
+    replay_of: ExecutionId | None = None,
+    stages: str | None = None,
+    start_by: datetime | None = None,
 ) -> datetime:
-    """Make an execution that is no fire; gives its instant."""
+    """Make an execution that is no fire; gives its instant. `stages`: the gates it passes (`model.gates`)."""
     row = await connection.fetchrow(
         _SQL["insert_execution"].text,
         tenant_no,
@@ -131,6 +143,9 @@ async def insert_execution(
         priority_class,
         origin,
         payload,
+        replay_of,
+        stages,
+        start_by,
     )
     assert row is not None
     fire_at: datetime = row["fire_at"]
@@ -157,7 +172,7 @@ async def complete_executions(
         last_of,
         [completion.pause_after for completion in ordered],
     )
-    return [Written(*row.values()) for row in rows]
+    return [Written(row["id"], row["pool_no"], row["ready_at"], State(row["state"]), row["gated"]) for row in rows]
 
 
 async def find_outcomes(
@@ -187,18 +202,36 @@ async def newest_begun(connection: Connection, tenant_no: TenantNo, job_id: JobI
 async def take_back_fires(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, *, after: datetime, once_at: datetime | None
 ) -> list[datetime]:
-    """Take back what is planned of a job after an instant; gives those fires. Ready first, then executions.
+    """Take back what is planned of a job after an instant; gives those fires. Lines first, then ready, then executions.
 
     `once_at` is the fire of a one-time job, which is taken back also when it is due.
     """
-    catch_up = int(PriorityClass.CATCH_UP)
-    rows = await connection.fetch(_SQL["take_back_ready"].text, tenant_no, job_id, once_at, after, catch_up)
-    taken = await connection.fetch(_SQL["take_back_executions"].text, tenant_no, [row["execution_id"] for row in rows])
+    await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id)
+    ids = []
+    for block in ("take_back_waiting", "take_back_ready"):
+        rows = await connection.fetch(_SQL[block].text, tenant_no, job_id, once_at, after, int(PriorityClass.CATCH_UP))
+        ids += [row["execution_id"] for row in rows]
+    taken = await connection.fetch(_SQL["take_back_executions"].text, tenant_no, ids)
     return sorted(row["fire_at"] for row in taken)
 
 
-async def renew_due(connection: Connection, tenant_no: TenantNo, job_id: JobId, job_version: int) -> int:
-    return len(await connection.fetch(_SQL["renew_due"].text, tenant_no, job_id, job_version))
+async def renew_due(
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    job_version: int,
+    *,
+    stages: str | None,
+    start_deadline_s: float | None,
+) -> int:
+    """What is due and has not begun runs another version, and passes its gates; the old gates are locked already."""
+    rows = await connection.fetch(_SQL["renew_due"].text, tenant_no, job_id, job_version, start_deadline_s)
+    ids = [row["id"] for row in rows]
+    if ids and stages is not None:
+        await connection.execute(_SQL["regate_executions"].text, tenant_no, ids, stages, int(PriorityClass.CATCH_UP))
+    elif ids:
+        await connection.execute(_SQL["ungate_executions"].text, tenant_no, ids)
+    return len(ids)
 
 
 async def end_waiting(
@@ -210,13 +243,46 @@ async def end_waiting(
     the statement that waited for it does not see it.
     """
     ended = 0
+    await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id)
     for _ in range(TRIES_TO_END):
-        rows = await connection.fetch(_SQL["unqueue_job"].text, tenant_no, job_id, which.value)
-        ids = [row["execution_id"] for row in rows]
+        ids = []
+        for block in ("unline_job", "unqueue_job"):
+            rows = await connection.fetch(_SQL[block].text, tenant_no, job_id, which.value)
+            ids += [row["execution_id"] for row in rows]
         ended += len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
         if not await connection.fetchval(_SQL["has_waiting"].text, tenant_no, job_id, which.value):
             break
     return ended
+
+
+async def end_queued(
+    connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId], state: State, reason: str
+) -> list[ExecutionId]:
+    """End executions that wait in the queue or before a gate; gives those that did. `tenant_no` None: of any."""
+    await connection.execute(_SQL["lock_gates_of_executions"].text, ids)
+    rows = await connection.fetch(_SQL["unqueue_executions"].text, tenant_no, ids)
+    taken = [row["execution_id"] for row in rows]
+    ended = await connection.fetch(_SQL["end_executions"].text, tenant_no, taken, state.value, reason)
+    return [ExecutionId(row["id"]) for row in ended]
+
+
+async def request_cancels(
+    connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId], reason: str
+) -> list[ExecutionId]:
+    """Ask executions that run to end; gives those that do run."""
+    rows = await connection.fetch(_SQL["request_cancels"].text, tenant_no, ids, reason)
+    return [ExecutionId(row["id"]) for row in rows]
+
+
+async def find_cancels(connection: Connection, worker_id: WorkerId) -> list[tuple[ExecutionId, int]]:
+    """The attempts of this worker that were asked to end."""
+    rows = await connection.fetch(_SQL["find_cancels"].text, worker_id)
+    return [(ExecutionId(row["id"]), row["attempt_no"]) for row in rows]
+
+
+async def past_deadline(connection: Connection, limit: int) -> list[ExecutionId]:
+    """What was not started by its deadline."""
+    return [ExecutionId(row["id"]) for row in await connection.fetch(_SQL["past_deadline"].text, limit)]
 
 
 async def has_begun(
@@ -310,6 +376,10 @@ def _execution_row(row: Record) -> ExecutionRow:
         progress=row.get("progress"),
         progress_message=row.get("progress_message"),
         checkpoint=_decode(row.get("checkpoint")),
+        cancel_at=row.get("cancel_at"),
+        cancel_reason=row.get("cancel_reason"),
+        start_by=row.get("start_by"),
+        replay_of=row.get("replay_of"),
     )
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from ondot.model.gates import encoded_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
 from ondot.store.connection import Connection, Record
@@ -17,7 +18,10 @@ _SQL = load_queries("jobs")
 
 @dataclass(frozen=True, slots=True)
 class NewOnceJob:
-    """A one-time job. `execution_id` None: it is due later than the horizon and gets a timer."""
+    """A one-time job. `execution_id` None: it is due later than the horizon and gets a timer.
+
+    `refusal`: why it does not run after all; it is on record under its execution's id.
+    """
 
     id: JobId
     spec: JobSpec
@@ -25,6 +29,7 @@ class NewOnceJob:
     fire_at: datetime
     ready_at: datetime
     execution_id: UUID | None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,9 @@ async def insert_once_jobs(connection: Connection, tenant_no: TenantNo, jobs: Se
         [int(job.spec.priority_class) for job in jobs],
         [job.ready_at for job in jobs],
         [partition_of(job.id) for job in jobs],
+        [encoded_stages(job.spec.limits, tenant_no, job.id) for job in jobs],
+        [job.spec.start_deadline_s for job in jobs],
+        [job.refusal for job in jobs],
     )
 
 

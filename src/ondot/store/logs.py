@@ -65,9 +65,19 @@ async def list_log_lines(
     *,
     after: tuple[int, int] = (0, 0),
     limit: int,
+    attempt_no: int | None = None,
+    part: str | None = None,
 ) -> list[LogRow]:
-    rows = await connection.fetch(_SQL["list_log_lines"].text, tenant_no, id_, *after, limit)
+    """Lines after a position, of one attempt or of all; `part` must occur in them, in small letters or capitals."""
+    rows = await connection.fetch(
+        _SQL["list_log_lines"].text, tenant_no, id_, *after, limit, attempt_no, part.lower() if part else None
+    )
     return [LogRow(*row.values()) for row in rows]
+
+
+async def is_under_way(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> bool:
+    """Whether it has not ended, so that more lines may come."""
+    return bool(await connection.fetchval(_SQL["is_under_way"].text, tenant_no, id_))
 
 
 async def save_progress(connection: Connection, worker_id: WorkerId, progress: Sequence[Progress]) -> None:

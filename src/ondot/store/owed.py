@@ -59,6 +59,7 @@ class OwedFire:
     delay_s: float
     pool_no: PoolNo
     priority_class: int
+    stages: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ async def make_owed(
         [fire.delay_s for fire in fires],
         [fire.pool_no for fire in fires],
         [fire.priority_class for fire in fires],
+        [fire.stages for fire in fires],
     )
     return [Made(*row.values()) for row in rows]
 

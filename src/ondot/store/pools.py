@@ -1,12 +1,33 @@
-"""Pools by name: a pool comes to be when a job or a worker first names it."""
+"""Pools by name: a pool comes to be when a job or a worker first names it. And their limits (E13)."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 
+from ondot.model.gates import Rate
 from ondot.model.ids import PoolNo, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("pools")
+
+
+WAITING_COUNTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """A pool as it is shown; what waits is counted up to a ceiling."""
+
+    name: str
+    created_at: datetime
+    concurrency: int | None
+    rate: Rate | None
+    workers: int
+    slots: int
+    running: int
+    waiting: int
+    oldest_waiting_at: datetime | None
 
 
 class Pools:
@@ -38,3 +59,44 @@ class Pools:
 async def find_pools(connection: Connection, tenant_no: TenantNo, names: list[str]) -> dict[str, PoolNo]:
     rows = await connection.fetch(_SQL["find_pools"].text, tenant_no, names)
     return {row["name"]: PoolNo(row["pool_no"]) for row in rows}
+
+
+async def list_pools(connection: Connection, tenant_no: TenantNo, *, name: str | None = None) -> list[PoolRow]:
+    rows = await connection.fetch(_SQL["list_pools"].text, tenant_no, name, WAITING_COUNTED)
+    return [
+        PoolRow(
+            row["name"],
+            row["created_at"],
+            row["concurrency"],
+            Rate(limit=row["rate_limit"], per_s=row["rate_per_s"], burst=row["rate_burst"])
+            if row["rate_limit"]
+            else None,
+            row["workers"],
+            row["slots"],
+            row["running"],
+            row["waiting"],
+            row["oldest_waiting_at"],
+        )
+        for row in rows
+    ]
+
+
+async def set_pool_limits(
+    connection: Connection, tenant_no: TenantNo, name: str, concurrency: int | None, rate: Rate | None
+) -> PoolNo | None:
+    """Set what limits a pool, and lock it; gives its number, None if there is no such pool."""
+    pool_no: PoolNo | None = await connection.fetchval(
+        _SQL["set_pool_limits"].text,
+        tenant_no,
+        name,
+        concurrency,
+        rate and rate.limit,
+        rate and rate.per_s,
+        rate and rate.burst,
+    )
+    return pool_no
+
+
+async def slot_running(connection: Connection, pool_no: PoolNo) -> None:
+    """Give what runs in a pool its slots."""
+    await connection.execute(_SQL["slot_running"].text, pool_no)

@@ -1,8 +1,9 @@
-"""The queue: survey the lanes, lease a batch, sweep what was committed late."""
+"""The queue: survey the lanes, admit at gates, lease a batch, sweep what was committed late."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from ondot.model.execution import Origin, PriorityClass
 from ondot.model.fairness import Lane, Waiting
@@ -11,6 +12,9 @@ from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("queue")
+
+_GATES = -1
+"""Stands for a class where a survey tells of gates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Leased:
     losses: int
     origin: Origin
     own_payload: bool
+    start_by: datetime | None = None
 
     @property
     def returned(self) -> bool:
@@ -51,15 +56,62 @@ class OldestDue:
         return max(self.waiting_s or 0.0, self.unplanned_s or 0.0, 0.0)
 
 
-async def survey_lanes(
-    connection: Connection, lanes: Sequence[Lane], from_ats: Sequence[datetime]
-) -> tuple[list[Waiting], datetime | None]:
-    """The heads of these lanes, due or still to come, and the database's time (None when all are empty)."""
-    rows = await connection.fetch(_SQL["survey_lanes"].text, *_columns(lanes), from_ats)
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The heads of lanes, due or to come, and when somebody may be admitted at a gate, by the database's clock."""
+
+    waiting: list[Waiting]
+    gates_at: datetime | None
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an execution at a gate (`ondot.admit` says what there is)."""
+
+    execution_id: ExecutionId
+    verdict: Literal["ready", "skip", "replace", "cancel"]
+    pool_no: PoolNo
+    ready_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many attempts a limited pool may begin; if none for want of a token, when there will be one."""
+
+    room: int
+    token_at: datetime | None
+
+
+async def survey_lanes(connection: Connection, lanes: Sequence[Lane], from_ats: Sequence[datetime]) -> Survey | None:
+    """What waits in these lanes and before the gates of their pools; None when nothing does."""
+    pool_nos = sorted({lane.pool_no for lane in lanes})
+    rows = await connection.fetch(_SQL["survey_lanes"].text, *_columns(lanes), from_ats, pool_nos)
+    if not rows:
+        return None
     waiting = [
-        Waiting(Lane(row["pool_no"], PriorityClass(row["class"]), row["tenant_no"]), row["ready_at"]) for row in rows
+        Waiting(Lane(row["pool_no"], PriorityClass(row["class"]), row["tenant_no"]), row["ready_at"], row["is_limited"])
+        for row in rows
+        if row["class"] != _GATES
     ]
-    return waiting, rows[0]["now"] if rows else None
+    gates_at = min((row["ready_at"] for row in rows if row["class"] == _GATES), default=None)
+    return Survey(waiting, gates_at, rows[0]["now"])
+
+
+async def admit(connection: Connection, pool_nos: Sequence[PoolNo], free_slots: int) -> list[Verdict]:
+    """Let through the gates of these pools who may; the rates let no more through than there are free slots."""
+    rows = await connection.fetch(_SQL["admit"].text, pool_nos, free_slots)
+    return [Verdict(*row.values()) for row in rows]
+
+
+async def pool_room(connection: Connection, pool_no: PoolNo, wanted: int) -> Room | None:
+    """Lock a limited pool and see how much it allows; None while another worker has it locked."""
+    row = await connection.fetchrow(_SQL["pool_room"].text, pool_no, wanted)
+    return None if row is None else Room(max(row["room"], 0), row["token_at"])
+
+
+async def take_tokens(connection: Connection, pool_no: PoolNo, count: int) -> None:
+    await connection.execute(_SQL["take_tokens"].text, pool_no, count)
 
 
 async def lease_executions(
@@ -70,8 +122,11 @@ async def lease_executions(
     limit: int,
     lanes: Sequence[Lane],
     from_ats: Sequence[datetime],
+    of_limited_pool: bool = False,
 ) -> list[Leased]:
-    rows = await connection.fetch(_SQL["lease_executions"].text, lease_id, worker_id, limit, *_columns(lanes), from_ats)
+    rows = await connection.fetch(
+        _SQL["lease_executions"].text, lease_id, worker_id, limit, *_columns(lanes), from_ats, of_limited_pool
+    )
     return [Leased(*row.values()) for row in rows]
 
 

@@ -32,6 +32,10 @@ class PlannedFire:
     ready_at: datetime
     pool_no: PoolNo
     priority_class: int
+    stages: str | None
+    start_by: datetime | None
+    is_live: bool
+    """Not caught up: it may be skipped where it would have to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,9 @@ async def plan_fires(
         [entry.range.to_at for entry in owed],
         [entry.range.count for entry in owed],
         live_at_once,
+        [fire.stages for fire in fires],
+        [fire.start_by for fire in fires],
+        [fire.is_live for fire in fires],
     )
     assert row is not None
     return Planned(row["moved"], row["planned"], tuple(zip(row["pool_nos"], row["ready_ats"], strict=True)))

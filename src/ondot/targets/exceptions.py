@@ -13,6 +13,8 @@ from ondot.targets.reports import one_line, storable
 MAX_TRACEBACK_LINES: Final = 50
 MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 
+MAX_TYPES: Final = 20
+
 LONGEST_DELAY_S: Final = 366 * 86_400.0
 
 _OWN: Final = str(Path(ondot.__file__).parent) + "/"
@@ -28,7 +30,18 @@ def failure(error: BaseException) -> Failed:
             return _retry_asked(error, max((error.when - datetime.now(UTC)).total_seconds(), 0.0))
     name = type(error).__qualname__
     message = one_line(f"{name}: {_text(error)}".removesuffix(": "))
-    return Failed(AttemptError("exception", message, detail=_traceback(error), facts={"type": name}))
+    return Failed(
+        AttemptError("exception", message, detail=_traceback(error), facts={"type": name, "types": types(error)})
+    )
+
+
+def types(error: BaseException) -> list[str]:
+    """What it is called, with its module, and what it derives from: the names by which a job may mean it (E4)."""
+    return [
+        one_line(kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")
+        for kind in type(error).__mro__[:MAX_TYPES]
+        if kind not in {object, BaseException}
+    ]
 
 
 def _retry_asked(error: RetryIn | RetryAt, delay_s: float) -> Failed:

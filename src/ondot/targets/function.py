@@ -1,30 +1,33 @@
-"""Python functions (E3, E7): the payload's fields as keyword arguments, the return value as result.
+"""Python functions (E3, E7, E8): the payload's fields as keyword arguments, the return value as result.
 
 `async` functions run in the worker's loop, plain ones in threads. A function gets what it was registered with and
-nothing else; whatever it raises is a report, and the traceback in it shows the user's code and not ondot's. A function
-that will not end is reported all the same when its time is over: a task is cancelled, a thread left behind.
+nothing else; whatever it raises is a report, and the traceback in it shows the user's code and not ondot's. One that
+is cancelled hears of it at once, by a CancelledError or by `ctx.cancelled`, and has its grace to end by itself. A
+function that will not end is reported all the same when its time is over: a task is cancelled, a thread left behind,
+and `stuck` counts those that run on, so that the worker can give up its process.
 """
 
 import asyncio
-import threading
+import os
 from collections.abc import Mapping
+from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from ondot.model.job import FunctionTarget
-from ondot.model.outcome import AttemptError, Failed, Succeeded
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
-from ondot.sdk.context import Context
 from ondot.sdk.handler import Handler
+from ondot.targets.attempt import Attempt
+from ondot.targets.cancelling import not_called, until_cancel
 from ondot.targets.exceptions import failure
-from ondot.targets.output import Output
-from ondot.targets.reports import one_line, storable, timed_out
+from ondot.targets.output import MAX_RESULT_BYTES
+from ondot.targets.prints import PRINTING
+from ondot.targets.reports import one_line, timed_out
 from ondot.targets.threads import Threads
-
-MAX_RESULT_BYTES: Final = 1_048_576
 
 
 class FunctionCaller:
@@ -34,27 +37,39 @@ class FunctionCaller:
         self._handlers = handlers
         self._threads = Threads(slots)
         self._ends_within_s = ends_within_s
-        self._never_ending: set[asyncio.Task[Succeeded | Failed]] = set()
+        self._given_up: set[Attempt] = set()
 
-    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed:
-        handler = self._handlers.get(spec.name)
-        if handler is None:
-            return self._unknown(spec.name)
-        arguments = _arguments(call.payload)
-        if isinstance(arguments, Failed):
-            return arguments
-        attempt = _Attempt(call)
+    @property
+    def stuck(self) -> int:
+        """How many functions run on though they were given up more than a moment ago. Only a new process is rid of
+        them: a plain function holds a thread, an async one swallows its cancellation."""
+        if not self.left_behind:
+            return 0
+        since = asyncio.get_running_loop().time() - self._ends_within_s
+        return sum(attempt.given_up_at is not None and attempt.given_up_at < since for attempt in self._given_up)
+
+    @property
+    def left_behind(self) -> int:
+        """How many functions run on though they were given up, were it only now."""
+        self._given_up = {attempt for attempt in self._given_up if attempt.runs}
+        return len(self._given_up)
+
+    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
+        if call.cancel.requested:
+            return not_called()
+        prepared = self._prepared(spec, call)
+        if isinstance(prepared, Failed):
+            return prepared
+        handler, attempt, function = prepared
+        task = self._begin(handler, attempt, function)
         try:
-            positional, named = handler.bound(attempt.context, arguments)
-        except TypeError as error:
-            return Failed(AttemptError("bad_arguments", one_line(str(error))), retryable=False)
-        task = asyncio.create_task(self._run(handler, attempt, positional, named), name=f"ondot function {spec.name}")
-        try:
-            await asyncio.wait({task}, timeout=call.timeout_s)
+            asked = await until_cancel(task, call.cancel, call.timeout_s)
             if task.done():
-                return task.result()
+                return attempt.judged()
+            if asked:
+                return await self._cancel(handler, attempt, task, call.cancel.grace_s)
             await self._end(task, attempt)
-            return timed_out(call.timeout_s, self._what_is_left(handler, attempt, task))
+            return timed_out(call.timeout_s, self._what_is_left(handler, attempt))
         except asyncio.CancelledError:
             await self._end(task, attempt)
             raise
@@ -62,43 +77,91 @@ class FunctionCaller:
             attempt.end()
 
     async def close(self) -> None:
-        for task in self._never_ending:
-            task.cancel()
+        for attempt in self._given_up:
+            if attempt.task is not None:
+                attempt.task.cancel()
         self._threads.close()
 
-    async def _run(
-        self, handler: Handler[..., Any], attempt: "_Attempt", positional: tuple[Any, ...], named: dict[str, Any]
-    ) -> Succeeded | Failed:
+    def _prepared(self, spec: FunctionTarget, call: Call) -> tuple[Handler[..., Any], Attempt, "partial[Any]"] | Failed:
+        handler = self._handlers.get(spec.name)
+        if handler is None:
+            return self._unknown(spec.name)
+        arguments = _arguments(call.payload)
+        if isinstance(arguments, Failed):
+            return arguments
+        attempt = Attempt(call)
+        try:
+            positional, named = handler.bound(attempt.context, arguments)
+        except TypeError as error:
+            return Failed(AttemptError("bad_arguments", one_line(str(error))), retryable=False)
+        return handler, attempt, partial(handler.function, *positional, **named)
+
+    def _begin(
+        self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]"
+    ) -> asyncio.Task[Succeeded | Failed]:
+        context = copy_context()
+        context.run(PRINTING.set, attempt.printed.write)
+        name = f"ondot function {handler.name}"
+        attempt.task = asyncio.get_running_loop().create_task(
+            self._run(handler, attempt, function), name=name, context=context
+        )
+        return attempt.task
+
+    async def _run(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> Succeeded | Failed:
         """Never raises but for its own cancellation."""
-        function = partial(handler.function, *positional, **named)
+        process_id = os.getpid()
         try:
             if handler.is_async:
-                attempt.began = True
+                attempt.begin()
                 return _report(await function())
+            attempt.in_thread = True
             value = await self._threads.run(partial(_in_thread, function, attempt))
+            attempt.in_thread = False
             if isinstance(value, (Succeeded, Failed)):
                 return value
+            if attempt.context.cancelled and (task := attempt.task) is not None:
+                task.cancel()
             return _report(await value)
         except asyncio.CancelledError as error:
-            if attempt.ended:
+            if attempt.ended or attempt.saw_cancel:
                 raise
             return failure(error)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001 - the user's handler; SystemExit too must not end the worker
             return failure(error)
+        finally:
+            _only_in(process_id)
 
-    async def _end(self, task: asyncio.Task[Succeeded | Failed], attempt: "_Attempt") -> None:
+    async def _cancel(
+        self, handler: Handler[..., Any], attempt: Attempt, task: asyncio.Task[Succeeded | Failed], grace_s: float
+    ) -> Succeeded | Failed | Cancelled:
+        """Somebody asked it to end: let it, for the length of its grace."""
+        if attempt.withdraw():
+            await self._end(task, attempt)
+            return not_called()
+        if not attempt.in_thread:
+            attempt.saw_cancel = True
+            task.cancel()
+        await asyncio.wait({task}, timeout=grace_s)
+        if task.done():
+            return attempt.judged()
+        await self._end(task, attempt)
+        remark = self._what_is_left(handler, attempt)
+        return Cancelled(
+            f"It did not end within its grace of {grace_s:g} s after it was cancelled, and was abandoned."
+            f"{remark and f' {remark}'}",
+            forced=True,
+        )
+
+    async def _end(self, task: asyncio.Task[Succeeded | Failed], attempt: Attempt) -> None:
         """Cancel it, and give it a moment to end; one that swallows the cancellation runs on, on its own account."""
+        attempt.withdraw()
         attempt.end()
+        attempt.given_up_at = asyncio.get_running_loop().time()
         task.cancel()
-        self._never_ending.add(task)
-        task.add_done_callback(self._never_ending.discard)
+        self._given_up.add(attempt)
         await asyncio.wait({task}, timeout=self._ends_within_s)
 
-    def _what_is_left(
-        self, handler: Handler[..., Any], attempt: "_Attempt", task: asyncio.Task[Succeeded | Failed]
-    ) -> str:
+    def _what_is_left(self, handler: Handler[..., Any], attempt: Attempt) -> str:
         if not attempt.began:
             return f"It had not begun: all {self._threads.size:,} threads were busy with other functions."
         if not handler.is_async:
@@ -106,50 +169,12 @@ class FunctionCaller:
                 "A plain function runs in a thread, which cannot be ended: it may still be running. "
                 "Let it look at ctx.cancelled, or make it async."
             )
-        return "" if task.done() else "It swallowed its cancellation (CancelledError) and is still running."
+        return "It swallowed its cancellation (CancelledError) and is still running." if attempt.runs else ""
 
     def _unknown(self, name: str) -> Failed:
         known = ", ".join(sorted(self._handlers)[:20]) or "none"
         message = f"This worker knows no function {one_line(name)!r}; it knows: {known}."
         return Failed(AttemptError("unknown_function", message))
-
-
-class _Attempt:
-    """One call of a function: its context, and whether anybody still waits for it."""
-
-    def __init__(self, call: Call) -> None:
-        self.began = False
-        self.ended = False
-        self._call = call
-        self._loop = asyncio.get_running_loop()
-        self._thread_id = threading.get_ident()
-        self._output = Output(call.say)
-        self.context = Context(
-            execution_id=call.execution_id,
-            job_id=call.job_id,
-            job_name=call.job_name,
-            attempt=call.attempt_no,
-            fire_at=call.fire_at,
-            fencing_token=call.fencing_token,
-            checkpoint=call.checkpoint,
-            say=partial(self._in_loop, partial(self._output.add, "log")),
-            report=partial(self._in_loop, self._report),
-            is_cancelled=lambda: self.ended,
-        )
-
-    def end(self) -> None:
-        self.ended = True
-        self._output.close()
-
-    def _in_loop(self, what: Any, *values: Any) -> None:
-        if threading.get_ident() == self._thread_id:
-            what(*values)
-        elif not self.ended:
-            self._loop.call_soon_threadsafe(what, *values)
-
-    def _report(self, fraction: float | None, message: str | None, checkpoint: str | None) -> None:
-        if not self.ended:
-            self._call.progress(fraction, None if message is None else storable(message), checkpoint)
 
 
 def _arguments(payload: bytes) -> dict[str, Any] | Failed:
@@ -168,14 +193,26 @@ def _arguments(payload: bytes) -> dict[str, Any] | Failed:
     return Failed(AttemptError("bad_arguments", message), retryable=False)
 
 
-def _in_thread(function: Any, attempt: _Attempt) -> Any:
+def _in_thread(function: Any, attempt: Attempt) -> Any:
     """The report, made in the thread too; or, of a decorated async function, what is still to be awaited."""
-    attempt.began = True
+    process_id = os.getpid()
+    attempt.thread_runs = True
     try:
+        if not attempt.begin():
+            return Succeeded()  # nobody waits for it
         value = function()
+        return value if isawaitable(value) else _report(value)
     except BaseException as error:  # noqa: BLE001 - the user's handler
         return failure(error)
-    return value if isawaitable(value) else _report(value)
+    finally:
+        _only_in(process_id)
+        attempt.thread_runs = False
+
+
+def _only_in(process_id: int) -> None:
+    """A function that forks comes back twice. The copy of the worker must not go on: it holds the same connections."""
+    if os.getpid() != process_id:
+        os._exit(0)
 
 
 def _report(value: object) -> Succeeded | Failed:

@@ -1,8 +1,9 @@
-"""HTTP calls (E3, E4, E7, T3): the payload as JSON body, the facts of the attempt as headers.
+"""HTTP calls (E3, E4, E7, E8, T3): the payload as JSON body, the facts of the attempt as headers.
 
 2xx succeeds, and nothing else. Redirects are not followed: what they lead to was checked by nobody. One call is one
 request: a call that got no answer is reported, not repeated here, so that every further call has a recorded cause.
-Of an answer no more than 64 KiB is read, and it is not unpacked further than that. Proxies, cookies and `.netrc` of
+Of an answer no more than 64 KiB is read, and it is not unpacked further than that. A call that is cancelled is dropped
+at once: its receiver cannot be asked to end, and may have done its work all the same. Proxies, cookies and `.netrc` of
 the worker's surroundings have no say: a job runs the same everywhere.
 """
 
@@ -10,9 +11,12 @@ import asyncio
 import os
 import secrets
 import socket
+import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -22,11 +26,14 @@ from yarl import URL
 
 from ondot import __version__
 from ondot.model.job import HttpTarget
-from ondot.model.outcome import AttemptError, Failed, Succeeded
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
 from ondot.targets.addresses import PrivateAddress, PublicResolver, public_socket, refuse_private
 from ondot.targets.answer import MAX_DETAIL, Answer, read_answer
-from ondot.targets.reports import one_line, timed_out
+from ondot.targets.bounded import BoundedConnection, TooMuch
+from ondot.targets.cancelling import not_called
+from ondot.targets.phases import Phases, tracing
+from ondot.targets.reports import one_line
 
 LONGEST_RETRY_AFTER_S: Final = 86_400.0
 KEEP_ALIVE_S: Final = 4.0
@@ -34,7 +41,6 @@ KEEP_ALIVE_S: Final = 4.0
 
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 _RETRYABLE_4XX: Final = frozenset({408, 425, 429})
-_SAYS_WHEN: Final = frozenset({429, 503})
 
 
 class HttpCaller:
@@ -45,29 +51,30 @@ class HttpCaller:
         self._limit_per_host = limit_per_host
         self._session: aiohttp.ClientSession | None = None
 
-    async def call(self, spec: HttpTarget, call: Call) -> Succeeded | Failed:
+    async def call(self, spec: HttpTarget, call: Call) -> Succeeded | Failed | Cancelled:
+        if call.cancel.requested:
+            return not_called()
+        phases = Phases(spec, call.timeout_s)
+        asked = asyncio.ensure_future(call.cancel.wait())
         try:
             async with asyncio.timeout(call.timeout_s) as deadline:
-                return await self._call(spec, call)
+                asked.add_done_callback(partial(_drop, deadline))
+                return await self._call(spec, call, phases)
         except TimeoutError as error:
-            return timed_out(call.timeout_s) if deadline.expired() else _not_answered(error)
-        except aiohttp.ClientSSLError as error:
-            # Before ValueError: a certificate that is not trusted is one too.
-            return _not_answered(error)
-        except PrivateAddress as refusal:
-            return Failed(AttemptError("private_address", str(refusal)), retryable=False)
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError) as error:
-            # ValueError: a header or an address that cannot be written down.
-            return Failed(AttemptError("bad_request", one_line(f"It cannot be sent: {error}")), retryable=False)
-        except (aiohttp.ClientError, OSError) as error:
-            return _not_answered(error)
+            if deadline.expired():
+                return _dropped(phases) if asked.done() else phases.total_over(call.timeout_s)
+            return phases.report() if phases.expired else _not_answered(error)
+        except (aiohttp.ClientError, OSError, ValueError, PrivateAddress) as error:
+            return _not_sent(error)
+        finally:
+            asked.cancel()
 
     async def close(self) -> None:
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
 
-    async def _call(self, spec: HttpTarget, call: Call) -> Succeeded | Failed:
+    async def _call(self, spec: HttpTarget, call: Call, phases: Phases) -> Succeeded | Failed:
         url = URL(spec.url)
         if not self._allow_private:
             # The resolver is not asked about literals.
@@ -80,8 +87,12 @@ class HttpCaller:
             headers=headers(spec, call),
             allow_redirects=False,
         )
-        async with request as response:
+        async with phases:
+            response = await request.__aenter__()
+        try:
             answer = await read_answer(response)
+        finally:
+            await request.__aexit__(*sys.exc_info())
         if 200 <= answer.status < 300:
             return Succeeded(answer.as_json())
         return _failed(answer)
@@ -91,18 +102,21 @@ class HttpCaller:
         guards: dict[str, Any] = {}
         if not self._allow_private:
             guards = {"resolver": PublicResolver(), "socket_factory": public_socket}
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            limit_per_host=self._limit_per_host,
+            keepalive_timeout=KEEP_ALIVE_S,
+            family=socket.AF_UNSPEC,
+            **guards,
+        )
+        connector._factory = partial(BoundedConnection, loop=asyncio.get_running_loop())  # type: ignore[assignment]
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                limit_per_host=self._limit_per_host,
-                keepalive_timeout=KEEP_ALIVE_S,
-                family=socket.AF_UNSPEC,
-                **guards,
-            ),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             auto_decompress=False,
             trust_env=False,
+            trace_configs=[tracing()],
         )
         # aiohttp would send GET, PUT and DELETE a second time when a connection breaks: a call without a record (P7).
         session._retry_connection = False
@@ -153,6 +167,19 @@ def _date(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
+def _drop(deadline: asyncio.Timeout, asked: asyncio.Future[None]) -> None:
+    if not asked.cancelled():
+        # Too late, if the time was over in this very moment.
+        with suppress(RuntimeError):
+            deadline.reschedule(asyncio.get_running_loop().time())
+
+
+def _dropped(phases: Phases) -> Cancelled:
+    if not phases.connected:
+        return Cancelled("It was cancelled before a connection stood: nothing was sent.")
+    return Cancelled("The call was dropped; its receiver may have done its work all the same.", forced=True)
+
+
 def _failed(answer: Answer) -> Failed:
     status = answer.status
     try:
@@ -167,9 +194,24 @@ def _failed(answer: Answer) -> Failed:
     return Failed(
         AttemptError("http_status", message, detail=answer.text[:MAX_DETAIL] or None, facts=facts),
         retryable=status >= 500 or status in _RETRYABLE_4XX,
-        retry_after_s=retry_after_s(answer) if status in _SAYS_WHEN else None,
+        retry_after_s=retry_after_s(answer),
         result=answer.as_json(),
     )
+
+
+def _not_sent(error: Exception) -> Failed:
+    """What is wrong with the request itself will not pass; all else may."""
+    match error:
+        case aiohttp.ClientSSLError():
+            # Before ValueError: a certificate that is not trusted is one too.
+            return _not_answered(error)
+        case PrivateAddress():
+            return Failed(AttemptError("private_address", str(error)), retryable=False)
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError() | ValueError():
+            # ValueError: a header or an address that cannot be written down.
+            return Failed(AttemptError("bad_request", one_line(f"It cannot be sent: {error}")), retryable=False)
+        case _:
+            return _not_answered(error)
 
 
 def _not_answered(error: BaseException) -> Failed:
@@ -185,6 +227,8 @@ def _not_answered(error: BaseException) -> Failed:
             code, message = "connect", f"No connection to {error.host}:{error.port}: {reason}"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | ConnectionError():
             code, message = "disconnected", "The connection broke before the answer was complete."
+        case TooMuch():
+            code, message = "bad_response", f"What came back has no end: {error}."
         case aiohttp.ClientResponseError():
             code, message = "bad_response", f"What came back is not HTTP: {error.message}"
         case _:

@@ -1,17 +1,22 @@
-"""The lines of one attempt that are kept (E14): so many and no more, so that a flood of output costs nobody else.
+"""The lines of one attempt that are taken (E14): so many and no more, so that a flood of output costs nobody else.
 
-A line that is too long is cut; what comes after the last line that is kept is counted, and told in one line at the
-end. Used from the event loop only.
+A line that is too long is cut; what comes after the last line that is taken is counted, and told in one line at the
+end. Lines may come from any thread, and are counted there: of a flood nothing but the count goes further.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Literal
 
 from ondot.targets.reports import storable
 
 MAX_LINE_CHARACTERS = 8 * 1024
-MAX_LINES = 1_000
-MAX_CHARACTERS = 256 * 1024
+MAX_LINES = 50_000
+MAX_CHARACTERS = 64 * 1024 * 1024
+"""What is handed on at most; `flow.notes` decides what of it is kept where. Lines are bounded since each costs time of
+the loop that all attempts share."""
+MAX_RESULT_BYTES = 64 * 1024 * 1024
+"""Of a function's result; `flow.output` puts what is too large for the database into object storage."""
 
 Stream = Literal["log", "stdout", "stderr"]
 
@@ -21,6 +26,7 @@ class Output:
 
     def __init__(self, say: Callable[[str, str], None]) -> None:
         self._say = say
+        self._counting = threading.Lock()
         self._lines = 0
         self._characters = 0
         self._cut_lines = 0
@@ -33,30 +39,33 @@ class Output:
 
     def skip(self, lines: int, characters: int) -> None:
         """Count what the caller leaves out because it is full."""
-        self._cut_lines += lines
-        self._cut_characters += characters
+        with self._counting:
+            self._cut_lines += lines
+            self._cut_characters += characters
 
     def add(self, stream: Stream, line: str, beyond: int = 0) -> None:
         """Keep a line; `beyond` is how much of it the caller has already left out."""
-        if self._closed:
-            return
         if self.full:
             self.skip(1, len(line) + beyond)
             return
         beyond += max(len(line) - MAX_LINE_CHARACTERS, 0)
         kept = storable(line[:MAX_LINE_CHARACTERS])
-        self._lines += 1
-        self._characters += len(kept)
+        with self._counting:
+            if self._closed:
+                return
+            self._lines += 1
+            self._characters += len(kept)
         self._say(stream, f"{kept} … ({beyond:,} more were cut)" if beyond else kept)
 
     def close(self) -> None:
         """Tell what was cut. What comes later, from a thread that nobody waits for, is no longer this attempt's."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._counting:
+            if self._closed:
+                return
+            self._closed = True
         if self._cut_characters:
             self._say(
                 "log",
                 f"ondot: {self._cut_lines:,} more lines ({self._cut_characters:,} characters) were cut: at most "
-                f"{MAX_LINES:,} lines and {MAX_CHARACTERS:,} characters of an attempt are kept.",
+                f"{MAX_LINES:,} lines and {MAX_CHARACTERS:,} characters of an attempt are taken.",
             )

@@ -6,25 +6,42 @@ grandchild in the background would keep a finished program's attempt open for ev
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
-from ondot.targets.output import MAX_LINE_CHARACTERS, Output
+from ondot.ports.target import Cancel
+from ondot.targets.cancelling import until_cancel
+from ondot.targets.descendants import MARK, kill_all, living, signal_outside_group
+from ondot.targets.output import MAX_LINE_CHARACTERS
 from ondot.targets.reports import storable_bytes
 
 TAIL_BYTES: Final = 4 * 1024
 AFTER_KILL_S: Final = 1.0
 """What is killed is gone at once; who left the group and holds the pipes open is not waited for."""
 
+LOOK_AGAIN_S: Final = 0.05
+
 Stream = Literal["stdout", "stderr"]
+
+
+class Lines(Protocol):
+    """Where lines go: an `Output`, or what decides between several."""
+
+    @property
+    def full(self) -> bool: ...
+
+    def add(self, stream: Stream, line: str, beyond: int = 0) -> None: ...
+
+    def skip(self, lines: int, characters: int) -> None: ...
 
 
 class _Reader(asyncio.Protocol):
     """Cuts a stream into lines, in bounded memory, and remembers its end."""
 
-    def __init__(self, stream: Stream, output: Output) -> None:
+    def __init__(self, stream: Stream, output: Lines) -> None:
         self.ended = asyncio.get_running_loop().create_future()
         self.tail = b""
         self._stream = stream
@@ -71,10 +88,12 @@ class Process:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
+        mark: str,
         readers: Mapping[Stream, _Reader],
         transports: Sequence[asyncio.BaseTransport],
     ) -> None:
         self._process = process
+        self._mark = mark
         self._readers = readers
         self._transports = transports
 
@@ -84,15 +103,16 @@ class Process:
         command: Sequence[str],
         environment: Mapping[str, str],
         payload: bytes,
-        output: Output,
+        output: Lines,
         *,
         kill_after_s: float,
+        pass_fds: Sequence[int] = (),
     ) -> "Process":
         """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is ended."""
         if any("\0" in word for word in command):
             # uvloop would hand over what stands before it.
             raise ValueError("a word with a NUL character cannot be handed to a program")
-        starting = asyncio.ensure_future(cls._start(command, environment, payload, output))
+        starting = asyncio.ensure_future(cls._start(command, environment, payload, output, pass_fds))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -106,8 +126,14 @@ class Process:
 
     @classmethod
     async def _start(
-        cls, command: Sequence[str], environment: Mapping[str, str], payload: bytes, output: Output
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        payload: bytes,
+        output: Lines,
+        pass_fds: Sequence[int],
     ) -> "Process":
+        mark = secrets.token_hex(16)
         loop = asyncio.get_running_loop()
         ours: list[int] = []
         theirs: list[int] = []
@@ -124,8 +150,9 @@ class Process:
                 stdin=theirs[0],
                 stdout=theirs[1],
                 stderr=theirs[2],
-                env=dict(environment),
+                env={**environment, MARK: mark},
                 start_new_session=True,
+                pass_fds=tuple(pass_fds),
             )
         except BaseException:
             for fd in ours:
@@ -142,17 +169,20 @@ class Process:
         transports: list[asyncio.BaseTransport] = [writing]
         for fd, reader in zip(ours[1:], readers.values(), strict=True):
             transports.append(await reader.attach(fd))
-        return cls(process, readers, transports)
+        return cls(process, mark, readers, transports)
 
     def tail(self, stream: Stream) -> bytes:
         """The end of what it wrote."""
         return self._readers[stream].tail
 
-    async def wait(self, timeout_s: float) -> int | None:
-        """The exit code, negative for a signal; None if it runs on."""
+    async def wait(self, timeout_s: float | None, cancel: Cancel | None = None) -> int | None:
+        """The exit code, negative for a signal; None if it runs on: its time is over, or it was cancelled."""
         waiting = asyncio.ensure_future(self._process.wait())
         try:
-            await asyncio.wait({waiting}, timeout=timeout_s)
+            if cancel is None:
+                await asyncio.wait({waiting}, timeout=timeout_s)
+            else:
+                await until_cancel(waiting, cancel, timeout_s)
         finally:
             if not waiting.done():
                 waiting.cancel()
@@ -164,18 +194,30 @@ class Process:
             self._signal(signal.SIGKILL)
             await self._output_ended(within_s)
 
-    async def end(self, kill_after_s: float) -> None:
-        """TERM to the whole group, then KILL: after a while, or at once if there is no more patience (a cancel)."""
-        give_up_at = asyncio.get_running_loop().time() + kill_after_s
+    async def end(self, kill_after_s: float) -> bool:
+        """TERM to all that belong to it, then KILL: after a while, or at once if there is no more patience (a cancel).
+
+        Gives whether the KILL was needed.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + kill_after_s
+        needs_force = True
         try:
+            # Once each: a second TERM is often taken for the end of all patience.
             self._signal(signal.SIGTERM)
+            await asyncio.to_thread(signal_outside_group, self._process.pid, self._mark, signal.SIGTERM)
             await self.wait(kill_after_s)
             # The program may have gone at once and left those it began to tidy up: they have the same while.
-            await self._output_ended(max(give_up_at - asyncio.get_running_loop().time(), 0.0))
+            await self._output_ended(max(give_up_at - loop.time(), 0.0))
+            # No event tells of the end of what is not our child.
+            while (needs_force := await self._lives()) and loop.time() < give_up_at:  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_AGAIN_S)
         finally:
             self._signal(signal.SIGKILL)
+            await asyncio.to_thread(kill_all, self._process.pid, self._mark, AFTER_KILL_S)
             await self.wait(AFTER_KILL_S)
             await self._output_ended(AFTER_KILL_S)
+        return needs_force
 
     def close(self) -> None:
         for transport in self._transports:
@@ -185,6 +227,10 @@ class Process:
         ends = [reader.ended for reader in self._readers.values()]
         _, open_ = await asyncio.wait(ends, timeout=within_s)
         return not open_
+
+    async def _lives(self) -> bool:
+        """Whether anybody of it is left; the exit of the program itself is known already."""
+        return bool(await asyncio.to_thread(living, self._process.pid, self._mark))
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):

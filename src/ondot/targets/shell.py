@@ -1,8 +1,9 @@
-"""Programs (E3, E7, T4): argv without a shell, the payload on standard input, the facts in `ONDOT_*` variables.
+"""Programs (E3, E7, E8, T4): argv without a shell, the payload on standard input, the facts in `ONDOT_*` variables.
 
 Off unless the worker's operator allows it. A program is started in a session of its own, so that a timeout or a
-cancel ends all it has begun: TERM to the whole group, KILL soon after. It gets the worker's environment without
-ondot's own settings, which hold secrets. Exit code 0 succeeds.
+cancel ends all it has begun: TERM to the whole group, KILL after a while (of a cancel: its grace), and so to those that
+have left the group (see `descendants`). It gets the worker's environment without ondot's own settings, which hold
+secrets. Exit code 0 succeeds.
 """
 
 import asyncio
@@ -16,8 +17,9 @@ from typing import Final
 import msgspec
 
 from ondot.model.job import ShellTarget
-from ondot.model.outcome import AttemptError, Failed, Succeeded
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
+from ondot.targets.cancelling import not_called
 from ondot.targets.output import Output
 from ondot.targets.process import Process
 from ondot.targets.reports import one_line, storable_bytes, timed_out
@@ -40,9 +42,11 @@ class ShellCaller:
         self._kill_after_s = kill_after_s
         self._drain_s = drain_s
 
-    async def call(self, spec: ShellTarget, call: Call) -> Succeeded | Failed:
+    async def call(self, spec: ShellTarget, call: Call) -> Succeeded | Failed | Cancelled:
         if not self._allow:
             return _NOT_ALLOWED
+        if call.cancel.requested:
+            return not_called()
         output = Output(call.say)
         try:
             async with asyncio.timeout(call.timeout_s) as deadline:
@@ -59,20 +63,26 @@ class ShellCaller:
             return timed_out(call.timeout_s, "The program had not started.")
         except (OSError, ValueError) as error:
             return _not_started(spec.command, error)
+        left_s = max((deadline.when() or 0.0) - asyncio.get_running_loop().time(), 0.0)
         try:
-            left_s = max((deadline.when() or 0.0) - asyncio.get_running_loop().time(), 0.0)
-            exit_code = await process.wait(left_s)
-            if exit_code is None:
-                await process.end(self._kill_after_s)
-                return timed_out(call.timeout_s, "The program and all it began were ended.")
-            await process.drain(self._drain_s)
+            return await self._ended(process, call, left_s)
         except asyncio.CancelledError:
             await process.end(self._kill_after_s)
             raise
         finally:
             process.close()
             output.close()
-        return _report(exit_code, process)
+
+    async def _ended(self, process: Process, call: Call, left_s: float) -> Succeeded | Failed | Cancelled:
+        exit_code = await process.wait(left_s, call.cancel)
+        if exit_code is not None:
+            await process.drain(self._drain_s)
+            return _report(exit_code, process)
+        if not call.cancel.requested:
+            await process.end(self._kill_after_s)
+            return timed_out(call.timeout_s, "The program and all it began were ended.")
+        forced = await process.end(call.cancel.grace_s)
+        return _cancelled(await process.wait(0), process, call.cancel.grace_s, forced=forced)
 
 
 def environment(own: Mapping[str, str], call: Call) -> dict[str, str]:
@@ -89,18 +99,38 @@ def environment(own: Mapping[str, str], call: Call) -> dict[str, str]:
 
 def _report(exit_code: int, process: Process) -> Succeeded | Failed:
     if exit_code == 0:
-        result = {"exit_code": 0, "stdout": storable_bytes(process.tail("stdout"))}
-        return Succeeded(msgspec.json.encode(result).decode())
+        return Succeeded(_result(exit_code, process))
     lines = storable_bytes(process.tail("stderr")).splitlines()[-DETAIL_LINES:]
     detail = "\n".join(lines) or None
     if exit_code > 0:
         message = f"The program ended with exit code {exit_code}."
         return Failed(AttemptError("exit_code", message, detail=detail, facts={"exit_code": exit_code}))
-    try:
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = f"signal {-exit_code}"
+    name = _signal_name(-exit_code)
     return Failed(AttemptError("signal", f"The program was ended by {name}.", detail=detail, facts={"signal": name}))
+
+
+def _cancelled(exit_code: int | None, process: Process, grace_s: float, *, forced: bool) -> Cancelled:
+    if exit_code is None:
+        return Cancelled("It was ended by SIGKILL after its grace, and has not gone yet.", forced=True)
+    if forced:
+        message = f"It did not end within its grace of {grace_s:g} s after SIGTERM, and all of it was ended by SIGKILL."
+    elif exit_code >= 0:
+        message = f"It ended with exit code {exit_code} when it was asked to (SIGTERM)."
+    else:
+        message = f"It was ended by {_signal_name(-exit_code)}."
+    return Cancelled(message, forced=forced, result=_result(exit_code, process))
+
+
+def _result(exit_code: int, process: Process) -> str:
+    result = {"exit_code": exit_code, "stdout": storable_bytes(process.tail("stdout"))}
+    return msgspec.json.encode(result).decode()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _not_started(command: tuple[str, ...], error: Exception) -> Failed:

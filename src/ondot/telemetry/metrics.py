@@ -25,6 +25,15 @@ REPEATED = Counter("ondot_repeated_completions_total", "Outcomes that were recor
 WORKERS_LOST = Counter("ondot_workers_lost_total", "Workers declared lost", registry=REGISTRY)
 RECOVERED = Counter("ondot_executions_recovered_total", "Executions given back", ["how"], registry=REGISTRY)
 SWEPT = Counter("ondot_late_ready_swept_total", "Queue rows found below every worker's bound", registry=REGISTRY)
+EXECUTIONS_SKIPPED = Counter(
+    "ondot_executions_skipped_total", "Executions that were not to wait", ["reason"], registry=REGISTRY
+)
+SLOTS_MENDED = Counter(
+    "ondot_slots_mended_total", "Slots of limits left behind by executions that are gone: a fault", registry=REGISTRY
+)
+CANCELS = Counter(
+    "ondot_cancels_heard_total", "Requests to end a running attempt, heard by its worker", registry=REGISTRY
+)
 LATENESS = Histogram(
     "ondot_start_lateness_seconds",
     "Start of an execution after the instant it was due",

@@ -29,7 +29,10 @@ _TURN = "UPDATE ondot.hand_clock SET at = $1"
 _STRIDE = """
 WITH coming AS (
     SELECT (SELECT nullif(min(next_fire_at), 'infinity') FROM ondot.timer) AS timer_at,
-           (SELECT min(ready_at) FROM ondot.ready) AS ready_at,
+           least((SELECT min(ready_at) FROM ondot.ready),
+                 (SELECT min(look_at) FROM ondot.gate WHERE look_at < 'infinity')) AS ready_at,
+           (SELECT min(start_by) + interval '1 microsecond' FROM ondot.execution
+            WHERE start_by IS NOT NULL AND state = 'PENDING') AS expires_at,
            (SELECT min(o.turn_at) FROM ondot.owed o JOIN ondot.job j ON j.id = o.job_id AND j.state = 'ACTIVE'
             CROSS JOIN LATERAL (
                 SELECT count(*) AS live FROM ondot.execution e
@@ -38,11 +41,13 @@ WITH coming AS (
             ) e
             WHERE CASE WHEN o.from_at <= o.to_at THEN e.live < o.concurrency ELSE e.live = 0 END) AS owed_at
 ), turned AS (
-    UPDATE ondot.hand_clock SET at = least($1::timestamptz, greatest(at, least(timer_at, ready_at, owed_at)))
-    FROM coming RETURNING at, timer_at, ready_at, owed_at
+    UPDATE ondot.hand_clock
+    SET at = least($1::timestamptz, greatest(at, least(timer_at, ready_at, owed_at, expires_at)))
+    FROM coming RETURNING at, timer_at, ready_at, owed_at, expires_at
 )
 SELECT at,
        coalesce(timer_at <= at + make_interval(secs => $2::double precision), false) OR coalesce(owed_at <= at, false)
+           OR coalesce(expires_at <= at, false)
            OR EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS to_plan,
        coalesce(ready_at <= at, false) AS to_lease,
        ARRAY(SELECT pool_no FROM ondot.pool ORDER BY pool_no) AS pool_nos

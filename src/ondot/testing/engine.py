@@ -10,6 +10,7 @@ the horizon of a real scheduler would have left.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,11 +21,13 @@ from ondot.flow.backfill import owed_pass
 from ondot.flow.complete import Completer, Done
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.failing import pause_failing_pass
+from ondot.flow.gate import expire_pass
 from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.notes import Notes
 from ondot.flow.plan import FULL_SCAN_EVERY, Planner
 from ondot.flow.retain import sweep_pass
 from ondot.flow.run import Targets, run_attempt
+from ondot.flow.transact import Transactor
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
 from ondot.ports.target import Call as TargetCall
@@ -58,6 +61,7 @@ class Engine:
         self._worker_id = WorkerId(database.clock.new_id())
         self._completer = Completer(database, dispatcher, self._worker_id)
         self._notes = Notes(database, self._worker_id)
+        self._transactor = Transactor(database, dispatcher, self._worker_id)
         self._leaser = Leaser(database, self._worker_id, ())
         self._pool_nos: tuple[PoolNo, ...] = ()
         planner = Planner(database, dispatcher)
@@ -65,6 +69,7 @@ class Engine:
             lambda: planner.one_pass(range(PARTITIONS)),
             lambda: owed_pass(database, dispatcher, range(PARTITIONS)),
             lambda: pause_failing_pass(database),
+            lambda: expire_pass(database),
         )
         """What schedulers do when there is something to do for them: `clock.stride` says when."""
         self._instants = 0
@@ -130,7 +135,11 @@ class Engine:
         attempts = await asyncio.gather(*(self._attempt(assignment, instant.at) for assignment in ordered))
         self.calls.extend(call for _, call in attempts if call is not None)
         await self._write(
-            [Done(completion, one.lease_id) for (completion, _), one in zip(attempts, ordered, strict=True)]
+            [
+                Done(completion, one.lease_id)
+                for (completion, _), one in zip(attempts, ordered, strict=True)
+                if not self._is_settled(completion, one)
+            ]
         )
         return len(ordered)
 
@@ -141,7 +150,8 @@ class Engine:
         begun: list[TargetCall] = []
 
         def make_call(assignment: Assignment, spec: JobSpec) -> TargetCall:
-            call = self._notes.call(assignment, spec, checkpoint)
+            transaction = self._transactor.opener(assignment, spec)
+            call = replace(self._notes.call(assignment, spec, checkpoint), transaction=transaction)
             begun.append(call)
             return call
 
@@ -150,6 +160,13 @@ class Engine:
         if not begun or assignment.spec is None:
             return completion, None
         return completion, _recorded(begun[0], assignment.spec, completion, at)
+
+    def _is_settled(self, completion: Completion, assignment: Assignment) -> bool:
+        """Whether its handler has committed the outcome itself, in a transaction."""
+        if not self._transactor.settled(completion):
+            return False
+        self._completer.release(assignment.lease_id)
+        return True
 
     async def _write(self, batch: list[Done]) -> None:
         try:

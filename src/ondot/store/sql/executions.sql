@@ -1,20 +1,28 @@
 -- name: insert_execution :one
--- transition: plan        locks: none (new rows)
--- A run-now: no fire, so the unique key of fires does not count it.
--- $1 tenant_no, $2 id, $3 job_id, $4 job_version, $5 pool_no, $6 class, $7 origin, $8 payload (NULL: the job's own)
+-- transition: plan        locks: none (new rows), then gates
+-- A run-now or a replay: no fire, so the unique key of fires does not count it.
+-- $1 tenant_no, $2 id, $3 job_id, $4 job_version, $5 pool_no, $6 class, $7 origin, $8 payload (NULL: the job's own),
+-- $9 the execution it runs again (NULL: none), $10 its gates (NULL: none), $11 start_by (NULL: any time)
 WITH queued AS (
     INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    VALUES ($5::integer, $6::smallint, $1::integer, ondot.clock(), $2::uuid)
+    SELECT $5::integer, $6::smallint, $1::integer, ondot.clock(), $2::uuid WHERE $10::text IS NULL
+), gated AS (
+    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
+    SELECT $2, ondot.clock(), $1, $5, $6, false, $10::jsonb WHERE $10 IS NOT NULL
 )
-INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, payload)
-VALUES ($2, $3::uuid, ondot.clock(), ondot.clock(), $1, $4::integer, $5, $6, 'PENDING', $7::text, $8::text::json)
+INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, payload,
+                             replay_of, gated, start_by)
+VALUES ($2, $3::uuid, ondot.clock(), ondot.clock(), $1, $4::integer, $5, $6, 'PENDING', $7::text, $8::text::json,
+        $9::uuid, $10 IS NOT NULL, $11::timestamptz)
 RETURNING id, fire_at;
 
 -- name: complete_executions :many
--- transition: succeed, fail, stop, retry, recover, return        locks: executions, then leases        index: execution_pkey
+-- transition: succeed, fail, stop, expire, retry, recover, return
+-- locks: executions, then leases, then gates by the trigger on gated        index: execution_pkey, gated_pkey
 -- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; the others change
 -- nothing and are missing from the answer. Ended ones move to history, failed ones also to dead_letter; the others get
--- their place in the queue. The planner takes few outcomes for ended and probes for each (`id = ANY ($2)` beside that
+-- their place in the queue, or in the line before their gates. One that was to be cancelled and would have gone on ends
+-- CANCELLED instead. The planner takes few outcomes for ended and probes for each (`id = ANY ($2)` beside that
 -- would sort the array anew for every probe: 26 ms instead of 7.5 for a thousand).
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 states, $5 outcomes, $6 results, $7 errors, $8 reasons,
 -- $9 delays in seconds, $10 classes, $11 leases of which this is the last, $12 failures in a row after which the job is
@@ -26,25 +34,31 @@ WITH outcome AS (
 ), ended AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1::uuid
-      AND e.state = 'RUNNING' AND o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')
-    RETURNING e.*, o.new_state, o.outcome, o.result, o.error, o.reason, o.pause_after
+      AND e.state = 'RUNNING'
+      AND (o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'SKIPPED') OR e.cancel_at IS NOT NULL)
+    RETURNING e.*, CASE WHEN o.new_state IN ('RETRYING', 'PENDING') THEN 'CANCELLED' ELSE o.new_state END AS new_state,
+              o.outcome, o.result, o.error, o.pause_after,
+              CASE WHEN o.new_state IN ('RETRYING', 'PENDING', 'CANCELLED') THEN coalesce(e.cancel_reason, o.reason)
+                   ELSE o.reason END AS reason
 ), again AS (
     UPDATE ondot.execution e
     SET state = o.new_state, class = o.new_class, worker_id = NULL,
         ready_at = ondot.clock() + make_interval(secs => o.delay_s),
         failures = e.failures + (o.outcome IN ('FAILED', 'TIMED_OUT'))::integer,
-        losses = e.losses + (o.outcome = 'WORKER_LOST')::integer
+        losses = e.losses + (o.outcome = 'WORKER_LOST')::integer,
+        gated = e.gated AND EXISTS (SELECT FROM ondot.gated d WHERE d.execution_id = e.id)
     FROM outcome o
     WHERE e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1
-      AND e.state = 'RUNNING' AND o.new_state IN ('RETRYING', 'PENDING')
-    RETURNING e.id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at, o.outcome, o.error
+      AND e.state = 'RUNNING' AND o.new_state IN ('RETRYING', 'PENDING') AND e.cancel_at IS NULL
+    RETURNING e.id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at, e.state, e.gated, o.outcome,
+              o.error
 ), recorded AS (
     INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
-        pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error)
+        pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, replay_of)
     SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
            pool_no, attempt_no, failures + (outcome IN ('FAILED', 'TIMED_OUT'))::integer,
            losses + (outcome = 'WORKER_LOST')::integer, class, new_state, origin, reason, payload,
-           result::json, error::jsonb
+           result::json, error::jsonb, replay_of
     FROM ended
 ), buried AS (
     INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, payload)
@@ -59,7 +73,27 @@ WITH outcome AS (
     ON CONFLICT DO NOTHING
 ), queued AS (
     INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, tenant_no, ready_at, id FROM again
+    SELECT pool_no, class, tenant_no, ready_at, id FROM again WHERE NOT gated
+), through AS MATERIALIZED (
+    SELECT id, pool_no, class, ready_at, true AS is_over FROM ended WHERE gated
+    UNION ALL
+    SELECT id, pool_no, class, ready_at, false FROM again
+), pool_slots AS (
+    DELETE FROM ondot.slot WHERE ctid = ANY (ARRAY(
+        SELECT s.row_at FROM through t CROSS JOIN LATERAL (
+            SELECT ctid AS row_at FROM ondot.slot
+            WHERE gate_id = ondot.pool_gate(t.pool_no) AND execution_id = t.id LIMIT 1
+        ) s
+    ))
+), passed AS (
+    -- The trigger does the rest: slots are given back, who goes on stands in line again.
+    UPDATE ondot.gated d SET is_over = t.is_over, ready_at = t.ready_at, class = t.class
+    FROM through t
+    WHERE d.execution_id = t.id AND d.ctid = ANY (ARRAY(
+        SELECT g.row_at FROM through t CROSS JOIN LATERAL (
+            SELECT ctid AS row_at FROM ondot.gated WHERE execution_id = t.id LIMIT 1 FOR UPDATE
+        ) g
+    ))
 ), given_back AS (
     DELETE FROM ondot.lease WHERE id = ANY ($11::uuid[]) AND worker_id = $1
 ), counted AS (
@@ -79,9 +113,9 @@ WITH outcome AS (
         pause_after = excluded.pause_after, succeeded = excluded.succeeded
     WHERE streak.failures > 0 OR excluded.failures > 0
 )
-SELECT id, pool_no, NULL::timestamptz AS ready_at FROM ended
+SELECT id, pool_no, NULL::timestamptz AS ready_at, new_state AS state, gated FROM ended
 UNION ALL
-SELECT id, pool_no, ready_at FROM again;
+SELECT id, pool_no, ready_at, state, gated FROM again;
 
 -- name: find_outcomes :many
 -- index: history_pkey, attempt_pkey
@@ -97,6 +131,34 @@ LEFT JOIN ondot.attempt a ON a.execution_id = o.id AND a.attempt_no = o.attempt_
 -- index: execution_pkey
 -- $1 ids
 SELECT id, payload FROM ondot.execution WHERE id = ANY ($1::uuid[]);
+
+-- name: lock_gates_of_job :one
+-- locks: gates        index: execution_fire, execution_other, gated_pkey
+-- All gates that the executions of a job pass: until the end of the transaction nobody is admitted there.
+-- $1 tenant_no, $2 job_id
+SELECT ondot.lock_gates(ARRAY(
+    SELECT (s->>'gate')::uuid
+    FROM (
+        SELECT id FROM ondot.execution
+        WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND gated
+        UNION ALL
+        SELECT id FROM ondot.execution
+        WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND gated
+    ) e
+    JOIN ondot.gated d ON d.execution_id = e.id CROSS JOIN jsonb_array_elements(d.stages) s
+));
+
+-- name: take_back_waiting :many
+-- locks: waiting rows        index: execution_fire, waiting_execution
+-- As take_back_ready, from the lines before gates: first, since who is admitted goes from there to the queue.
+-- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs), $4 after which instant, $5 class of catch-up
+DELETE FROM ondot.waiting w
+USING ondot.execution e
+WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer AND e.origin IN ('fire', 'backfill') AND e.origin = 'fire'
+  AND e.attempt_no = 0 AND e.gated
+  AND (e.fire_at > $4::timestamptz AND e.class <> $5::smallint OR e.fire_at = $3::timestamptz)
+  AND w.execution_id = e.id
+RETURNING w.execution_id;
 
 -- name: take_back_ready :many
 -- locks: ready rows        index: execution_fire, ready_pkey
@@ -129,18 +191,63 @@ SELECT greatest(
 -- transition: take back        locks: executions        index: execution_pkey
 -- The second half: the executions themselves, which were never to be.
 -- $1 tenant_no, $2 ids
-DELETE FROM ondot.execution
-WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state = 'PENDING' AND attempt_no = 0
-RETURNING id, fire_at;
+WITH taken AS (
+    DELETE FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state = 'PENDING' AND attempt_no = 0
+    RETURNING id, fire_at, gated
+), passed AS (
+    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM taken WHERE gated))
+)
+SELECT id, fire_at FROM taken;
 
 -- name: renew_due :many
 -- locks: executions        index: execution_fire
 -- A due fire that has not begun runs the new version, in its place in the queue; one that was leased and given back
 -- before its call has not begun either, and is PENDING again.
--- $1 tenant_no, $2 job_id, $3 job_version
-UPDATE ondot.execution SET job_version = $3::integer
+-- $1 tenant_no, $2 job_id, $3 job_version, $4 its start deadline in seconds (NULL: none)
+UPDATE ondot.execution
+SET job_version = $3::integer, start_by = fire_at + make_interval(secs => $4::double precision)
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
 RETURNING id;
+
+-- name: regate_executions :none
+-- locks: ready rows, executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
+-- Executions that wait pass other gates from now on: out of the queue, into the line.
+-- $1 tenant_no, $2 ids, $3 gates, $4 class of catch-up
+WITH old AS MATERIALIZED (
+    SELECT id, ready_at, greatest(ready_at, ondot.clock()) AS then_at, pool_no, class, origin FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer FOR UPDATE
+), moved AS (
+    UPDATE ondot.execution e SET gated = true, ready_at = o.then_at FROM old o WHERE e.id = o.id AND e.tenant_no = $1
+), unqueued AS (
+    DELETE FROM ondot.ready r USING old o
+    WHERE r.pool_no = o.pool_no AND r.class = o.class AND r.tenant_no = $1 AND r.ready_at = o.ready_at
+      AND r.execution_id = o.id
+)
+INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
+SELECT id, then_at, $1, pool_no, class, origin = 'fire' AND class <> $4::smallint, $3::text::jsonb FROM old
+ON CONFLICT (execution_id) DO UPDATE SET stages = excluded.stages, ready_at = excluded.ready_at;
+
+-- name: ungate_executions :none
+-- locks: executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
+-- Executions that wait pass no gates any more: out of the line, into the queue, where nothing comes in with an instant of
+-- the past.
+-- $1 tenant_no, $2 ids
+WITH old AS MATERIALIZED (
+    SELECT id, ready_at, greatest(ready_at, ondot.clock()) AS then_at, pool_no, class FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND gated FOR UPDATE
+), freed AS (
+    UPDATE ondot.execution e SET gated = false, ready_at = o.then_at FROM old o WHERE e.id = o.id AND e.tenant_no = $1
+), passed AS (
+    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM old))
+), unqueued AS (
+    DELETE FROM ondot.ready r USING old o
+    WHERE r.pool_no = o.pool_no AND r.class = o.class AND r.tenant_no = $1 AND r.ready_at = o.ready_at
+      AND r.execution_id = o.id AND o.then_at > o.ready_at
+)
+INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+SELECT pool_no, class, $1, then_at, id FROM old
+ON CONFLICT DO NOTHING;
 
 -- name: unqueue_job :many
 -- locks: ready rows        index: execution_fire, execution_other, ready_pkey
@@ -160,6 +267,70 @@ WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no 
   AND r.execution_id = e.id
 RETURNING r.execution_id;
 
+-- name: unline_job :many
+-- locks: waiting rows        index: execution_fire, execution_other, waiting_execution
+-- As unqueue_job, from the lines before gates.
+-- $1 tenant_no, $2 job_id, $3 fires, backfill or all
+DELETE FROM ondot.waiting w
+USING (
+    SELECT id FROM ondot.execution
+    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND gated
+      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill'))
+    UNION ALL
+    SELECT id FROM ondot.execution
+    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND gated AND $3 = 'all'
+) e
+WHERE w.execution_id = e.id
+RETURNING w.execution_id;
+
+-- name: unqueue_executions :many
+-- locks: gates, then waiting rows, then ready rows        index: gated_pkey, waiting_execution, execution_pkey, ready_pkey
+-- Takes executions out of the queue and of the lines. What a worker is leasing at this moment is waited for, and then is
+-- not there any more.
+-- $1 tenant_no (NULL: of any), $2 ids
+WITH unlined AS (
+    DELETE FROM ondot.waiting WHERE execution_id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1)
+    RETURNING execution_id
+), unqueued AS (
+    DELETE FROM ondot.ready r USING ondot.execution e
+    WHERE e.id = ANY ($2) AND ($1 IS NULL OR e.tenant_no = $1)
+      AND r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+      AND r.execution_id = e.id
+    RETURNING r.execution_id
+)
+SELECT execution_id FROM unlined UNION SELECT execution_id FROM unqueued;
+
+-- name: lock_gates_of_executions :one
+-- locks: gates        index: gated_pkey
+-- $1 ids of executions
+SELECT ondot.lock_gates(ARRAY(
+    SELECT (s->>'gate')::uuid FROM ondot.gated d CROSS JOIN jsonb_array_elements(d.stages) s
+    WHERE d.execution_id = ANY ($1::uuid[])
+));
+
+-- name: request_cancels :many
+-- locks: executions        index: execution_pkey
+-- Asks what runs to end: its worker looks for such requests. The first reason stays.
+-- $1 tenant_no (NULL: of any), $2 ids, $3 reason
+UPDATE ondot.execution SET cancel_at = coalesce(cancel_at, ondot.clock()), cancel_reason = coalesce(cancel_reason, $3::text)
+WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state = 'RUNNING'
+RETURNING id;
+
+-- name: find_cancels :many
+-- index: execution_cancel
+-- What this worker runs and was asked to end.
+-- $1 worker_id
+SELECT id, attempt_no FROM ondot.execution
+WHERE cancel_at IS NOT NULL AND worker_id = $1::uuid AND state = 'RUNNING';
+
+-- name: past_deadline :many
+-- index: execution_start_by
+-- What was not started by its deadline, and is still to be.
+-- $1 limit
+SELECT id FROM ondot.execution
+WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING'
+ORDER BY start_by LIMIT $1::integer;
+
 -- name: has_waiting :one
 -- index: execution_fire, execution_other
 -- Whether a job still has anything that unqueue_job is for.
@@ -173,16 +344,18 @@ SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no
 -- name: end_executions :many
 -- transition: cancel, skip        locks: executions        index: execution_pkey
 -- Ends what was taken out of the queue, with its reason, into history.
--- $1 tenant_no, $2 ids, $3 state, $4 reason
+-- $1 tenant_no (NULL: of any), $2 ids, $3 state, $4 reason
 WITH ended AS (
     DELETE FROM ondot.execution
-    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state IN ('PENDING', 'RETRYING', 'BLOCKED')
+    WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state IN ('PENDING', 'RETRYING', 'BLOCKED')
     RETURNING *
+), passed AS (
+    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM ended WHERE gated))
 )
 INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
-    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload)
+    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, replay_of)
 SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
-       pool_no, attempt_no, failures, losses, class, $3::text, origin, $4::text, payload
+       pool_no, attempt_no, failures, losses, class, $3::text, origin, $4::text, payload, replay_of
 FROM ended
 RETURNING id;
 
@@ -203,11 +376,12 @@ SELECT e.*, p.name AS pool, c.progress, c.message AS progress_message, c.checkpo
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, tenant_no,
            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
-           NULL::jsonb AS error, cancel_at
+           NULL::jsonb AS error, cancel_at, cancel_reason, start_by, replay_of
     FROM ondot.execution WHERE id = $2::uuid AND tenant_no = $1::integer
     UNION ALL
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no,
-           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, NULL
+           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, NULL, NULL, NULL,
+           replay_of
     FROM ondot.history WHERE id = $2 AND tenant_no = $1
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no

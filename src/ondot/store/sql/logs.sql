@@ -6,10 +6,18 @@ ON CONFLICT DO NOTHING;
 
 -- name: list_log_lines :many
 -- index: log_pkey
--- $1 tenant_no, $2 execution_id, $3 after attempt_no, $4 after line_no, $5 limit
+-- $1 tenant_no, $2 execution_id, $3 after attempt_no, $4 after line_no, $5 limit, $6 attempt_no (NULL: of all),
+-- $7 a part of the line, in small letters (NULL: any line)
 SELECT attempt_no, line_no, at, stream, line FROM ondot.log
 WHERE execution_id = $2::uuid AND tenant_no = $1::integer AND (attempt_no, line_no) > ($3::integer, $4::integer)
+  AND ($6::integer IS NULL OR attempt_no = $6) AND ($7::text IS NULL OR strpos(lower(line), $7) > 0)
 ORDER BY attempt_no, line_no LIMIT $5::integer;
+
+-- name: is_under_way :one
+-- index: execution_pkey
+-- Whether more lines may come.
+-- $1 tenant_no, $2 execution_id
+SELECT EXISTS (SELECT FROM ondot.execution WHERE id = $2::uuid AND tenant_no = $1::integer) AS is_under_way;
 
 -- name: save_progress :none
 -- index: checkpoint_pkey

@@ -33,7 +33,8 @@ ORDER BY o.turn_at;
 -- LIMIT holds the planner to one probe for each, as in plan_fires.
 -- ranges: $1 ids, $2 expected from_ats, $3 expected to_ats, $4 from_ats, $5 to_ats, $6 counts, $7 over (it goes),
 --         $8 seconds to the next turn
--- fires: $9 execution_ids, $10 ids of their ranges, $11 fire_ats, $12 delays in seconds, $13 pool_nos, $14 classes
+-- fires: $9 execution_ids, $10 ids of their ranges, $11 fire_ats, $12 delays in seconds, $13 pool_nos, $14 classes,
+--        $15 their gates (NULL: none)
 WITH step AS (
     SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::integer[], $7::boolean[])
@@ -48,13 +49,14 @@ WITH step AS (
     CROSS JOIN LATERAL (SELECT FROM ondot.job WHERE id = o.job_id AND state = 'ACTIVE' LIMIT 1) j
 ), fire AS (
     SELECT f.*, k.job_id, k.tenant_no, k.job_version, k.origin
-    FROM unnest($9::uuid[], $10::uuid[], $11::timestamptz[], $12::double precision[], $13::integer[], $14::smallint[])
-         AS f(execution_id, owed_id, fire_at, delay_s, pool_no, class)
+    FROM unnest($9::uuid[], $10::uuid[], $11::timestamptz[], $12::double precision[], $13::integer[], $14::smallint[],
+                $15::text[])
+         AS f(execution_id, owed_id, fire_at, delay_s, pool_no, class, stages)
     JOIN taken k ON k.id = f.owed_id
 ), planned AS (
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
+    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, gated)
     SELECT f.execution_id, f.job_id, f.fire_at, ondot.clock() + make_interval(secs => f.delay_s), f.tenant_no,
-           f.job_version, f.pool_no, f.class, 'PENDING', f.origin
+           f.job_version, f.pool_no, f.class, 'PENDING', f.origin, f.stages IS NOT NULL
     FROM fire f
     LEFT JOIN LATERAL (
         SELECT true AS is_there FROM ondot.execution
@@ -66,10 +68,15 @@ WITH step AS (
     ) h ON true
     WHERE e.is_there IS NULL AND h.is_there IS NULL
     ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
-    RETURNING id, pool_no, class, tenant_no, ready_at, fire_at
+    RETURNING id, pool_no, class, tenant_no, ready_at, fire_at, gated
 ), queued AS (
     INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, tenant_no, ready_at, id FROM planned
+    SELECT pool_no, class, tenant_no, ready_at, id FROM planned WHERE NOT gated
+), gated AS (
+    -- Of the past, and asked for: they wait where a fire of now would be skipped.
+    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
+    SELECT p.id, p.ready_at, p.tenant_no, p.pool_no, p.class, false, f.stages::jsonb
+    FROM planned p JOIN fire f ON f.execution_id = p.id WHERE p.gated
 ), moved AS (
     UPDATE ondot.owed o
     SET from_at = k.from_at, to_at = k.to_at, count = k.count,

@@ -10,3 +10,45 @@ FROM ondot.pool WHERE tenant_no = $1::integer AND name = ANY($2::text[]);
 INSERT INTO ondot.pool (tenant_no, name)
 SELECT $1::integer, name FROM unnest($2::text[]) AS name
 ON CONFLICT DO NOTHING;
+
+-- name: list_pools :many
+-- index: pool_tenant_no_name_key, ready_pkey
+-- $1 tenant_no, $2 name (NULL: all), $3 up to how many waiting are counted
+SELECT p.name, p.created_at, p.concurrency, p.rate_limit, p.rate_per_s, p.rate_burst, w.workers, w.slots, w.running,
+       q.waiting, q.oldest_waiting_at
+FROM ondot.pool p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS workers, coalesce(sum(slots), 0) AS slots, coalesce(sum(running), 0) AS running
+    FROM ondot.worker WHERE state IN ('ALIVE', 'DRAINING') AND p.pool_no = ANY (pool_nos)
+) w
+CROSS JOIN LATERAL (
+    SELECT count(*) AS waiting, min(ready_at) AS oldest_waiting_at
+    FROM (
+        SELECT r.ready_at FROM generate_series(0, 5) AS c(class) CROSS JOIN LATERAL (
+            SELECT ready_at FROM ondot.ready r
+            WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1::integer
+              AND r.ready_at <= ondot.clock()
+            ORDER BY r.ready_at LIMIT $3::integer
+        ) r LIMIT $3
+    ) due
+) q
+WHERE p.tenant_no = $1 AND ($2::text IS NULL OR p.name = $2)
+ORDER BY p.name;
+
+-- name: set_pool_limits :one
+-- locks: the pool row        index: pool_tenant_no_name_key
+-- $1 tenant_no, $2 name, $3 concurrency, $4 tokens, $5 in so many seconds, $6 burst
+UPDATE ondot.pool SET concurrency = $3::integer, rate_limit = $4::integer, rate_per_s = $5::double precision,
+                      rate_burst = $6::integer, token_at = NULL
+WHERE tenant_no = $1::integer AND name = $2::text
+RETURNING pool_no;
+
+-- name: slot_running :none
+-- locks: executions that run        index: none, a scan of all that lives: limits are set seldom
+-- $1 pool_no
+WITH running AS (
+    UPDATE ondot.execution SET gated = true WHERE pool_no = $1::integer AND state = 'RUNNING' RETURNING id, tenant_no
+)
+INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
+SELECT ondot.pool_gate($1), id, tenant_no, false, ondot.clock() FROM running
+ON CONFLICT DO NOTHING;

@@ -1,23 +1,59 @@
 -- name: survey_lanes :many
 -- locks: none        index: ready_pkey
 -- The head of each lane: since when its oldest may start, or when its next may. No bound is nearer than two seconds to
--- now: once the database's clock was set back, work enters the queue below the bounds of before.
--- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats
-SELECT l.pool_no, l.class, l.tenant_no, head.ready_at, ondot.clock() AS now
+-- now: once the database's clock was set back, work enters the queue below the bounds of before. Class -1 stands for
+-- the gates of a pool: when somebody may be admitted there.
+-- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats, $5 the pools themselves
+SELECT l.pool_no, l.class, l.tenant_no, head.ready_at, ondot.clock() AS now,
+       p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL AS is_limited
 FROM unnest($1::integer[], $2::smallint[], $3::integer[], $4::timestamptz[]) AS l(pool_no, class, tenant_no, from_at)
 CROSS JOIN LATERAL (
     SELECT r.ready_at FROM ondot.ready r
     WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
       AND r.ready_at >= least(l.from_at, ondot.clock() - interval '2 seconds')
     ORDER BY r.ready_at LIMIT 1
+) head
+LEFT JOIN ondot.pool p ON p.pool_no = l.pool_no
+UNION ALL
+SELECT n.pool_no, -1, 0, head.look_at, ondot.clock(), false
+FROM unnest($5::integer[]) AS n(pool_no)
+CROSS JOIN LATERAL (
+    SELECT g.look_at FROM ondot.gate g WHERE g.pool_no = n.pool_no AND g.look_at < 'infinity' ORDER BY g.look_at LIMIT 1
 ) head;
+
+-- name: admit :many
+-- locks: gates and waiting rows, SKIP LOCKED, then executions        index: gate_look, waiting_pkey
+-- $1 pool_nos, $2 free slots
+SELECT execution_id, verdict, pool_no, ready_at FROM ondot.admit($1::integer[], $2::integer);
+
+-- name: pool_room :one
+-- locks: the pool row, SKIP LOCKED        index: pool_pkey, slot_pkey
+-- How many attempts a limited pool may begin now, and when more, if a token is waited for. Locked until the end of the
+-- transaction that leases them.
+-- $1 pool_no, $2 wanted
+SELECT least(
+           $2::integer,
+           p.concurrency - (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(p.pool_no)),
+           floor(extract(epoch FROM ondot.clock() - greatest(p.token_at, ondot.clock())) / (p.rate_per_s / p.rate_limit))
+               + p.rate_burst)::integer AS room,
+       greatest(p.token_at, ondot.clock())
+           - make_interval(secs => (p.rate_burst - 1) * p.rate_per_s / p.rate_limit) AS token_at
+FROM (SELECT * FROM ondot.pool WHERE pool_no = $1::integer FOR UPDATE SKIP LOCKED) p;
+
+-- name: take_tokens :none
+-- locks: the pool row, held already
+-- $1 pool_no, $2 how many
+UPDATE ondot.pool
+SET token_at = greatest(token_at, ondot.clock()) + make_interval(secs => $2::integer * rate_per_s / rate_limit)
+WHERE pool_no = $1::integer AND rate_limit IS NOT NULL;
 
 -- name: lease_executions :many
 -- transition: start        locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey, execution_pkey
 -- Lanes are taken in the order given, up to the limit in all. A worker that was declared lost gets nothing; one whose
 -- loss commits at this very moment may get a last batch, which recovery finds by its lease row in the next pass, and
 -- which it does not begin, having had no confirmed beat for its timeout.
--- $1 lease_id, $2 worker_id, $3 limit, $4 pool_nos, $5 classes, $6 tenant_nos, $7 from_ats
+-- $1 lease_id, $2 worker_id, $3 limit, $4 pool_nos, $5 classes, $6 tenant_nos, $7 from_ats, $8 of a limited pool: each
+-- holds one of its slots
 WITH taken AS (
     DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
         SELECT head.ctid
@@ -37,14 +73,19 @@ WITH taken AS (
     RETURNING execution_id
 ), started AS (
     UPDATE ondot.execution e
-    SET state = 'RUNNING', attempt_no = e.attempt_no + 1, worker_id = $2, started_at = ondot.clock()
+    SET state = 'RUNNING', attempt_no = e.attempt_no + 1, worker_id = $2, started_at = ondot.clock(),
+        gated = e.gated OR $8::boolean
     WHERE e.id = ANY (ARRAY(SELECT execution_id FROM taken)) AND e.state IN ('PENDING', 'RETRYING')
     RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, e.fire_at, e.ready_at, e.started_at,
-              e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload
+              e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload, e.start_by
 ), held AS (
     INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
     SELECT $1::uuid, $2, ondot.clock(), array_agg(id ORDER BY id), array_agg(attempt_no ORDER BY id)
     FROM started HAVING count(*) > 0
+), slotted AS (
+    INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
+    SELECT ondot.pool_gate(pool_no), id, tenant_no, false, started_at FROM started WHERE $8
+    ON CONFLICT DO NOTHING
 )
 SELECT * FROM started;
 
@@ -53,7 +94,7 @@ SELECT * FROM started;
 -- What a lease whose reply was lost holds, in the form of lease_executions.
 -- $1 lease_id, $2 worker_id
 SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, e.fire_at, e.ready_at, e.started_at,
-       e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload
+       e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload, e.start_by
 FROM ondot.lease l
 CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
 JOIN ondot.execution e ON e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = $2::uuid AND e.state = 'RUNNING'

@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (
 ORDER BY t.next_fire_at LIMIT $4;
 
 -- name: plan_fires :one
--- transition: plan        locks: timer rows, SKIP LOCKED        index: timer_pkey, execution_fire
+-- transition: plan        locks: timer rows, SKIP LOCKED, then gates        index: timer_pkey, execution_fire
 -- Advances timers by compare-and-set on (next_fire_at, version), and makes the executions of those that moved. A fire
 -- that has an execution already is left out (its timer moves all the same). LIMIT holds the planner to one probe for each
 -- timer, and ctid to what was found: left to itself it scans the whole table, unless that is very large.
@@ -24,6 +24,7 @@ ORDER BY t.next_fire_at LIMIT $4;
 -- fires: $8 execution_ids, $9 job_ids, $10 fire_ats, $11 ready_ats, $12 pool_nos, $13 classes
 -- skipped: $14 job_ids, $15 from_ats, $16 to_ats, $17 reasons, $18 counts
 -- owed: $19 ids, $20 job_ids, $21 from_ats, $22 to_ats, $23 counts, $24 how many of each may be live at once
+-- fires: $25 their gates (NULL: none), $26 start_bys (NULL: none), $27 whether it may be skipped where it would have to wait
 WITH step AS (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::integer[], $7::boolean[])
@@ -42,18 +43,27 @@ WITH step AS (
     FROM taken k WHERE t.ctid = ANY (ARRAY(SELECT row_at FROM taken WHERE NOT ends)) AND t.job_id = k.job_id
 ), dropped AS (
     DELETE FROM ondot.timer WHERE ctid = ANY (ARRAY(SELECT row_at FROM taken WHERE ends))
-), planned AS (
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
-    SELECT f.execution_id, f.job_id, f.fire_at, greatest(f.ready_at, ondot.clock()), k.tenant_no, k.job_version,
-           f.pool_no, f.class, 'PENDING', 'fire'
-    FROM unnest($8::uuid[], $9::uuid[], $10::timestamptz[], $11::timestamptz[], $12::integer[], $13::smallint[])
-         AS f(execution_id, job_id, fire_at, ready_at, pool_no, class)
+), fire AS (
+    SELECT f.*, k.tenant_no, k.job_version
+    FROM unnest($8::uuid[], $9::uuid[], $10::timestamptz[], $11::timestamptz[], $12::integer[], $13::smallint[],
+                $25::text[], $26::timestamptz[], $27::boolean[])
+         AS f(execution_id, job_id, fire_at, ready_at, pool_no, class, stages, start_by, is_fire)
     JOIN taken k ON k.job_id = f.job_id
+), planned AS (
+    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
+                                 gated, start_by)
+    SELECT execution_id, job_id, fire_at, greatest(ready_at, ondot.clock()), tenant_no, job_version, pool_no, class,
+           'PENDING', 'fire', stages IS NOT NULL, start_by
+    FROM fire
     ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
-    RETURNING id, pool_no, class, tenant_no, ready_at
+    RETURNING id, pool_no, class, tenant_no, ready_at, gated
 ), queued AS (
     INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, tenant_no, ready_at, id FROM planned
+    SELECT pool_no, class, tenant_no, ready_at, id FROM planned WHERE NOT gated
+), gated AS (
+    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
+    SELECT p.id, p.ready_at, p.tenant_no, p.pool_no, p.class, f.is_fire, f.stages::jsonb
+    FROM planned p JOIN fire f ON f.execution_id = p.id WHERE p.gated
 ), skipped AS (
     INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at, job_version)
     SELECT s.job_id, s.from_at, s.to_at, k.tenant_no, s.reason, s.count, ondot.clock(), k.job_version

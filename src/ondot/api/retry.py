@@ -1,0 +1,59 @@
+"""`/v1/executions/{id}/retry`: run an execution again by hand (E10)."""
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from ondot.api import answers
+from ondot.api.audit import Actor
+from ondot.api.dead_letter_bodies import RetryExecutionBody, replay_of, retry_request
+from ondot.api.documents import takes
+from ondot.api.jobs import Key, idempotency_of
+from ondot.api.services import Asked, OptionalBody, Tenant, id_in_path, only_known_parameters
+from ondot.api.views import execution_out
+from ondot.flow.retry import retry
+from ondot.model.ids import ExecutionId
+
+router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
+
+ExecutionPath = Annotated[UUID, Depends(id_in_path("execution"))]
+
+
+class _Identified(msgspec.Struct):
+    id: UUID
+
+
+@router.post(
+    "/executions/{id}/retry",
+    status_code=201,
+    response_model=answers.ExecutionOut,
+    responses={202: {"model": answers.ExecutionOut, "description": "It was waiting for its next attempt."}},
+    openapi_extra=takes(RetryExecutionBody, required=False),
+)
+async def retry_execution(
+    request: Request,
+    asked: Asked,
+    tenant_no: Tenant,
+    actor: Actor,
+    id_: ExecutionPath,
+    body: OptionalBody,
+    key: Key = None,
+) -> Response:
+    """Run it again: the next attempt now if it waits for one (202), a new execution if it has ended (201)."""
+    wanted = retry_request(body)
+    text = await retry(
+        asked.database,
+        asked.dispatcher,
+        tenant_no,
+        ExecutionId(id_),
+        replay_of(wanted),
+        actor=actor,
+        reason=wanted.reason,
+        answer=lambda retried: execution_out(retried.execution, retried.job_name).model_dump_json(),
+        idempotency=idempotency_of(request, key),
+    )
+    # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
+    status = 202 if msgspec.json.decode(text, type=_Identified).id == id_ else 201
+    return Response(text, status_code=status, media_type="application/json")

@@ -1,0 +1,43 @@
+"""Cancel an execution at any time (E8): not yet due, in the queue or before a gate, or running.
+
+What waits ends CANCELLED in the same transaction. What runs is asked to end (`cancel_at`): its worker looks for such
+requests each second, gives it its grace, and ends it by force after that. Whichever comes first is true, the outcome or
+the cancel: an attempt that succeeds in the meantime has SUCCEEDED, one that fails is not tried again.
+"""
+
+from ondot.model.errors import Conflict, NotFound
+from ondot.model.execution import TERMINAL, State
+from ondot.model.ids import ExecutionId, TenantNo
+from ondot.store.audit import record
+from ondot.store.database import Database
+from ondot.store.executions import ExecutionRow, end_queued, get_execution, request_cancels
+
+TRIES = 5
+
+
+async def cancel(
+    database: Database, tenant_no: TenantNo, id_: ExecutionId, *, actor: str, reason: str | None = None
+) -> ExecutionRow:
+    """Cancel it, or ask it to end if it runs; gives how it stands then. Cancelling twice is cancelling once."""
+    why = f"cancelled by {actor}" + (f": {reason}" if reason else "")
+    for _ in range(TRIES):
+        async with database.transaction() as connection:
+            row = await get_execution(connection, tenant_no, id_)
+            if row is None:
+                raise NotFound(f"There is no execution {id_}.")
+            if row.state is State.CANCELLED or (row.state is State.RUNNING and row.cancel_at is not None):
+                return row
+            if row.state in TERMINAL:
+                raise Conflict(f"The execution {id_} has ended {row.state}: there is nothing left to cancel.")
+            if row.state is State.RUNNING:
+                changed = await request_cancels(connection, tenant_no, [id_], why)
+            else:
+                changed = await end_queued(connection, tenant_no, [id_], State.CANCELLED, why)
+            if changed:
+                detail = {"state": row.state.value, "reason": reason}
+                await record(connection, tenant_no, actor, "execution.cancel", id_, detail)
+                row = await get_execution(connection, tenant_no, id_)
+                assert row is not None
+                return row
+        # A worker took it, or gave it back, in this moment: it is looked at anew.
+    raise Conflict(f"The execution {id_} changes hands too fast to be cancelled: try again.")

@@ -1,0 +1,88 @@
+"""Explain (E17): why an execution or a job is not running, and when it may. It only reads; the model decides.
+
+The reads are several statements without a transaction, so an answer may be a moment out of step with itself: it is for
+a person, and the next one is right. Schedules are read in a thread, since one of many rules takes a while.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ondot.model.errors import NotFound
+from ondot.model.explain import explain_execution as explained
+from ondot.model.explain_facts import Explanation, JobFacts
+from ondot.model.explain_fire import FireExplanation, Reading, explain_fire, read_schedule
+from ondot.model.explain_job import explain_job as job_explained
+from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.executions import SkippedRow, list_skipped
+from ondot.store.explain import find_executions, oldest_live, read_executions, read_fire, read_job
+from ondot.store.jobs import get_job
+
+EXECUTIONS_TOLD = 5
+SKIPPED_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class JobExplanation:
+    """A job's reasons, those of its oldest live executions, what it skipped last, and the fire that was asked for."""
+
+    job: Explanation
+    live: int
+    executions: list[Explanation]
+    skipped: list[SkippedRow]
+    fire: FireExplanation | None
+
+
+async def explain_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> Explanation:
+    async with database.connection() as connection:
+        told = await _executions(connection, database, tenant_no, [id_])
+    if not told:
+        raise NotFound(f"There is no execution {id_}.")
+    return told[0]
+
+
+async def explain_job(
+    database: Database, tenant_no: TenantNo, job_id: JobId, at: datetime | None = None
+) -> JobExplanation:
+    """`at`: also say what became of the fire at this instant."""
+    async with database.connection() as connection:
+        row = await get_job(connection, tenant_no, job_id)
+        if row is None:
+            raise NotFound(f"There is no job {job_id}.")
+        facts = await read_job(connection, tenant_no, row)
+        live = await oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
+        executions = await _executions(connection, database, tenant_no, live)
+        skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_TOLD)
+        fire = await _fire(connection, database, tenant_no, facts, at) if at is not None else None
+    return JobExplanation(job_explained(facts, tuple(executions)), facts.live, executions, skipped, fire)
+
+
+async def _executions(
+    connection: Connection, database: Database, tenant_no: TenantNo, ids: Sequence[ExecutionId]
+) -> list[Explanation]:
+    if not ids:
+        return []
+    found = await find_executions(connection, tenant_no, ids)
+    specs = await database.specs.find(connection, {one.version for one in found})
+    facts = await read_executions(connection, tenant_no, found, specs, heartbeat_s=database.settings.heartbeat_s)
+    return [explained(entry) for entry in facts]
+
+
+async def _fire(
+    connection: Connection, database: Database, tenant_no: TenantNo, facts: JobFacts, at: datetime
+) -> FireExplanation:
+    found, version = await read_fire(connection, tenant_no, facts.id, at)
+    reading: Reading | None = None
+    nearest = None
+    if found.execution is None and (version is not None or at >= facts.created_at):
+        schedule = facts.schedule
+        specs = await database.specs.find(connection, [(facts.id, version)]) if version is not None else {}
+        if version is not None and (spec := specs.get((facts.id, version))) is not None and spec.schedule is not None:
+            schedule = spec.schedule
+        reading = await asyncio.to_thread(read_schedule, schedule, at)
+        if reading.fire_at is None and (nearest_at := reading.nearest(at)) is not None:
+            nearest, _ = await read_fire(connection, tenant_no, facts.id, nearest_at)
+    return explain_fire(facts, at, reading, found, nearest)

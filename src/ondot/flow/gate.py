@@ -1,0 +1,77 @@
+"""②c Admit executions of limited jobs when they are due (E12, E13, E16, P11).
+
+Such an execution stands in line before the first gate it has not passed, and costs nothing there. A worker admits
+before it leases: PostgreSQL lets through who may (`ondot.admit`), and says who has to make room or is not to wait; what
+becomes of those is written here, by the statements that end any other execution. A pass that dies in between leaves
+them in line, and the next finds them there.
+"""
+
+from collections.abc import Sequence
+
+from ondot.model.execution import State
+from ondot.model.ids import ExecutionId, PoolNo
+from ondot.store.database import Database
+from ondot.store.executions import end_queued, past_deadline, request_cancels
+from ondot.store.gates import forget_gates, mend_slots
+from ondot.store.queue import Verdict, admit
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import EXECUTIONS_SKIPPED, SLOTS_MENDED
+
+DEADLINES_A_PASS = 500
+FORGOTTEN_A_PASS = 1_000
+
+log = get_logger()
+
+
+async def admit_pass(database: Database, pool_nos: Sequence[PoolNo], free_slots: int) -> int:
+    """Admit once at the gates of these pools; gives for how many executions something changed."""
+    async with database.connection() as connection:
+        verdicts = await admit(connection, pool_nos, free_slots)
+    if skip := _those(verdicts, "skip"):
+        await skip_queued(database, skip, "overlap")
+    if replace := _those(verdicts, "replace"):
+        async with database.transaction() as connection:
+            await end_queued(connection, None, replace, State.CANCELLED, "overlap: a newer fire took its place")
+    if cancel := _those(verdicts, "cancel"):
+        async with database.connection() as connection:
+            asked = await request_cancels(connection, None, cancel, "overlap: the next fire is due")
+            # One that waits for its next attempt holds its slot, and will not hear of it.
+            waiting = [id_ for id_ in cancel if id_ not in set(asked)]
+        if waiting:
+            async with database.transaction() as connection:
+                await end_queued(connection, None, waiting, State.CANCELLED, "overlap: the next fire is due")
+    return len(verdicts)
+
+
+async def expire_pass(database: Database) -> int:
+    """Skip what was not started by its deadline; gives how many."""
+    async with database.connection() as connection:
+        late = await past_deadline(connection, DEADLINES_A_PASS)
+    return await skip_queued(database, late, "expired") if late else 0
+
+
+async def skip_queued(database: Database, ids: Sequence[ExecutionId], reason: str) -> int:
+    async with database.transaction() as connection:
+        skipped = await end_queued(connection, None, ids, State.SKIPPED, reason)
+    EXECUTIONS_SKIPPED.labels(reason).inc(len(skipped))
+    for id_ in skipped:
+        log.info("execution.skipped", execution_id=str(id_), reason=reason)
+    return len(skipped)
+
+
+async def tidy_pass(database: Database) -> int:
+    """Forget gates that nobody stands before, and mend slots that nobody holds, which must not be; gives how many.
+
+    A slot goes with its execution by a trigger, in the same transaction: one that is left over is a fault.
+    """
+    async with database.connection() as connection:
+        mended = await mend_slots(connection)
+        forgotten = await forget_gates(connection, FORGOTTEN_A_PASS)
+    if mended:
+        SLOTS_MENDED.inc(mended)
+        log.error("slots.mended", count=mended, why="their executions were gone: please report this")
+    return forgotten
+
+
+def _those(verdicts: Sequence[Verdict], verdict: str) -> list[ExecutionId]:
+    return sorted({entry.execution_id for entry in verdicts if entry.verdict == verdict})

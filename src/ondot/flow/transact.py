@@ -1,0 +1,267 @@
+"""⑤a A handler's effect and its completion in one transaction (E11, P6, P8), where both are in ondot's database.
+
+    begin → is this attempt still the one that runs → the handler's statements → complete, fenced → COMMIT
+
+The completion is written by the same fenced statement as any other. If the fence refuses, the transaction is rolled
+back and `Stale` is raised: the effect did not happen. Once committed the execution is SUCCEEDED, whatever the handler
+does afterwards. When the reply to COMMIT is lost the database is asked what became of it, for as long as it takes.
+Half of the worker's connections may be held so, and no more: leasing and completing never wait for handlers.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ondot.flow.complete import wakes_of
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.lease import Assignment
+from ondot.model.errors import Unavailable
+from ondot.model.execution import Outcome, State
+from ondot.model.ids import ExecutionId, WorkerId
+from ondot.model.job import JobSpec
+from ondot.ports.target import OpenTransaction
+from ondot.sdk.transaction import Opened, Stale
+from ondot.store.attempts import is_running, wait_for_execution
+from ondot.store.connection import REFUSED, Connection, away_as_unavailable
+from ondot.store.database import CONNECT_TIMEOUT_S, Database
+from ondot.store.executions import Completion, Written, complete_executions, find_outcomes
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import COMPLETED
+
+AGAIN_S = 0.5
+
+log = get_logger()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    assignment: Assignment
+    spec: JobSpec
+    loop: asyncio.AbstractEventLoop
+    is_open: bool = False
+    is_committed: bool = False
+
+    @property
+    def id(self) -> ExecutionId:
+        return self.assignment.leased.id
+
+    @property
+    def number(self) -> int:
+        return self.assignment.leased.attempt_no
+
+    def completion(self, result: str | None) -> Completion:
+        return Completion(
+            self.id,
+            self.number,
+            State.SUCCEEDED,
+            Outcome.SUCCEEDED,
+            result=result,
+            pause_after=self.spec.pause_after_failures,
+        )
+
+
+class Transactor:
+    """Opens the transactions of one incarnation of a worker, and knows which attempts they have completed."""
+
+    def __init__(self, database: Database, dispatcher: Dispatcher, worker_id: WorkerId) -> None:
+        self._database = database
+        self._dispatcher = dispatcher
+        self._worker_id = worker_id
+        self._room = asyncio.Semaphore(max(1, database.pool.get_max_size() // 2))
+        self._committed: dict[tuple[ExecutionId, int], str | None] = {}
+
+    def opener(self, assignment: Assignment, spec: JobSpec) -> OpenTransaction:
+        """What `Call.transaction` is for this attempt. To be called in the worker's loop."""
+        attempt = _Attempt(assignment, spec, asyncio.get_running_loop())
+
+        def open_transaction(given: Any) -> AbstractAsyncContextManager[Opened]:
+            return self._open(attempt, given)
+
+        return open_transaction
+
+    def was_committed(self, execution_id: ExecutionId, attempt_no: int) -> bool:
+        """Whether this attempt was completed by its own transaction: nothing is left to be written."""
+        return (execution_id, attempt_no) in self._committed
+
+    def settled(self, completion: Completion) -> bool:
+        """The same, asked once by the worker at the attempt's end. What its handler did besides is told in the log."""
+        attempt = (completion.execution_id, completion.attempt_no)
+        if attempt not in self._committed:
+            return False
+        result = self._committed.pop(attempt)
+        about = {"execution_id": str(attempt[0]), "attempt": attempt[1]}
+        if completion.state is not State.SUCCEEDED:
+            log.warning(
+                "handler.failed_after_commit",
+                **about,
+                outcome=completion.outcome.value,
+                error=_message(completion),
+                then="the execution is SUCCEEDED: its transaction was committed before",
+            )
+        elif completion.result not in {None, result}:
+            log.warning(
+                "handler.result_ignored",
+                **about,
+                then="the result is what ctx.set_result was given before the commit",
+            )
+        return True
+
+    @asynccontextmanager
+    async def _open(self, attempt: _Attempt, given: Any) -> AsyncIterator[Opened]:
+        if asyncio.get_running_loop() is not attempt.loop:
+            raise RuntimeError("ctx.transaction() works in the worker's own event loop: make the function `async def`.")
+        if attempt.is_committed:
+            raise RuntimeError("This attempt is completed: ctx.transaction() commits once.")
+        if attempt.is_open:
+            raise RuntimeError("A transaction of this attempt is open already: use its connection.")
+        attempt.is_open = True
+        try:
+            async with self._connection(given) as connection:
+                transaction = connection.transaction()
+                with away_as_unavailable():
+                    await transaction.start()
+                try:
+                    await self._check_current(attempt, connection, is_given=given is not None)
+                    opened = Opened(connection)
+                    yield opened
+                    written = await self._complete(attempt, connection, opened.result)
+                except BaseException:
+                    await _roll_back(connection, transaction)
+                    raise
+                await _to_its_end(self._commit(attempt, transaction, opened.result, written))
+        finally:
+            attempt.is_open = False
+
+    @asynccontextmanager
+    async def _connection(self, given: Any) -> AsyncIterator[Connection]:
+        if given is not None:
+            yield _checked(given)
+            return
+        async with self._room:
+            with away_as_unavailable():
+                connection = await self._database.pool.acquire(timeout=CONNECT_TIMEOUT_S)
+            try:
+                yield connection
+            finally:
+                await self._give_back(connection)
+
+    async def _give_back(self, connection: Any) -> None:
+        """Without what the handler has set for the session: the next to use it is ondot itself."""
+        try:
+            if not self._database.settings.pgbouncer and not connection.is_closed():
+                await connection.reset(timeout=CONNECT_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - what was committed is: only the connection is of no more use
+            log.warning("connection.not_reset", error=str(error), then="it is closed")
+            connection.terminate()
+        except BaseException:
+            connection.terminate()
+            raise
+        finally:
+            await self._database.pool.release(connection)
+
+    async def _check_current(self, attempt: _Attempt, connection: Connection, *, is_given: bool) -> None:
+        with away_as_unavailable():
+            if await self._runs(attempt, connection):
+                return
+        if is_given:
+            async with self._database.connection() as own:
+                if await self._runs(attempt, own):
+                    raise ValueError(
+                        "The connection given to ctx.transaction() is to another database than ondot's, so the two "
+                        "cannot commit together: connect to the one that ONDOT_DATABASE_URL names."
+                    )
+        raise _stale(attempt)
+
+    async def _runs(self, attempt: _Attempt, connection: Connection) -> bool:
+        leased = attempt.assignment.leased
+        return await is_running(connection, leased.tenant_no, attempt.id, attempt.number, self._worker_id)
+
+    async def _complete(self, attempt: _Attempt, connection: Connection, result: str | None) -> list[Written]:
+        if not connection.is_in_transaction():
+            raise RuntimeError(
+                "The block of ctx.transaction() has ended the transaction itself, so its effect and its completion "
+                "are not one: leave COMMIT and ROLLBACK to the block."
+            )
+        with away_as_unavailable():
+            written = await complete_executions(connection, self._worker_id, [attempt.completion(result)], [])
+        if not written:
+            raise _stale(attempt)
+        return written
+
+    async def _commit(
+        self, attempt: _Attempt, transaction: Any, result: str | None, written: Sequence[Written]
+    ) -> None:
+        try:
+            with away_as_unavailable():
+                await transaction.commit()
+        except Unavailable as error:
+            log.warning("transaction.in_doubt", execution_id=str(attempt.id), error=error.message)
+            if not await self._did_commit(attempt):
+                raise
+        attempt.is_committed = True
+        self._committed[attempt.id, attempt.number] = result
+        COMPLETED.labels(Outcome.SUCCEEDED.value).inc()
+        self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
+
+    async def _did_commit(self, attempt: _Attempt) -> bool:
+        """What became of a COMMIT without a reply: asked until the database says so, for nobody else knows."""
+        while True:
+            try:
+                async with self._database.connection() as connection:
+                    await wait_for_execution(connection, attempt.assignment.leased.tenant_no, attempt.id)
+                    outcomes = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.number)])
+                return outcomes.get(attempt.id, False)
+            except Unavailable as error:
+                log.warning("transaction.in_doubt", execution_id=str(attempt.id), error=error.message)
+                await asyncio.sleep(AGAIN_S)
+
+
+def _checked(given: Any) -> Connection:
+    if not all(callable(getattr(given, name, None)) for name in ("fetch", "transaction", "is_in_transaction")):
+        raise TypeError(f"ctx.transaction() takes an asyncpg connection, or nothing; {type(given).__name__} came.")
+    if given.is_in_transaction():
+        # The completion would be part of an outer transaction, which may still be rolled back.
+        raise ValueError(
+            "The connection given to ctx.transaction() is in a transaction already: give one that is in none, since "
+            "the block itself begins and commits."
+        )
+    connection: Connection = given
+    return connection
+
+
+def _message(completion: Completion) -> str | None:
+    return None if completion.error is None else msgspec.json.decode(completion.error).get("message")
+
+
+def _stale(attempt: _Attempt) -> Stale:
+    return Stale(
+        f"Attempt {attempt.number} of execution {attempt.id} counts no more: it was recovered, cancelled or ended "
+        "meanwhile. Its transaction is rolled back."
+    )
+
+
+async def _roll_back(connection: Connection, transaction: Any) -> None:
+    """Never hides why: a connection that is lost has rolled back by itself."""
+    try:
+        with away_as_unavailable():
+            if not connection.is_closed():
+                await transaction.rollback()
+    except (Unavailable, REFUSED) as error:
+        log.warning("transaction.not_rolled_back", error=str(error), then="the connection is closed")
+        connection.terminate()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await what must not stop halfway, as a COMMIT: a cancellation meanwhile is raised when it is over."""
+    task = asyncio.create_task(work, name="ondot commit")
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise

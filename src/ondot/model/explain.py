@@ -1,0 +1,371 @@
+"""Why an execution is not running, and when it may start (E17): facts in, reasons out, the most decisive first.
+
+The facts are what the database held at one instant (`store.explain`); nothing here asks for more. Reasons stand in the
+order in which they would have to go away: a person asked it to end, its time has not come, a gate keeps it, its pool
+cannot take it. What cannot be known is not guessed: `may_start_at` is null where it depends on somebody else's end.
+`model.explain_job` does the same for jobs. Codes are promises, sentences are not.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from ondot.model.execution import PriorityClass, State
+from ondot.model.explain_facts import (
+    COUNTED_AT_MOST,
+    HOLDERS_TOLD,
+    WHY_ENDED,
+    ExecutionFacts,
+    Explanation,
+    Held,
+    Line,
+    Pool,
+    Reason,
+    counted,
+    told,
+)
+from ondot.model.fairness import PENALTY_S
+from ondot.model.schedule.words import duration
+
+SOON: Final = timedelta(seconds=5)
+"""A due execution before which nothing stands is taken within milliseconds: after this long something is wrong."""
+
+
+def goes_before(priority_class: PriorityClass, ready_at: datetime) -> list[tuple[PriorityClass, datetime]]:
+    """What the queue serves before an execution: of each class that which was ready before this instant."""
+    own = PENALTY_S[priority_class]
+    return [(other, ready_at + timedelta(seconds=own - PENALTY_S[other])) for other in PriorityClass]
+
+
+def explain_execution(facts: ExecutionFacts) -> Explanation:
+    reasons = tuple(_reasons(facts))
+    first = reasons[0]
+    summary = first.message
+    waits_more = [reason for reason in reasons[1:] if reason.code not in {"running", "start_deadline", "no_function"}]
+    if waits_more:
+        also = waits_more[0].message
+        summary = f"{summary.removesuffix('.')}; besides, {also[0].lower()}{also[1:]}"
+    return Explanation(facts.id, facts.state.value, summary, _may_start_at(facts, reasons), reasons, facts.now)
+
+
+def _may_start_at(facts: ExecutionFacts, reasons: tuple[Reason, ...]) -> datetime | None:
+    """The latest of the instants at which its reasons end; None if one of them has none, or it waits no more.
+
+    Of what is not due yet only the instants count: what else stands in its way now may be gone by then.
+    """
+    if facts.state not in {State.PENDING, State.RETRYING} or facts.cancel_at is not None:
+        return None
+    ends = []
+    for reason in reasons:
+        if reason.code in {"start_deadline", "no_function", "next"}:
+            continue
+        if reason.until is not None:
+            ends.append(reason.until)
+        elif facts.ready_at <= facts.now:
+            return None
+    may_at = max(ends, default=facts.now)
+    return None if facts.start_by is not None and facts.attempt_no == 0 and may_at > facts.start_by else may_at
+
+
+def _reasons(facts: ExecutionFacts) -> list[Reason]:
+    match facts.state:
+        case State.SUCCEEDED | State.FAILED | State.CANCELLED | State.SKIPPED:
+            return [_ended(facts)]
+        case State.RUNNING:
+            return [*_cancelling(facts), _running(facts)]
+        case State.BLOCKED:
+            return [
+                *_cancelling(facts),
+                Reason("blocked", "It waits for the steps of its workflow before it to succeed."),
+            ]
+        case State.PENDING | State.RETRYING:
+            waits = [*_cancelling(facts), *_time(facts), *_gate(facts)]
+            waits += _pool(facts, is_kept=bool(waits))
+            return [*waits, *_no_function(facts), *_start_deadline(facts)]
+
+
+def _ended(facts: ExecutionFacts) -> Reason:
+    because = f": {WHY_ENDED.get(facts.reason, facts.reason)}" if facts.reason else ""
+    error = _in_a_line(facts.error)
+    if error and facts.state is not State.SUCCEEDED:
+        because += f"{'; ' if because else ': '}the last error was {error}"
+    advice = {
+        State.FAILED: f"Mend the cause, then run it again: `ondot dead-letter replay {facts.id}`.",
+        State.SKIPPED: f"To run it after all, start one now: `ondot job run {facts.job_id}`.",
+        State.CANCELLED: f"To run it after all, start one now: `ondot job run {facts.job_id}`.",
+    }.get(facts.state)
+    assert facts.ended_at is not None, "only what has ended is in a final state"
+    return Reason(
+        "ended",
+        f"It ended {facts.state.value} at {told(facts.ended_at)}{because}.",
+        what_to_do=advice,
+        facts={
+            "ended_at": facts.ended_at,
+            "reason": facts.reason,
+            "error": error,
+            "attempts": facts.attempt_no,
+            "failures": facts.failures,
+            "losses": facts.losses,
+        },
+    )
+
+
+def _cancelling(facts: ExecutionFacts) -> list[Reason]:
+    if facts.cancel_at is None:
+        return []
+    because = f" ({facts.cancel_reason})" if facts.cancel_reason else ""
+    rest = "gets its grace, and is then ended by force" if facts.state is State.RUNNING else "will not start any more"
+    message = f"It was asked to end at {told(facts.cancel_at)}{because}; it {rest}."
+    return [Reason("cancelling", message, facts={"since": facts.cancel_at, "reason": facts.cancel_reason})]
+
+
+def _running(facts: ExecutionFacts) -> Reason:
+    since = facts.started_at or facts.now
+    on = f" on {facts.worker_host}" if facts.worker_host else ""
+    message = f"It is running{on} since {told(since)} (attempt {facts.attempt_no})"
+    if facts.progress is not None:
+        message += f", {facts.progress:.0%} done"
+    if facts.progress_message:
+        message += f": {facts.progress_message}"
+    progress = None
+    if facts.progress is not None or facts.progress_message is not None:
+        progress = {"fraction": facts.progress, "message": facts.progress_message}
+    return Reason(
+        "running",
+        f"{message}.",
+        facts={
+            "since": since,
+            "attempt": facts.attempt_no,
+            "worker_id": facts.worker_id,
+            "worker_host": facts.worker_host,
+            "progress": progress,
+        },
+    )
+
+
+def _time(facts: ExecutionFacts) -> list[Reason]:
+    if facts.ready_at <= facts.now:
+        return []
+    if facts.state is State.PENDING:
+        message = f"It is due at {told(facts.ready_at)}, in {_wait(facts.ready_at - facts.now)}."
+        return [Reason("not_due", message, facts.ready_at, facts={"ready_at": facts.ready_at})]
+    error = _in_a_line(facts.last_error)
+    after = f"; the last attempt ended {facts.last_outcome.value}" if facts.last_outcome else ""
+    after += f" with {error}" if after and error else ""
+    of = f" of {facts.retry.max_retries}" if facts.retry else ""
+    message = f"Retry {facts.failures}{of} is at {told(facts.ready_at)}, in {_wait(facts.ready_at - facts.now)}{after}."
+    return [
+        Reason(
+            "backoff",
+            message,
+            facts.ready_at,
+            facts={
+                "ready_at": facts.ready_at,
+                "retry": facts.failures,
+                "max_retries": facts.retry.max_retries if facts.retry else None,
+                "losses": facts.losses,
+                "outcome": facts.last_outcome,
+                "error": error,
+            },
+        )
+    ]
+
+
+def _gate(facts: ExecutionFacts) -> list[Reason]:
+    line = facts.line
+    if line is None:
+        return []
+    reason = _rate(facts, line) if line.kind == "rate" else _slots(facts, line)
+    return [] if reason is None else [reason]
+
+
+def _rate(facts: ExecutionFacts, line: Line) -> Reason | None:
+    token_at = _token_at(line.token_at, line.every_s, line.burst, line.ahead, facts.now)
+    if token_at <= max(facts.now, facts.ready_at):
+        return None
+    message = (
+        f"{_subject(line)} may start one every {duration(line.every_s or 0.0)}: it is {_place(line)},"
+        f" and its turn comes at {told(token_at)} at the earliest."
+    )
+    rate = {"every_s": line.every_s, "token_at": token_at}
+    return Reason("rate", message, token_at, "Wait for its turn, or raise the rate.", _in_line(line) | rate)
+
+
+def _slots(facts: ExecutionFacts, line: Line) -> Reason | None:
+    limit = line.limit or 1
+    if line.held.count + line.ahead < limit:
+        return None
+    taken = _taken(line.held) if line.held.count >= limit else "those before it go first"
+    is_due = facts.ready_at <= facts.now
+    message = f"{_subject(line)} may run {limit:,} at a time: {taken}, and it is {_place(line)}{_policy(line, is_due)}."
+    if not is_due:
+        message = f"At present {message[0].lower()}{message[1:]}"
+    advice = {
+        "order": "Wait for the one before it, which keeps its place over its retries",
+        "overlap": "Wait for it",
+        "concurrency": "Wait for one of them, or raise the limit",
+    }[line.kind]
+    if line.held.holders:
+        advice += f"; or end it: `ondot execution cancel {line.held.holders[0].id}`"
+    elif line.first is not None:
+        advice += f"; what the first waits for: `ondot execution explain {line.first}`"
+    return Reason(line.kind, message, None, f"{advice}.", _in_line(line) | {"limit": limit} | _holding(line.held))
+
+
+def _in_line(line: Line) -> dict[str, Any]:
+    place = line.ahead + 1
+    return {"gate": line.name, "place": place, "first_in_line": line.first, "gates_beyond": list(line.beyond)}
+
+
+def _place(line: Line) -> str:
+    return f"number {line.ahead + 1:,} in line" if line.ahead < COUNTED_AT_MOST else "far back in line"
+
+
+def _subject(line: Line) -> str:
+    of, _, name = line.name.partition(":")
+    if of == "job":
+        return "Its job"
+    return f"What has the order key {name!r}" if line.kind == "order" else f"What has the concurrency key {name!r}"
+
+
+def _policy(line: Line, is_due: bool) -> str:
+    match line.overlap, line.is_fire:
+        case "skip", True:
+            return "; if it finds it so when it is due, it is skipped"
+        case "skip", False:
+            return "; a fire would be skipped, but what a person started waits"
+        case "cancel", True:
+            return "; what runs was asked to end for it" if is_due else "; what still runs then is asked to end for it"
+    return ""
+
+
+def _taken(held: Held) -> str:
+    states = [holder.state for holder in held.holders]
+    retrying = states.count(State.RETRYING)
+    words = f"{counted(held.count, 'slot')} {'is' if held.count == 1 else 'are'} taken"
+    if held.holders:
+        words += f" ({'since' if held.count == 1 else 'the first since'} {told(held.holders[0].since)})"
+    if retrying:
+        words += f", {retrying} by {'one that waits' if retrying == 1 else 'some that wait'} for a retry"
+    return words
+
+
+def _holding(held: Held) -> dict[str, Any]:
+    holders = [{"id": one.id, "since": one.since, "state": one.state} for one in held.holders[:HOLDERS_TOLD]]
+    return {"held": held.count, "holders": holders}
+
+
+def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
+    """What the workers say to it. While something else keeps it (`is_kept`), only what will not pass by itself."""
+    pool = facts.pool
+    if pool.alive == 0:
+        return [_no_worker(pool)]
+    if is_kept:
+        return []
+    name = f"The pool {pool.name!r}"
+    ahead = sum(facts.queue_ahead.values())
+    if pool.concurrency is not None and pool.held.count >= pool.concurrency:
+        message = f"{name} may run {pool.concurrency:,} at a time: {_taken(pool.held)}."
+        advice = f"Wait for one of them, or raise the concurrency of {pool.name!r}."
+        return [Reason("pool_concurrency", message, None, advice, {"limit": pool.concurrency} | _holding(pool.held))]
+    if pool.every_s is not None:
+        token_at = _token_at(pool.token_at, pool.every_s, pool.burst, ahead, facts.now)
+        if token_at > facts.now:
+            message = (
+                f"{name} may start one every {duration(pool.every_s)}: with {_queue(facts)} before it,"
+                f" its turn comes at {told(token_at)} at the earliest."
+            )
+            advice = f"Wait for its turn, or raise the rate of {pool.name!r}."
+            told_facts = {"every_s": pool.every_s, "token_at": token_at, "ahead": _by_class(facts)}
+            return [Reason("pool_rate", message, token_at, advice, told_facts)]
+    if pool.running >= pool.slots:
+        busy = f"All slots of the pool {pool.name!r} are busy"
+    elif ahead >= pool.slots - pool.running:
+        busy = f"The pool {pool.name!r} works off its queue"
+    else:
+        return [_next(facts, ahead)]
+    message = (
+        f"{busy}: {pool.running:,} of {pool.slots:,} slots taken on {counted(pool.alive, 'worker')},"
+        f" with {_queue(facts)} before it."
+    )
+    advice = f"Wait, or add workers: `ondot worker --pool {pool.name}`. If the queue does not move, run `ondot doctor`."
+    return [Reason("pool_full", message, None, advice, _fleet(pool) | {"ahead": _by_class(facts)})]
+
+
+def _no_worker(pool: Pool) -> Reason:
+    message = f"No live worker serves the pool {pool.name!r}"
+    if pool.draining:
+        message += f": {counted(pool.draining, 'worker')} of it {'is' if pool.draining == 1 else 'are'} stopping"
+    elif pool.seen_at is not None:
+        message += f": the last one was seen at {told(pool.seen_at)}"
+    advice = f"Start one: `ondot worker --pool {pool.name}`."
+    return Reason("no_worker", f"{message}.", None, advice, _fleet(pool) | {"seen_at": pool.seen_at})
+
+
+def _next(facts: ExecutionFacts, ahead: int) -> Reason:
+    told_facts = _fleet(facts.pool) | {"ahead": _by_class(facts), "since": facts.ready_at}
+    waited = facts.now - facts.ready_at
+    before = f" after {_queue(facts)} before it" if ahead else ""
+    if waited <= SOON:
+        return Reason("next", f"A worker should take it any moment{before}.", facts=told_facts)
+    where = "" if facts.queued or facts.line else ", and it stands in no queue"
+    message = (
+        f"A worker should have taken it{before}: it has been ready for {_wait(waited)}{where}. Something is wrong."
+    )
+    return Reason("next", message, None, "Run `ondot doctor`, and look into the workers' logs.", told_facts)
+
+
+def _no_function(facts: ExecutionFacts) -> list[Reason]:
+    """What workers have registered is not known; what one of them answered is."""
+    if not facts.last_error or facts.last_error.get("code") != "unknown_function":
+        return []
+    message = f"The worker that took it last does not have its function: {_in_a_line(facts.last_error)}."
+    advice = "Start the workers of its pool with the module that registers it: `ondot worker MODULE:APP`."
+    return [Reason("no_function", message, None, advice)]
+
+
+def _start_deadline(facts: ExecutionFacts) -> list[Reason]:
+    if facts.start_by is None or facts.attempt_no > 0:
+        return []
+    message = f"If it has not started by {told(facts.start_by)}, it ends SKIPPED: that is its start deadline."
+    return [Reason("start_deadline", message, facts.start_by, facts={"start_by": facts.start_by})]
+
+
+def _token_at(full_at: datetime | None, every_s: float | None, burst: int, ahead: int, now: datetime) -> datetime:
+    """When a token bucket that is full again at `full_at` has one for who comes after so many others."""
+    every = timedelta(seconds=every_s or 0.0)
+    return max(now, max(full_at or now, now) + (ahead - (burst - 1)) * every)
+
+
+def _fleet(pool: Pool) -> dict[str, Any]:
+    return {
+        "pool": pool.name,
+        "workers": pool.alive,
+        "silent_workers": pool.silent,
+        "running": pool.running,
+        "slots": pool.slots,
+    }
+
+
+def _queue(facts: ExecutionFacts) -> str:
+    counts = facts.queue_ahead.values()
+    is_cut = any(count >= COUNTED_AT_MOST for count in counts)
+    total = sum(counts)
+    return f"{total:,}{' or more' if is_cut else ''} execution{'' if total == 1 else 's'}"
+
+
+def _by_class(facts: ExecutionFacts) -> dict[str, int]:
+    return {one.name.lower(): count for one, count in sorted(facts.queue_ahead.items()) if count}
+
+
+def _in_a_line(error: dict[str, Any] | None) -> str | None:
+    if not error:
+        return None
+    text = str(error.get("message") or error.get("code") or "an error")
+    line = text.strip().partition("\n")[0]
+    return f"{line[:199]}…" if len(line) > 200 else line
+
+
+def _wait(length: timedelta) -> str:
+    """A length of time for people: no fractions of a second, unless that is all there is."""
+    seconds = length.total_seconds()
+    return duration(round(seconds) if seconds >= 1 else round(seconds, 3))

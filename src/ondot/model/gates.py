@@ -1,0 +1,103 @@
+"""Which gates an execution passes before it may start (E12, E13, E16): overlap, order, concurrency and rates.
+
+A limited job's execution passes its gates one after another, in one order for all, so that two never wait for each
+other's: order by key, overlap of its job, concurrency of its job, concurrency by key, rate of its job, rate by key.
+Behind each gate but a rate it holds a slot: to its end for order and overlap, for the attempt otherwise. A rate takes a
+token for each attempt. The ids are made of what the gate is for, so nobody has to look one up.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID, uuid5
+
+import msgspec
+from msgspec import Struct
+
+from ondot.model.ids import JobId, TenantNo
+
+GateKind = Literal["order", "overlap", "concurrency", "rate"]
+Overlap = Literal["allow", "skip", "queue", "cancel"]
+
+_NAMESPACE = UUID("6f6e646f-7400-5000-8000-676174650000")
+
+
+class Rate(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A token bucket: `limit` tokens in `per_s` seconds, at most `burst` of them at once."""
+
+    limit: int
+    per_s: float
+    burst: int = 1
+
+    @property
+    def every_s(self) -> float:
+        return self.per_s / self.limit
+
+
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What limits the executions of a job. Those by key hold for all jobs that name the key."""
+
+    overlap: Overlap = "allow"
+    order_key: str | None = None
+    concurrency: int | None = None
+    rate: Rate | None = None
+    key: str | None = None
+    key_concurrency: int | None = None
+    key_rate: Rate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One gate of an execution, and how it is passed there."""
+
+    gate: UUID
+    kind: GateKind
+    name: str
+    limit: int | None = None
+    until_end: bool = False
+    overlap: Overlap | None = None
+    rate: Rate | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        stage: dict[str, Any] = {"gate": str(self.gate), "kind": self.kind, "name": self.name}
+        if self.limit is not None:
+            stage |= {"limit": self.limit, "until_end": self.until_end}
+        if self.overlap is not None:
+            stage["overlap"] = self.overlap
+        if self.rate is not None:
+            stage |= {"every_s": self.rate.every_s, "burst": self.rate.burst}
+        return stage
+
+
+def gate_id(tenant_no: TenantNo, kind: GateKind, name: str) -> UUID:
+    return uuid5(_NAMESPACE, f"{tenant_no}/{kind}/{name}")
+
+
+def stages(limits: Limits, tenant_no: TenantNo, job_id: JobId) -> list[Stage]:
+    """The gates of an execution of this job, in the order in which it passes them."""
+    job = f"job:{job_id}"
+    passed: list[Stage] = []
+    if limits.order_key is not None:
+        name = f"key:{limits.order_key}"
+        passed.append(Stage(gate_id(tenant_no, "order", name), "order", name, limit=1, until_end=True))
+    if limits.overlap != "allow":
+        gate = gate_id(tenant_no, "overlap", job)
+        limit = limits.concurrency or 1
+        passed.append(Stage(gate, "overlap", job, limit=limit, until_end=True, overlap=limits.overlap))
+    elif limits.concurrency is not None:
+        passed.append(Stage(gate_id(tenant_no, "concurrency", job), "concurrency", job, limit=limits.concurrency))
+    name = f"key:{limits.key}"
+    if limits.key_concurrency is not None:
+        passed.append(Stage(gate_id(tenant_no, "concurrency", name), "concurrency", name, limit=limits.key_concurrency))
+    if limits.rate is not None:
+        passed.append(Stage(gate_id(tenant_no, "rate", job), "rate", job, rate=limits.rate))
+    if limits.key_rate is not None:
+        passed.append(Stage(gate_id(tenant_no, "rate", name), "rate", name, rate=limits.key_rate))
+    return passed
+
+
+def encoded_stages(limits: Limits | None, tenant_no: TenantNo, job_id: JobId) -> str | None:
+    """As they are stored with an execution; None: it passes none."""
+    if limits is None:
+        return None
+    passed = stages(limits, tenant_no, job_id)
+    return msgspec.json.encode([stage.as_dict() for stage in passed]).decode() if passed else None

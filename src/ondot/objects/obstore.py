@@ -1,0 +1,130 @@
+"""A directory or a bucket of S3 as object storage, both by obstore (E14).
+
+`ONDOT_OBJECTS_URL` chooses: nothing is the directory `objects` under the home, `file:///path` another directory,
+`s3://bucket/prefix` a bucket. Credentials, region and endpoint of S3 come from the usual `AWS_*` variables, also for
+servers that only speak like it. Nothing is touched when it is opened, so that a role starts without its storage: the
+first use says what is wrong. Every use has a deadline, and only a few uploads are under way at once, since each stands
+in memory.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, S3Store
+
+from ondot.model.errors import Unavailable
+from ondot.ports.objects import Objects, Stored
+from ondot.settings import Settings, default_home
+
+if TYPE_CHECKING:
+    from obstore import BytesStream
+
+UPLOADS = 4
+WITHIN_S = 60.0
+CHUNK_BYTES = 64 * 1024
+LONGEST_REASON = 300
+
+_TROUBLE = (BaseError, OSError, ValueError)
+
+
+def open_objects(settings: Settings) -> Objects:
+    """The object storage of this installation; every process must be given the same."""
+    if settings.objects_url is None:
+        return _directory((settings.home or default_home()).absolute() / "objects")
+    parts = urlsplit(settings.objects_url)
+    if parts.scheme == "file":
+        return _directory(Path(unquote(parts.path)))
+    return ObstoreObjects(settings.objects_url, lambda: _bucket(parts.netloc, parts.path.strip("/")))
+
+
+class ObstoreObjects:
+    def __init__(self, place: str, connect: Callable[[], LocalStore | S3Store]) -> None:
+        self._place = place
+        self._connect = connect
+        self._connected: LocalStore | S3Store | None = None
+        self._uploads = asyncio.Semaphore(UPLOADS)
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    async def put(self, key: str, content: bytes | IO[bytes]) -> None:
+        try:
+            async with asyncio.timeout(WITHIN_S), self._uploads:
+                # In one request: parts of an upload that was broken off would stay in the bucket, and cost.
+                await self._store().put_async(key, content, use_multipart=False)
+        except _TROUBLE as error:
+            raise self._unavailable(error) from error
+
+    async def get(self, key: str) -> Stored | None:
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                found = await self._store().get_async(key)
+        except FileNotFoundError:
+            return None
+        except _TROUBLE as error:
+            raise self._unavailable(error) from error
+        return Stored(found.meta["size"], self._chunks(found.stream(min_chunk_size=CHUNK_BYTES)))
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    await self._store().delete_async(key)
+            except FileNotFoundError:
+                continue
+            except _TROUBLE as error:
+                raise self._unavailable(error) from error
+
+    def _store(self) -> LocalStore | S3Store:
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected
+
+    async def _chunks(self, stream: "BytesStream") -> AsyncIterator[bytes]:
+        try:
+            async for chunk in stream:
+                yield bytes(chunk)
+        except _TROUBLE as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        why = f"no answer within {WITHIN_S:g} s" if isinstance(error, TimeoutError) else _first_line(error)
+        return Unavailable(f"Object storage at {self._place} cannot be used: {why}.", place=self._place)
+
+
+def _directory(path: Path) -> ObstoreObjects:
+    def connect() -> LocalStore:
+        # Output may hold what is nobody else's business: the directory is its owner's alone.
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return LocalStore(path, automatic_cleanup=True)
+
+    return ObstoreObjects(path.as_uri(), connect)
+
+
+def _bucket(bucket: str, prefix: str) -> S3Store:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        **({"endpoint": endpoint} if endpoint else {}),  # type: ignore[arg-type]
+        client_options={
+            "allow_http": (endpoint or "").startswith("http://"),
+            "connect_timeout": timedelta(seconds=5),
+            "read_timeout": timedelta(seconds=30),
+            # Of a whole download, which a slow reader of the API may draw out.
+            "timeout": timedelta(hours=1),
+        },
+        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=20)},
+    )
+
+
+def _first_line(error: Exception) -> str:
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line[:LONGEST_REASON].rstrip(".")

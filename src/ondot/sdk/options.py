@@ -1,0 +1,163 @@
+"""What a registered function may ask for besides its schedule (E4, E12, E13, E16), and the keys in it.
+
+The options are the fields of a job's body, by the same names. Three say what becomes of a job as it is created, and go
+with what is enqueued only; three limit the executions of one job, and go with the job that recurs only, since each
+enqueue makes a job of its own. A key may be a template that is filled from the arguments: `"customer:{customer_id}"`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from string import Formatter
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from ondot.model.duration import as_written, seconds
+from ondot.model.gates import Overlap
+
+Duration = timedelta | float | str
+"""A timedelta, seconds, or text such as "90s", "15m", "1h30m"."""
+
+OF_ONE_JOB: Final = {
+    "overlap": "throttle, or concurrency_key",
+    "concurrency": "concurrency_key with key_concurrency",
+    "rate": "concurrency_key with key_rate",
+}
+"""Of the job that recurs alone, and what limits the jobs of many an enqueue."""
+
+AT_CREATION: Final = ("unique", "debounce", "throttle")
+"""Of what is enqueued alone."""
+
+KEYS: Final = ("concurrency_key", "order_key")
+
+
+class JobOptions(TypedDict, total=False):
+    retry: Mapping[str, Any] | None
+    overlap: Overlap | None
+    concurrency: int | None
+    rate: str | Mapping[str, Any] | None
+    concurrency_key: str | None
+    key_concurrency: int | None
+    key_rate: str | Mapping[str, Any] | None
+    order_key: str | None
+    start_deadline: Duration | None
+    cancel_grace: Duration | None
+    unique: str | Mapping[str, Any] | None
+    debounce: Mapping[str, Any] | None
+    throttle: Mapping[str, Any] | None
+
+
+def written(duration: Duration) -> int | float:
+    """A duration as it goes into a body: seconds. Raises ValueError with what was expected."""
+    text = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    return as_written(seconds(text))
+
+
+def checked_options(options: JobOptions, *, recurs: bool) -> dict[str, Any]:
+    """The options as they go into a body, None left out. Raises TypeError for a company that makes no sense."""
+    known = JobOptions.__annotations__
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            advice = f"did you mean `{close[0]}`?" if close else f"these are more: {', '.join(known)}."
+            raise TypeError(f"A job has no option `{name}`; {advice}")
+    given = {name: _in_json(value) for name, value in options.items() if value is not None}
+    for name, instead in OF_ONE_JOB.items():
+        if name in given and not recurs:
+            raise TypeError(
+                f"`{name}` limits the executions of one job, and each enqueue makes a job of its own: "
+                f"use {instead}, or give it with `cron`, `every` or `rrule`."
+            )
+    for name in ("key_concurrency", "key_rate"):
+        if name in given and "concurrency_key" not in given:
+            raise TypeError(f"`{name}` limits by a key; give `concurrency_key` too.")
+    for name in AT_CREATION:
+        if name in given and not isinstance(_key_of(given[name]), str):
+            raise TypeError(f'`{name}` needs a key: {{"key": "customer:{{customer_id}}", …}}.')
+    if "unique" in given and "debounce" in given:
+        raise TypeError("A job takes one of `unique`, which keeps the first of several, and `debounce`, the last.")
+    for name in ("start_deadline", "cancel_grace"):
+        if name in given:
+            given[name] = _written(name, given[name])
+    if "retry" in given:
+        given["retry"] = {name: _retry_option(name, value) for name, value in given["retry"].items()}
+    return given
+
+
+def templates(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys of these options, each with the option that it is of."""
+    for name in (*KEYS, *AT_CREATION):
+        key = _key_of(options.get(name))
+        if isinstance(key, str):
+            yield name, key
+
+
+def with_keys_filled(options: Mapping[str, Any], filled: Callable[[str, str], str]) -> dict[str, Any]:
+    """The options with each template (told with the option that it is of) in its filled form."""
+    done = dict(options)
+    for name, template in templates(options):
+        value = options[name]
+        done[name] = {**value, "key": filled(name, template)} if isinstance(value, Mapping) else filled(name, template)
+    return done
+
+
+def names_in(template: str) -> list[str]:
+    """The arguments that a template names. Raises ValueError if it is none."""
+    names = []
+    for _, name, form, conversion in Formatter().parse(template):
+        if name is None:
+            continue
+        if not name.isidentifier() or form or conversion:
+            raise ValueError(f"{template!r}: name arguments alone, such as {{customer_id}}; {{{{ is a brace.")
+        names.append(name)
+    return names
+
+
+def fill(template: str, arguments: Mapping[str, Any]) -> str:
+    """The template with the arguments as they travel in it: text as it is, all else as JSON."""
+    parts = []
+    for literal, name, _, _ in Formatter().parse(template):
+        parts.append(literal)
+        if name is not None:
+            value = msgspec.to_builtins(arguments[name], str_keys=True)
+            parts.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    return "".join(parts)
+
+
+def _retry_option(name: str, value: Any) -> Any:
+    match name:
+        case "initial" | "max":
+            return _written(name, value)
+        case "delays":
+            return [_written(name, delay) for delay in value]
+        case "retry_on" | "never_on":
+            return [str(error) for error in value]
+        case _:
+            return value
+
+
+def _written(name: str, duration: Duration) -> int | float:
+    try:
+        return written(duration)
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be {error}.") from None
+
+
+def _key_of(option: object) -> object:
+    return option.get("key") if isinstance(option, Mapping) else option
+
+
+def _in_json(value: Any) -> Any:
+    """Durations as seconds, and types of exceptions, which `retry` may name, by their names."""
+    match value:
+        case timedelta():
+            return written(value)
+        case type():
+            return value.__qualname__
+        case Mapping():
+            return {name: _in_json(inner) for name, inner in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_in_json(inner) for inner in value]
+        case _:
+            return value

@@ -1,0 +1,148 @@
+"""Transactions that a program shares with ondot (E11): what it enqueues is there if and only if it commits.
+
+    async with connection.transaction(), app.transaction(connection):
+        await connection.execute("INSERT INTO invoice …")
+        await send_invoice.enqueue(customer=7)
+
+Inside the block `enqueue` and `schedule` of the app's handlers send no request: they write through the caller's own
+connection, by the SQL function `ondot.submit_spec`, which refuses what the API would refuse. Tasks that are started in
+the block write through it too, one after another; one that outlives the block is refused and writes nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from msgspec import structs
+
+from ondot.model.errors import InvalidBody, Misconfigured
+from ondot.model.gates import encoded_stages
+from ondot.model.ids import JobId, TenantNo
+from ondot.model.job import encode_spec
+from ondot.sdk.spec import Wanted, shown, wanted
+
+Answer = dict[str, Any]
+
+_SUBMIT: Final = (
+    "SELECT id, due_at, created_at FROM ondot.submit_spec($1::text::json,"
+    " coalesce($2::timestamptz, ondot.clock() + make_interval(secs => $3::double precision)),"
+    " $4::text::jsonb, $5::uuid, $6::text)"
+)
+_MINT: Final = "SELECT ondot.new_id() AS id, tenant_no FROM ondot.tenant WHERE name = $1"
+
+_REFUSED: Final = frozenset({"22023", "0A000"})
+_NO_ONDOT: Final = frozenset({"3F000", "42883", "42P01"})
+
+
+class Stale(Exception):
+    """This attempt counts no more: it was recovered, cancelled or ended meanwhile. Its transaction is rolled back."""
+
+
+@dataclass(slots=True)
+class Opened:
+    """The transaction of an attempt while it is open. `result`: JSON text, stored with the completion."""
+
+    connection: Any
+    result: str | None = None
+
+
+class CallersTransaction:
+    """One transaction of the caller's, through which jobs are enqueued."""
+
+    def __init__(self, connection: Any, tenant: str) -> None:
+        self._connection = connection
+        self._tenant = tenant
+        self._turn = asyncio.Lock()
+        self._is_over = False
+
+    def end(self) -> None:
+        self._is_over = True
+
+    async def submit(self, body: Mapping[str, Any]) -> Answer:
+        """Store the job that a handler's body asks for; gives what the API would, as far as it is known here."""
+        job = wanted(body)
+        async with self._turn:
+            if self._is_over or not self._connection.is_in_transaction():
+                raise RuntimeError(
+                    "The transaction in which this was to be enqueued is over: await what is started in the block "
+                    "of `app.transaction(connection)` before the block ends."
+                )
+            try:
+                row = await self._store(job)
+            except Exception as error:
+                raise _translated(error) from error
+        return {
+            "id": str(row["id"]),
+            "state": "ACTIVE",
+            "version": 1,
+            "next_fire_at": _written(row["due_at"]) if row["due_at"] > row["created_at"] else None,
+            **shown(job, body),
+            "created_at": _written(row["created_at"]),
+        }
+
+    async def _store(self, job: Wanted) -> Any:
+        spec, job_id, stages = job.spec, None, None
+        if spec.limits is not None:
+            minted = await self._connection.fetchrow(_MINT, self._tenant)
+            if minted is None:
+                raise InvalidBody(f"There is no tenant {self._tenant!r}.")
+            job_id = JobId(minted["id"])
+            stages = encoded_stages(spec.limits, TenantNo(minted["tenant_no"]), job_id)
+            if stages is None:
+                spec = structs.replace(spec, limits=None)
+        return await self._connection.fetchrow(
+            _SUBMIT, encode_spec(spec), job.at, job.in_s, stages, job_id, self._tenant
+        )
+
+
+_OPEN: ContextVar[tuple[tuple[object, CallersTransaction], ...]] = ContextVar("ondot_open_transactions", default=())
+"""The open transactions by app, innermost first. A context's own: a request beside this one sees its own, or none."""
+
+
+@asynccontextmanager
+async def enqueuing(app: object, connection: Any, tenant: str) -> AsyncIterator[None]:
+    """While it is open, what the app's handlers enqueue goes through this connection."""
+    if not all(callable(getattr(connection, name, None)) for name in ("fetchrow", "is_in_transaction")):
+        raise TypeError(
+            f"app.transaction takes an asyncpg connection; {type(connection).__name__} came. With another driver "
+            "run SELECT ondot.enqueue('function_name', '{\"argument\": 1}') in your transaction."
+        )
+    if not connection.is_in_transaction():
+        raise ValueError(
+            "app.transaction takes a connection that is in a transaction: write "
+            "`async with connection.transaction(), app.transaction(connection):`."
+        )
+    transaction = CallersTransaction(connection, tenant)
+    token = _OPEN.set(((app, transaction), *_OPEN.get()))
+    try:
+        yield
+    finally:
+        transaction.end()
+        _OPEN.reset(token)
+
+
+def open_transaction(app: object) -> CallersTransaction | None:
+    """The transaction through which this app's handlers enqueue here and now; None: over HTTP."""
+    return next((transaction for of, transaction in _OPEN.get() if of is app), None)
+
+
+def _translated(error: Exception) -> Exception:
+    """A refusal of the database as the API would say it; sdk knows no driver, so by SQLSTATE."""
+    state = getattr(error, "sqlstate", None)
+    if state in _REFUSED:
+        # Its text repeats the hint on a line of its own.
+        return InvalidBody(" ".join(str(part) for part in (*error.args[:1], getattr(error, "hint", None)) if part))
+    if state in _NO_ONDOT:
+        return Misconfigured(
+            "The connection's database has no ondot, or an older one: give a connection to the database that "
+            f"ONDOT_DATABASE_URL names, and run `ondot migrate up` there. PostgreSQL says: {error}"
+        )
+    return error
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

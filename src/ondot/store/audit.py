@@ -1,0 +1,105 @@
+"""The audit log (T6): who did what to what, and when. Written in the transaction of what it tells, so that neither is
+there without the other; by day, and never changed."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from ondot.model.ids import TenantNo, instant_of
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("audit")
+
+Action = Literal[
+    "dead_letter.replay",
+    "dead_letter.discard",
+    "dead_letter.stop",
+    "execution.retry",
+    "execution.cancel",
+    "pool.limits",
+]
+"""`dead_letter.stop`: an operation on many dead letters was cancelled."""
+
+Detail = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    id: UUID
+    actor: str
+    action: str
+    subject: UUID | None
+    detail: Any
+
+    @property
+    def at(self) -> datetime:
+        return instant_of(self.id)
+
+
+async def record(
+    connection: Connection,
+    tenant_no: TenantNo,
+    actor: str,
+    action: Action,
+    subject: UUID | None,
+    detail: Detail | None = None,
+) -> None:
+    await record_all(connection, tenant_no, actor, action, [(subject, detail or {})])
+
+
+async def record_all(
+    connection: Connection,
+    tenant_no: TenantNo,
+    actor: str,
+    action: Action,
+    entries: Sequence[tuple[UUID | None, Detail]],
+) -> None:
+    """The same done to many, in one statement. What a detail has no value for is left out."""
+    if not entries:
+        return
+    details = [{name: value for name, value in detail.items() if value is not None} for _, detail in entries]
+    await connection.execute(
+        _SQL["record_audit"].text,
+        tenant_no,
+        actor,
+        action,
+        [subject for subject, _ in entries],
+        [msgspec.json.encode(detail).decode() if detail else None for detail in details],
+    )
+
+
+async def list_audit(
+    connection: Connection,
+    tenant_no: TenantNo,
+    *,
+    subject: UUID | None = None,
+    action: str | None = None,
+    before: UUID | None = None,
+    limit: int,
+) -> list[AuditRow]:
+    """What was done, newest first."""
+    rows = await connection.fetch(_SQL["list_audit"].text, tenant_no, subject, action, before, limit)
+    return [
+        AuditRow(
+            row["id"],
+            row["actor"],
+            row["action"],
+            row["subject"],
+            None if row["detail"] is None else msgspec.json.decode(row["detail"]),
+        )
+        for row in rows
+    ]
+
+
+async def find_actor(connection: Connection, tenant_no: TenantNo, key: str) -> str | None:
+    """The name of an API key."""
+    name: str | None = await connection.fetchval(
+        _SQL["find_actor"].text, tenant_no, hashlib.sha256(key.encode()).digest()
+    )
+    return name

@@ -1,0 +1,373 @@
+"""Dead letters (E10): FAILED executions that wait for a person, and operations on many of them (O8).
+
+A letter is open until it is resolved: replayed or discarded, by whom and why. Reading never locks; whoever resolves a
+letter holds its row first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from ondot.model.execution import Origin
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.store.connection import Connection, Record
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("dead_letters")
+
+Resolution = Literal["replayed", "discarded"]
+LetterState = Literal["open", "replayed", "discarded", "all"]
+BulkAction = Literal["replay", "discard"]
+BulkState = Literal["RUNNING", "DONE", "CANCELLED"]
+
+
+class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which letters: all that is given must hold. `from_at` is included, `to_at` is not; `q` is part of the message."""
+
+    job_id: UUID | None = None
+    pool: str | None = None
+    fingerprint: str | None = None
+    from_at: datetime | None = None
+    to_at: datetime | None = None
+    q: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self == LetterFilter()
+
+    @property
+    def columns(self) -> tuple[object, ...]:
+        """In the order of every statement that filters letters, after the tenant."""
+        return self.job_id, self.pool, self.fingerprint, self.from_at, self.to_at, self.q
+
+
+class _StoredFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    letters: LetterFilter
+    current_version: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRow:
+    """A letter as it is shown. What its history told is None once that is no longer kept.
+
+    `payload` as JSON text: None if it ran with its job's own, or was not asked for.
+    """
+
+    execution_id: ExecutionId
+    job_id: JobId
+    job_version: int
+    failed_at: datetime
+    reason: str | None
+    error: dict[str, Any] | None
+    resolution: Resolution | None
+    resolved_at: datetime | None
+    resolved_by: str | None
+    resolved_reason: str | None
+    replay_id: ExecutionId | None
+    fire_at: datetime | None
+    origin: Origin | None
+    attempt_no: int | None
+    pool: str | None
+    payload: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup:
+    """Open letters that are alike. `job_ids`: some of their jobs."""
+
+    fingerprint: str
+    count: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+    sample_id: ExecutionId
+    sample_error: dict[str, Any] | None
+    job_count: int
+    job_ids: list[JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a replay is made of. `own_payload`: it ran with another payload than its job's own."""
+
+    execution_id: ExecutionId
+    job_id: JobId
+    job_version: int
+    own_payload: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LockedLetter:
+    ended: Ended
+    resolution: Resolution | None
+    resolved_by: str | None
+    replay_id: ExecutionId | None
+    failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hastened:
+    pool_no: PoolNo
+    ready_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewBulk:
+    id: UUID
+    action: BulkAction
+    filter: LetterFilter
+    actor: str
+    reason: str | None
+    per_s: float
+    payload: str | None = None
+    current_version: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRow:
+    """An operation as it is shown."""
+
+    id: UUID
+    action: BulkAction
+    filter: LetterFilter
+    current_version: bool
+    own_payload: bool
+    reason: str | None
+    actor: str
+    per_s: float
+    total: int
+    done: int
+    state: BulkState
+    created_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkTurn:
+    """An operation whose turn it is, locked, and the letter it came to."""
+
+    id: UUID
+    tenant_no: TenantNo
+    action: BulkAction
+    filter: LetterFilter
+    current_version: bool
+    payload: str | None
+    reason: str | None
+    actor: str
+    per_s: float
+    total: int
+    done: int
+    through_at: datetime | None
+    through_id: UUID | None
+    created_at: datetime
+
+
+async def list_letters(
+    connection: Connection,
+    tenant_no: TenantNo,
+    filter: LetterFilter,  # noqa: A002 - the API's word
+    *,
+    state: LetterState = "open",
+    before: tuple[datetime, UUID] | None = None,
+    limit: int,
+) -> list[LetterRow]:
+    """Newest failure first, without payloads and tracebacks."""
+    rows = await connection.fetch(
+        _SQL["list_letters"].text, tenant_no, *filter.columns, state, *(before or (None, None)), limit
+    )
+    return [_letter(row) for row in rows]
+
+
+async def get_letter(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> LetterRow | None:
+    row = await connection.fetchrow(_SQL["get_letter"].text, tenant_no, id_)
+    return _letter(row) if row else None
+
+
+async def group_letters(
+    connection: Connection,
+    tenant_no: TenantNo,
+    filter: LetterFilter,  # noqa: A002
+    *,
+    limit: int,
+    jobs: int,
+) -> list[LetterGroup]:
+    """Open letters by fingerprint, with up to so many of their jobs."""
+    rows = await connection.fetch(_SQL["group_letters"].text, tenant_no, *filter.columns, limit, jobs)
+    return [LetterGroup(**(dict(row) | {"sample_error": _decode(row["sample_error"])})) for row in rows]
+
+
+async def count_letters(
+    connection: Connection,
+    tenant_no: TenantNo,
+    filter: LetterFilter,  # noqa: A002
+    *,
+    bulk_id: UUID | None = None,
+) -> tuple[int, datetime]:
+    """How many are open, and the instant of the count; with `bulk_id` those that an operation of this id comes to."""
+    row = await connection.fetchrow(_SQL["count_letters"].text, tenant_no, *filter.columns, bulk_id)
+    assert row is not None
+    return row["count"], row["now"]
+
+
+async def count_open_letters(connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]) -> int:
+    return int(await connection.fetchval(_SQL["count_open_letters"].text, tenant_no, ids))
+
+
+async def find_job_names(connection: Connection, tenant_no: TenantNo, ids: Sequence[JobId]) -> dict[JobId, str]:
+    rows = await connection.fetch(_SQL["find_job_names"].text, tenant_no, ids)
+    return {JobId(row["id"]): row["name"] for row in rows if row["name"] is not None}
+
+
+async def lock_letters(
+    connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]
+) -> dict[ExecutionId, LockedLetter]:
+    """These letters, open or not, held until the transaction ends."""
+    rows = await connection.fetch(_SQL["lock_letters"].text, tenant_no, ids)
+    return {row["execution_id"]: _locked(row) for row in rows}
+
+
+async def take_letters(connection: Connection, turn: BulkTurn, limit: int) -> list[LockedLetter]:
+    """The next open letters of an operation, held; those that somebody else holds are passed over."""
+    rows = await connection.fetch(
+        _SQL["take_letters"].text,
+        turn.tenant_no,
+        *turn.filter.columns,
+        turn.created_at,
+        turn.id,
+        turn.through_at,
+        turn.through_id,
+        limit,
+    )
+    return [_locked(row) for row in rows]
+
+
+async def resolve_letters(
+    connection: Connection,
+    tenant_no: TenantNo,
+    replays: Sequence[tuple[ExecutionId, ExecutionId | None]],
+    resolution: Resolution,
+    *,
+    actor: str,
+    reason: str | None,
+) -> None:
+    """Write what was done to letters that are held, each with the execution that runs it again."""
+    await connection.fetch(
+        _SQL["resolve_letters"].text,
+        tenant_no,
+        [id_ for id_, _ in replays],
+        [replay_id for _, replay_id in replays],
+        resolution,
+        actor,
+        reason,
+    )
+
+
+async def find_replay_payload(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> str | None:
+    """What an execution ran with instead of its job's own payload, as JSON text."""
+    payload: str | None = await connection.fetchval(_SQL["find_replay_payload"].text, tenant_no, id_)
+    return payload
+
+
+async def lock_ended(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> Ended | None:
+    row = await connection.fetchrow(_SQL["lock_ended"].text, tenant_no, id_)
+    return Ended(*row.values()) if row else None
+
+
+async def find_live_replay(connection: Connection, tenant_no: TenantNo, ended: Ended) -> ExecutionId | None:
+    """The replay of an execution that has not ended itself."""
+    id_: ExecutionId | None = await connection.fetchval(
+        _SQL["find_live_replay"].text, tenant_no, ended.job_id, ended.execution_id
+    )
+    return id_
+
+
+async def hasten_retry(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> Hastened | None:
+    """The next attempt now, of an execution that waits for it; None: it does not, or somebody is taking it up."""
+    await connection.fetchval(_SQL["lock_gates_of"].text, tenant_no, id_)
+    row = await connection.fetchrow(_SQL["hasten_retry"].text, tenant_no, id_)
+    if row is None:
+        return None
+    if row["is_gated"]:
+        await connection.execute(_SQL["hasten_gated"].text, tenant_no, id_, row["ready_at"])
+    return Hastened(PoolNo(row["pool_no"]), row["ready_at"])
+
+
+async def insert_bulk(
+    connection: Connection, tenant_no: TenantNo, bulk: NewBulk, *, total: int, created_at: datetime
+) -> None:
+    stored = _StoredFilter(letters=bulk.filter, current_version=bulk.current_version)
+    await connection.execute(
+        _SQL["insert_bulk"].text,
+        tenant_no,
+        bulk.id,
+        bulk.action,
+        msgspec.json.encode(stored).decode(),
+        bulk.payload,
+        bulk.reason,
+        bulk.actor,
+        bulk.per_s,
+        total,
+        created_at,
+    )
+
+
+async def list_bulks(
+    connection: Connection,
+    tenant_no: TenantNo,
+    *,
+    id_: UUID | None = None,
+    before: UUID | None = None,
+    limit: int = 1,
+) -> list[BulkRow]:
+    rows = await connection.fetch(_SQL["list_bulks"].text, tenant_no, id_, before, limit)
+    return [BulkRow(**_with_filter(row)) for row in rows]
+
+
+async def take_bulk(connection: Connection) -> BulkTurn | None:
+    """The operation whose turn has come, held until the transaction ends."""
+    row = await connection.fetchrow(_SQL["take_bulk"].text)
+    return BulkTurn(**_with_filter(row)) if row else None
+
+
+async def advance_bulk(
+    connection: Connection, turn: BulkTurn, letters: Sequence[LockedLetter], *, done: int, next_s: float, is_over: bool
+) -> None:
+    """Write how far an operation came: through the last of these letters, of which so many were done."""
+    last = letters[-1] if letters else None
+    await connection.execute(
+        _SQL["advance_bulk"].text,
+        turn.tenant_no,
+        turn.id,
+        done,
+        last.failed_at if last else None,
+        last.ended.execution_id if last else None,
+        next_s,
+        is_over,
+    )
+
+
+async def cancel_bulk(connection: Connection, tenant_no: TenantNo, id_: UUID) -> bool:
+    """False: it was not under way."""
+    return await connection.fetchval(_SQL["cancel_bulk"].text, tenant_no, id_) is not None
+
+
+def _letter(row: Record) -> LetterRow:
+    return LetterRow(**(dict(row) | {"error": _decode(row["error"])}))
+
+
+def _locked(row: Record) -> LockedLetter:
+    ended = Ended(row["execution_id"], row["job_id"], row["job_version"], row["own_payload"])
+    return LockedLetter(ended, row["resolution"], row["resolved_by"], row["replay_id"], row.get("failed_at"))
+
+
+def _with_filter(row: Record) -> dict[str, Any]:
+    stored = msgspec.json.decode(row["filter"], type=_StoredFilter)
+    return dict(row) | {"filter": stored.letters, "current_version": stored.current_version}
+
+
+def _decode(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,0 +1,23 @@
+-- name: record_audit :none
+-- What people did, one row for each subject. Ids are minted here: they hold when it was, to the microsecond.
+-- $1 tenant_no, $2 actor, $3 action, $4 subjects, $5 details
+INSERT INTO ondot.audit (id, tenant_no, actor, action, subject, detail)
+SELECT (left(replace(ondot.first_id_at(ondot.clock())::text, '-', ''), 12) || '7'
+        || lpad(to_hex((date_part('microseconds', ondot.clock())::bigint % 1000 * 4096 / 1000)::integer), 3, '0')
+        || right(replace(gen_random_uuid()::text, '-', ''), 16))::uuid,
+       $1::integer, $2::text, $3::text, r.subject, r.detail::jsonb
+FROM unnest($4::uuid[], $5::text[]) AS r(subject, detail);
+
+-- name: list_audit :many
+-- index: audit_latest or audit_subject, backwards
+-- $1 tenant_no, $2 subject, $3 action, $4 before id (NULL: from the newest), $5 limit
+SELECT id, actor, action, subject, detail FROM ondot.audit
+WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR subject = $2) AND ($3::text IS NULL OR action = $3)
+  AND ($4::uuid IS NULL OR id < $4)
+ORDER BY id DESC LIMIT $5::integer;
+
+-- name: find_actor :one
+-- index: key_hash_key
+-- Also of a key that was revoked since: it was let in.
+-- $1 tenant_no, $2 hash
+SELECT name FROM ondot.key WHERE hash = $2::bytea AND tenant_no = $1::integer;

@@ -1,0 +1,272 @@
+-- name: list_letters :many
+-- index: dead_letter_open, dead_letter_alike or dead_letter_job, backwards; history_pkey
+-- Newest failure first; a page is cut by instant and id. Without payloads and tracebacks, which may be long. Where it ran
+-- is known as long as its history is kept.
+-- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message, $8 state,
+-- $9 before which failure (NULL: from the newest), $10 and its id, $11 limit
+SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, d.error - 'detail' AS error, d.resolution,
+       d.resolved_at, d.resolved_by, d.resolved_reason, d.replay_id, h.fire_at, h.origin, h.attempt_no, p.name AS pool
+FROM (
+    SELECT d.*
+    FROM ondot.dead_letter d
+    WHERE d.tenant_no = $1::integer
+      AND ($2::uuid IS NULL OR d.job_id = $2)
+      AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                       WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+      AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
+                                    ELSE d.error->>'fingerprint' = $4 END)
+      AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
+      AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+      AND CASE $8::text WHEN 'open' THEN d.resolved_at IS NULL
+                        WHEN 'all' THEN true
+                        ELSE d.resolved_at IS NOT NULL AND d.resolution = $8 END
+      AND ($9::timestamptz IS NULL OR (d.failed_at, d.execution_id) < ($9, $10::uuid))
+    ORDER BY d.failed_at DESC, d.execution_id DESC LIMIT $11::integer
+) d
+LEFT JOIN LATERAL (
+    SELECT fire_at, origin, attempt_no, pool_no FROM ondot.history WHERE id = d.execution_id LIMIT 1
+) h ON true
+LEFT JOIN ondot.pool p ON p.pool_no = h.pool_no
+ORDER BY d.failed_at DESC, d.execution_id DESC;
+
+-- name: get_letter :one
+-- index: dead_letter_pkey, history_pkey
+-- $1 tenant_no, $2 execution_id
+SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, d.error, d.resolution, d.resolved_at, d.resolved_by,
+       d.resolved_reason, d.replay_id, h.fire_at, h.origin, h.attempt_no, p.name AS pool, d.payload
+FROM ondot.dead_letter d
+LEFT JOIN ondot.history h ON h.id = d.execution_id
+LEFT JOIN ondot.pool p ON p.pool_no = h.pool_no
+WHERE d.execution_id = $2::uuid AND d.tenant_no = $1::integer;
+
+-- name: count_letters :one
+-- index: dead_letter_open, dead_letter_alike or dead_letter_job
+-- Open ones; for an operation that begins now, those it will come to (see take_letters).
+-- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
+-- $8 the id of the operation (NULL: none)
+SELECT count(*)::integer AS count, ondot.clock() AS now FROM ondot.dead_letter d
+WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
+  AND ($2::uuid IS NULL OR d.job_id = $2)
+  AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                   WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+  AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
+                                ELSE d.error->>'fingerprint' = $4 END)
+  AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
+  AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+  AND ($8::uuid IS NULL OR d.failed_at <= ondot.clock() AND d.execution_id < $8);
+
+-- name: count_open_letters :one
+-- index: dead_letter_pkey
+-- $1 tenant_no, $2 ids
+SELECT count(*)::integer AS count FROM ondot.dead_letter
+WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND resolved_at IS NULL;
+
+-- name: group_letters :many
+-- index: dead_letter_alike, history_pkey
+-- Open ones by fingerprint, the group of the newest failure first. The fingerprints are found by hops over the index:
+-- to group rows by what stands inside their errors reads every traceback.
+-- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message, $8 limit, $9 jobs told
+WITH RECURSIVE print AS (
+    (SELECT d.error->>'fingerprint' AS fingerprint FROM ondot.dead_letter d
+     WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL AND d.error->>'fingerprint' IS NOT NULL
+     ORDER BY 1 LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.error->>'fingerprint' FROM ondot.dead_letter d
+            WHERE d.tenant_no = $1 AND d.resolved_at IS NULL AND d.error->>'fingerprint' > p.fingerprint
+            ORDER BY 1 LIMIT 1)
+    FROM print p WHERE p.fingerprint IS NOT NULL
+), alike AS (
+    SELECT fingerprint FROM print WHERE fingerprint IS NOT NULL
+    UNION ALL
+    SELECT NULL
+)
+SELECT coalesce(a.fingerprint, 'unknown') AS fingerprint, g.count, g.first_failed_at, g.last_failed_at, g.sample_id,
+       s.error AS sample_error, g.job_count, g.job_ids
+FROM alike a
+CROSS JOIN LATERAL (
+    SELECT count(*)::integer AS count, min(d.failed_at) AS first_failed_at, max(d.failed_at) AS last_failed_at,
+           (array_agg(d.execution_id ORDER BY d.failed_at DESC, d.execution_id DESC))[1] AS sample_id,
+           count(DISTINCT d.job_id)::integer AS job_count, (array_agg(DISTINCT d.job_id))[:$9::integer] AS job_ids
+    FROM ondot.dead_letter d
+    WHERE d.tenant_no = $1 AND d.resolved_at IS NULL
+      AND d.error->>'fingerprint' = a.fingerprint
+      AND ($2::uuid IS NULL OR d.job_id = $2)
+      AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                       WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+      AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
+      AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+    HAVING count(*) > 0
+    UNION ALL
+    SELECT count(*)::integer, min(d.failed_at), max(d.failed_at),
+           (array_agg(d.execution_id ORDER BY d.failed_at DESC, d.execution_id DESC))[1],
+           count(DISTINCT d.job_id)::integer, (array_agg(DISTINCT d.job_id))[:$9]
+    FROM ondot.dead_letter d
+    WHERE a.fingerprint IS NULL AND d.tenant_no = $1 AND d.resolved_at IS NULL
+      AND d.error->>'fingerprint' IS NULL
+      AND ($2 IS NULL OR d.job_id = $2)
+      AND ($3 IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                 WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+      AND ($5 IS NULL OR d.failed_at >= $5) AND ($6 IS NULL OR d.failed_at < $6)
+      AND ($7 IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+    HAVING count(*) > 0
+) g
+JOIN ondot.dead_letter s ON s.execution_id = g.sample_id
+WHERE $4::text IS NULL OR coalesce(a.fingerprint, 'unknown') = $4
+ORDER BY g.last_failed_at DESC, fingerprint LIMIT $8::integer;
+
+-- name: find_job_names :many
+-- index: job_pkey, job_once_pkey
+-- $1 tenant_no, $2 ids
+SELECT n.id, coalesce(j.name, o.name) AS name
+FROM unnest($2::uuid[]) AS n(id)
+LEFT JOIN LATERAL (SELECT name FROM ondot.job WHERE id = n.id AND tenant_no = $1::integer LIMIT 1) j ON true
+LEFT JOIN LATERAL (SELECT name FROM ondot.job_once WHERE id = n.id AND tenant_no = $1 LIMIT 1) o ON true;
+
+-- name: lock_letters :many
+-- locks: dead letters, in the order of their ids        index: dead_letter_pkey
+-- Whoever comes second waits here, and finds what the first has done.
+-- $1 tenant_no, $2 ids
+SELECT execution_id, job_id, job_version, payload IS NOT NULL AS own_payload, resolution, resolved_by, replay_id
+FROM ondot.dead_letter
+WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer
+ORDER BY execution_id FOR UPDATE;
+
+-- name: take_letters :many
+-- locks: dead letters, SKIP LOCKED        index: dead_letter_open
+-- Some more for an operation, oldest failure first, of those that were there when it began: what fails again afterwards
+-- is not its own, or it would never end. One that somebody else is at is left to them.
+-- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
+-- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id, $12 limit
+SELECT d.execution_id, d.job_id, d.job_version, d.payload IS NOT NULL AS own_payload, d.resolution, d.resolved_by,
+       d.replay_id, d.failed_at
+FROM ondot.dead_letter d
+WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
+  AND ($2::uuid IS NULL OR d.job_id = $2)
+  AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                   WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+  AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
+                                ELSE d.error->>'fingerprint' = $4 END)
+  AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
+  AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+  AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid
+  AND ($10::timestamptz IS NULL OR (d.failed_at, d.execution_id) > ($10, $11::uuid))
+ORDER BY d.failed_at, d.execution_id LIMIT $12::integer FOR UPDATE OF d SKIP LOCKED;
+
+-- name: resolve_letters :many
+-- locks: dead letters, held already        index: dead_letter_pkey
+-- $1 tenant_no, $2 ids, $3 the executions that run them again (NULL: none), $4 resolution, $5 by whom, $6 reason
+UPDATE ondot.dead_letter d
+SET resolved_at = ondot.clock(), resolution = $4::text, resolved_by = $5::text, resolved_reason = $6::text,
+    replay_id = r.replay_id
+FROM unnest($2::uuid[], $3::uuid[]) AS r(id, replay_id)
+WHERE d.execution_id = r.id AND d.tenant_no = $1::integer AND d.resolved_at IS NULL
+RETURNING d.execution_id;
+
+-- name: find_replay_payload :one
+-- index: dead_letter_pkey, history_pkey
+-- What an execution ran with instead of its job's own payload.
+-- $1 tenant_no, $2 execution_id
+SELECT coalesce(
+    (SELECT payload::text FROM ondot.dead_letter WHERE execution_id = $2::uuid AND tenant_no = $1::integer),
+    (SELECT payload::text FROM ondot.history WHERE id = $2 AND tenant_no = $1)
+) AS payload;
+
+-- name: lock_ended :one
+-- locks: the row of history        index: history_pkey
+-- For a replay of an execution that left no open letter: two who ask at once make one execution.
+-- $1 tenant_no, $2 execution_id
+SELECT id AS execution_id, job_id, job_version, payload IS NOT NULL AS own_payload
+FROM ondot.history WHERE id = $2::uuid AND tenant_no = $1::integer FOR NO KEY UPDATE;
+
+-- name: find_live_replay :one
+-- index: execution_other
+-- $1 tenant_no, $2 job_id, $3 the execution that is replayed
+SELECT id FROM ondot.execution
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin NOT IN ('fire', 'backfill') AND replay_of = $3::uuid
+LIMIT 1;
+
+-- name: lock_gates_of :one
+-- locks: the gates of an execution, in the order of their ids        index: gated_pkey
+-- Before its place is moved: admission holds a gate when it comes to the execution.
+-- $1 tenant_no, $2 execution_id
+SELECT ondot.lock_gates(ARRAY(
+    SELECT (s.stage->>'gate')::uuid FROM ondot.gated d, jsonb_array_elements(d.stages) AS s(stage)
+    WHERE d.execution_id = $2::uuid AND d.tenant_no = $1::integer
+));
+
+-- name: hasten_retry :one
+-- locks: the ready row, then the execution        index: execution_pkey, ready_pkey
+-- The next attempt of an execution that waits for it, now. Waits for a lease or a sweep that is taking its place in the
+-- queue, and then changes nothing. One that passes gates is given no place: hasten_gated does that.
+-- $1 tenant_no, $2 execution_id
+WITH found AS (
+    SELECT e.id, e.pool_no, e.class, e.tenant_no, e.ready_at,
+           EXISTS (SELECT FROM ondot.gated g WHERE g.execution_id = e.id) AS is_gated
+    FROM ondot.execution e
+    WHERE e.id = $2::uuid AND e.tenant_no = $1::integer AND e.state = 'RETRYING' AND e.ready_at > ondot.clock()
+), taken AS (
+    DELETE FROM ondot.ready r USING found f
+    WHERE r.pool_no = f.pool_no AND r.class = f.class AND r.tenant_no = f.tenant_no AND r.ready_at = f.ready_at
+      AND r.execution_id = f.id
+    RETURNING r.execution_id
+), moved AS (
+    UPDATE ondot.execution e SET ready_at = ondot.clock()
+    FROM found f
+    WHERE e.id = f.id AND e.state = 'RETRYING' AND e.ready_at = f.ready_at
+      AND (f.is_gated OR EXISTS (SELECT FROM taken))
+    RETURNING e.id, e.pool_no, e.class, e.tenant_no, e.ready_at, f.is_gated
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, tenant_no, ready_at, id FROM moved WHERE NOT is_gated
+)
+SELECT pool_no, ready_at, is_gated FROM moved;
+
+-- name: hasten_gated :none
+-- locks: the row of gated, then gates by its trigger        index: gated_pkey
+-- The trigger puts it into the line of its first gate, or into the queue if it is through all.
+-- $1 tenant_no, $2 execution_id, $3 ready_at
+UPDATE ondot.gated SET ready_at = $3::timestamptz WHERE execution_id = $2::uuid AND tenant_no = $1::integer;
+
+-- name: insert_bulk :none
+-- An operation on all letters that match; one that matches none is done.
+-- $1 tenant_no, $2 id, $3 action, $4 filter, $5 payload, $6 reason, $7 actor, $8 per_s, $9 total, $10 created_at
+INSERT INTO ondot.bulk (id, tenant_no, action, filter, payload, reason, actor, per_s, total, state, turn_at, created_at,
+                        ended_at)
+VALUES ($2::uuid, $1::integer, $3::text, $4::text::jsonb, $5::text::json, $6::text, $7::text, $8::double precision,
+        $9::integer, CASE WHEN $9 = 0 THEN 'DONE' ELSE 'RUNNING' END, $10::timestamptz, $10,
+        CASE WHEN $9 = 0 THEN $10 END);
+
+-- name: list_bulks :many
+-- index: bulk_pkey or bulk_latest, backwards
+-- $1 tenant_no, $2 id (NULL: all), $3 before id (NULL: from the newest), $4 limit
+SELECT id, action, filter, payload IS NOT NULL AS own_payload, reason, actor, per_s, total, done, state, created_at, ended_at
+FROM ondot.bulk
+WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id = $2) AND ($3::uuid IS NULL OR id < $3)
+ORDER BY id DESC LIMIT $4::integer;
+
+-- name: take_bulk :one
+-- locks: the row of bulk, SKIP LOCKED        index: bulk_turn
+-- The operation whose turn has come, and that nobody else gives one.
+SELECT id, tenant_no, action, filter, payload, reason, actor, per_s, total, done, through_at, through_id, created_at
+FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()
+ORDER BY turn_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+
+-- name: advance_bulk :none
+-- locks: the row of bulk, held already        index: bulk_pkey
+-- A turn that came late is made up for, within a second: so the rate holds whatever the rhythm of the passes is.
+-- $1 tenant_no, $2 id, $3 how many more are done, $4 through_at, $5 through_id, $6 seconds to the next turn,
+-- $7 whether it is over
+UPDATE ondot.bulk
+SET done = done + $3::integer, through_at = coalesce($4::timestamptz, through_at),
+    through_id = coalesce($5::uuid, through_id),
+    turn_at = greatest(turn_at, ondot.clock() - interval '1 second') + make_interval(secs => $6::double precision),
+    state = CASE WHEN $7::boolean THEN 'DONE' ELSE state END, ended_at = CASE WHEN $7 THEN ondot.clock() END
+WHERE id = $2::uuid AND tenant_no = $1::integer;
+
+-- name: cancel_bulk :one
+-- locks: the row of bulk        index: bulk_pkey
+-- Waits for a turn that is being given.
+-- $1 tenant_no, $2 id
+UPDATE ondot.bulk SET state = 'CANCELLED', ended_at = ondot.clock()
+WHERE id = $2::uuid AND tenant_no = $1::integer AND state = 'RUNNING'
+RETURNING id;

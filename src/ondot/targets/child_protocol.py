@@ -1,0 +1,111 @@
+"""What a worker and the child process of its suspects tell each other: one JSON message a line, over two pipes.
+
+The pipes are for nothing else: what a function prints, or writes to standard output by whatever way, cannot get in
+between. A side that reads what is no message gives the other up.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Generic, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.targets.output import MAX_RESULT_BYTES
+
+MAX_MESSAGE_BYTES: Final = 4 * MAX_RESULT_BYTES
+
+
+class Begin(Struct, frozen=True, tag="begin"):
+    call_no: int
+    function: str
+    execution_id: UUID
+    job_id: UUID
+    job_name: str
+    attempt_no: int
+    fire_at: datetime
+    payload: bytes
+    timeout_s: float
+    grace_s: float
+    checkpoint: str | None
+    losses: int
+
+
+class Ask(Struct, frozen=True, tag="cancel"):
+    """The call was cancelled: it has its grace."""
+
+    call_no: int
+
+
+class Drop(Struct, frozen=True, tag="drop"):
+    """The worker stops: nobody waits for the call any more."""
+
+    call_no: int
+
+
+class Ready(Struct, frozen=True, tag="ready"):
+    """The app is imported."""
+
+
+class Said(Struct, frozen=True, tag="said"):
+    call_no: int
+    stream: Literal["log", "stdout", "stderr"]
+    line: str
+
+
+class Progressed(Struct, frozen=True, tag="progress"):
+    call_no: int
+    fraction: float | None
+    message: str | None
+    checkpoint: str | None
+
+
+class Done(Struct, frozen=True, tag="done", omit_defaults=True):
+    """The report; none of the three if the call was dropped. `left_behind`: what this child cannot get rid of."""
+
+    call_no: int
+    succeeded: Succeeded | None = None
+    failed: Failed | None = None
+    cancelled: Cancelled | None = None
+    left_behind: int = 0
+
+
+Down = Begin | Ask | Drop
+Up = Ready | Said | Progressed | Done
+
+DOWN: Final[msgspec.json.Decoder[Down]] = msgspec.json.Decoder(Down)
+UP: Final[msgspec.json.Decoder[Up]] = msgspec.json.Decoder(Up)
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+M = TypeVar("M")
+
+
+def encoded(message: Down | Up) -> bytes:
+    return _ENCODER.encode(message) + b"\n"
+
+
+class Messages(Generic[M]):
+    """Cuts what comes into messages. Raises ValueError for what is none."""
+
+    def __init__(self, decoder: msgspec.json.Decoder[M], receive: Callable[[M], None]) -> None:
+        self._decoder = decoder
+        self._receive = receive
+        self._begun = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            line = bytes(self._begun) + data[start:end] if self._begun else data[start:end]
+            self._begun.clear()
+            start = end + 1
+            try:
+                message = self._decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise ValueError(f"what came is no message: {error}") from None
+            self._receive(message)
+        self._begun += data[start:]
+        if len(self._begun) > MAX_MESSAGE_BYTES:
+            raise ValueError("the message has no end")

@@ -1,0 +1,87 @@
+"""Who belongs to a program that is to be ended (E7): also those that have left its process group.
+
+    its group and its session        whatever has not called setsid
+    its children and theirs          by parent, however they grouped themselves, as long as the chain stands
+    whoever carries its mark         daemons whose parent has gone: the environment they were started with has
+                                     ONDOT_CALL_ID, a random word of this one call
+
+Read from /proc, so on Linux; elsewhere the group is all that is known. Only a program that leaves the session, loses
+its parent and wipes its environment as well is not found.
+"""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MARK: Final = "ONDOT_CALL_ID"
+
+_PROC: Final = Path("/proc")
+_LOOK_AGAIN_S: Final = 0.01
+
+
+class _Row(NamedTuple):
+    parent: int
+    group: int
+    session: int
+
+
+def living(leader: int, mark: str, *, outside_group: bool = False) -> set[int]:
+    """The processes of a program that still run, by its leader's id and its mark."""
+    rows = _rows()
+    found = {pid for pid, row in rows.items() if leader in {pid, row.group, row.session}}
+    word = f"{MARK}={mark}".encode()
+    found |= {pid for pid in rows.keys() - found if _is_marked(pid, word)}
+    children: dict[int, list[int]] = {}
+    for pid, row in rows.items():
+        children.setdefault(row.parent, []).append(pid)
+    pending = list(found)
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child not in found:
+                found.add(child)
+                pending.append(child)
+    if outside_group:
+        found = {pid for pid in found if rows[pid].group != leader}
+    return found - {os.getpid()}
+
+
+def signal_outside_group(leader: int, mark: str, number: signal.Signals) -> None:
+    for pid in living(leader, mark, outside_group=True):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def kill_all(leader: int, mark: str, within_s: float) -> None:
+    """Again until nobody is left: one may fork while it is looked at. Blocks, so not for the loop."""
+    give_up_at = time.monotonic() + within_s
+    while (found := living(leader, mark)) and time.monotonic() < give_up_at:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _rows() -> dict[int, _Row]:
+    rows: dict[int, _Row] = {}
+    try:
+        names = os.listdir(_PROC)  # noqa: PTH208 - a hundred times a second on a stopping worker
+    except OSError:
+        return rows
+    for name in names:
+        if name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                # The program's name stands in parentheses, and may hold anything.
+                stat = (_PROC / name / "stat").read_bytes().rpartition(b")")[2].split()
+                if stat[0] not in {b"Z", b"X"}:
+                    rows[int(name)] = _Row(int(stat[1]), int(stat[2]), int(stat[3]))
+    return rows
+
+
+def _is_marked(pid: int, word: bytes) -> bool:
+    try:
+        return word in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

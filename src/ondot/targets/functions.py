@@ -1,0 +1,38 @@
+"""Where a function runs (E6): in the worker, or in a child process once it has lost workers.
+
+Functions are suspects by degrees. After one lost worker, which may have been anybody's fault, they run as before; after
+two in a child with a few others, after three alone.
+"""
+
+from typing import Final
+
+from ondot.model.job import FunctionTarget
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import Call
+from ondot.targets.child import ChildCaller
+from ondot.targets.function import FunctionCaller
+
+APART_FROM_LOSSES: Final = 2
+
+
+class Functions:
+    def __init__(self, here: FunctionCaller, apart: ChildCaller | None = None) -> None:
+        """`apart`: None if there is no app that a child could import; all functions run here then."""
+        self._here = here
+        self._apart = apart
+
+    @property
+    def stuck(self) -> int:
+        """How many functions hold up this process and will not end. A worker with any should go on as a new one."""
+        return self._here.stuck
+
+    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
+        """Raises ChildLost if it ran in a child, and that died."""
+        if self._apart is None or call.losses < APART_FROM_LOSSES:
+            return await self._here.call(spec, call)
+        return await self._apart.call(spec, call)
+
+    async def close(self) -> None:
+        if self._apart is not None:
+            await self._apart.close()
+        await self._here.close()

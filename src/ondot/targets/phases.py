@@ -1,0 +1,99 @@
+"""The three times of an HTTP call (E7): until a connection stands, until the answer begins, until it has ended.
+
+The first is never longer than 10 seconds unless the job says so, since a receiver that is there answers a knock at
+once; the second has no limit of its own, as an answer may take all the time that the job gives. aiohttp tells of the
+steps of a request by callbacks in the task that makes it; a context variable leads from there to the call.
+"""
+
+import asyncio
+from contextvars import ContextVar
+from types import SimpleNamespace, TracebackType
+from typing import Any, Final
+
+import aiohttp
+
+from ondot.model.execution import Outcome
+from ondot.model.job import HttpTarget
+from ondot.model.outcome import AttemptError, Failed
+from ondot.targets.reports import timed_out
+
+CONNECT_TIMEOUT_S: Final = 10.0
+
+_CURRENT: ContextVar["Phases"] = ContextVar("ondot_http_phases")
+
+
+class Phases:
+    """Held around a request until its answer has begun; raises TimeoutError like `asyncio.timeout`."""
+
+    def __init__(self, spec: HttpTarget, total_s: float) -> None:
+        self.connected = False
+        self._is_waiting = False
+        wanted_s = CONNECT_TIMEOUT_S if spec.connect_timeout_s is None else spec.connect_timeout_s
+        self._connect_s = min(wanted_s, total_s)
+        self._first_byte_s = spec.first_byte_timeout_s
+        self._timeout = asyncio.timeout(self._connect_s)
+
+    async def __aenter__(self) -> "Phases":
+        _CURRENT.set(self)
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._timeout.__aexit__(kind, error, trace)
+
+    @property
+    def expired(self) -> bool:
+        return self._timeout.expired()
+
+    def wait_for_a_connection(self) -> None:
+        """All connections that the worker may have to this host are busy: that is no fault of the receiver's."""
+        self._is_waiting = True
+        self._within(None)
+
+    def connect(self) -> None:
+        self._is_waiting = False
+        self._within(self._connect_s)
+
+    def send(self) -> None:
+        self.connected, self._is_waiting = True, False
+        self._within(self._first_byte_s)
+
+    def report(self) -> Failed:
+        """Which of the times was over."""
+        if not self.connected:
+            code, timeout_s = "connect_timeout", self._connect_s
+            message = f"No connection to the receiver stood within {timeout_s:g} s (its connect timeout)."
+        else:
+            code, timeout_s = "first_byte_timeout", self._first_byte_s or 0.0
+            message = f"The receiver did not begin to answer within {timeout_s:g} s (its first-byte timeout)."
+        return Failed(AttemptError(code, message, facts={"timeout_s": timeout_s}), outcome=Outcome.TIMED_OUT)
+
+    def total_over(self, total_s: float) -> Failed:
+        """The whole time was over, and it may be that all of it went by before a connection stood."""
+        return timed_out(total_s) if self.connected or self._is_waiting else self.report()
+
+    def _within(self, seconds: float | None) -> None:
+        if not self.expired:
+            self._timeout.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+
+def tracing() -> aiohttp.TraceConfig:
+    """For the session: what it does is told to the call that it does it for."""
+
+    async def queued(*_: Any) -> None:
+        _CURRENT.get().wait_for_a_connection()
+
+    async def connecting(_: aiohttp.ClientSession, __: SimpleNamespace, ___: Any) -> None:
+        _CURRENT.get().connect()
+
+    async def connected(_: aiohttp.ClientSession, __: SimpleNamespace, ___: Any) -> None:
+        _CURRENT.get().send()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_queued_start.append(queued)
+    trace.on_connection_create_start.append(connecting)
+    trace.on_connection_create_end.append(connected)
+    trace.on_connection_reuseconn.append(connected)
+    return trace

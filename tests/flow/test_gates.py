@@ -1,0 +1,378 @@
+"""Limits of jobs: overlap, order, concurrency and rates; who waits, who is skipped, and that no slot is lost."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ondot.flow.change import delete, pause, update
+from ondot.flow.gate import admit_pass, tidy_pass
+from ondot.model.execution import State
+from ondot.model.gates import Limits, Rate
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.job import JobSpec
+from ondot.model.outcome import Cancelled, Interrupted, NotBegun
+from ondot.model.retry import Retry
+from tests.proves import proves
+from tests.world import DEFAULT_POOL, World, every, failed, job
+
+
+def limited(**limits: Any) -> JobSpec:
+    return job(limits=Limits(**limits), retry=Retry(jitter=False))
+
+
+async def slots(world: World) -> int:
+    return await world.count("slot")
+
+
+@proves("E13", "P11")
+async def test_no_more_of_a_job_run_at_once_than_its_limit(world: World) -> None:
+    recurring = await world.submit(job(schedule=every(3600, world.now), limits=Limits(concurrency=2)))
+    for _ in range(5):
+        await world.run_now(recurring.id)
+    worker = await world.worker()
+    first = await worker.lease()
+    assert len(first) == 2
+    assert await worker.lease() == []
+    await worker.complete(first[0])
+    assert len(await worker.lease()) == 1
+    assert await slots(world) == 2
+
+
+@proves("E13", "P11")
+async def test_jobs_that_share_a_key_share_its_limit(world: World) -> None:
+    await world.submit_all([limited(key="customer-7", key_concurrency=1) for _ in range(3)])
+    await world.submit(limited(key="customer-8", key_concurrency=1))
+    worker = await world.worker()
+    assert len(await worker.lease()) == 2
+    assert await worker.lease() == []
+
+
+@proves("E13")
+async def test_a_retry_gives_its_slot_back_and_stands_in_line_again(world: World) -> None:
+    await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])
+    worker = await world.worker()
+    [first] = await worker.lease()
+    await worker.complete(first, failed())
+    assert (await world.execution(first.leased.id)).state is State.RETRYING
+    [second] = await worker.lease()
+    assert second.leased.id != first.leased.id
+    await world.advance(1)
+    assert await worker.lease() == []
+    await worker.complete(second)
+    [again] = await worker.lease()
+    assert (again.leased.id, again.leased.attempt_no) == (first.leased.id, 2)
+    await worker.complete(again)
+    assert (await slots(world), await world.count("gated"), await world.count("waiting")) == (0, 0, 0)
+
+
+@proves("E6", "E13")
+async def test_a_lost_worker_leaves_no_slot_behind(world: World) -> None:
+    await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])
+    lost = await world.worker()
+    [assignment] = await lost.lease()
+    await world.value("UPDATE ondot.worker SET state = 'LOST' WHERE id = $1", lost.id)
+    await world.recover()
+    worker = await world.worker()
+    [taken] = await worker.lease()
+    assert await worker.lease() == []
+    await worker.complete(taken)
+    [other] = await worker.lease()
+    await worker.complete(other)
+    assert {taken.leased.id, other.leased.id} >= {assignment.leased.id}
+    assert await slots(world) == 0
+
+
+@proves("E12", "P4")
+async def test_a_fire_that_finds_its_job_running_is_skipped_on_record(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="skip")))
+    await world.plan()
+    await world.advance(10)
+    worker = await world.worker()
+    [running] = await worker.lease()
+    await world.advance(10)
+    assert await worker.lease() == []
+    skipped = [row for row in await world.executions(accepted.id) if row.state is State.SKIPPED]
+    assert [row.reason for row in skipped] == ["overlap"]
+    await worker.complete(running)
+    await world.plan()
+    await world.advance(10)
+    assert len(await worker.lease()) == 1
+
+
+@proves("E12")
+async def test_what_a_person_asks_for_waits_where_a_fire_would_be_skipped(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(3600, world.now), limits=Limits(overlap="skip")))
+    first, second = await world.run_now(accepted.id), await world.run_now(accepted.id)
+    worker = await world.worker()
+    [running] = await worker.lease()
+    assert await worker.lease() == []
+    await worker.complete(running)
+    [then] = await worker.lease()
+    assert [running.leased.id, then.leased.id] == [first, second]
+
+
+@proves("E12")
+async def test_fires_that_queue_run_one_after_another_in_their_order_and_over_retries(world: World) -> None:
+    accepted = await world.submit(
+        job(schedule=every(5, world.now), limits=Limits(overlap="queue"), retry=Retry(jitter=False))
+    )
+    await world.plan()
+    await world.advance(11)
+    worker = await world.worker()
+    [first] = await worker.lease()
+    await worker.complete(first, failed())
+    assert await worker.lease() == []  # the retry comes first: its slot is held to the end
+    await world.advance(1)
+    [again] = await worker.lease()
+    assert again.leased.id == first.leased.id
+    await worker.complete(again)
+    [second] = await worker.lease()
+    assert second.leased.fire_at == first.leased.fire_at + timedelta(seconds=5)
+    assert (await world.job(accepted.id)).state == "ACTIVE"
+
+
+@proves("E12", "E8")
+async def test_the_running_one_is_asked_to_end_when_the_next_fire_is_due(world: World) -> None:
+    await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="cancel")))
+    await world.plan()
+    await world.advance(10)
+    worker = await world.worker()
+    [running] = await worker.lease()
+    await world.advance(10)
+    assert await worker.lease() == []
+    row = await world.execution(running.leased.id)
+    assert row.cancel_at == world.now
+    assert row.cancel_reason == "overlap: the next fire is due"
+    await worker.complete(running, Cancelled("it ended"))
+    ended = await world.execution(running.leased.id)
+    assert (ended.state, ended.reason) == (State.CANCELLED, "overlap: the next fire is due")
+    assert len(await worker.lease()) == 1
+
+
+@proves("E12")
+async def test_of_the_fires_that_wait_for_a_cancel_only_the_newest_stays(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now), limits=Limits(overlap="cancel")))
+    await world.plan()
+    await world.advance(5)
+    worker = await world.worker()
+    [running] = await worker.lease()
+    await world.advance(5)
+    await worker.lease()
+    await world.advance(5)
+    await worker.lease()
+    await worker.complete(running, Cancelled("it ended"))
+    [newest] = await worker.lease()
+    states = await world.states(accepted.id)
+    assert states[:3] == [State.CANCELLED, State.CANCELLED, State.RUNNING]
+    assert newest.leased.fire_at == world.now
+
+
+@proves("E12", "E8")
+async def test_one_that_waits_for_its_next_attempt_is_cancelled_for_the_next_fire(world: World) -> None:
+    accepted = await world.submit(
+        job(schedule=every(10, world.now), limits=Limits(overlap="cancel"), retry=Retry(initial_s=3600, jitter=False))
+    )
+    await world.plan()
+    await world.advance(10)
+    worker = await world.worker()
+    await worker.run_one(failed())
+    await world.advance(10)
+    await worker.lease()
+    await world.advance(1)
+    await worker.lease()
+    assert (await world.states(accepted.id))[:2] == [State.CANCELLED, State.RUNNING]
+
+
+@proves("E16")
+async def test_work_with_one_order_key_runs_strictly_in_its_order(world: World) -> None:
+    jobs = await world.submit_all([limited(order_key="account-1") for _ in range(4)])
+    worker = await world.worker()
+    order = []
+    for _ in jobs:
+        [assignment] = await worker.lease()
+        await worker.complete(assignment, failed())
+        assert await worker.lease() == []
+        await world.advance(1)
+        [again] = await worker.lease()
+        assert again.leased.id == assignment.leased.id
+        await worker.complete(again)
+        order.append(again.leased.job_id)
+    assert order == [accepted.id for accepted in jobs]
+
+
+@proves("E13", "P11")
+async def test_a_rate_spaces_starts_evenly_and_each_attempt_takes_a_token(world: World) -> None:
+    await world.submit_all([limited(key="k", key_rate=Rate(limit=2, per_s=1)) for _ in range(3)])
+    worker = await world.worker()
+    begun = world.now
+    starts = []
+    for _ in range(40):
+        for assignment in await worker.lease():
+            starts.append((world.now - begun).total_seconds())
+            await worker.complete(assignment, failed() if len(starts) == 1 else None)
+        await world.advance(0.05)
+    assert starts == [0.0, 0.5, 1.0, 1.5]
+
+
+@proves("E13")
+async def test_a_burst_lets_as_many_begin_at_once(world: World) -> None:
+    await world.submit_all([limited(key="k", key_rate=Rate(limit=10, per_s=10, burst=3)) for _ in range(5)])
+    worker = await world.worker()
+    assert len(await worker.lease()) == 3
+    await world.advance(1)
+    assert len(await worker.lease()) == 1
+
+
+@proves("E13", "P11")
+async def test_a_pool_runs_no_more_at_once_than_its_limit(world: World) -> None:
+    await world.value("UPDATE ondot.pool SET concurrency = 2 WHERE pool_no = 1")
+    await world.submit_all([job() for _ in range(5)])
+    worker, other = await world.worker(), await world.worker()
+    first = await worker.lease()
+    assert len(first) == 2
+    assert await other.lease() == []
+    await worker.complete(first[0], failed())
+    assert len(await other.lease()) == 1
+    await worker.complete(first[1], Interrupted("stopped"))
+    assert await slots(world) == 1
+
+
+@proves("E13", "P11")
+async def test_a_pool_begins_no_more_than_its_rate(world: World) -> None:
+    await world.value("UPDATE ondot.pool SET rate_limit = 4, rate_per_s = 1, rate_burst = 1 WHERE pool_no = 1")
+    await world.submit_all([job() for _ in range(5)])
+    worker = await world.worker()
+    starts = []
+    begun = world.now
+    for _ in range(20):
+        starts += [(world.now - begun).total_seconds() for _ in await worker.lease()]
+        await world.advance(0.05)
+    assert starts == pytest.approx([0.0, 0.25, 0.5, 0.75])
+    assert len(await worker.lease()) == 1
+
+
+@proves("E13")
+async def test_an_execution_passes_several_gates_one_after_another(world: World) -> None:
+    spec = limited(order_key="o", concurrency=1, key="k", key_concurrency=1, key_rate=Rate(limit=1, per_s=1))
+    await world.submit_all([spec, spec])
+    worker = await world.worker()
+    taken = []
+    for _ in range(10):
+        taken += await worker.lease()
+        if taken:
+            break
+        await world.advance(0.02)
+    assert len(taken) == 1
+    assert await slots(world) == 3
+    await worker.complete(taken[0])
+    for _ in range(60):
+        if more := await worker.lease():
+            await worker.complete(more[0])
+            break
+        await world.advance(0.02)
+    assert await world.states() == [State.SUCCEEDED] * 2
+    assert (await slots(world), await world.count("waiting"), await world.count("gated")) == (0, 0, 0)
+
+
+@proves("E13", "S8")
+async def test_pause_and_delete_take_those_in_line_along(world: World) -> None:
+    paused = await world.submit(job(schedule=every(10, world.now), limits=Limits(concurrency=1)))
+    deleted = await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="queue")))
+    await world.plan()
+    await world.advance(11)
+    await pause(world.database, DEFAULT_TENANT, paused.id)
+    await delete(world.database, DEFAULT_TENANT, deleted.id)
+    assert (await slots(world), await world.count("waiting"), await world.count("gated")) == (0, 0, 0)
+    assert await world.states(paused.id) == [State.SKIPPED]
+    assert await world.states(deleted.id) == [State.CANCELLED]
+
+
+@proves("E13", "S8")
+async def test_an_update_of_the_limit_holds_for_those_in_line(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now), limits=Limits(concurrency=1)))
+    await world.plan()
+    await world.advance(15)
+    worker = await world.worker()
+    [running] = await worker.lease()
+    spec = (await world.job(accepted.id)).spec
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job(schedule=spec.schedule))
+    assert len(await worker.lease()) == 2
+    limits = Limits(concurrency=3)
+    await update(
+        world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job(schedule=spec.schedule, limits=limits)
+    )
+    assert running.leased.job_version == 1
+
+
+@proves("E13")
+async def test_what_was_not_begun_goes_back_through_its_gates(world: World) -> None:
+    await world.submit(limited(concurrency=1))
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    await worker.complete(assignment, NotBegun("the worker stops"))
+    [again] = await worker.lease()
+    await worker.complete(again)
+    assert (await slots(world), await world.states()) == (0, [State.SUCCEEDED])
+
+
+@proves("E13")
+async def test_those_who_wait_cost_nothing_and_are_called_by_who_leaves(world: World) -> None:
+    await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(50)])
+    worker = await world.worker()
+    [running] = await worker.lease()
+    assert await world.value("SELECT bool_and(look_at = 'infinity') FROM ondot.gate")
+    assert await admit_pass(world.database, [DEFAULT_POOL], 100) == 0
+    await worker.complete(running)
+    assert await world.value("SELECT look_at FROM ondot.gate") == world.now
+
+
+@proves("E13", "P11")
+async def test_many_workers_at_one_gate_never_exceed_it_and_leave_nothing_behind(world: World) -> None:
+    await world.submit_all(
+        [limited(key=f"k{n % 3}", key_concurrency=2, order_key=f"o{n % 7}", concurrency=5) for n in range(60)]
+    )
+    workers = [await world.worker() for _ in range(4)]
+    most = 0
+
+    async def work(number: int) -> None:
+        nonlocal most
+        for turn in range(200):
+            assignments = await workers[number].lease(3)
+            held = await world.fetch("SELECT count(*) FROM ondot.slot GROUP BY gate_id")
+            most = max([most, *(row["count"] for row in held)])
+            for assignment in assignments:
+                report = failed() if (turn + number) % 5 == 0 else None
+                await workers[number].complete(assignment, report)
+            if not await world.count("execution"):
+                return
+
+    async def clock() -> None:
+        for _ in range(2000):
+            await world.advance(0.25)
+            if not await world.count("execution"):
+                return
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(clock(), *(work(number) for number in range(4)))
+    assert most <= 2
+    assert (await slots(world), await world.count("waiting"), await world.count("gated")) == (0, 0, 0)
+    assert set(await world.states()) <= {State.SUCCEEDED, State.FAILED}
+    await tidy_pass(world.database)
+    assert await world.count("gate") == 0
+
+
+@proves("E13")
+async def test_a_slot_that_was_left_behind_is_mended(world: World) -> None:
+    await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])
+    worker = await world.worker()
+    [running] = await worker.lease()
+    await worker.complete(running)
+    await world.value(
+        "INSERT INTO ondot.slot SELECT id, gen_random_uuid(), 1, false, ondot.clock() FROM ondot.gate RETURNING 1"
+    )
+    assert await worker.lease() == []
+    await world.advance(120)
+    await tidy_pass(world.database)
+    assert len(await worker.lease()) == 1

@@ -1,0 +1,169 @@
+"""Retry by hand: the next attempt now, or a replay of what has ended; asked twice it is done once."""
+
+import asyncio
+import json
+from uuid import UUID
+
+import pytest
+
+from ondot.flow.replay import Replay, make_replays
+from ondot.flow.retry import Retried, retry
+from ondot.model.errors import Conflict, NotFound
+from ondot.model.execution import State
+from ondot.model.gates import Limits
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
+from ondot.model.retry import Retry
+from ondot.store.audit import list_audit
+from ondot.store.dead_letters import lock_ended
+from tests.proves import proves
+from tests.world import World, failed, job
+
+SLOW = Retry(max_retries=3, backoff="fixed", initial_s=600.0, jitter=False)
+
+
+async def retried(
+    world: World, id_: ExecutionId, how: Replay | None = None, tenant_no: TenantNo = DEFAULT_TENANT
+) -> ExecutionId:
+    def answer(done: Retried) -> str:
+        return str(done.execution.id)
+
+    text = await retry(
+        world.database, world.dispatcher, tenant_no, id_, how or Replay(), actor="ann", reason=None, answer=answer
+    )
+    return ExecutionId(UUID(text))
+
+
+async def waiting_for_a_retry(world: World, limits: Limits | None = None) -> ExecutionId:
+    await world.submit(job(retry=SLOW, limits=limits))
+    worker = await world.worker()
+    return (await worker.run_one(failed())).leased.id
+
+
+@proves("E10", "E4")
+async def test_one_that_waits_for_its_next_attempt_has_it_now(world: World) -> None:
+    id_ = await waiting_for_a_retry(world)
+    worker = await world.worker()
+    assert await worker.lease() == []
+    assert await retried(world, id_) == id_
+    [assignment] = await worker.lease()
+    assert (assignment.leased.id, assignment.leased.attempt_no, assignment.leased.failures) == (id_, 2, 1)
+    assert await world.count("ready") == 0
+    async with world.database.connection() as connection:
+        [told] = await list_audit(connection, DEFAULT_TENANT, subject=id_, limit=9)
+    assert (told.actor, told.action) == ("ann", "execution.retry")
+
+
+@proves("E10")
+async def test_asked_twice_one_that_waits_still_has_one_place_in_the_queue(world: World) -> None:
+    id_ = await waiting_for_a_retry(world)
+    assert await asyncio.gather(*(retried(world, id_) for _ in range(4))) == [id_] * 4
+    assert await world.count("ready") == 1
+
+
+@proves("E10", "E13")
+@pytest.mark.parametrize(
+    "limits", [Limits(key="db", key_concurrency=1), Limits(overlap="queue")], ids=["for an attempt", "until the end"]
+)
+async def test_one_that_passes_gates_has_its_next_attempt_now_and_one_place(world: World, limits: Limits) -> None:
+    id_ = await waiting_for_a_retry(world, limits)
+    assert await retried(world, id_) == id_
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    assert (assignment.leased.id, assignment.leased.attempt_no) == (id_, 2)
+    await worker.complete(assignment)
+    assert [await world.count(table) for table in ("ready", "waiting", "slot", "gated")] == [0, 0, 0, 0]
+
+
+@proves("E10", "E11")
+async def test_a_lease_that_comes_first_wins_and_the_retry_says_that_it_runs(world: World) -> None:
+    id_ = await waiting_for_a_retry(world)
+    async with world.second_connection() as other:
+        leasing = other.transaction()
+        await leasing.start()
+        await other.execute("DELETE FROM ondot.ready WHERE execution_id = $1", id_)
+        asking = asyncio.create_task(retried(world, id_))
+        await world.until_someone_waits()
+        await other.execute("UPDATE ondot.execution SET state = 'RUNNING', attempt_no = 2 WHERE id = $1", id_)
+        await leasing.commit()
+        with pytest.raises(Conflict, match="running"):
+            await asking
+    assert await world.count("ready") == 0
+
+
+@proves("E10")
+async def test_one_that_has_not_run_or_runs_is_refused_with_what_to_do(world: World) -> None:
+    accepted = await world.submit(job())
+    [pending] = [execution.id for execution in await world.executions(accepted.id)]
+    with pytest.raises(Conflict, match="cancel"):
+        await retried(world, pending)
+    worker = await world.worker()
+    await worker.lease()
+    with pytest.raises(Conflict, match="wait for its end"):
+        await retried(world, pending)
+    with pytest.raises(NotFound):
+        await retried(world, pending, tenant_no=TenantNo(2))
+
+
+@proves("E10")
+async def test_one_that_lives_keeps_its_payload_and_version(world: World) -> None:
+    id_ = await waiting_for_a_retry(world)
+    for how in (Replay(payload="{}"), Replay(current_version=True)):
+        with pytest.raises(Conflict, match="cancel it"):
+            await retried(world, id_, how)
+
+
+@proves("E10")
+async def test_one_that_failed_is_replayed_and_its_letter_resolved(world: World) -> None:
+    await world.submit(job(retry=Retry(max_retries=0)))
+    worker = await world.worker()
+    id_ = (await worker.run_one(failed())).leased.id
+    again = await retried(world, id_)
+    [letter] = await world.fetch("SELECT resolution, resolved_by, replay_id FROM ondot.dead_letter")
+    assert tuple(letter.values()) == ("replayed", "ann", again)
+    with pytest.raises(Conflict, match=str(again)):
+        await retried(world, id_)
+    assert (await worker.run_one()).leased.id == again
+
+
+@proves("E10")
+async def test_one_that_succeeded_runs_again_with_another_payload_once_at_a_time(world: World) -> None:
+    await world.submit(job(payload=b'{"n":1}'))
+    worker = await world.worker()
+    id_ = (await worker.run_one()).leased.id
+    results = await asyncio.gather(
+        *(retried(world, id_, Replay(payload='{"n":2}')) for _ in range(3)), return_exceptions=True
+    )
+    [again] = [result for result in results if not isinstance(result, BaseException)]
+    assert [type(result) for result in results if isinstance(result, BaseException)] == [Conflict, Conflict]
+    assignment = await worker.run_one()
+    assert (assignment.leased.id, json.loads(assignment.payload)) == (again, {"n": 2})
+    assert await retried(world, id_) not in {id_, again}
+    assert [state for state in await world.states() if state is not State.SUCCEEDED] == [State.PENDING]
+
+
+@proves("E10", "P3")
+async def test_who_asks_second_waits_for_the_first_and_is_told_of_its_replay(world: World) -> None:
+    await world.submit(job())
+    worker = await world.worker()
+    id_ = (await worker.run_one()).leased.id
+    async with world.second_connection() as other:
+        first = other.transaction()
+        await first.start()
+        ended = await lock_ended(other, DEFAULT_TENANT, id_)
+        assert ended is not None
+        second = asyncio.create_task(retried(world, id_))
+        await world.until_someone_waits()
+        [made], _ = await make_replays(other, world.database, DEFAULT_TENANT, [ended], Replay())
+        await first.commit()
+        with pytest.raises(Conflict, match=str(made.replay_id)):
+            await second
+
+
+@proves("E10")
+async def test_one_whose_job_is_gone_is_refused_with_words(world: World) -> None:
+    await world.submit(job())
+    worker = await world.worker()
+    id_ = (await worker.run_one()).leased.id
+    await world.value("DELETE FROM ondot.job_once")
+    with pytest.raises(Conflict, match="gone"):
+        await retried(world, id_)

@@ -1,0 +1,504 @@
+"""Why something does not run: facts in, reasons out. What the database says is `tests/flow/test_explain.py`'s."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondot.model.execution import TERMINAL, Outcome, PriorityClass, State
+from ondot.model.explain import explain_execution, goes_before
+from ondot.model.explain_facts import ExecutionFacts, Held, Holder, JobFacts, Line, Pool, Range
+from ondot.model.explain_fire import FireExecution, OnRecord, explain_fire, read_schedule
+from ondot.model.explain_job import explain_job
+from ondot.model.fairness import Lane, Waiting, in_order
+from ondot.model.gates import GateKind
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.job import JobState
+from ondot.model.retry import Retry
+from ondot.model.schedule import Calendar, Cron, Interval, Once, Schedule
+from tests.proves import proves
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+ID = ExecutionId(UUID(int=1))
+OTHER = ExecutionId(UUID(int=2))
+JOB = JobId(UUID(int=3))
+FREE = Pool("default", alive=2, slots=20, running=3)
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def waiting(**fields: Any) -> ExecutionFacts:
+    """An execution that is due, and before which nothing stands."""
+    base: dict[str, Any] = {
+        "id": ID,
+        "job_id": JOB,
+        "state": State.PENDING,
+        "ready_at": NOW,
+        "now": NOW,
+        "priority_class": PriorityClass.NORMAL,
+        "pool": FREE,
+        "retry": Retry(),
+    }
+    return ExecutionFacts(**base | fields)
+
+
+def gate(kind: GateKind, **fields: Any) -> Line:
+    base: dict[str, Any] = {"limit": 1, "held": Held(1, (Holder(OTHER, after(-60), State.RUNNING),))}
+    return Line(kind, "job:x", **base | fields)
+
+
+def codes(facts: ExecutionFacts) -> list[str]:
+    return [reason.code for reason in explain_execution(facts).reasons]
+
+
+@proves("E17")
+def test_what_nothing_keeps_is_next_and_may_start_now() -> None:
+    told = explain_execution(waiting())
+    assert [reason.code for reason in told.reasons] == ["next"]
+    assert told.may_start_at == NOW
+    assert told.reasons[0].what_to_do is None
+
+
+@proves("E17")
+def test_what_is_next_for_more_than_five_seconds_says_that_something_is_wrong() -> None:
+    [reason] = explain_execution(waiting(ready_at=after(-6))).reasons
+    assert "Something is wrong" in reason.message
+    assert "ondot doctor" in str(reason.what_to_do)
+    [lost] = explain_execution(waiting(ready_at=after(-6), queued=False)).reasons
+    assert "no queue" in lost.message
+    [soon] = explain_execution(waiting(ready_at=after(-5))).reasons
+    assert "any moment" in soon.message
+
+
+@proves("E17")
+def test_a_fire_to_come_is_not_due_and_a_retry_backs_off_with_its_last_error() -> None:
+    told = explain_execution(waiting(ready_at=after(90)))
+    assert (told.reasons[0].code, told.reasons[0].until, told.may_start_at) == ("not_due", after(90), after(90))
+    assert "1 minute 30 seconds" in told.summary
+    error = {"code": "http_status", "message": "answered 500\nand more"}
+    told = explain_execution(
+        waiting(
+            state=State.RETRYING,
+            ready_at=after(4),
+            failures=2,
+            attempt_no=2,
+            last_outcome=Outcome.FAILED,
+            last_error=error,
+        )
+    )
+    [reason] = told.reasons
+    assert (reason.code, reason.facts["retry"], reason.facts["max_retries"]) == ("backoff", 2, 3)
+    assert "Retry 2 of 3" in reason.message
+    assert "answered 500" in reason.message
+    assert "and more" not in reason.message
+
+
+@proves("E17")
+def test_a_pool_without_workers_is_told_also_to_what_is_not_due() -> None:
+    pool = Pool("gpu", seen_at=after(-300), silent=1)
+    told = explain_execution(waiting(ready_at=after(90), pool=pool))
+    assert [reason.code for reason in told.reasons] == ["not_due", "no_worker"]
+    assert told.may_start_at == after(90)
+    assert explain_execution(waiting(pool=pool)).may_start_at is None
+    assert told.reasons[1].what_to_do == "Start one: `ondot worker --pool gpu`."
+    assert "gpu" in told.summary
+    assert codes(waiting(pool=replace(FREE, running=20))) == ["pool_full"]
+
+
+@proves("E17")
+def test_a_full_pool_tells_its_slots_and_the_queue_by_class() -> None:
+    ahead = {PriorityClass.NORMAL: 7, PriorityClass.HIGH: 2, PriorityClass.LOW: 0}
+    told = explain_execution(waiting(pool=replace(FREE, running=20), queue_ahead=ahead))
+    [reason] = told.reasons
+    assert reason.facts["ahead"] == {"high": 2, "normal": 7}
+    assert (reason.facts["running"], reason.facts["slots"]) == (20, 20)
+    assert "9 executions before it" in reason.message
+    assert told.may_start_at is None
+
+
+@proves("E17")
+def test_who_has_more_before_it_than_there_are_free_slots_waits_for_the_queue() -> None:
+    ahead = {PriorityClass.HIGH: 1_000, PriorityClass.NORMAL: 3}
+    [reason] = explain_execution(waiting(ready_at=after(-60), queue_ahead=ahead)).reasons
+    assert (reason.code, "1,003 or more executions" in reason.message) == ("pool_full", True)
+    assert codes(waiting(queue_ahead={PriorityClass.HIGH: 16})) == ["next"]
+    [reason] = explain_execution(waiting(queue_ahead={PriorityClass.HIGH: 17})).reasons
+    assert (reason.code, "17 executions" in reason.message) == ("pool_full", True)
+
+
+@proves("E17")
+def test_limits_of_a_pool_come_before_its_slots() -> None:
+    held = Held(4, (Holder(OTHER, after(-9), State.RUNNING),))
+    full = replace(FREE, running=20, concurrency=4, held=held)
+    [reason] = explain_execution(waiting(pool=full)).reasons
+    assert (reason.code, reason.facts["limit"], reason.facts["held"]) == ("pool_concurrency", 4, 4)
+    rated = replace(FREE, every_s=2.0, burst=1, token_at=after(3))
+    told = explain_execution(waiting(pool=rated, queue_ahead={PriorityClass.NORMAL: 2}))
+    assert (told.reasons[0].code, told.may_start_at) == ("pool_rate", after(7))
+    assert codes(waiting(pool=replace(FREE, every_s=2.0, burst=5, token_at=after(8)))) == ["next"]
+
+
+@proves("E17")
+@pytest.mark.parametrize("kind", ["order", "overlap", "concurrency"])
+def test_a_gate_tells_its_limit_who_holds_it_and_the_place_in_line(kind: GateKind) -> None:
+    holders = (Holder(OTHER, after(-60), State.RETRYING),)
+    told = explain_execution(waiting(line=gate(kind, ahead=2, held=Held(1, holders))))
+    [reason] = told.reasons
+    assert (reason.code, reason.facts["limit"], reason.facts["place"]) == (kind, 1, 3)
+    assert reason.facts["holders"] == [{"id": OTHER, "since": after(-60), "state": State.RETRYING}]
+    assert "waits for a retry" in reason.message
+    assert "number 3 in line" in reason.message
+    assert str(OTHER) in str(reason.what_to_do)
+    assert told.may_start_at is None
+
+
+@proves("E17", "E12")
+def test_the_overlap_policy_says_what_becomes_of_a_fire_that_finds_its_job_running() -> None:
+    def message(**fields: Any) -> str:
+        return explain_execution(waiting(ready_at=after(5), line=gate("overlap", **fields))).reasons[1].message
+
+    assert "it is skipped" in message(overlap="skip")
+    assert "what a person started waits" in message(overlap="skip", is_fire=False)
+    assert "what still runs then is asked to end" in message(overlap="cancel")
+    assert message(overlap="queue").endswith("number 1 in line.")
+    told = explain_execution(waiting(ready_at=after(5), line=gate("overlap", overlap="queue")))
+    assert told.may_start_at == after(5)
+
+
+@proves("E17")
+def test_a_gate_with_room_keeps_nobody() -> None:
+    assert codes(waiting(line=gate("concurrency", limit=3, ahead=1))) == ["next"]
+    assert codes(waiting(line=gate("concurrency", limit=3, ahead=2))) == ["concurrency"]
+
+
+@proves("E17")
+def test_who_stands_behind_others_before_an_open_gate_is_told_who_is_first() -> None:
+    [reason] = explain_execution(waiting(line=gate("order", held=Held(), ahead=1, first=OTHER))).reasons
+    assert "those before it go first" in reason.message
+    assert f"ondot execution explain {OTHER}" in str(reason.what_to_do)
+
+
+@proves("E17")
+def test_a_rate_tells_the_instant_of_the_token_for_its_place() -> None:
+    line = gate("rate", limit=None, held=Held(), every_s=10.0, burst=2, token_at=after(25), ahead=1)
+    told = explain_execution(waiting(line=line))
+    # The bucket of two is full again in 25 s: the first token comes after 15 s, and is for the one before it.
+    assert (told.reasons[0].code, told.may_start_at) == ("rate", after(25))
+    assert codes(waiting(line=replace(line, token_at=None, ahead=0))) == ["next"]
+    assert codes(waiting(line=line, ready_at=after(40))) == ["not_due"]
+
+
+@proves("E17")
+def test_a_start_deadline_is_told_and_nothing_starts_after_it() -> None:
+    told = explain_execution(waiting(ready_at=after(5), start_by=after(60)))
+    assert [reason.code for reason in told.reasons] == ["not_due", "start_deadline"]
+    assert (told.reasons[1].until, told.may_start_at) == (after(60), after(5))
+    line = gate("rate", limit=None, held=Held(), every_s=10.0, token_at=after(90))
+    assert explain_execution(waiting(line=line, start_by=after(60))).may_start_at is None
+    assert codes(waiting(state=State.RETRYING, ready_at=after(5), attempt_no=1, start_by=after(60))) == ["backoff"]
+
+
+@proves("E17")
+def test_a_function_that_no_worker_had_is_named() -> None:
+    error = {"code": "unknown_function", "message": "there is no function 'f' here"}
+    told = waiting(state=State.RETRYING, ready_at=after(5), attempt_no=1, failures=1, last_error=error)
+    assert codes(told) == ["backoff", "no_function"]
+
+
+@proves("E17")
+def test_what_runs_tells_where_since_when_and_how_far() -> None:
+    running = waiting(
+        state=State.RUNNING,
+        started_at=after(-5),
+        worker_host="tarn",
+        attempt_no=2,
+        progress=0.5,
+        progress_message="half",
+    )
+    told = explain_execution(running)
+    assert (told.reasons[0].code, told.may_start_at) == ("running", None)
+    assert "tarn" in told.summary
+    assert "50% done: half" in told.summary
+    told = explain_execution(replace(running, cancel_at=after(-1), cancel_reason="cancelled by ada"))
+    assert [reason.code for reason in told.reasons] == ["cancelling", "running"]
+    assert "cancelled by ada" in told.summary
+
+
+@proves("E17")
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_what_has_ended_says_how_and_why(state: State) -> None:
+    error = {"code": "x", "message": "no such table"} if state is State.FAILED else None
+    told = explain_execution(waiting(state=state, ended_at=NOW, reason="because of that", error=error))
+    [reason] = told.reasons
+    assert reason.code == "ended"
+    assert state.value in reason.message
+    assert "because of that" in reason.message
+    assert ("no such table" in reason.message) == (state is State.FAILED)
+    assert (reason.what_to_do is None) == (state is State.SUCCEEDED)
+
+
+@proves("E17")
+@given(
+    state=st.sampled_from([state for state in State if state not in TERMINAL]),
+    ready_s=st.integers(-100, 100),
+    alive=st.integers(0, 2),
+    running=st.integers(0, 20),
+    kind=st.sampled_from(["order", "overlap", "concurrency", "rate", None]),
+    ahead=st.integers(0, 3),
+    limit=st.integers(1, 3),
+    held=st.integers(0, 3),
+    start_by_s=st.none() | st.integers(-10, 200),
+    cancelled=st.booleans(),
+)
+def test_every_live_execution_has_a_reason_and_nothing_may_start_before_it_is_ready(
+    state: State,
+    ready_s: int,
+    alive: int,
+    running: int,
+    kind: GateKind | None,
+    ahead: int,
+    limit: int,
+    held: int,
+    start_by_s: int | None,
+    cancelled: bool,
+) -> None:
+    line = Line(kind, "key:k", ahead, limit=limit, every_s=3.0, held=Held(held)) if kind else None
+    told = explain_execution(
+        waiting(
+            state=state,
+            ready_at=after(ready_s),
+            pool=Pool("p", alive=alive, slots=10 * alive, running=running),
+            line=line,
+            start_by=None if start_by_s is None else after(start_by_s),
+            cancel_at=NOW if cancelled else None,
+        )
+    )
+    assert told.reasons
+    assert told.summary.endswith(".")
+    if told.may_start_at is not None:
+        assert told.may_start_at >= max(NOW, after(ready_s))
+        assert alive or ready_s > 0
+        assert state in {State.PENDING, State.RETRYING}
+
+
+@proves("E17", "E2")
+@given(mine=st.sampled_from(PriorityClass), other=st.sampled_from(PriorityClass), ready_s=st.integers(-300, 0))
+def test_what_is_counted_before_it_is_what_a_worker_would_take_first(
+    mine: PriorityClass, other: PriorityClass, ready_s: int
+) -> None:
+    def lane(priority_class: PriorityClass) -> Lane:
+        return Lane(PoolNo(1), priority_class, TenantNo(1))
+
+    own = Waiting(lane(mine), NOW)
+    if mine is other:
+        return
+    before_at = dict(goes_before(mine, NOW))[other]
+    # On the very instant the better class goes first, which one that counts need not tell apart.
+    for seconds in (ready_s - 0.5, 0.5 - ready_s):
+        first, _ = in_order([own, Waiting(lane(other), after(seconds))])
+        assert (first == lane(other)) == (after(seconds) < before_at)
+
+
+# Jobs ----------------------------------------------------------------------------------------------------------------
+
+NINE = Schedule(when=Cron(expression="0 9 * * *"))
+
+
+def job(**fields: Any) -> JobFacts:
+    """An active job that fires daily at nine and fired today, on a fleet that is well."""
+    base: dict[str, Any] = {
+        "id": JOB,
+        "state": JobState.ACTIVE,
+        "schedule": NINE,
+        "created_at": after(-10 * 86_400),
+        "updated_at": after(-3600),
+        "now": NOW,
+        "timer_at": after(21 * 3600),
+        "next_fire_at": after(21 * 3600),
+        "fired_through": after(-3 * 3600),
+        "node": "tarn",
+        "nodes": 1,
+    }
+    return JobFacts(**base | fields)
+
+
+def job_codes(facts: JobFacts) -> list[str]:
+    return [reason.code for reason in explain_job(facts, ()).reasons]
+
+
+@proves("E17")
+def test_a_job_that_is_well_waits_for_its_next_fire_in_words() -> None:
+    told = explain_job(job(), ())
+    [reason] = told.reasons
+    assert (reason.code, told.may_start_at) == ("not_due", after(21 * 3600))
+    assert "At 09:00" in told.summary
+
+
+@proves("E17")
+def test_a_paused_job_says_since_when_why_and_how_to_go_on() -> None:
+    told = explain_job(job(state=JobState.PAUSED, state_reason="5 failures in a row", timer_at=None), ())
+    [reason] = told.reasons
+    assert (reason.code, reason.facts["since"], told.may_start_at) == ("paused", after(-3600), None)
+    assert "5 failures in a row" in told.summary
+    assert f"ondot job resume {JOB}" in str(reason.what_to_do)
+    assert "by hand" in explain_job(job(state=JobState.PAUSED), ()).summary
+    assert job_codes(job(state=JobState.DELETED)) == ["deleted"]
+
+
+@proves("E17")
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"schedule": Schedule(when=Once(at=after(-60)))}, "run once"),
+        ({"schedule": Schedule(when=NINE.when, end_at=after(-60))}, "end_at"),
+        ({"schedule": Schedule(when=NINE.when, max_fires=3), "fires_left": 0}, "fired 3 times"),
+        ({}, "no further fire"),
+    ],
+)
+def test_a_job_that_has_ended_says_why_no_fire_is_left(fields: dict[str, Any], words: str) -> None:
+    told = explain_job(job(state=JobState.ENDED, timer_at=None, next_fire_at=None, **fields), ())
+    assert [reason.code for reason in told.reasons] == ["ended"]
+    assert words in told.summary
+
+
+@proves("E17")
+def test_without_a_scheduler_a_late_fire_comes_first_and_a_coming_one_is_warned_of() -> None:
+    gone: dict[str, Any] = {"node": None, "nodes": 0, "node_seen_at": after(-600)}
+    late = explain_job(job(timer_at=after(-5), next_fire_at=after(-5), **gone), ())
+    assert [reason.code for reason in late.reasons] == ["no_scheduler", "late_plan"]
+    assert "ondot scheduler" in str(late.reasons[0].what_to_do)
+    assert late.may_start_at is None
+    coming = explain_job(job(**gone), ())
+    assert [reason.code for reason in coming.reasons] == ["not_due", "no_scheduler"]
+    assert coming.may_start_at == after(21 * 3600)
+    assert job_codes(job(timer_at=after(-5), next_fire_at=after(-5))) == ["late_plan"]
+    assert "within seconds" in explain_job(job(node=None, nodes=2), ()).reasons[1].message
+
+
+@proves("E17")
+def test_a_job_that_catches_up_tells_the_range_and_how_many_are_left() -> None:
+    owed = Range(after(-86_400), after(-3600), "fire", 12)
+    told = explain_job(job(owed=(owed,)), ())
+    assert [reason.code for reason in told.reasons] == ["catching_up", "not_due"]
+    assert "12 fires left" in told.summary
+    held = explain_job(job(state=JobState.PAUSED, owed=(replace(owed, reason="backfill"),)), ())
+    assert [reason.code for reason in held.reasons] == ["paused", "catching_up"]
+    assert "while the job is paused" in held.reasons[1].message
+
+
+@proves("E17")
+def test_a_job_whose_execution_waits_tells_what_that_waits_for() -> None:
+    stuck = explain_execution(waiting(line=gate("overlap")))
+    told = explain_job(job(live=1), (stuck,))
+    assert stuck.summary in told.summary
+    assert told.may_start_at == after(21 * 3600)
+    runs = explain_execution(waiting(state=State.RUNNING, started_at=NOW))
+    assert "1 running" in explain_job(job(live=1, running=1), (runs,)).summary
+
+
+# Fires ---------------------------------------------------------------------------------------------------------------
+
+TODAY_NINE = after(-3 * 3600)
+NOTHING = OnRecord()
+
+
+def what_of(
+    facts: JobFacts, at: datetime, found: OnRecord = NOTHING, nearest: OnRecord | None = None
+) -> tuple[str, str]:
+    told = explain_fire(facts, at, read_schedule(facts.schedule, at), found, nearest)
+    return told.code, told.message
+
+
+@proves("E17")
+@pytest.mark.parametrize(
+    ("state", "ready_s", "code"),
+    [
+        (State.SUCCEEDED, -9, "executed"),
+        (State.FAILED, -9, "executed"),
+        (State.RETRYING, 9, "executed"),
+        (State.PENDING, -9, "waiting"),
+        (State.PENDING, 9, "not_yet"),
+        (State.SKIPPED, -9, "skipped"),
+        (State.CANCELLED, -9, "cancelled"),
+    ],
+)
+def test_a_fire_with_an_execution_is_told_by_it(state: State, ready_s: int, code: str) -> None:
+    execution = FireExecution(ID, TODAY_NINE, after(ready_s), state, "that")
+    told = explain_fire(job(), TODAY_NINE, None, OnRecord(execution))
+    assert (told.code, told.facts["execution_id"], told.fire_at) == (code, ID, TODAY_NINE)
+
+
+@proves("E17")
+def test_a_fire_in_a_skipped_range_is_told_with_its_reason() -> None:
+    skipped = Range(after(-27 * 3600), TODAY_NINE, "misfire", 2)
+    code, message = what_of(job(), TODAY_NINE, OnRecord(skipped=skipped))
+    assert code == "skipped"
+    assert "2 in all" in message
+    assert "misfire policy" in message
+    assert what_of(job(), TODAY_NINE, OnRecord(owed=skipped))[0] == "catching_up"
+
+
+@proves("E17")
+def test_a_fire_without_a_record_is_told_by_where_the_job_stands() -> None:
+    assert what_of(job(), after(21 * 3600))[0] == "not_yet"
+    assert what_of(job(), TODAY_NINE)[0] == "no_record"
+    before: dict[str, Any] = {"fired_through": after(-27 * 3600)}
+    assert what_of(job(timer_at=TODAY_NINE, **before), TODAY_NINE)[0] == "late_plan"
+    assert what_of(job(state=JobState.PAUSED, timer_at=None, **before), TODAY_NINE)[0] == "paused"
+    assert what_of(job(state=JobState.DELETED, timer_at=None, **before), TODAY_NINE)[0] == "deleted"
+    assert what_of(job(fires_left=0, timer_at=None, **before), TODAY_NINE)[0] == "ended"
+    # What was settled before the pause is not the pause's.
+    assert what_of(job(state=JobState.PAUSED, timer_at=None), TODAY_NINE)[0] == "no_record"
+    assert explain_fire(job(), after(-(10**7)), None, NOTHING).code == "before_job"
+
+
+@proves("E17")
+@pytest.mark.parametrize(
+    ("calendar", "reason"),
+    [
+        (Calendar(exclude_dates=("2026-11-16",)), "date"),
+        (Calendar(exclude_holidays="DE"), "holiday"),
+        (Calendar(business_days=True), "weekend"),
+    ],
+)
+def test_a_fire_that_the_calendar_leaves_out_says_so(calendar: Calendar, reason: str) -> None:
+    at = {"date": TODAY_NINE, "holiday": datetime(2026, 12, 25, 9, tzinfo=UTC)}.get(
+        reason, datetime(2026, 11, 15, 9, tzinfo=UTC)
+    )
+    facts = job(schedule=Schedule(when=NINE.when, calendar=calendar))
+    told = explain_fire(facts, at, read_schedule(facts.schedule, at), NOTHING)
+    assert (told.code, told.fire_at, told.facts["reason"]) == ("left_out", at, reason)
+    excluded = Schedule(when=NINE.when, exclude=(Cron(expression="0 9 16 * *"),))
+    assert explain_fire(facts, TODAY_NINE, read_schedule(excluded, TODAY_NINE), NOTHING).facts["reason"] == "excluded"
+
+
+@proves("E17")
+def test_an_instant_that_is_no_fire_names_the_fires_around_it_and_what_became_of_the_nearest() -> None:
+    at = TODAY_NINE + timedelta(minutes=5)
+    execution = FireExecution(ID, TODAY_NINE, TODAY_NINE, State.SUCCEEDED, None)
+    told = explain_fire(job(), at, read_schedule(NINE, at), NOTHING, OnRecord(execution))
+    assert (told.code, told.fire_at) == ("not_a_fire", None)
+    assert (told.facts["before_at"], told.facts["after_at"]) == (TODAY_NINE, TODAY_NINE + timedelta(days=1))
+    assert told.facts["nearest"]["code"] == "executed"
+    assert "SUCCEEDED" in told.message
+
+
+@proves("E17")
+def test_a_fire_within_a_second_is_the_one_that_is_meant() -> None:
+    schedule = Schedule(when=Interval(every_s=60, anchor_at=NOW + timedelta(milliseconds=250)))
+    assert read_schedule(schedule, NOW).fire_at == NOW + timedelta(milliseconds=250)
+    assert read_schedule(schedule, NOW + timedelta(seconds=30)).fire_at is None
+
+
+@proves("E17")
+def test_a_yearly_schedule_finds_the_fire_before_an_instant() -> None:
+    leap = Schedule(when=Cron(expression="0 9 29 2 *"))
+    reading = read_schedule(leap, NOW)
+    assert reading.before_at == datetime(2024, 2, 29, 9, tzinfo=UTC)
+    assert reading.after_at == datetime(2028, 2, 29, 9, tzinfo=UTC)

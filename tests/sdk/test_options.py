@@ -1,0 +1,166 @@
+"""What else a registered function may ask for: retries, limits and keys filled from its arguments."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ondot import Context, Ondot
+from ondot.api.wire import job_spec
+from ondot.model.gates import Limits, Rate
+from ondot.model.job import Debounce, Throttle, Unique
+from ondot.model.retry import Retry
+from ondot.sdk.options import fill, names_in
+from tests.proves import proves
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@proves("E4")
+def test_a_function_says_which_errors_are_retried_and_how() -> None:
+    class Refused(Exception): ...
+
+    @Ondot().job(retries=5, retry={"initial": timedelta(seconds=2), "max": "1m", "never_on": [Refused, "5xx", 404]})
+    def charge() -> None: ...
+
+    assert job_spec(charge.body(), NOW).retry == Retry(
+        max_retries=5,
+        initial_s=2.0,
+        max_s=60.0,
+        never_on=(
+            "test_a_function_says_which_errors_are_retried_and_how.<locals>.Refused",
+            "5xx",
+            "404",
+        ),
+    )
+
+
+@proves("E12", "E13", "E16")
+def test_limits_of_one_job_go_with_the_job_that_recurs_and_keys_with_both() -> None:
+    @Ondot().job(
+        every=60,
+        overlap="skip",
+        concurrency=2,
+        rate={"limit": 10, "per": timedelta(minutes=1)},
+        concurrency_key="region:{region}",
+        key_rate="5/s",
+        order_key="all",
+        start_deadline="10m",
+        cancel_grace=timedelta(seconds=30),
+    )
+    def report(ctx: Context, region: str = "eu") -> None: ...
+
+    body = report.recurring_body()
+    assert body is not None
+    spec = job_spec(body, NOW)
+    keyed = Limits(key="region:eu", key_rate=Rate(limit=5, per_s=1.0), order_key="all")
+    assert spec.limits == Limits(
+        overlap="skip",
+        concurrency=2,
+        rate=Rate(limit=10, per_s=60.0),
+        key=keyed.key,
+        key_rate=keyed.key_rate,
+        order_key="all",
+    )
+    assert (spec.start_deadline_s, spec.cancel_grace_s) == (600.0, 30.0)
+    assert job_spec(report.body(), NOW).limits == keyed
+    once = job_spec(report.body({"region": "us"}), NOW)
+    assert once.limits is not None
+    assert (once.limits.key, once.limits.overlap) == ("region:us", "allow")
+
+
+@proves("E16")
+def test_unique_debounce_and_throttle_go_with_what_is_enqueued_and_never_with_the_schedule() -> None:
+    app = Ondot()
+
+    @app.job(every=60, unique={"key": "a:{a}", "within": "1h"}, throttle={"key": "{a}-{b}", "per": "1m", "limit": 3})
+    def one(a: int = 1, b: str = "x") -> None: ...
+
+    @app.job(unique="plain")
+    def two() -> None: ...
+
+    @app.job(debounce={"key": "index:{document}", "wait": timedelta(seconds=5)})
+    def three(document: UUID) -> None: ...
+
+    [recurring] = app.schedules()
+    assert recurring.keys().isdisjoint({"unique", "throttle"})
+    spec = job_spec(one.body({"a": 7}), NOW)
+    assert spec.unique == Unique(key="a:7", within_s=3600.0)
+    assert spec.throttle == Throttle(key="7-x", per_s=60.0, limit=3)
+    assert job_spec(two.body(), NOW).unique == Unique(key="plain")
+    assert job_spec(three.body({"document": UUID(int=7)}), NOW).debounce == Debounce(
+        key=f"index:{UUID(int=7)}", wait_s=5.0
+    )
+
+
+@proves("E16")
+async def test_a_function_that_is_debounced_cannot_be_scheduled() -> None:
+    @Ondot().job(debounce={"key": "k", "wait": 5})
+    def index() -> None: ...
+
+    with pytest.raises(TypeError, match=r"index: `debounce` says itself when it runs; use enqueue"):
+        await index.schedule(in_=60)
+
+
+def test_a_key_is_filled_with_arguments_as_they_travel() -> None:
+    arguments = {"a": 1, "b": "text", "c": True, "d": None, "e": NOW, "f": 1.5}
+    assert fill("{a}/{b}/{c}/{d}/{e}/{f}", arguments) == "1/text/true/null/2030-01-01T00:00:00Z/1.5"
+    assert fill("{{a}} is {a}", arguments) == "{a} is 1"
+    assert names_in("{{a}} {b}{c}") == ["b", "c"]
+
+
+@proves("E13", "E16")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency_key": "customer:{customer}"},
+        {"order_key": "{customer_id.name}"},
+        {"order_key": "{}"},
+        {"order_key": "{customer_id!r}"},
+        {"order_key": "{customer_id"},
+        {"unique": {"key": "{ctx}"}},
+    ],
+)
+def test_a_key_that_names_no_argument_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+    def charge(ctx: Context, customer_id: int) -> None: ...
+
+    with pytest.raises(TypeError, match=r"^charge: .*`(concurrency_key|order_key|unique)`"):
+        Ondot().job(**options)(charge)
+
+
+@proves("E13")
+async def test_an_argument_that_a_key_needs_is_missed_at_the_enqueue() -> None:
+    @Ondot().job(concurrency_key="customer:{customer_id}")
+    def charge(**anything: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=r"charge: `concurrency_key` is .*, and there is no argument 'customer_id'"):
+        await charge.enqueue(amount=5)
+    assert charge.body({"customer_id": 7})["concurrency_key"] == "customer:7"
+    with pytest.raises(TypeError, match="names 'customer_id'"):
+        Ondot().job(every=5, concurrency_key="{customer_id}")(charge.function)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"overlap": "skip"}, "each enqueue makes a job of its own"),
+        ({"concurrency": 5}, "use concurrency_key with key_concurrency"),
+        ({"rate": "5/s"}, "use concurrency_key with key_rate"),
+        ({"key_rate": "5/s"}, "give `concurrency_key` too"),
+        ({"unique": "a", "debounce": {"key": "a", "wait": 5}}, "takes one of `unique`"),
+        ({"debounce": {"wait": 5}}, "`debounce` needs a key"),
+        ({"retries": 5, "retry": {"max_retries": 4}}, "given twice"),
+        ({"concurency": 5}, "did you mean `concurrency`"),
+        ({"nonsense": 5}, "has no option `nonsense`"),
+    ],
+)
+def test_options_that_could_not_do_what_they_say_are_refused_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        Ondot().job(**options)
+
+
+@pytest.mark.parametrize("options", [{"start_deadline": "soon"}, {"retry": {"initial": "soon"}}])
+def test_a_duration_that_is_none_is_refused_by_its_name(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"`(start_deadline|initial)` must be a duration"):
+        Ondot().job(**options)

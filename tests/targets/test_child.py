@@ -1,0 +1,333 @@
+"""Suspects in child processes, with functions that do what suspects do; see `hostile`."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from ondot.model.execution import Outcome
+from ondot.model.job import FunctionTarget
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import Cancel
+from ondot.sdk.handler import Handler
+from ondot.targets.child import ChildCaller, ChildLost
+from ondot.targets.function import FunctionCaller
+from ondot.targets.functions import Functions
+from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
+from tests.proves import proves
+
+APP = "tests.targets.hostile:app"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@pytest.fixture
+async def children() -> AsyncIterator[ChildCaller]:
+    caller = ChildCaller(APP, at_once=2, ends_within_s=0.1, answers_within_s=1.0)
+    yield caller
+    await caller.close()
+    assert caller.children == 0
+
+
+def call(
+    caller: ChildCaller, name: str, payload: Any = None, heard: Heard | None = None, *, losses: int = 2, **fields: Any
+) -> asyncio.Task[Succeeded | Failed | Cancelled]:
+    fields.setdefault("timeout_s", 60.0)
+    target = FunctionTarget(name=name)
+    return asyncio.create_task(caller.call(target, a_call(heard, payload, losses=losses, **fields)))
+
+
+async def pid_of(heard: Heard, words: str) -> int:
+    return int((await heard.line(words)).split()[1])
+
+
+@proves("E6")
+async def test_a_call_in_a_child_is_told_all_it_would_be_told_in_the_worker(children: ChildCaller) -> None:
+    told = result_of(await call(children, "fine", {"n": 7}, checkpoint='{"row":3}'))
+    assert told.pop("pid") != os.getpid()
+    assert told == {"n": 7, "attempt": 3, "fire_at": "2030-01-31T09:00:00Z", "checkpoint": {"row": 3}}
+
+
+@proves("E6", "E9", "E14")
+async def test_what_a_function_says_in_a_child_is_heard_whatever_way_it_says_it(children: ChildCaller) -> None:
+    heard = Heard()
+    assert await call(children, "speaks", heard=heard) == Succeeded()
+    assert heard.of("log") == ["logged n=1"]
+    assert heard.of("stderr") == ["oops"]
+    printed = ["printed", "half a line", "from a thread"]
+    assert heard.of("stdout")[:3] == printed
+    assert set(heard.of("stdout")[3:]) <= {"around everything", "by a program"}
+    assert heard.progress == [(0.5, "half", None), (None, None, '{"row":7}')]
+
+
+@proves("E6")
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("exits", "exit code 3"), ("kills_itself", "ended by SIGKILL"), ("segfaults", "ended by SIGSEGV")],
+)
+async def test_a_child_that_dies_is_told_with_how_it_died(children: ChildCaller, name: str, how: str) -> None:
+    with pytest.raises(ChildLost) as lost:
+        await call(children, name)
+    assert lost.value.how == how
+    assert how in str(lost.value)
+    if name == "segfaults":
+        assert "in segfaults" in (lost.value.detail or "")
+    assert isinstance(await call(children, "fine"), Succeeded)
+
+
+@proves("E6")
+async def test_what_was_said_before_the_death_is_heard(children: ChildCaller) -> None:
+    heard = Heard()
+    with pytest.raises(ChildLost):
+        await call(children, "tells_and_dies", heard=heard)
+    assert heard.of("log") == ["about to die"]
+    assert heard.progress == [(None, None, "[1]")]
+
+
+@proves("E6")
+async def test_a_child_that_dies_takes_those_it_held_and_nobody_else(children: ChildCaller) -> None:
+    one, two, other = Heard(), Heard(), Heard()
+    neighbour = call(children, "waits", heard=one)
+    pid = await pid_of(one, "waiting")
+    apart = call(children, "waits", heard=other, losses=3)
+    assert await pid_of(other, "waiting") != pid
+    with pytest.raises(ChildLost):
+        await call(children, "exits", heard=two)
+    with pytest.raises(ChildLost) as lost:
+        await neighbour
+    assert lost.value.how == "exit code 3"
+    assert not apart.done()
+    apart.cancel()
+    await asyncio.wait({apart})
+
+
+@proves("E6")
+async def test_so_many_share_a_child_and_no_more(children: ChildCaller) -> None:
+    heard = [Heard() for _ in range(4)]
+    calls = [call(children, "waits", heard=each) for each in heard]
+    pids = [await pid_of(each, "waiting") for each in heard]
+    assert sorted(pids.count(pid) for pid in set(pids)) == [2, 2]
+    for each in calls:
+        each.cancel()
+    await asyncio.wait(calls)
+
+
+@proves("E6")
+async def test_one_that_lost_three_workers_has_a_child_of_its_own_that_ends_with_it(children: ChildCaller) -> None:
+    shared = result_of(await call(children, "fine"))["pid"]
+    alone = [result_of(await call(children, "fine", losses=3))["pid"] for _ in range(2)]
+    assert len({shared, *alone}) == 3
+    assert result_of(await call(children, "fine"))["pid"] == shared
+    for pid in alone:
+        await gone(pid)
+
+
+@proves("E6")
+async def test_there_are_no_more_children_than_allowed_and_who_finds_no_place_waits() -> None:
+    caller = ChildCaller(APP, most_children=1, ends_within_s=0.1)
+    heard = Heard()
+    waits = call(caller, "waits", heard=heard, losses=3)
+    await heard.line("waiting")
+    failed = failure_of(await call(caller, "fine", losses=3, timeout_s=0.2), "no_child")
+    assert failed.retryable
+    next_one = call(caller, "fine", losses=3)
+    waits.cancel()
+    assert isinstance(await next_one, Succeeded)
+    # An idle one that is shared makes room.
+    assert isinstance(await call(caller, "fine", losses=2), Succeeded)
+    assert isinstance(await call(caller, "fine", losses=3), Succeeded)
+    await caller.close()
+
+
+@proves("E6")
+async def test_an_idle_child_is_ended() -> None:
+    caller = ChildCaller(APP, idle_s=0.05)
+    pid = result_of(await call(caller, "fine"))["pid"]
+    await gone(pid)
+    assert isinstance(await call(caller, "fine"), Succeeded)
+    await caller.close()
+
+
+@proves("E6")
+async def test_a_child_that_cannot_import_the_app_is_lost_with_the_reason() -> None:
+    caller = ChildCaller("tests.targets.no_such_module:app")
+    with pytest.raises(ChildLost) as lost:
+        await call(caller, "fine")
+    assert "ModuleNotFoundError" in str(lost.value)
+    await caller.close()
+
+
+@proves("E6")
+async def test_a_child_that_imports_for_ever_is_lost_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "endless_import.py").write_text("import threading; threading.Event().wait()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    caller = ChildCaller("endless_import:app", starts_within_s=1.0)
+    with pytest.raises(ChildLost) as lost:
+        await call(caller, "fine")
+    assert "not ready after 1 s" in str(lost.value)
+    await caller.close()
+
+
+@proves("E8")
+@pytest.mark.parametrize(("name", "result"), [("waits", "tidied"), ("works_until_cancelled", None)])
+async def test_a_cancel_goes_down_to_the_child(children: ChildCaller, name: str, result: str | None) -> None:
+    heard, cancel = Heard(), Cancel(grace_s=10)
+    calling = call(children, name, heard=heard, cancel=cancel)
+    await heard.line("w")
+    cancel.request()
+    report = await calling
+    assert isinstance(report, Cancelled)
+    assert not report.forced
+    assert result is None or msgspec.json.decode(report.result or "") == result
+
+
+@proves("E7", "E8")
+@pytest.mark.parametrize("name", ["sleeps_for_ever", "holds_up_the_loop"])
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+async def test_a_function_that_will_not_end_is_ended_with_its_process(
+    children: ChildCaller, name: str, how: str
+) -> None:
+    heard, cancel = Heard(), Cancel(grace_s=0.1)
+    calling = call(children, name, heard=heard, cancel=cancel, timeout_s=0.5 if how == "timeout" else 60.0)
+    pid = await pid_of(heard, "ing ")
+    if how == "cancel":
+        cancel.request()
+    report = await calling
+    if how == "cancel":
+        assert isinstance(report, Cancelled)
+        assert report.forced
+    else:
+        failed = failure_of(report, "timeout")
+        assert failed.outcome is Outcome.TIMED_OUT
+        assert "timeout of 0.5 s" in failed.error.message
+    await gone(pid)
+
+
+@proves("E7")
+async def test_what_a_function_began_is_ended_with_its_child_even_in_a_session_of_its_own(
+    children: ChildCaller,
+) -> None:
+    heard = Heard()
+    calling = call(children, "begins_a_daemon", heard=heard, timeout_s=1)
+    daemon = await pid_of(heard, "daemon")
+    failure_of(await calling, "timeout")
+    await gone(daemon)
+
+
+@proves("E6")
+@pytest.mark.parametrize("name", ["talks_nonsense", "closes_everything"])
+async def test_a_child_that_breaks_its_pipes_is_given_up(children: ChildCaller, name: str) -> None:
+    async with asyncio.timeout(30):
+        with pytest.raises(ChildLost, match="ended by its worker"):
+            await call(children, name)
+
+
+@proves("E6", "E14")
+async def test_a_flood_of_output_is_bounded(children: ChildCaller) -> None:
+    heard = Heard()
+    assert result_of(await call(children, "floods", {"megabytes": 100}, heard)) == "flooded"
+    assert sum(len(line) for _, line in heard.lines) < 70 * 1024 * 1024
+    assert any("more lines" in line for line in heard.of("log"))
+
+
+@proves("E4", "E6")
+@pytest.mark.parametrize(
+    ("name", "code", "type_"),
+    [
+        ("exits_politely", "exception", "SystemExit"),
+        ("raises_oddly", "exception", "Odd"),
+        ("recurses", "exception", "RecursionError"),
+        ("returns_no_json", "result_not_json", None),
+        ("wants_a_transaction", "exception", "RuntimeError"),
+    ],
+)
+async def test_what_ends_an_attempt_in_the_worker_ends_it_in_a_child_and_not_the_child(
+    children: ChildCaller, name: str, code: str, type_: str | None
+) -> None:
+    before = result_of(await call(children, "fine"))["pid"]
+    failed = failure_of(await call(children, name), code)
+    assert failed.error.facts.get("type") == type_
+    assert result_of(await call(children, "fine"))["pid"] == before
+
+
+@proves("E6")
+async def test_a_large_result_comes_up_whole(children: ChildCaller) -> None:
+    assert result_of(await call(children, "returns", {"size": 10_000_000})) == "x" * 10_000_000
+
+
+@proves("E6")
+async def test_a_function_that_forks_in_a_child_comes_back_once(children: ChildCaller) -> None:
+    assert result_of(await call(children, "forks")) == "parent"
+
+
+@proves("E6")
+async def test_a_child_dies_with_its_worker_however_that_dies() -> None:
+    script = f"""
+import asyncio
+from ondot.model.job import FunctionTarget
+from ondot.targets.child import ChildCaller
+from tests.conformance.calls import a_call
+
+class Heard:
+    def say(self, stream, line):
+        print(line, flush=True)
+    def report(self, *_):
+        pass
+
+asyncio.run(ChildCaller({APP!r}).call(FunctionTarget(name="holds_up_the_loop"), a_call(Heard(), timeout_s=100)))
+"""
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    assert worker.stdout is not None
+    child = int((await worker.stdout.readline()).split()[1])
+    assert psutil.pid_exists(child)
+    worker.send_signal(signal.SIGKILL)
+    await worker.wait()
+    await gone(child)
+
+
+@proves("E6")
+async def test_functions_are_suspects_by_degrees() -> None:
+    async def fine(n: int = 0) -> dict[str, int]:
+        return {"pid": os.getpid()}
+
+    functions = Functions(FunctionCaller({"fine": Handler(fine)}), ChildCaller(APP))
+    target = FunctionTarget(name="fine")
+    pids = [result_of(await functions.call(target, a_call(losses=losses)))["pid"] for losses in range(4)]
+    assert pids[:2] == [os.getpid()] * 2
+    assert len({*pids}) == 3
+    assert functions.stuck == 0
+    await functions.close()
+
+
+@proves("E6")
+async def test_without_an_app_to_import_all_functions_run_here() -> None:
+    async def fine() -> int:
+        return os.getpid()
+
+    functions = Functions(FunctionCaller({"fine": Handler(fine)}))
+    assert result_of(await functions.call(FunctionTarget(name="fine"), a_call(losses=3))) == os.getpid()
+    await functions.close()
+
+
+@proves("E6")
+async def test_no_file_descriptor_is_left_open() -> None:
+    this = psutil.Process()
+    before: list[int] = []
+    for _ in range(3):
+        caller = ChildCaller(APP, ends_within_s=0.1)
+        await call(caller, "fine", losses=3)
+        with pytest.raises(ChildLost):
+            await call(caller, "exits")
+        await caller.close()
+        before.append(this.num_fds())
+    assert before[2] <= before[1]

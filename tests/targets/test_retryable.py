@@ -1,0 +1,58 @@
+"""Which errors are tried again: what the job says, over what the target thinks."""
+
+import pytest
+
+from ondot.model.outcome import AttemptError, Failed
+from ondot.model.retry import Retry
+from ondot.model.retryable import retryable
+from ondot.targets.exceptions import failure
+from ondot.targets.reports import timed_out
+from tests.proves import proves
+
+
+class ShopClosed(ConnectionError):
+    pass
+
+
+def answered(status: int, *, may_pass: bool) -> Failed:
+    return Failed(AttemptError("http_status", "The receiver said so.", facts={"status": status}), retryable=may_pass)
+
+
+@proves("E4")
+@pytest.mark.parametrize("may_pass", [True, False])
+def test_a_job_that_says_nothing_leaves_it_to_the_target(may_pass: bool) -> None:
+    assert retryable(Retry(), answered(418, may_pass=may_pass)) is may_pass
+
+
+@proves("E4")
+@pytest.mark.parametrize(
+    ("word", "failed"),
+    [
+        ("503", answered(503, may_pass=True)),
+        ("5xx", answered(503, may_pass=True)),
+        ("5XX", answered(599, may_pass=True)),
+        ("http_status", answered(503, may_pass=True)),
+        ("timeout", timed_out(3)),
+        ("exception", failure(ValueError("no"))),
+        ("ValueError", failure(ValueError("no"))),
+        ("ShopClosed", failure(ShopClosed("no"))),
+        (f"{__name__}.ShopClosed", failure(ShopClosed("no"))),
+        ("ConnectionError", failure(ShopClosed("no"))),
+        ("OSError", failure(ShopClosed("no"))),
+        ("3", Failed(AttemptError("exit_code", "It ended so.", facts={"exit_code": 3}))),
+        ("SIGKILL", Failed(AttemptError("signal", "It ended so.", facts={"signal": "SIGKILL"}))),
+    ],
+)
+def test_an_error_is_meant_by_each_of_its_names(word: str, failed: Failed) -> None:
+    will_not_pass = Failed(failed.error, retryable=False)
+    assert not retryable(Retry(never_on=(word,)), failed)
+    assert retryable(Retry(retry_on=(word,)), will_not_pass)
+    assert not retryable(Retry(never_on=(word,), retry_on=(word,)), failed)
+
+
+@proves("E4")
+@pytest.mark.parametrize("word", ["", "50", "4xx", "xx", "Closed", "shopclosed", "KeyError", "connect_timeout", "out"])
+@pytest.mark.parametrize("failed", [answered(503, may_pass=True), failure(ShopClosed("no")), timed_out(3)])
+def test_an_error_is_not_meant_by_what_only_looks_like_its_name(word: str, failed: Failed) -> None:
+    assert retryable(Retry(never_on=(word,)), failed)
+    assert not retryable(Retry(retry_on=(word,)), Failed(failed.error, retryable=False))
