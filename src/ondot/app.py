@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 WAIT_FOR_DATABASE_S = 2.0
 CLOCK_EVERY_S = 10.0
+TASKS_END_WITHIN_S = 1.0
 SUSPECTS_TOGETHER = 16
 """A sixteenth of a worker's slots: so many suspects share a child process before each is tried alone."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -112,13 +113,15 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
     from ondot.objects import open_objects
     from ondot.roles.worker import Worker
     from ondot.sdk.app import Ondot
+    from ondot.targets.prints import capture_prints
 
     app = load_app(app_reference) if app_reference else Ondot()
     room = slots or settings.slots
-    recycle = False
 
     async def role(stop: asyncio.Event) -> None:
-        nonlocal recycle
+        recycle = False
+        # After the logs were configured: they are not to become lines of attempts.
+        capture_prints()
         async with opened(settings, stop) as database, targets_of(settings, app, room, app_reference) as targets:
             pool_nos: list[PoolNo] = []
 
@@ -128,10 +131,10 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
             if database is not None and await patiently(registering, stop):
                 worker = Worker(database, choose_transport(database), targets, pool_nos, room, open_objects(settings))
                 recycle = await worker.run(stop)
+        if recycle and not stop.is_set():
+            _begin_anew()
 
     run_role("worker", settings, role)
-    if recycle:
-        _begin_anew()
 
 
 def _begin_anew() -> None:
@@ -158,12 +161,28 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
         for number in STOP_SIGNALS:
             signal.signal(number, note)
         await role(stop)
+        await _end_what_is_left()
         # A Ctrl-C reaches the whole group, and the supervisor's own signal comes after it: the second must not kill a
         # role that has done its work and is on its way out.
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
     uvloop.run(main())
+
+
+async def _end_what_is_left() -> None:
+    """A handler that swallows its cancellation would keep the loop, and with it the process, as long as it likes."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left:
+        return
+    _, deaf = await asyncio.wait(left, timeout=TASKS_END_WITHIN_S)
+    if deaf:
+        log.warning("process.ends_by_force", tasks=sorted(task.get_name() for task in deaf))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 # Choices -------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from ondot.flow.cancel import cancel
+from ondot.flow.change import pause, resume, update
 from ondot.flow.complete import Done
 from ondot.flow.gate import expire_pass
 from ondot.flow.run import Targets, run_attempt
@@ -13,7 +14,7 @@ from ondot.model.execution import Outcome, State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succeeded
-from ondot.store.executions import ExecutionRow, find_cancels
+from ondot.store.executions import ExecutionRow, find_cancels, request_cancels
 from ondot.targets.function import FunctionCaller
 from ondot.targets.http import HttpCaller
 from ondot.targets.shell import ShellCaller
@@ -214,3 +215,45 @@ async def test_a_deadline_passes_in_line_before_a_gate_too(world: World) -> None
     assert (await world.states(accepted.id))[:3] == [State.RUNNING, State.SKIPPED, State.PENDING]
     await worker.complete(running)
     assert len(await worker.lease()) == 1
+
+
+@proves("E8", "P3", "S8")
+async def test_a_fire_that_was_cancelled_ahead_does_not_come_back_with_a_change_and_the_others_do(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(4, world.now)))
+    to_come = await world.executions(accepted.id)
+    await cancelled(world, to_come[0].id)
+    await cancelled(world, to_come[1].id)
+    changed = job(schedule=every(2, world.now), limits=Limits(concurrency=1))
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, changed)
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
+    rows = await world.executions(accepted.id)
+    fires = [((row.fire_at - world.now).total_seconds(), row.state) for row in rows]
+    assert fires == [(2.0 * n, State.CANCELLED if n in {2, 4} else State.PENDING) for n in range(1, 11)]
+
+
+@proves("E8", "P5")
+@pytest.mark.parametrize("by_recovery", [False, True])
+async def test_an_outcome_that_is_written_as_a_cancel_commits_ends_the_execution(
+    world: World, by_recovery: bool
+) -> None:
+    """The statement has looked before the cancel is there, and waits for it: neither "again" nor "ended" fits then."""
+    await world.submit(job())
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    if by_recovery:
+        await world.value("UPDATE ondot.worker SET state = 'LOST' WHERE id = $1", worker.id)
+    async with world.second_connection() as other, asyncio.timeout(20):
+        transaction = other.transaction()
+        await transaction.start()
+        await request_cancels(other, DEFAULT_TENANT, [assignment.leased.id], "enough")
+        writing = asyncio.ensure_future(world.recover() if by_recovery else worker.complete(assignment, failed()))
+        await world.until_someone_waits()
+        await transaction.commit()
+        await writing
+    if by_recovery:
+        assert await world.count("lease") == 1
+        await world.recover()
+    row = await world.execution(assignment.leased.id)
+    assert (row.state, row.reason) == (State.CANCELLED, "enough")
+    assert await world.count("lease") == 0

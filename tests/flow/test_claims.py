@@ -2,8 +2,10 @@
 
 import asyncio
 
+from ondot.flow.change import update
 from ondot.flow.retain import retain_pass
 from ondot.model.execution import State
+from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.job import Debounce, JobState, Throttle, Unique
 from tests.proves import proves
 from tests.world import World, job, once
@@ -118,3 +120,11 @@ async def test_keys_that_say_nothing_any_more_are_forgotten(world: World) -> Non
     await world.advance(120)
     await retain_pass(world.database)
     assert await world.value("SELECT array_agg(key) FROM ondot.claim") == ["live"]
+
+
+@proves("E16")
+async def test_a_job_that_is_changed_to_have_no_key_gives_it_back(world: World) -> None:
+    first = await world.submit(job(unique=Unique(key="k"), schedule=once(world.after(60))))
+    spec = job(schedule=once(world.after(60)))
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, first.id, spec)
+    assert (await world.submit(job(unique=Unique(key="k")))).state is JobState.ACTIVE

@@ -14,6 +14,7 @@ from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.job import JobSpec
 from ondot.model.outcome import Cancelled, Interrupted, NotBegun
 from ondot.model.retry import Retry
+from ondot.store.queue import oldest_due
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, World, every, failed, job
 
@@ -376,3 +377,16 @@ async def test_a_slot_that_was_left_behind_is_mended(world: World) -> None:
     await world.advance(120)
     await tidy_pass(world.database)
     assert len(await worker.lease()) == 1
+
+
+@proves("L7", "E13")
+async def test_who_stands_before_a_gate_that_nobody_looks_at_counts_as_late(world: World) -> None:
+    await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])
+    await world.advance(40)
+    async with world.database.connection() as connection:
+        assert (await oldest_due(connection)).lag_s == 40
+    worker = await world.worker()
+    await worker.lease()
+    await world.advance(40)
+    async with world.database.connection() as connection:
+        assert (await oldest_due(connection)).lag_s == 0  # the second waits for the first, not for a worker

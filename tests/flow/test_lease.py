@@ -6,6 +6,7 @@ import pytest
 from ondot.flow.retain import sweep_pass
 from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass, State
+from ondot.model.fairness import PENALTY_S
 from ondot.model.ids import PoolNo
 from ondot.store.queue import oldest_due
 from ondot.store.workers import leave_worker
@@ -59,6 +60,39 @@ async def test_higher_priority_goes_first_until_the_lower_has_waited_for_its_bou
     await world.advance(2)
     await world.submit(job("high", priority="high"))
     assert await _next_name(worker) == "low"
+
+
+@proves("E2", "L6")
+async def test_a_flood_of_high_work_holds_low_work_up_no_longer_than_its_bound(world: World) -> None:
+    """One slot, and two more of `high` each second: the queue only grows."""
+    await world.submit(job("low", priority="low"))
+    worker = await world.worker()
+    began = world.now
+    overtakers = []
+    for _ in range(200):
+        await world.submit_all([job("high", priority="high") for _ in range(2)])
+        [assignment] = await worker.lease(1)
+        if assignment.leased.priority_class == PriorityClass.LOW:
+            break
+        overtakers.append((assignment.leased.fire_at - began).total_seconds())
+        await world.advance(1)
+    bound_s = PENALTY_S[PriorityClass.LOW] - PENALTY_S[PriorityClass.HIGH]
+    assert max(overtakers) == bound_s
+    assert len(overtakers) == 2 * (bound_s + 1)
+
+
+@proves("E6")
+async def test_suspects_get_no_more_slots_than_their_share_and_hold_nobody_else_up(world: World) -> None:
+    await world.submit_all([job(f"suspect {n}") for n in range(4)])
+    await world.value("UPDATE ondot.execution SET class = 5, losses = 2")
+    await world.value("UPDATE ondot.ready SET class = 5")
+    worker = await world.worker()
+    assert len((await worker.leaser.one_pass(10, 2)).assignments) == 2
+    worker.leaser.held()
+    await world.submit_all([job(f"other {n}") for n in range(3)])
+    await world.advance(3600)
+    batch = await worker.leaser.one_pass(10, 0)
+    assert sorted(one.spec.name for one in batch.assignments if one.spec) == ["other 0", "other 1", "other 2"]
 
 
 async def _next_name(worker: Worker) -> str:

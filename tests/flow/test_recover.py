@@ -7,7 +7,9 @@ import pytest
 from ondot.flow.recover import lose_pass
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.job import HttpTarget
 from ondot.model.liveness import Beat, Watch
+from ondot.model.outcome import Interrupted
 from ondot.model.retry import Retry
 from ondot.store.executions import list_attempts
 from ondot.store.workers import forget_workers, lose_worker, read_beats
@@ -210,3 +212,35 @@ async def test_a_worker_that_ended_is_forgotten_after_a_day_unless_it_holds_a_le
         await world.recover()
         await forget_workers(connection)
     assert await world.count("worker") == 0
+
+
+@proves("E6")
+async def test_a_function_that_took_two_workers_with_it_is_a_suspect(world: World) -> None:
+    accepted = await world.submit(job())
+    classes = []
+    for _ in range(3):
+        worker = await world.worker()
+        await worker.lease()
+        await lose(world, worker)
+        await world.recover()
+        [row] = await world.executions(accepted.id)
+        classes.append(PriorityClass(row.priority_class))
+    assert classes == [PriorityClass.RECOVERED, PriorityClass.SUSPECT, PriorityClass.SUSPECT]
+    await world.advance(3600)
+    worker = await world.worker()
+    await worker.complete((await worker.lease())[0], Interrupted("the child died", code="child_lost"))
+    [row] = await world.executions(accepted.id)
+    assert (row.state, row.losses) == (State.FAILED, 4)
+    assert str(row.reason).startswith("poison: 4 workers were lost")
+
+
+@proves("E6")
+async def test_an_http_call_is_no_suspect_since_it_cannot_end_its_worker(world: World) -> None:
+    accepted = await world.submit(job(target=HttpTarget(url="https://example.com")))
+    for _ in range(2):
+        worker = await world.worker()
+        await worker.lease()
+        await lose(world, worker)
+        await world.recover()
+    [row] = await world.executions(accepted.id)
+    assert row.priority_class == PriorityClass.RECOVERED

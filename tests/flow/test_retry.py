@@ -6,9 +6,10 @@ from uuid import UUID
 
 import pytest
 
+from ondot.flow.cancel import cancel
 from ondot.flow.replay import Replay, make_replays
 from ondot.flow.retry import Retried, retry
-from ondot.model.errors import Conflict, NotFound
+from ondot.model.errors import Conflict, NotFound, Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
@@ -167,3 +168,20 @@ async def test_one_whose_job_is_gone_is_refused_with_words(world: World) -> None
     await world.value("DELETE FROM ondot.job_once")
     with pytest.raises(Conflict, match="gone"):
         await retried(world, id_)
+
+
+@proves("E10", "E8")
+async def test_a_retry_and_a_cancel_at_once_do_not_wait_for_each_other_for_ever(world: World) -> None:
+    id_ = await waiting_for_a_retry(world, Limits(key="db", key_concurrency=1))
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(
+            retried(world, id_),
+            cancel(world.database, DEFAULT_TENANT, id_, actor="bob"),
+            retried(world, id_),
+            return_exceptions=True,
+        )
+    assert not [result for result in results if isinstance(result, Unavailable)]
+    assert not isinstance(results[1], BaseException)
+    assert (await world.execution(id_)).state is State.CANCELLED
+    for table in ("ready", "waiting", "slot", "gated"):
+        assert await world.fetch(f"SELECT FROM ondot.{table} WHERE execution_id = $1", id_) == [], table

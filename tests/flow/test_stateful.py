@@ -368,7 +368,8 @@ class Life(RuleBasedStateMachine):
                 assert ends == 1, f"{fire_at} of {job_id} has {ends} ends on record"
             run = await self.world.fetch(
                 "SELECT fire_at FROM (SELECT job_id, fire_at, origin FROM ondot.execution"
-                " UNION ALL SELECT job_id, fire_at, origin FROM ondot.history) e"
+                " UNION ALL SELECT job_id, fire_at, origin FROM ondot.history"
+                "  WHERE NOT (state = 'CANCELLED' AND ended_at < fire_at)) e"  # ahead of a change of the schedule
                 " WHERE job_id = $1 AND origin = 'fire'",
                 job_id,
             )

@@ -41,5 +41,5 @@ def test_only_what_never_began_can_be_taken_back_without_a_trace() -> None:
 
 
 @proves("E5")
-def test_executions_are_made_pending_or_blocked() -> None:
-    assert [target for target in State if allows(None, target)] == [State.PENDING, State.BLOCKED]
+def test_executions_are_made_pending_or_blocked_or_are_refused_from_the_start() -> None:
+    assert [target for target in State if allows(None, target)] == [State.PENDING, State.BLOCKED, State.SKIPPED]

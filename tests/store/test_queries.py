@@ -52,6 +52,7 @@ OVER_ALL_TENANTS: Final = {
     "make_owed": "the tenant comes from the owed range",
     "put_off_owed": "ranges that this node took",
     "past_deadline": "housekeeping",
+    "find_chores": "housekeeping",
     "forget_gates": "housekeeping",
     "slot_running": "of a pool that was locked for its tenant",
     "forget_claims": "housekeeping",

@@ -198,7 +198,7 @@ async def test_a_function_that_will_not_end_is_ended_with_its_process(
     children: ChildCaller, name: str, how: str
 ) -> None:
     heard, cancel = Heard(), Cancel(grace_s=0.1)
-    calling = call(children, name, heard=heard, cancel=cancel, timeout_s=0.5 if how == "timeout" else 60.0)
+    calling = call(children, name, heard=heard, cancel=cancel, timeout_s=1.0 if how == "timeout" else 60.0)
     pid = await pid_of(heard, "ing ")
     if how == "cancel":
         cancel.request()
@@ -209,7 +209,7 @@ async def test_a_function_that_will_not_end_is_ended_with_its_process(
     else:
         failed = failure_of(report, "timeout")
         assert failed.outcome is Outcome.TIMED_OUT
-        assert "timeout of 0.5 s" in failed.error.message
+        assert "timeout of 1 s" in failed.error.message
     await gone(pid)
 
 
@@ -218,7 +218,7 @@ async def test_what_a_function_began_is_ended_with_its_child_even_in_a_session_o
     children: ChildCaller,
 ) -> None:
     heard = Heard()
-    calling = call(children, "begins_a_daemon", heard=heard, timeout_s=1)
+    calling = call(children, "begins_a_daemon", heard=heard, timeout_s=2)
     daemon = await pid_of(heard, "daemon")
     failure_of(await calling, "timeout")
     await gone(daemon)

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers, tell_skipped
+from ondot.model.claims import claim_of, kind_of
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.gates import encoded_stages
@@ -34,13 +35,22 @@ from ondot.model.planning import (
     settled_range,
 )
 from ondot.model.schedule import Once, Schedule
+from ondot.store.claims import release_claim
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.executions import Waiting, end_waiting, has_begun, newest_begun, renew_due, take_back_fires
+from ondot.store.executions import (
+    Waiting,
+    cancelled_ahead,
+    end_waiting,
+    has_begun,
+    newest_begun,
+    renew_due,
+    take_back_fires,
+)
 from ondot.store.jobs import LockedJob, change_job, lock_job
 from ondot.store.owed import drop_owed, end_backfill, fires_executed
 from ondot.store.streaks import forget_streak
-from ondot.store.timers import lock_timer, record_skipped, set_timer, take_calendar
+from ondot.store.timers import guard_timer, lock_timer, record_skipped, set_timer, take_calendar
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -172,6 +182,8 @@ async def update_locked(
     """Update a job whose row the caller has locked; gives the pools to wake after the commit."""
     timer = await _settle_and_take_back(connection, database, tenant_no, job)
     version = job.version + 1
+    if (wish := claim_of(job.spec)) is not None and claim_of(spec) is None:
+        await release_claim(connection, tenant_no, kind_of(wish), wish.key, job.id)
     await renew_due(
         connection,
         tenant_no,
@@ -274,15 +286,18 @@ async def _settle_and_take_back(
     timer = await settle(connection, database, tenant_no, job)
     schedule = _schedule(job)
     once_at = schedule.when.at if isinstance(schedule.when, Once) else None
-    bound_at = job.now
+    bound_at, ahead = job.now, None
     if timer.fired_through is not None and timer.fired_through > job.now:
         # If the clock was set back, some of what is to come has run: what comes before it stays as it is.
         bound_at = max(job.now, await newest_begun(connection, tenant_no, job.id, job.now) or job.now)
+        if (ahead := await cancelled_ahead(connection, tenant_no, job.id, bound_at)) is not None:
+            # They are not planned again; but what the schedule has before and between them is.
+            await guard_timer(connection, tenant_no, job.id, ahead[1])
     taken = await take_back_fires(connection, tenant_no, job.id, after=bound_at, once_at=once_at)
     if timer.fires_left is not None:
         timer = replace(timer, fires_left=timer.fires_left + len(taken))
     if once_at is None:
-        first_taken_at = taken[0] if taken else None
+        first_taken_at = min([*taken[:1], *(ahead or ())[:1]], default=None)
         through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, bound_at)
         await _forget_calendar_after(connection, tenant_no, job, through)
         return replace(timer, next_fire_at=None, fired_through=through)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from ondot.model.claims import Claim, Refused, Runs, claim_of, decide_claim
+from ondot.model.claims import Claim, Refused, Runs, claim_of, decide_claim, kind_of
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import Debounce
@@ -30,7 +30,7 @@ async def claim_keys(
     """The jobs as they are to be stored: some refused, some at another instant, some in the place of others."""
     claimed = {job.id: job for job in jobs}
     wishes = [(claim_of(job.spec), job.id) for job in jobs]
-    named = [(type(wish).__name__.lower(), wish, job_id) for wish, job_id in wishes if wish is not None]
+    named = [(kind_of(wish), wish, job_id) for wish, job_id in wishes if wish is not None]
     for kind, wish, job_id in sorted(named, key=lambda entry: (entry[0], entry[1].key, entry[2])):
         first = Claim(job_id, now, now, 1, is_live=True)
         held = await lock_claim(connection, tenant_no, kind, wish.key, first)

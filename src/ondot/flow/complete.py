@@ -16,10 +16,10 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.run import encode
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
-from ondot.model.ids import LeaseId, PoolNo, WorkerId
-from ondot.store.connection import REFUSED, is_about_content
+from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
+from ondot.store.connection import REFUSED, Connection, is_about_content
 from ondot.store.database import Database
-from ondot.store.executions import Completion, Written, complete_executions, find_outcomes
+from ondot.store.executions import Completion, Unchanged, Written, complete_executions, find_outcomes
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
 
@@ -123,29 +123,24 @@ class Completer:
         members = Counter(done.lease_id for done in batch)
         ended = list(self._ended)
         last_of = [id_ for id_, count in members.items() if self._open[id_] <= count] + ended
+        outcomes = [done.completion for done in batch]
         async with self._database.connection() as connection:
-            written = await complete_executions(
-                connection, self._worker_id, [done.completion for done in batch], last_of
-            )
-            changed = {entry.execution_id for entry in written}
-            missing = [done.completion for done in batch if done.completion.execution_id not in changed]
-            recorded = (
-                await find_outcomes(
-                    connection, self._worker_id, [(entry.execution_id, entry.attempt_no) for entry in missing]
-                )
-                if missing
-                else {}
-            )
+            written = await complete_executions(connection, self._worker_id, outcomes, last_of)
+            while missing := _missing(outcomes, written):
+                why = await self._why_unchanged(connection, missing)
+                # What met a cancel that was just being written is its own still, and is written again.
+                outcomes = [outcome for outcome in missing if why[outcome.execution_id] is Unchanged.HELD]
+                for outcome in missing:
+                    self._count_unchanged(outcome, why[outcome.execution_id])
+                written += await complete_executions(connection, self._worker_id, outcomes, last_of)
         self._ended = [id_ for id_ in self._ended if id_ not in ended]
         self._release(members, set(last_of))
-        for completion in missing:
-            self._count_unchanged(completion, recorded.get(completion.execution_id, False))
         states = {entry.execution_id: entry.state for entry in written}
         for done in batch:
-            if done.completion.execution_id not in changed:
+            if (state := states.get(done.completion.execution_id)) is None:
                 continue
             COMPLETED.labels(done.completion.outcome.value).inc()
-            if (state := states[done.completion.execution_id]) is not State.SUCCEEDED:
+            if state is not State.SUCCEEDED:
                 _tell(done.completion, state)
         self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
         return written
@@ -163,8 +158,16 @@ class Completer:
                 if lease_id not in deleted:
                     self._ended.append(lease_id)
 
-    def _count_unchanged(self, completion: Completion, recorded: bool) -> None:
-        if recorded:
+    async def _why_unchanged(
+        self, connection: Connection, missing: Sequence[Completion]
+    ) -> dict[ExecutionId, Unchanged]:
+        attempts = [(outcome.execution_id, outcome.attempt_no) for outcome in missing]
+        return await find_outcomes(connection, self._worker_id, attempts)
+
+    def _count_unchanged(self, completion: Completion, why: Unchanged) -> None:
+        if why is Unchanged.HELD:
+            return
+        if why is Unchanged.RECORDED:
             REPEATED.inc()
             return
         STALE.inc()
@@ -188,6 +191,11 @@ def _unstorable(completion: Completion, error: Exception) -> Completion:
         error=encode({"code": "unstorable", "message": message}),
         reason="its outcome could not be stored",
     )
+
+
+def _missing(outcomes: Sequence[Completion], written: Sequence[Written]) -> list[Completion]:
+    changed = {entry.execution_id for entry in written}
+    return [outcome for outcome in outcomes if outcome.execution_id not in changed]
 
 
 def wakes_of(written: Iterable[Written], now: datetime) -> Iterator[tuple[PoolNo, datetime]]:

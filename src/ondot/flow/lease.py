@@ -74,6 +74,10 @@ def _portions(due: list[Waiting]) -> list[_Portion]:
     return [_Portion(list(lanes), *how) for how, lanes in groupby(in_order(due), key=apart)]
 
 
+def _came_back(row: Leased) -> bool:
+    return row.origin == "fire" and row.returned
+
+
 class Leaser:
     """Leases for one incarnation of a worker."""
 
@@ -215,7 +219,7 @@ class Leaser:
                 lease_id,
                 spec := specs.get((row.job_id, row.job_version)),
                 payloads.get(row.id) or (bytes(spec.payload) if spec else b"null"),
-                over.get(row.job_id),
+                over.get(row.job_id) if _came_back(row) else None,
             )
             for row in leased
         ]
@@ -223,7 +227,7 @@ class Leaser:
     @staticmethod
     async def _over(connection: Connection, leased: list[Leased]) -> dict[JobId, str]:
         """Fires that were leased before and given back without a call: their jobs may have been stopped meanwhile."""
-        returned = {row.job_id for row in leased if row.origin == "fire" and row.returned}
+        returned = {row.job_id for row in leased if _came_back(row)}
         return await stopped_jobs(connection, sorted(returned)) if returned else {}
 
     def _bounds_of(self, lanes: Sequence[Lane]) -> list[datetime]:

@@ -75,6 +75,7 @@ async def recover_pass(database: Database, dispatcher: Dispatcher) -> int:
             spec = specs.get((execution.job_id, execution.job_version))
             completions[execution.worker_id].append(_given_back(execution, spec, execution.lease_id in unnamed))
         for worker_id, ids in _leases_by_worker(leases).items():
+            # If one of them meets a cancel or an outcome, the leases stay, and the next pass looks again.
             written = await complete_executions(connection, worker_id, completions[worker_id], ids)
             dispatcher.wake(wakes_of(written, database.clock.now()))
             _tell(worker_id, ids, completions[worker_id], len(written))

@@ -8,6 +8,7 @@ a second one.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.replay import Replay, Replayed, make_replays, resolve_replayed
@@ -24,6 +25,8 @@ from ondot.telemetry.log import get_logger
 
 TRIES = 5
 """A row that is being swept is gone when its lock is, and stands elsewhere."""
+SOON = timedelta(seconds=2)
+"""An attempt that comes so soon is not hastened; more than the second of `hasten_retry`, since clocks are estimates."""
 
 _WHAT_TO_DO = {
     State.PENDING: "It has not run yet: wait for it, or cancel it.",
@@ -90,7 +93,7 @@ async def _hasten(
             state = now.state if now else found.state
             advice = _WHAT_TO_DO.get(state, "It has ended meanwhile: ask again to run it once more.")
             raise Conflict(f"The execution {found.id} is {state}. {advice}", state=state)
-        if hastened is not None or now.ready_at <= database.clock.now():
+        if hastened is not None or now.ready_at <= database.clock.now() + SOON:
             specs = await database.specs.find(connection, [(now.job_id, now.job_version)])
             spec = specs.get((now.job_id, now.job_version))
             return Retried(now, spec.name if spec else None, hastened.pool_no if hastened else None)

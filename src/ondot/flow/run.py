@@ -23,7 +23,7 @@ from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failur
 from ondot.model.retryable import retryable
 from ondot.ports.target import Call, Target
 from ondot.store.executions import Completion
-from ondot.targets.child import ChildLost
+from ondot.targets.child import STARTS_WITHIN_S, ChildLost
 from ondot.targets.reports import timed_out
 
 ENDS_WITHIN_S = 10.0
@@ -96,7 +96,7 @@ def _too_late(assignment: Assignment) -> Completion | None:
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled | Interrupted:
     try:
         # A cancel may come in the last moment, and its grace is its own.
-        async with asyncio.timeout(spec.timeout_s + spec.cancel_grace_s + ENDS_WITHIN_S):
+        async with asyncio.timeout(spec.timeout_s + spec.cancel_grace_s + ENDS_WITHIN_S + _start_of_child_s(call)):
             match spec.target:
                 case HttpTarget():
                     return await targets.http.call(spec.target, call)
@@ -109,9 +109,14 @@ async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Fail
     except TimeoutError:
         return timed_out(spec.timeout_s)
     except ChildLost as lost:
-        return Interrupted(str(lost), code="child_lost")
+        return Interrupted(lost.message, code="child_lost", detail=lost.detail)
     except Exception as error:  # noqa: BLE001 - a fault of a target must end the attempt, not the worker
         return Failed(AttemptError("internal", f"{type(error).__name__}: {error}"))
+
+
+def _start_of_child_s(call: Call) -> float:
+    """A suspect may have to wait for a process of its own, which imports the whole app."""
+    return STARTS_WITHIN_S if call.losses >= SUSPECT_FROM else 0.0
 
 
 def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
@@ -148,7 +153,7 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
                 reason="cancelled",
             )
         case Interrupted():
-            error = AttemptError(report.code, report.reason)
+            error = AttemptError(report.code, report.reason, report.detail)
             return _failed(assignment, spec, after_loss(spec.retry, leased.losses + 1), Outcome.WORKER_LOST, error)
         case NotBegun():
             return Completion(

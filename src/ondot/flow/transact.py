@@ -28,7 +28,7 @@ from ondot.sdk.transaction import Opened, Stale
 from ondot.store.attempts import is_running, wait_for_execution
 from ondot.store.connection import REFUSED, Connection, away_as_unavailable
 from ondot.store.database import CONNECT_TIMEOUT_S, Database
-from ondot.store.executions import Completion, Written, complete_executions, find_outcomes
+from ondot.store.executions import Completion, Unchanged, Written, complete_executions, find_outcomes
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED
 
@@ -214,7 +214,7 @@ class Transactor:
                 async with self._database.connection() as connection:
                     await wait_for_execution(connection, attempt.assignment.leased.tenant_no, attempt.id)
                     outcomes = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.number)])
-                return outcomes.get(attempt.id, False)
+                return outcomes.get(attempt.id) is Unchanged.RECORDED
             except Unavailable as error:
                 log.warning("transaction.in_doubt", execution_id=str(attempt.id), error=error.message)
                 await asyncio.sleep(AGAIN_S)

@@ -48,6 +48,10 @@ def claim_of(spec: JobSpec) -> Unique | Throttle | Debounce | None:
     return spec.unique or spec.throttle or spec.debounce
 
 
+def kind_of(wish: Unique | Throttle | Debounce) -> str:
+    return type(wish).__name__.lower()
+
+
 def decide_claim(
     wish: Unique | Throttle | Debounce, job_id: JobId, held: Claim | None, now: datetime
 ) -> Runs | Refused:

@@ -86,8 +86,8 @@ def _reasons(facts: ExecutionFacts) -> list[Reason]:
 def _ended(facts: ExecutionFacts) -> Reason:
     because = f": {WHY_ENDED.get(facts.reason, facts.reason)}" if facts.reason else ""
     error = _in_a_line(facts.error)
-    if error and facts.state is not State.SUCCEEDED:
-        because += f"{'; ' if because else ': '}the last error was {error}"
+    if error and facts.state is State.FAILED:
+        because += f"{'; ' if because else ': '}the last error was {error.rstrip('.')}"
     advice = {
         State.FAILED: f"Mend the cause, then run it again: `ondot dead-letter replay {facts.id}`.",
         State.SKIPPED: f"To run it after all, start one now: `ondot job run {facts.job_id}`.",

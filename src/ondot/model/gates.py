@@ -4,16 +4,29 @@ A limited job's execution passes its gates one after another, in one order for a
 other's: order by key, overlap of its job, concurrency of its job, concurrency by key, rate of its job, rate by key.
 Behind each gate but a rate it holds a slot: to its end for order and overlap, for the attempt otherwise. A rate takes a
 token for each attempt. The ids are made of what the gate is for, so nobody has to look one up.
+What people write for a limit, `"10/1m"`, is read here too, for the API, the SDK and the command line alike.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID, uuid5
 
 import msgspec
 from msgspec import Struct
 
+from ondot.model.duration import seconds
 from ondot.model.ids import JobId, TenantNo
+
+MAX_AT_ONCE: Final = 10_000
+MAX_IN_A_TIME: Final = 1_000_000
+LONGEST_PER_S: Final = 30 * 86_400
+
+RATE_EXPECTED: Final = 'a limit in a time of 1 second to 30 days: "10/1m", or {"limit": 10, "per": "1m", "burst": 1}'
+
+_RATE: Final = re.compile(r"\s*(\d{1,9})\s*/\s*(.+?)\s*", re.ASCII)
+_UNITS: Final = {"s": "1s", "second": "1s", "m": "1m", "minute": "1m", "h": "1h", "hour": "1h", "d": "1d", "day": "1d"}
 
 GateKind = Literal["order", "overlap", "concurrency", "rate"]
 Overlap = Literal["allow", "skip", "queue", "cancel"]
@@ -31,6 +44,36 @@ class Rate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def every_s(self) -> float:
         return self.per_s / self.limit
+
+
+def parts_of_rate(text: str) -> tuple[int, str] | None:
+    """The limit and the time of `10/1m`, `5/s`, `100/hour`; None if it is none. Bounds are not looked at."""
+    found = _RATE.fullmatch(text)
+    if found is None:
+        return None
+    per = _UNITS.get(found[2].lower(), found[2])
+    try:
+        seconds(per)
+    except ValueError:
+        return None
+    return int(found[1]), per
+
+
+def rate_of(written: object) -> Rate:
+    """A rate as people write it, as text or in full. Raises ValueError, with what was expected as its text."""
+    if isinstance(written, str) and (parts := parts_of_rate(written)) is not None:
+        written = {"limit": parts[0], "per": parts[1]}
+    if not isinstance(written, Mapping) or not {"limit", "per"} <= written.keys() <= {"limit", "per", "burst"}:
+        raise ValueError(RATE_EXPECTED)
+    limit, burst = written["limit"], written.get("burst", 1)
+    try:
+        per_s = seconds(written["per"])
+    except ValueError:
+        raise ValueError(RATE_EXPECTED) from None
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in (limit, burst))
+    if not whole or not 1 <= burst <= limit <= MAX_IN_A_TIME or not 1 <= per_s <= LONGEST_PER_S:
+        raise ValueError(RATE_EXPECTED)
+    return Rate(limit=limit, per_s=per_s, burst=burst)
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -51,6 +51,7 @@ class Interrupted:
 
     reason: str
     code: str = "worker_stopped"
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ async def set_claim(connection: Connection, tenant_no: TenantNo, kind: str, key:
     )
 
 
+async def release_claim(connection: Connection, tenant_no: TenantNo, kind: str, key: str, job_id: JobId) -> None:
+    """The job has the key no more, if it had it."""
+    await connection.execute(_SQL["release_claim"].text, tenant_no, kind, key, job_id)
+
+
 async def unplan_once_job(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, execution_id: ExecutionId, reason: str
 ) -> bool:

@@ -286,7 +286,7 @@ async def find_live_replay(connection: Connection, tenant_no: TenantNo, ended: E
 
 
 async def hasten_retry(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> Hastened | None:
-    """The next attempt now, of an execution that waits for it; None: it does not, or somebody is taking it up."""
+    """The next attempt now, of an execution that waits for it; None: it comes by itself, or somebody takes it up."""
     await connection.fetchval(_SQL["lock_gates_of"].text, tenant_no, id_)
     row = await connection.fetchrow(_SQL["hasten_retry"].text, tenant_no, id_)
     if row is None:

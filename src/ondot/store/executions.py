@@ -60,6 +60,14 @@ class Written:
     gated: bool
 
 
+class Unchanged(StrEnum):
+    """Why an outcome changed nothing: it was recorded before, its worker is stale, or it met a cancel (write again)."""
+
+    RECORDED = "recorded"
+    STALE = "stale"
+    HELD = "held"
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
     attempt_no: int
@@ -177,15 +185,18 @@ async def complete_executions(
 
 async def find_outcomes(
     connection: Connection, worker_id: WorkerId, attempts: Sequence[tuple[ExecutionId, int]]
-) -> dict[ExecutionId, bool]:
-    """For outcomes that changed nothing: True if this worker had them recorded already, False if it was stale."""
+) -> dict[ExecutionId, Unchanged]:
+    """Of outcomes that changed nothing, why."""
     rows = await connection.fetch(
         _SQL["find_outcomes"].text,
         worker_id,
         [id_ for id_, _ in attempts],
         [number for _, number in attempts],
     )
-    return {row["id"]: row["recorded"] for row in rows}
+    return {
+        row["id"]: Unchanged.RECORDED if row["recorded"] else Unchanged.HELD if row["is_held"] else Unchanged.STALE
+        for row in rows
+    }
 
 
 async def find_payloads(connection: Connection, ids: Sequence[ExecutionId]) -> dict[ExecutionId, bytes]:
@@ -197,6 +208,14 @@ async def newest_begun(connection: Connection, tenant_no: TenantNo, job_id: JobI
     """The newest fire after an instant that has begun or ended."""
     fire_at: datetime | None = await connection.fetchval(_SQL["newest_begun"].text, tenant_no, job_id, after)
     return fire_at
+
+
+async def cancelled_ahead(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime
+) -> tuple[datetime, datetime] | None:
+    """The first and the last of a job's fires to come that were cancelled before they were due; None: none was."""
+    row = await connection.fetchrow(_SQL["cancelled_ahead"].text, tenant_no, job_id, after)
+    return (row["first_at"], row["last_at"]) if row and row["first_at"] else None
 
 
 async def take_back_fires(

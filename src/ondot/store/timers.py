@@ -158,6 +158,11 @@ async def set_timer(connection: Connection, timer: Timer) -> None:
     )
 
 
+async def guard_timer(connection: Connection, tenant_no: TenantNo, job_id: JobId, until: datetime) -> None:
+    """Up to this instant plan looks into history before it makes an execution: some have ended ahead of their time."""
+    await connection.execute(_SQL["guard_timer"].text, tenant_no, job_id, until)
+
+
 async def timers_after(connection: Connection, job_id: UUID, limit: int) -> list[Timer]:
     """The timers of the jobs after this one, in the order of their ids."""
     rows = await connection.fetch(_SQL["timers_after"].text, job_id, limit)

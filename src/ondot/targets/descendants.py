@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 MARK: Final = "ONDOT_CALL_ID"
 
 _PROC: Final = Path("/proc")
+HAS_PROC: Final = (_PROC / "self" / "stat").exists()
 _LOOK_AGAIN_S: Final = 0.01
 
 
@@ -66,11 +67,9 @@ def kill_all(leader: int, mark: str, within_s: float) -> None:
 
 def _rows() -> dict[int, _Row]:
     rows: dict[int, _Row] = {}
-    try:
-        names = os.listdir(_PROC)  # noqa: PTH208 - a hundred times a second on a stopping worker
-    except OSError:
+    if not HAS_PROC:
         return rows
-    for name in names:
+    for name in os.listdir(_PROC):  # noqa: PTH208 - a hundred times a second on a stopping worker
         if name.isdigit():
             with suppress(OSError, ValueError, IndexError):
                 # The program's name stands in parentheses, and may hold anything.

@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 from ondot.ports.target import Cancel
 from ondot.targets.cancelling import until_cancel
-from ondot.targets.descendants import MARK, kill_all, living, signal_outside_group
+from ondot.targets.descendants import HAS_PROC, MARK, kill_all, living, signal_outside_group
 from ondot.targets.output import MAX_LINE_CHARACTERS
 from ondot.targets.reports import storable_bytes
 
@@ -230,7 +230,13 @@ class Process:
 
     async def _lives(self) -> bool:
         """Whether anybody of it is left; the exit of the program itself is known already."""
-        return bool(await asyncio.to_thread(living, self._process.pid, self._mark))
+        if HAS_PROC:
+            return bool(await asyncio.to_thread(living, self._process.pid, self._mark))
+        try:
+            os.killpg(self._process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):

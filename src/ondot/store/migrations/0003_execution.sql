@@ -11,6 +11,9 @@ CREATE INDEX execution_cancel ON ondot.execution (cancel_at) WHERE cancel_at IS 
 CREATE INDEX execution_start_by ON ondot.execution (start_by) WHERE start_by IS NOT NULL;
 ALTER TABLE ondot.history ADD COLUMN replay_of uuid;
 
+-- Fires to come were cancelled one by one, the last of them here: up to it, plan looks into history before it makes one.
+ALTER TABLE ondot.timer ADD COLUMN guard_until timestamptz;
+
 -- Limits of a pool, taken once a batch when it is leased. NULL: none.
 ALTER TABLE ondot.pool
     ADD COLUMN concurrency integer CHECK (concurrency > 0),

@@ -17,6 +17,11 @@ SELECT ondot.is_live($1::uuid) AS live;
 UPDATE ondot.claim SET job_id = $4::uuid, since_at = $5::timestamptz, until_at = $6::timestamptz, count = $7::integer
 WHERE tenant_no = $1::integer AND kind = $2::text AND key = $3::text;
 
+-- name: release_claim :none
+-- locks: the claim        index: claim_pkey
+-- $1 tenant_no, $2 kind, $3 key, $4 job_id
+DELETE FROM ondot.claim WHERE tenant_no = $1::integer AND kind = $2::text AND key = $3::text AND job_id = $4::uuid;
+
 -- name: unplan_once_job :one
 -- transition: refuse        locks: the timer row        index: timer_pkey, job_once_pkey
 -- Waits for a plan that is taking it, and then finds nothing: the execution is there.

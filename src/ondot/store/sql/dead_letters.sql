@@ -187,7 +187,7 @@ LIMIT 1;
 
 -- name: lock_gates_of :one
 -- locks: the gates of an execution, in the order of their ids        index: gated_pkey
--- Before its place is moved: admission holds a gate when it comes to the execution.
+-- Before its place is moved, as a cancel does: whoever waits for gates while it holds executions may wait for ever.
 -- $1 tenant_no, $2 execution_id
 SELECT ondot.lock_gates(ARRAY(
     SELECT (s.stage->>'gate')::uuid FROM ondot.gated d, jsonb_array_elements(d.stages) AS s(stage)
@@ -195,15 +195,17 @@ SELECT ondot.lock_gates(ARRAY(
 ));
 
 -- name: hasten_retry :one
--- locks: the ready row, then the execution        index: execution_pkey, ready_pkey
+-- locks: the ready row, then the execution; gates are held        index: execution_pkey, ready_pkey
 -- The next attempt of an execution that waits for it, now. Waits for a lease or a sweep that is taking its place in the
--- queue, and then changes nothing. One that passes gates is given no place: hasten_gated does that.
+-- queue, and then changes nothing. One that passes gates is given no place: hasten_gated does that. What comes within a
+-- second is left alone: admission takes tokens so early, and they would be taken twice.
 -- $1 tenant_no, $2 execution_id
 WITH found AS (
     SELECT e.id, e.pool_no, e.class, e.tenant_no, e.ready_at,
            EXISTS (SELECT FROM ondot.gated g WHERE g.execution_id = e.id) AS is_gated
     FROM ondot.execution e
-    WHERE e.id = $2::uuid AND e.tenant_no = $1::integer AND e.state = 'RETRYING' AND e.ready_at > ondot.clock()
+    WHERE e.id = $2::uuid AND e.tenant_no = $1::integer AND e.state = 'RETRYING'
+      AND e.ready_at > ondot.clock() + interval '1 second'
 ), taken AS (
     DELETE FROM ondot.ready r USING found f
     WHERE r.pool_no = f.pool_no AND r.class = f.class AND r.tenant_no = f.tenant_no AND r.ready_at = f.ready_at

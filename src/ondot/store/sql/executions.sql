@@ -95,7 +95,9 @@ WITH outcome AS (
         ) g
     ))
 ), given_back AS (
+    -- Not while one of the outcomes has changed nothing: it may still run, and is found by its lease alone.
     DELETE FROM ondot.lease WHERE id = ANY ($11::uuid[]) AND worker_id = $1
+      AND (SELECT count(*) FROM ended) + (SELECT count(*) FROM again) = cardinality($2)
 ), counted AS (
     -- Failures in a row, in the order of their ids within a batch: those since the last success, or so many more.
     INSERT INTO ondot.streak (job_id, tenant_no, failures, pause_after, succeeded)
@@ -120,12 +122,15 @@ SELECT id, pool_no, ready_at, state, gated FROM again;
 -- name: find_outcomes :many
 -- index: history_pkey, attempt_pkey
 -- Of outcomes that changed nothing: whether this worker had recorded them already, its reply lost. What recovery wrote
--- in its name (WORKER_LOST) is not its own record.
+-- in its name (WORKER_LOST) is not its own record. And whether the attempt is still its own: a cancel that is written at
+-- the same moment makes of a row that was to be tried again one that is to end, which the statement, having looked
+-- before, does neither with.
 -- $1 worker_id, $2 ids, $3 attempt_nos
-SELECT o.id, coalesce(a.outcome <> 'WORKER_LOST', h.id IS NOT NULL) AS recorded
+SELECT o.id, coalesce(a.outcome <> 'WORKER_LOST', h.id IS NOT NULL) AS recorded, e.id IS NOT NULL AS is_held
 FROM unnest($2::uuid[], $3::integer[]) AS o(id, attempt_no)
 LEFT JOIN ondot.history h ON h.id = o.id AND h.attempt_no = o.attempt_no AND h.worker_id = $1::uuid
-LEFT JOIN ondot.attempt a ON a.execution_id = o.id AND a.attempt_no = o.attempt_no AND a.worker_id = $1;
+LEFT JOIN ondot.attempt a ON a.execution_id = o.id AND a.attempt_no = o.attempt_no AND a.worker_id = $1
+LEFT JOIN ondot.execution e ON e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1 AND e.state = 'RUNNING';
 
 -- name: find_payloads :many
 -- index: execution_pkey
@@ -177,15 +182,25 @@ RETURNING r.execution_id;
 
 -- name: newest_begun :one
 -- index: execution_fire, history_job
--- The newest fire after an instant that has begun or ended: there is one if the clock was set back.
+-- The newest fire after an instant that has begun or ended: there is one if the clock was set back. Not those that were
+-- cancelled before they were due.
 -- $1 tenant_no, $2 job_id, $3 after which instant
 SELECT greatest(
     (SELECT max(fire_at) FROM ondot.execution
      WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND attempt_no > 0
        AND fire_at > $3::timestamptz),
     (SELECT max(fire_at) FROM ondot.history
-     WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at > $3)
+     WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at > $3
+       AND NOT (state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at))
 ) AS fire_at;
+
+-- name: cancelled_ahead :one
+-- index: history_job
+-- The first and the last of the fires to come that were cancelled before they were due.
+-- $1 tenant_no, $2 job_id, $3 after which instant
+SELECT min(fire_at) AS first_at, max(fire_at) AS last_at FROM ondot.history
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND fire_at > $3::timestamptz
+  AND state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at;
 
 -- name: take_back_executions :many
 -- transition: take back        locks: executions        index: execution_pkey

@@ -131,7 +131,7 @@ WITH bound AS (
 SELECT pool_no, count(*) AS count FROM late GROUP BY pool_no;
 
 -- name: oldest_due :one
--- index: ready_pkey, timer_due
+-- index: ready_pkey, gate_look, timer_due
 -- What /readyz follows (L7): the oldest fire that is due and not served, unplanned or waiting for a worker. Catch-up
 -- work is late by its nature and does not count.
 WITH lane AS (
@@ -144,7 +144,13 @@ WITH lane AS (
         WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
         ORDER BY r.ready_at LIMIT 1
     ) head
-    ORDER BY head.ready_at LIMIT 1
+    UNION ALL
+    -- Somebody might pass, and no worker of the pool has looked.
+    SELECT p.name, gate.look_at FROM ondot.pool p CROSS JOIN LATERAL (
+        SELECT g.look_at FROM ondot.gate g
+        WHERE g.pool_no = p.pool_no AND g.look_at < 'infinity' ORDER BY g.look_at LIMIT 1
+    ) gate
+    ORDER BY ready_at LIMIT 1
 ), unplanned AS (
     SELECT head.next_fire_at FROM generate_series(0, 63) AS p(partition_no) CROSS JOIN LATERAL (
         SELECT t.next_fire_at FROM ondot.timer t WHERE t.partition_no = p.partition_no::smallint

@@ -17,7 +17,8 @@ ORDER BY t.next_fire_at LIMIT $4;
 -- name: plan_fires :one
 -- transition: plan        locks: timer rows, SKIP LOCKED, then gates        index: timer_pkey, execution_fire
 -- Advances timers by compare-and-set on (next_fire_at, version), and makes the executions of those that moved. A fire
--- that has an execution already is left out (its timer moves all the same). LIMIT holds the planner to one probe for each
+-- that has an execution already is left out (its timer moves all the same), also one that was cancelled ahead and has
+-- ended. LIMIT holds the planner to one probe for each
 -- timer, and ctid to what was found: left to itself it scans the whole table, unless that is very large.
 -- timers: $1 job_ids, $2 versions, $3 expected next_fire_ats, $4 next_fire_ats (NULL: none), $5 fired_throughs,
 --         $6 fires_left, $7 ends (a one-time job: its timer goes)
@@ -30,10 +31,10 @@ WITH step AS (
                          $6::integer[], $7::boolean[])
          AS s(job_id, version, expected_at, next_fire_at, fired_through, fires_left, ends)
 ), taken AS MATERIALIZED (
-    SELECT t.row_at, t.job_id, t.tenant_no, t.job_version, t.partition_no, s.next_fire_at, s.fired_through, s.fires_left,
-           s.ends
+    SELECT t.row_at, t.job_id, t.tenant_no, t.job_version, t.partition_no, t.guard_until, s.next_fire_at,
+           s.fired_through, s.fires_left, s.ends
     FROM step s CROSS JOIN LATERAL (
-        SELECT ctid AS row_at, job_id, tenant_no, job_version, partition_no FROM ondot.timer
+        SELECT ctid AS row_at, job_id, tenant_no, job_version, partition_no, guard_until FROM ondot.timer
         WHERE job_id = s.job_id AND version = s.version AND next_fire_at = s.expected_at
         LIMIT 1 FOR UPDATE SKIP LOCKED
     ) t
@@ -49,6 +50,12 @@ WITH step AS (
                 $25::text[], $26::timestamptz[], $27::boolean[])
          AS f(execution_id, job_id, fire_at, ready_at, pool_no, class, stages, start_by, is_fire)
     JOIN taken k ON k.job_id = f.job_id
+    LEFT JOIN LATERAL (
+        SELECT true AS is_there FROM ondot.history
+        WHERE k.guard_until >= f.fire_at AND job_id = f.job_id AND fire_at = f.fire_at
+          AND origin IN ('fire', 'backfill') LIMIT 1
+    ) h ON true
+    WHERE h.is_there IS NULL
 ), planned AS (
     INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
                                  gated, start_by)
@@ -119,6 +126,12 @@ VALUES ($2::uuid, coalesce($6::timestamptz, 'infinity'), $7::timestamptz, $4::in
 ON CONFLICT (job_id) DO UPDATE
 SET next_fire_at = excluded.next_fire_at, fired_through = excluded.fired_through, version = excluded.version,
     job_version = excluded.job_version, fires_left = excluded.fires_left;
+
+-- name: guard_timer :none
+-- locks: the timer row, held already        index: timer_pkey
+-- $1 tenant_no, $2 job_id, $3 until
+UPDATE ondot.timer SET guard_until = greatest(guard_until, $3::timestamptz)
+WHERE job_id = $2::uuid AND tenant_no = $1::integer;
 
 -- name: record_skipped :none
 -- $1 tenant_no, $2 job_id, $3 from_ats, $4 to_ats, $5 reasons, $6 counts (NULL: more than were counted), $7 job_version,
