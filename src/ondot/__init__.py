@@ -1,8 +1,9 @@
 """ondot: a distributed job scheduler on PostgreSQL.
 
     from ondot import Ondot, Context
+    from ondot import GiveUp, RetryAt, RetryIn, Stale
 
-Both are loaded when first asked for: the command line imports this package for its version alone.
+All are loaded when first asked for: the command line imports this package for its version alone.
 """
 
 from typing import TYPE_CHECKING
@@ -10,19 +11,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ondot.sdk.app import Ondot
     from ondot.sdk.context import Context
+    from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
+    from ondot.sdk.transaction import Stale
 
 __version__ = "0.1.0"
 
-__all__ = ["Context", "Ondot", "__version__"]
+__all__ = ["Context", "GiveUp", "Ondot", "RetryAt", "RetryIn", "Stale", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "Ondot":
-        from ondot.sdk.app import Ondot
+    if name in __all__:
+        import ondot.sdk
 
-        return Ondot
-    if name == "Context":
-        from ondot.sdk.context import Context
-
-        return Context
+        return getattr(ondot.sdk, name)
     raise AttributeError(f"module 'ondot' has no attribute {name!r}")

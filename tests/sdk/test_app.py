@@ -280,6 +280,8 @@ def test_importing_ondot_alone_loads_neither_the_sdk_nor_what_it_needs() -> None
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
     assert ondot.Ondot is Ondot
+    assert issubclass(ondot.Stale, Exception)
+    assert all(getattr(ondot, name) for name in ondot.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = ondot.Nothing
 

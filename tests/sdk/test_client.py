@@ -75,6 +75,23 @@ def problem_response(error: OndotError, **headers: str) -> web.Response:
                 "dry_run": False,
             },
         ),
+        ("explain_job", (JOB,), "GET", f"/v1/jobs/{JOB}/explain", None),
+        ("explain_execution", (JOB,), "GET", f"/v1/executions/{JOB}/explain", None),
+        ("cancel_execution", (JOB,), "POST", f"/v1/executions/{JOB}/cancel", {}),
+        ("cancel_execution", (JOB, "why"), "POST", f"/v1/executions/{JOB}/cancel", {"reason": "why"}),
+        ("retry_execution", (JOB,), "POST", f"/v1/executions/{JOB}/retry", {}),
+        ("retry_execution", (JOB, None), "POST", f"/v1/executions/{JOB}/retry", {"payload": None}),
+        ("list_dead_letters", (), "GET", "/v1/dead-letters", None),
+        ("dead_letter_groups", (), "GET", "/v1/dead-letters/groups", None),
+        ("get_dead_letter", ("../x",), "GET", "/v1/dead-letters/..%2Fx", None),
+        ("replay_dead_letters", ([JOB],), "POST", "/v1/dead-letters/replay", {"ids": [str(JOB)]}),
+        ("dead_letter_operations", (), "GET", "/v1/dead-letters/operations", None),
+        ("get_dead_letter_operation", (JOB,), "GET", f"/v1/dead-letters/operations/{JOB}", None),
+        ("cancel_dead_letter_operation", (JOB,), "POST", f"/v1/dead-letters/operations/{JOB}/cancel", None),
+        ("list_pools", (), "GET", "/v1/pools", None),
+        ("get_pool", ("../x",), "GET", "/v1/pools/..%2Fx", None),
+        ("patch_pool", ("mail", {"rate": None}), "PATCH", "/v1/pools/mail", {"rate": None}),
+        ("list_audit", (), "GET", "/v1/audit", None),
         ("list_backfills", (JOB,), "GET", f"/v1/jobs/{JOB}/backfills", None),
         ("get_backfill", (JOB, "../x"), "GET", f"/v1/jobs/{JOB}/backfills/..%2Fx", None),
         ("cancel_backfill", (JOB, JOB), "POST", f"/v1/jobs/{JOB}/backfills/{JOB}/cancel", None),
@@ -265,3 +282,55 @@ def test_one_client_can_be_used_in_one_event_loop_after_another() -> None:
     client = Client("http://127.0.0.1:1", "key")
     assert asyncio.run(use(client)) == {"fine": True}
     assert asyncio.run(use(client)) == {"fine": True}
+
+
+@proves("E10", "O8")
+async def test_letters_are_named_by_ids_by_a_filter_or_all_of_them(client: Client, receiver: Receiver) -> None:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    await client.replay_dead_letters(
+        filter={"from_at": since, "q": "gone", "pool": None}, payload=None, version="current", rate=5, dry_run=True
+    )
+    await client.discard_dead_letters(all=True, reason="not needed")
+    replayed, discarded = (json.loads(received.body) for received in receiver.received)
+    assert replayed == {
+        "filter": {"from_at": "2026-01-01T00:00:00+00:00", "q": "gone"},
+        "payload": None,
+        "version": "current",
+        "rate": 5,
+        "dry_run": True,
+    }
+    assert discarded == {"all": True, "reason": "not needed"}
+    assert all("idempotency-key" in received.headers for received in receiver.received)
+
+
+@proves("E14")
+async def test_a_result_of_any_kind_comes_whole_and_a_refusal_of_it_is_an_error(
+    client: Client, receiver: Receiver
+) -> None:
+    for result in ([1, {"a": "ü"}], None, "text", "x" * 300_000):
+        text = json.dumps(result)
+        receiver.answer(lambda text=text: web.json_response(text=text))  # type: ignore[misc]
+        assert await client.execution_result(JOB) == result
+    receiver.answer(lambda: problem_response(NotFound("It has not ended.")))
+    with pytest.raises(NotFound, match="It has not ended"):
+        await client.execution_result(JOB)
+
+
+@proves("E14")
+async def test_lines_are_waited_for_longer_than_other_answers(receiver: Receiver) -> None:
+    said = asyncio.Event()
+
+    async def answering(_: web.Request) -> web.StreamResponse:
+        await said.wait()
+        return web.json_response({"items": []})
+
+    receiver.answering = answering
+    async with Client(receiver.url, "key", timeout_s=0.05) as client:
+        waiting = asyncio.create_task(client.execution_logs(JOB, "1.7", wait=20, attempt=1))
+        while not receiver.received:
+            await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="did not answer"):
+            await client.get_execution(JOB)
+        said.set()
+        assert await waiting == {"items": []}
+    assert receiver.received[0].path == f"/v1/executions/{JOB}/logs?cursor=1.7&wait=20&attempt=1"

@@ -5,14 +5,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from ondot import Context, Ondot
 from ondot.api.wire import job_spec
+from ondot.flow.gate import admit_pass
 from ondot.model.gates import Limits, Rate
 from ondot.model.job import Debounce, Throttle, Unique
 from ondot.model.retry import Retry
 from ondot.sdk.options import fill, names_in
+from ondot.sdk.spec import wanted
 from tests.proves import proves
+from tests.world import DEFAULT_POOL, World
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -36,15 +40,64 @@ def test_a_function_says_which_errors_are_retried_and_how() -> None:
     )
 
 
+@proves("E13")
+@pytest.mark.parametrize(
+    ("options", "key_concurrency", "key_rate"),
+    [
+        ({"concurrency": 5}, 5, None),
+        ({"rate": "10/s"}, None, Rate(limit=10, per_s=1.0)),
+        (
+            {"concurrency": 2, "rate": {"limit": 10, "per": timedelta(minutes=1), "burst": 3}},
+            2,
+            Rate(limit=10, per_s=60.0, burst=3),
+        ),
+    ],
+)
+def test_a_limit_of_a_function_is_shared_by_all_that_run_it(
+    options: dict[str, Any], key_concurrency: int | None, key_rate: Rate | None
+) -> None:
+    @Ondot().job(every=60, **options)
+    def report(region: str = "eu") -> None: ...
+
+    shared = Limits(key="function:report", key_concurrency=key_concurrency, key_rate=key_rate)
+    recurring = report.recurring_body()
+    assert recurring is not None
+    assert job_spec(recurring, NOW).limits == shared
+    assert job_spec(report.body({"region": "us"}), NOW).limits == shared
+    assert wanted(report.body({"region": "us"})).spec.limits == shared
+
+
+@proves("E13")
+async def test_one_of_a_function_with_a_limit_waits_for_the_other_whoever_enqueued_it(world: World) -> None:
+    app = Ondot()
+
+    @app.job(every=3600, concurrency=1)
+    def report(region: str = "eu") -> None: ...
+
+    recurring = report.recurring_body()
+    assert recurring is not None
+    bodies = (recurring, report.body({"region": "us"}), report.body() | {"schedule": {"in": 0}})
+    await world.submit_all([job_spec(body, world.now) for body in bodies])
+    await world.advance(3600)
+    await world.plan()
+    worker = await world.worker()
+    began = []
+    for _ in bodies:
+        await admit_pass(world.database, [DEFAULT_POOL], 10)
+        [attempt] = await worker.lease()
+        began.append(attempt.leased.id)
+        await worker.complete(attempt)
+    assert len(set(began)) == 3
+
+
 @proves("E12", "E13", "E16")
-def test_limits_of_one_job_go_with_the_job_that_recurs_and_keys_with_both() -> None:
+def test_a_limit_with_a_key_is_of_each_key_and_overlap_of_the_schedule() -> None:
     @Ondot().job(
         every=60,
         overlap="skip",
         concurrency=2,
-        rate={"limit": 10, "per": timedelta(minutes=1)},
+        rate="5/s",
         concurrency_key="region:{region}",
-        key_rate="5/s",
         order_key="all",
         start_deadline="10m",
         cancel_grace=timedelta(seconds=30),
@@ -54,20 +107,43 @@ def test_limits_of_one_job_go_with_the_job_that_recurs_and_keys_with_both() -> N
     body = report.recurring_body()
     assert body is not None
     spec = job_spec(body, NOW)
-    keyed = Limits(key="region:eu", key_rate=Rate(limit=5, per_s=1.0), order_key="all")
-    assert spec.limits == Limits(
-        overlap="skip",
-        concurrency=2,
-        rate=Rate(limit=10, per_s=60.0),
-        key=keyed.key,
-        key_rate=keyed.key_rate,
-        order_key="all",
-    )
+    keyed = Limits(key="region:eu", key_concurrency=2, key_rate=Rate(limit=5, per_s=1.0), order_key="all")
+    assert spec.limits == replace(keyed, overlap="skip")
     assert (spec.start_deadline_s, spec.cancel_grace_s) == (600.0, 30.0)
     assert job_spec(report.body(), NOW).limits == keyed
-    once = job_spec(report.body({"region": "us"}), NOW)
-    assert once.limits is not None
-    assert (once.limits.key, once.limits.overlap) == ("region:us", "allow")
+    assert job_spec(report.body({"region": "us"}), NOW).limits == replace(keyed, key="region:us")
+
+
+@proves("E13")
+def test_a_name_with_braces_is_no_template_and_one_that_is_too_long_is_refused() -> None:
+    @Ondot().job(name="a{b}", concurrency=1)
+    def braces() -> None: ...
+
+    assert braces.body()["concurrency_key"] == "function:a{b}"
+    with pytest.raises(ValueError, match="too long to limit it by"):
+        Ondot().job(name="x" * 195, concurrency=1)(lambda: None)
+    assert Ondot().job(name="x" * 195)(lambda: None).body()["name"] == "x" * 195
+
+
+@proves("E13")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0},
+        {"concurrency": True},
+        {"concurrency": 10_001},
+        {"concurrency": "5"},
+        {"rate": "fast"},
+        {"rate": "0/s"},
+        {"rate": "10/100ms"},
+        {"rate": {"limit": 10}},
+        {"rate": {"limit": 10, "per": 60, "burst": 11}},
+        {"concurrency_key": "k", "key_rate": "10/31d"},
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"`(key_rate|concurrency|rate)` must be "):
+        Ondot().job(**options)
 
 
 @proves("E16")
@@ -144,10 +220,11 @@ async def test_an_argument_that_a_key_needs_is_missed_at_the_enqueue() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"overlap": "skip"}, "each enqueue makes a job of its own"),
-        ({"concurrency": 5}, "use concurrency_key with key_concurrency"),
-        ({"rate": "5/s"}, "use concurrency_key with key_rate"),
-        ({"key_rate": "5/s"}, "give `concurrency_key` too"),
+        ({"overlap": "skip"}, "each enqueue makes a job of its"),
+        ({"key_rate": "5/s"}, "give `concurrency_key` too, or `rate`"),
+        ({"key_concurrency": 5}, "give `concurrency_key` too, or `concurrency`"),
+        ({"concurrency_key": "k", "concurrency": 5, "key_concurrency": 5}, "`concurrency` is that of each key"),
+        ({"concurrency_key": "k", "rate": "5/s", "key_rate": "5/s"}, "`rate` is that of each key"),
         ({"unique": "a", "debounce": {"key": "a", "wait": 5}}, "takes one of `unique`"),
         ({"debounce": {"wait": 5}}, "`debounce` needs a key"),
         ({"retries": 5, "retry": {"max_retries": 4}}, "given twice"),

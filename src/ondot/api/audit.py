@@ -25,7 +25,7 @@ async def actor_of(request: Request, asked: Asked, tenant_no: Tenant) -> str:
         return LOCAL
     _, _, key = request.headers.get("authorization", "").partition(" ")
     async with asked.database.connection() as connection:
-        return await find_actor(connection, tenant_no, key) or LOCAL
+        return await find_actor(connection, tenant_no, key) or "unknown"
 
 
 Actor = Annotated[str, Depends(actor_of)]

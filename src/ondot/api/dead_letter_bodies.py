@@ -8,22 +8,20 @@ with a pointer.
 from typing import Annotated, Any, Final, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from ondot.api.bodies import snake_case
-from ondot.api.faults import Written, came, faults_of, refuse
+from ondot.api.faults import refuse
 from ondot.api.fields import Body, Instant, JobIdText, PoolName
+from ondot.api.forms import read_form
 from ondot.api.wire import run_payload
 from ondot.flow.dead_letters import DEFAULT_PER_S
 from ondot.flow.replay import Replay
-from ondot.model.errors import Fault, InvalidBody
+from ondot.model.errors import Fault
 from ondot.model.ids import ExecutionId
 from ondot.store.dead_letters import LetterFilter
 
 MOST_IDS: Final = 1_000
 MOST_PER_S: Final = 1_000
-
-Form = TypeVar("Form", bound=BaseModel)
 
 
 def _execution_id(written: object) -> UUID:
@@ -115,33 +113,24 @@ class RetryExecutionBody(Body):
 
 
 def replay_request(raw: object) -> ReplayBody:
-    return _which(_read(ReplayBody, raw, 'for example {"ids": ["019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a"]}'))
+    return _which(read_form(ReplayBody, raw, 'for example {"ids": ["019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a"]}'))
 
 
 def discard_request(raw: object) -> DiscardBody:
     example = 'for example {"ids": ["019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a"], "reason": "not needed any more"}'
-    return _which(_read(DiscardBody, raw, example))
+    return _which(read_form(DiscardBody, raw, example))
 
 
 def retry_request(raw: object) -> RetryExecutionBody:
-    return RetryExecutionBody() if raw is None else _read(RetryExecutionBody, raw, 'for example {"payload": {"n": 1}}')
+    return (
+        RetryExecutionBody() if raw is None else read_form(RetryExecutionBody, raw, 'for example {"payload": {"n": 1}}')
+    )
 
 
 def replay_of(body: ReplayBody | RetryExecutionBody) -> Replay:
     """How to run again; a payload of null is one, too."""
     payload = run_payload({"payload": body.payload}) if "payload" in body.model_fields_set else None
     return Replay(None if payload is None else bytes(payload).decode(), body.version == "current")
-
-
-def _read(form: type[Form], raw: object, example: str) -> Form:
-    if not isinstance(raw, dict):
-        message = f"The body must be a JSON object, {example}; {came(raw)} came."
-        raise InvalidBody(message, faults=(Fault("", message),))
-    try:
-        return form.model_validate(snake_case(raw))
-    except ValidationError as error:
-        faults = [fault for _, fault in faults_of(error, form, Written(raw, "", {}))]
-        raise refuse(faults, all_of_schedule=False) from None
 
 
 Letters = TypeVar("Letters", bound=_LettersBody)

@@ -1,6 +1,7 @@
 """The parts of the OpenAPI document that the routes cannot say by themselves: bodies are read by `wire`, which knows
 short forms and gathers every fault, so FastAPI only describes them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import FastAPI
@@ -8,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from ondot.api.answers import Problem
-from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
+from ondot.api.job_body import JobBody
 from ondot.api.problems import CONTENT_TYPE
 
 _REF = "#/components/schemas/"
@@ -35,8 +36,8 @@ def takes_patch() -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def describe(app: FastAPI) -> None:
-    """Make `/openapi.json` tell the bodies and the problems too."""
+def describe(app: FastAPI, bodies: Iterable[type[BaseModel]]) -> None:
+    """Make `/openapi.json` tell these bodies and the problems too."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -48,7 +49,8 @@ def describe(app: FastAPI) -> None:
                 tags=app.openapi_tags,
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            for model in (JobBody, BackfillBody, PreviewBody, ResumeBody, RunBody, Problem):
+            models: list[type[BaseModel]] = [*bodies, Problem]
+            for model in models:
                 schema = model.model_json_schema(ref_template=_REF + "{model}")
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema

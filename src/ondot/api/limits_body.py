@@ -10,13 +10,12 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from ondot.api.fields import Body, Duration, PlainText
+from ondot.model import gates
 from ondot.model.gates import Rate
 from ondot.model.job import Throttle
 
-MAX_AT_ONCE: Final = 10_000
-MAX_IN_A_TIME: Final = 1_000_000
+MAX_AT_ONCE: Final = gates.MAX_AT_ONCE
 DAY_S: Final = 86_400
-LONGEST_PER_S: Final = 30 * DAY_S
 LONGEST_WAIT_S: Final = 366 * DAY_S
 
 RATE: Final = '"10/1m" or {"limit": 10, "per": "1m", "burst": 1}'
@@ -27,13 +26,13 @@ _THROTTLE: Final = Throttle(key="", per_s=1)
 
 
 def _a_time(duration_s: float) -> float:
-    if not 1 <= duration_s <= LONGEST_PER_S:
+    if not 1 <= duration_s <= gates.LONGEST_PER_S:
         raise ValueError('a limit in a time of 1 second to 30 days, for example "10/1m"')
     return duration_s
 
 
 AtOnce = Annotated[int, Field(ge=1, le=MAX_AT_ONCE)]
-InATime = Annotated[int, Field(ge=1, le=MAX_IN_A_TIME)]
+InATime = Annotated[int, Field(ge=1, le=gates.MAX_IN_A_TIME)]
 Wait = Annotated[Duration, Field(gt=0, le=LONGEST_WAIT_S)]
 
 

@@ -10,7 +10,7 @@ from ondot.api.audit import Actor
 from ondot.api.documents import takes
 from ondot.api.fields import Body
 from ondot.api.forms import read_form
-from ondot.api.limits_body import AtOnce, RateBody, or_text
+from ondot.api.limits_body import AtOnce, RateBody, RateOrNone, or_text
 from ondot.api.services import Asked, Services, Tenant, only_known_parameters
 from ondot.api.services import Body as JsonBody
 from ondot.api.shorthand import rate_object
@@ -33,7 +33,7 @@ class PoolBody(Body):
     concurrency: AtOnce | None = Field(
         default=None, description="How many attempts of the pool run at once, over all its workers.", examples=[20]
     )
-    rate: RateBody | None = Field(
+    rate: RateOrNone = Field(
         default=None,
         description="How many attempts of the pool begin in a time, as `10/1m` or in full.",
         examples=["100/1m"],

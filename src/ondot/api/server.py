@@ -26,7 +26,11 @@ from ondot.api import (
     retry,
     schedules,
 )
+from ondot.api.cancel import CancelBody
+from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
 from ondot.api.documents import describe
+from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
+from ondot.api.pools import PoolBody
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.services import Services
 from ondot.model.errors import InvalidParameters, OndotError, Unavailable
@@ -37,6 +41,18 @@ RETRY_AFTER_S = "2"
 
 PARTS = (jobs, backfills, schedules, executions, cancel, retry, explain, dead_letters, pools, audit)
 """In the order in which the reference tells of them."""
+BODIES = (
+    JobBody,
+    BackfillBody,
+    PreviewBody,
+    ResumeBody,
+    RunBody,
+    CancelBody,
+    RetryExecutionBody,
+    ReplayBody,
+    DiscardBody,
+    PoolBody,
+)
 
 log = get_logger()
 
@@ -59,7 +75,7 @@ def build_api(services: Services) -> FastAPI:
     app.add_exception_handler(HTTPException, _not_routed)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _fault)
     app.add_middleware(Measured)
-    describe(app)
+    describe(app, BODIES)
     return app
 
 

@@ -7,11 +7,10 @@ it came from. A short form beside the long one it stands for, or two short forms
 both named: ondot does not guess which of them was meant.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from ondot.model.duration import seconds
+from ondot.model.gates import parts_of_rate
 
 Path = tuple[str, ...]
 
@@ -69,8 +68,6 @@ _OVERLAPS: Final = {
     "replace": "cancel",
     **{name: name for name in ("allow", "skip", "queue", "cancel")},
 }
-_RATE: Final = re.compile(r"\s*(\d{1,9})\s*/\s*(.+?)\s*", re.ASCII)
-_UNITS: Final = {"s": "1s", "second": "1s", "m": "1m", "minute": "1m", "h": "1h", "hour": "1h", "d": "1d", "day": "1d"}
 _MILLISECONDS: Final = {"initial_delay_ms": "initial", "max_delay_ms": "max"}
 _LONGEST_MS: Final = 10**12
 
@@ -257,15 +254,8 @@ def _lengthen_text(long: Lengthened, name: str, content: dict[str, object]) -> N
 
 def rate_object(written: str) -> dict[str, object] | None:
     """`10/1m` in full; None if it is none, which is refused where the fields are checked."""
-    found = _RATE.fullmatch(written)
-    if found is None:
-        return None
-    per = _UNITS.get(found[2].lower(), found[2])
-    try:
-        seconds(per)
-    except ValueError:
-        return None
-    return {"limit": int(found[1]), "per": per, "burst": 1}
+    parts = parts_of_rate(written)
+    return None if parts is None else {"limit": parts[0], "per": parts[1], "burst": 1}
 
 
 def _lower(long: Lengthened) -> None:

@@ -12,11 +12,12 @@ from uuid import UUID
 import typer
 
 from ondot.cli.errors import FAILED
+from ondot.cli.instants import instant
 from ondot.cli.options import BackfillId, JobId, Output
-from ondot.cli.output import Format, harmless, show, show_document, show_line
+from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import show_page
 from ondot.cli.serving import ask
-from ondot.cli.waiting import pauses
+from ondot.cli.waiting import pauses, progress_bar
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -87,17 +88,9 @@ def backfill_cancel(job_id: JobId, backfill_id: BackfillId, output: Output = For
 
 async def until_done(client: "Client", job_id: UUID, backfill: Json) -> Json:
     """The backfill, once it has ended; a bar tells somebody at a terminal how far it is."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from ondot.cli.output import console
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
-        task = bar.add_task("", total=None)
+    with progress_bar() as tell:
         async for _ in pauses():
-            bar.update(
-                task, completed=settled(backfill), total=backfill["total"], description=harmless(in_words(backfill))
-            )
+            tell(in_words(backfill), settled(backfill), backfill["total"])
             if backfill["state"] in ENDED:
                 return backfill
             backfill = await client.get_backfill(job_id, backfill["id"])
@@ -130,15 +123,6 @@ def dry_run_in_words(counted: Json) -> str:
     there = f"; {counted['existing']:,} of {counted['total']:,} have run or wait already" if counted["existing"] else ""
     fires = "fire" if counted["to_run"] == 1 else "fires"
     return f"It would run {counted['to_run']:,} {fires}{there}."
-
-
-def instant(written: str, flag: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(written)
-        return (at.replace(tzinfo=UTC) if at.tzinfo is None else at).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        advice = "write 2026-03-29T00:00:00Z, or 2026-03-29 for midnight in UTC."
-        raise typer.BadParameter(f"{written!r} is no instant: {advice}", param_hint=flag) from error
 
 
 def _show(backfill: Json, output: Format, then: str = "") -> None:

@@ -52,14 +52,24 @@ FLAGS: Final = {
 """Which flag a part of a body came from."""
 
 
-def text_of_file(name: str) -> str:
+def text_of_file(name: str, flag: str = "-f") -> str:
     """The text of a file; `-` is standard input."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{name} is not UTF-8 text.", param_hint="-f") from error
+        raise typer.BadParameter(f"{name} is not UTF-8 text.", param_hint=flag) from error
     except OSError as error:
-        raise typer.BadParameter(f"{name} cannot be read: {error.strerror}.", param_hint="-f") from error
+        raise typer.BadParameter(f"{name} cannot be read: {error.strerror}.", param_hint=flag) from error
+
+
+def payload_of(written: str | None) -> Json:
+    """`--payload`, as JSON or `@FILE`, by its field; nothing if it was not given: null is a payload, too."""
+    if written is None:
+        return {}
+    text = text_of_file(written[1:], "--payload") if written.startswith("@") else written
+    given = {"payload": json_of(text, "--payload")}
+    refuse_no_text(given)
+    return given
 
 
 def body_of_file(name: str) -> Json:
@@ -123,7 +133,7 @@ def body_of_flags(
         "name": name,
         "schedule": schedule,
         "target": _target(url, method, headers, function, command, needed=not changes),
-        "payload": None if payload is None else json_of(payload, "--payload"),
+        "payload": payload_of(payload).get("payload"),
         "pool": pool,
         "priority": priority,
         "retry": None if retries is None else {"max_retries": retries},

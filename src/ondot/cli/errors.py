@@ -32,7 +32,11 @@ NOT_FOUND: Final = 3
 CONFLICT: Final = 4
 UNAVAILABLE: Final = 5
 
-ORDER: Final = ["up", "api", "scheduler", "worker", "job", "execution", "cron", "migrate", "doctor", "key", "version"]
+ORDER: Final = (
+    *("up", "api", "scheduler", "worker"),
+    *("job", "execution", "dead-letter", "pool", "audit", "cron"),
+    *("migrate", "doctor", "key", "version"),
+)
 SERVER_PACKAGES: Final = frozenset(
     {"aiohttp", "asyncpg", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 )

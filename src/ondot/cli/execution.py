@@ -1,4 +1,7 @@
-"""`ondot execution`: list, get, logs. Through the API, never to the database."""
+"""`ondot execution`: list, get, logs, result, retry; cancel and explain have modules of their own, and join it here.
+
+Through the API, never to the database.
+"""
 
 import sys
 from datetime import UTC, datetime
@@ -7,11 +10,25 @@ from uuid import UUID
 
 import typer
 
-from ondot.cli.options import ExecutionId, Limit, Output
-from ondot.cli.output import Format, exact, harmless, instant_of, show, show_json, show_json_lines, show_line
+from ondot.cli import cancel, explain
+from ondot.cli.body import payload_of
+from ondot.cli.errors import FAILED
+from ondot.cli.options import CurrentVersion, ExecutionId, Limit, Output, Reason, Wait
+from ondot.cli.output import (
+    Format,
+    exact,
+    harmless,
+    instant_of,
+    show,
+    show_document,
+    show_json,
+    show_json_lines,
+    show_line,
+    show_pieces,
+)
 from ondot.cli.pages import gather, show_page
 from ondot.cli.serving import ask
-from ondot.cli.waiting import log_pages
+from ondot.cli.waiting import has_ended, log_pages, until_ended
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -49,22 +66,54 @@ def list_(
 
 
 @app.command()
-def get(execution_id: ExecutionId, output: Output = Format.TABLE) -> None:
-    """Show an execution with its attempts, result or error."""
-    show_execution(ask(lambda client: client.get_execution(execution_id)), output)
+def get(
+    execution_id: ExecutionId,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Show its progress live until it ends; exit with 1 unless it succeeded."),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show an execution with its attempts, its progress, its result or error, and what it waits for."""
+
+    async def question(client: "Client") -> tuple[Json, Json | None]:
+        if watch:
+            return await until_ended(client, str(execution_id)), None
+        execution = await client.get_execution(execution_id)
+        needs_none = has_ended(execution) or output is not Format.TABLE
+        return execution, None if needs_none else await client.explain_execution(execution_id)
+
+    execution, explanation = ask(question)
+    if watch:
+        return end_with(execution, output)
+    return show_execution(execution, output, explanation)
 
 
 @app.command()
 def logs(
     execution_id: ExecutionId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until it has ended.")] = False,
+    attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only of this attempt.")] = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", "-q", metavar="TEXT", help="Only lines that contain it, in any case.")
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="The whole text of one attempt (the latest), however long it is.")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Print what the attempts of an execution said: their log and captured output."""
+    if whole and (follow or output is not Format.TABLE):
+        raise typer.BadParameter(
+            "It is the text of an attempt as it stands: leave out -f and -o.", param_hint="--whole"
+        )
 
     async def question(client: "Client") -> list[Json]:
+        if whole:
+            await show_pieces(client.whole_log(execution_id, attempt=attempt, q=grep))
+            return []
         kept = []
-        async for lines in log_pages(client, str(execution_id), follow=follow):
+        async for lines in log_pages(client, str(execution_id), follow=follow, attempt=attempt, q=grep):
             match output:
                 case Format.JSON:
                     kept.extend(lines)
@@ -79,7 +128,54 @@ def logs(
         show_json({"items": lines})
 
 
-def show_execution(execution: Json, output: Format) -> None:
+@app.command()
+def result(execution_id: ExecutionId) -> None:
+    """Print the whole result of an execution that has ended, as JSON, however large; null if it left none."""
+    ask(lambda client: show_pieces(client.result_text(execution_id)))
+
+
+@app.command()
+def retry(
+    execution_id: ExecutionId,
+    payload: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE", help="Of one that has ended: run with this payload instead.")
+    ] = None,
+    current_version: CurrentVersion = False,
+    reason: Reason = None,
+    wait: Wait = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run an execution again: its next attempt now if it waits for one, a new execution if it has ended."""
+    given = payload_of(payload)
+    version: Any = "current" if current_version else None
+
+    async def question(client: "Client") -> tuple[Json, Json | None]:
+        started = await client.retry_execution(execution_id, **given, version=version, reason=reason)
+        return started, await until_ended(client, started["id"]) if wait else None
+
+    started, ended = ask(question)
+    if ended is not None:
+        return end_with(ended, output)
+    if output is not Format.TABLE:
+        return show_document(started, output)
+    if started["id"] == str(execution_id):
+        return show_line(f"The next attempt of {execution_id} is due now.")
+    return show_line(f"Started {started['id']}, which runs {execution_id} again.")
+
+
+app.command("cancel")(cancel.cancel)
+app.command("explain")(explain.explain_execution)
+
+
+def end_with(execution: Json, output: Format) -> None:
+    """Show how it ended, and say the same by the exit code."""
+    show_execution(execution, output)
+    if execution["state"] != "SUCCEEDED":
+        raise typer.Exit(FAILED)
+
+
+def show_execution(execution: Json, output: Format, explanation: Json | None = None) -> None:
+    """The execution, and in a table what it waits for if that is told."""
     if output is Format.JSON:
         return show_json(execution)
     if output is Format.JSONL:
@@ -87,7 +183,7 @@ def show_execution(execution: Json, output: Format) -> None:
     from ondot.cli.views import attempt_table, execution_card
 
     now = datetime.now(UTC)
-    show(execution_card(execution, now))
+    show(execution_card(execution, now, explanation))
     if any(attempt["error"] is not None for attempt in execution["attempts"]):
         show_line("")
         show(attempt_table(execution["attempts"], now))

@@ -1,6 +1,6 @@
 """`ondot job`: create, update, list, get, cancel, run, next, pause, resume. Through the API, never to the database.
 
-`apply` and the backfills have modules of their own, `apply.py` and `backfill.py`, and join this noun here.
+`apply`, `explain` and the backfills have modules of their own, and join this noun here.
 """
 
 import sys
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ondot.cli import apply, backfill
-from ondot.cli.body import body_of_file, body_of_flags, in_flags, json_of, refuse_no_text, schedule_of_flags
+from ondot.cli import apply, backfill, explain
+from ondot.cli.body import body_of_file, body_of_flags, in_flags, payload_of, refuse_no_text, schedule_of_flags
 from ondot.cli.cron import show_preview
+from ondot.cli.execution import end_with
 from ondot.cli.limits import (
     CancelGrace,
     Concurrency,
@@ -54,6 +55,7 @@ from ondot.cli.options import (
     RRule,
     Timeout,
     Url,
+    Wait,
     Yes,
     Zone,
 )
@@ -67,7 +69,6 @@ if TYPE_CHECKING:
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit with 1 unless it succeeded.")]
 
 
 class Missed(StrEnum):
@@ -278,8 +279,7 @@ def cancel(job_id: JobId, yes: Yes = False, output: Output = Format.TABLE) -> No
 @app.command()
 def run(job_id: JobId, payload: Payload = None, wait: Wait = False, output: Output = Format.TABLE) -> None:
     """Start one execution now, with the job's payload or another. It is no fire."""
-    given = {} if payload is None else {"payload": json_of(payload, "--payload")}
-    refuse_no_text(given)
+    given = payload_of(payload)
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
         started = await client.run_job(job_id, **given)
@@ -323,19 +323,11 @@ def resume(
     _changed(ask(lambda client: client.resume_job(job_id, missed.value if missed else None)), output)
 
 
+app.command("explain")(explain.explain_job)
 app.command("apply")(apply.apply)
 app.command("backfill")(backfill.backfill)
 app.command("backfills")(backfill.backfills)
 app.command("backfill-cancel")(backfill.backfill_cancel)
-
-
-def end_with(execution: Json, output: Format) -> None:
-    """Show how it ended, and say the same by the exit code."""
-    from ondot.cli.execution import show_execution
-
-    show_execution(execution, output)
-    if execution["state"] != "SUCCEEDED":
-        raise typer.Exit(1)
 
 
 def _job_flags(given: Json) -> Json:

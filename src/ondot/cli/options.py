@@ -10,11 +10,20 @@ from ondot.cli.output import Format
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print what comes back.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit with 1 unless it succeeded.")]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; kept in the audit log.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+CurrentVersion = Annotated[
+    bool, typer.Option("--current-version", help="By the job's current version, not the one that it ran by.")
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
 Fires = Annotated[int, typer.Option("-n", min=1, max=1000, help="How many fires.")]
 SupervisedBy = Annotated[int | None, typer.Option("--supervised-by", hidden=True)]
 JobId = Annotated[UUID, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
 ExecutionId = Annotated[UUID, typer.Argument(metavar="EXECUTION_ID", help="The execution's id.", show_default=False)]
+ExecutionIds = Annotated[
+    list[UUID], typer.Argument(metavar="EXECUTION_ID", help="The executions' ids.", show_default=False)
+]
 BackfillId = Annotated[UUID, typer.Argument(metavar="BACKFILL_ID", help="The backfill's id.", show_default=False)]
 
 # What a job is made of. --------------------------------------------------------------------------------------------
@@ -61,7 +70,7 @@ BusinessDaysOption = Annotated[
     BusinessDays | None,
     typer.Option("--business-days", help="Only on business days, or moved to the next or the previous one."),
 ]
-Payload = Annotated[str | None, typer.Option(metavar="JSON", help="What the target is given.")]
+Payload = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="What the target is given.")]
 Pool = Annotated[str | None, typer.Option(help="The workers that run it.")]
 Priority = Annotated[str | None, typer.Option(help="high, normal or low.")]
 Retries = Annotated[int | None, typer.Option(help="Attempts after the first.")]

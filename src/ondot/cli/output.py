@@ -8,7 +8,7 @@ terminal: control characters are shown, not sent. rich is imported when somethin
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
@@ -42,6 +42,9 @@ STYLES = {
     "HELD": "yellow",
     "DONE": "green",
     "ENDED": "dim",
+    "open": "yellow",
+    "replayed": "green",
+    "discarded": "dim",
 }
 
 
@@ -109,6 +112,25 @@ def _write(stream: TextIO, text: str) -> None:
 
 def _as_json(value: object) -> str:
     return rfc_3339(value) if isinstance(value, datetime) else str(value)
+
+
+async def show_pieces(pieces: AsyncIterator[bytes]) -> None:
+    """A long text as it comes: to a file or a pipe to the letter, to a terminal without what could steer it."""
+    ends_line = True
+    if not sys.stdout.isatty():
+        async for piece in pieces:
+            sys.stdout.buffer.write(piece)
+            ends_line = piece.endswith(b"\n")
+    else:
+        import codecs
+
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        async for piece in pieces:
+            text = harmless(decoder.decode(piece))
+            sys.stdout.write(text)
+            ends_line = text.endswith("\n")
+    sys.stdout.write("" if ends_line else "\n")
+    sys.stdout.flush()
 
 
 def harmless(text: str) -> str:

@@ -4,7 +4,7 @@ Lists give each thing as few lines as fit 80 columns with its id in full: what i
 a time is above the time itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,9 @@ from ondot.cli.output import (
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+CANCEL_GRACE_S = 10
+"""What a job has that says nothing."""
 
 
 def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
@@ -60,12 +63,40 @@ def job_card(job: Json, now: datetime) -> "Table":
             ("pool", f"{job['pool']}, priority {job['priority']}"),
             ("retries", f"{retry['max_retries']}, {retry['backoff']} from {retry['initial']:g} s"),
             ("timeout", f"{job['timeout']:g} s"),
+            *limit_facts(job),
             ("key", job["key"]),
             ("labels", ", ".join(f"{name}:{value}" for name, value in job["labels"].items()) or None),
             ("version", str(job["version"])),
             ("last changed", time_line(job["updated_at"], now)),
         ]
     )
+
+
+def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:
+    """What holds a job back, as far as somebody said so."""
+    overlap, key = job.get("overlap"), job.get("concurrency_key")
+    if overlap not in {None, "allow"}:
+        yield "overlap", overlap
+    yield "concurrency", _at_once(job.get("concurrency"))
+    yield "rate", rate_in_words(job.get("rate"))
+    if key:
+        limits = [_at_once(job.get("key_concurrency")), rate_in_words(job.get("key_rate"))]
+        yield "limit by key", ", ".join([key, *(limit for limit in limits if limit)])
+    yield "order key", job.get("order_key")
+    yield "start deadline", _seconds(job.get("start_deadline"), "after it was due")
+    if job.get("cancel_grace") not in {None, CANCEL_GRACE_S}:
+        yield "cancel grace", _seconds(job.get("cancel_grace"), "")
+    for field in ("unique", "debounce", "throttle"):
+        yield field, _in_words(job.get(field))
+    failures = job.get("pause_after_failures")
+    yield "pauses", f"after {failures} failures in a row" if failures else None
+
+
+def rate_in_words(rate: Json | None) -> str | None:
+    if not rate:
+        return None
+    burst = f", {rate['burst']} at once after a rest" if rate["burst"] > 1 else ""
+    return f"{rate['limit']:,} in {_spoken(rate['per'])}{burst}"
 
 
 def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
@@ -112,24 +143,34 @@ def execution_table(executions: Iterable[Json], now: datetime) -> "Table":
     return drawn
 
 
-def execution_card(execution: Json, now: datetime) -> "Table":
+def execution_card(execution: Json, now: datetime, explanation: Json | None = None) -> "Table":
+    """With an explanation, what it waits for, and where it runs."""
+    reasons = explanation["reasons"] if explanation else []
+    host = next((reason["worker_host"] for reason in reasons if reason.get("worker_host")), None)
+    worker = execution["worker_id"]
+    ready_at = instant_of(execution["ready_at"]) if execution["ended_at"] is None else None
+    waits = explanation["summary"] if explanation and execution["state"] != "RUNNING" else None
     return card(
         [
             ("execution", execution["id"]),
             ("job", cell(execution.get("job_name") or "-", execution["job_id"], style="bold")),
             ("state", state_cell(execution["state"], execution["reason"])),
+            ("waits for", waits),
             ("progress", progress_in_words(execution["progress"])),
+            ("cancel asked", time_line(execution.get("cancel_requested_at"), now)),
             ("origin", execution["origin"]),
+            ("replay of", execution.get("replay_of")),
             ("fire", time_line(execution["fire_at"], now)),
-            ("may start", _if_not_ended(execution, time_line(execution["ready_at"], now))),
+            ("may start", time_line(ready_at, now) if ready_at and ready_at > now else None),
+            ("start by", _if_not_ended(execution, time_line(execution.get("start_by"), now))),
             ("started", time_line(execution["started_at"], now)),
             ("ended", time_line(execution["ended_at"], now)),
             ("took", took(execution["started_at"], execution["ended_at"]) or None),
             ("attempt", _attempts_in_words(execution)),
             ("pool", f"{execution['pool']}, class {execution['priority_class']}"),
-            ("worker", execution["worker_id"]),
+            ("worker", f"{worker} on {host}" if worker and host else worker),
             ("payload", compact(execution["payload"])),
-            ("result", compact(execution["result"])),
+            ("result", result_in_words(execution)),
             ("error", error_in_words(execution["error"])),
         ]
     )
@@ -154,6 +195,16 @@ def progress_in_words(progress: Json | None) -> str | None:
     fraction, message = progress.get("fraction"), progress.get("message")
     shown = None if fraction is None else f"{fraction:.0%}"
     return ", ".join(part for part in (shown, message) if part) or None
+
+
+def result_in_words(execution: Json) -> str | None:
+    """The result; of one that is kept elsewhere, how large it is and how to have it."""
+    match execution["result"]:
+        case {"$object": {"bytes": size}}:
+            return f"{size:,} bytes; see it with: ondot execution result {execution['id']}"
+        case {"$cut": {"bytes": size, "why": why}}:
+            return f"{size:,} bytes, of which the beginning is left: {why}"
+    return compact(execution["result"])
 
 
 def error_in_words(error: Any) -> str | None:
@@ -245,5 +296,60 @@ def _attempts_in_words(execution: Json) -> str | None:
     return ", ".join([str(execution["attempt"]), *told])
 
 
+def _at_once(limit: int | None) -> str | None:
+    return None if limit is None else f"{limit:,} at once"
+
+
+def _seconds(duration_s: float | None, then: str) -> str | None:
+    return None if duration_s is None else f"{_spoken(duration_s)} {then}".rstrip()
+
+
+def _spoken(duration_s: float) -> str:
+    """A duration that somebody chose: 90 is "1 min 30 s", and 3600 "1 h"."""
+    minutes, seconds = divmod(duration_s, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    days, hours = divmod(hours, 24)
+    parts = [f"{n:g} {unit}" for n, unit in ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")) if n]
+    return " ".join(parts) or "0 s"
+
+
+def _in_words(option: Json | None) -> str | None:
+    """`unique` and the like: the key, and what else was said."""
+    if not option:
+        return None
+    more = [f"{field} {value:g}" for field, value in option.items() if field != "key" and value is not None]
+    return ", ".join([option["key"], *more])
+
+
 def _if_not_ended(execution: Json, line: str | None) -> str | None:
     return line if execution["ended_at"] is None and execution["started_at"] is None else None
+
+
+def pool_table(pools: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("POOL", "WORKERS", "RUNNING", "WAITING", "AT ONCE", "RATE", whole=("WORKERS", "RUNNING", "WAITING"))
+    for pool in pools:
+        oldest_at, concurrency = instant_of(pool["oldest_waiting_at"]), pool["concurrency"]
+        drawn.add_row(
+            cell(pool["name"], style="bold"),
+            f"{pool['workers']:,}",
+            f"{pool['running']:,} of {pool['slots']:,}",
+            cell(f"{pool['waiting']:,}", f"oldest {relative(oldest_at, now)}" if oldest_at else None),
+            "no limit" if concurrency is None else f"{concurrency:,}",
+            rate_in_words(pool["rate"]) or "no limit",
+        )
+    return drawn
+
+
+def audit_table(entries: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("WHEN", "WHO", "WHAT", whole=("WHEN",))
+    for entry in entries:
+        detail = {name: value for name, value in (entry["detail"] or {}).items() if value is not None}
+        said = ", ".join(
+            f"{name}: {value if isinstance(value, str) else compact(value)}" for name, value in detail.items()
+        )
+        drawn.add_row(
+            time_cell(entry["at"], now),
+            cell(entry["actor"]),
+            cell(entry["action"], entry["subject"], said, style="bold"),
+        )
+    return drawn

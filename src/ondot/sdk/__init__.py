@@ -1,10 +1,12 @@
 """For programs that use ondot: register functions, enqueue and schedule them, talk to the API.
 
-app        Ondot: the functions of an application, and their schedules
-handler    one function: called as itself, or run by a worker
-context    what a running function knows and says
-decisions  what it may raise to decide what follows
-client     the HTTP API as methods; the command line uses it too
+app          Ondot: the functions of an application, and their schedules
+handler      one function: called as itself, or run by a worker
+context      what a running function knows and says
+decisions    what it may raise to decide what follows
+transaction  what it enqueues and completes together with a transaction of its own
+client       the HTTP API as methods; the command line uses it too
+requests     how it reaches a server
 """
 
 from ondot.sdk.app import Ondot
@@ -12,5 +14,6 @@ from ondot.sdk.client import Client
 from ondot.sdk.context import Context
 from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
 from ondot.sdk.handler import Handler
+from ondot.sdk.transaction import Stale
 
-__all__ = ["Client", "Context", "GiveUp", "Handler", "Ondot", "RetryAt", "RetryIn"]
+__all__ = ["Client", "Context", "GiveUp", "Handler", "Ondot", "RetryAt", "RetryIn", "Stale"]

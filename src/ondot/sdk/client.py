@@ -1,43 +1,26 @@
-"""The HTTP API as methods, for the SDK and the command line. Answers are plain dicts, problems are raised.
+"""The HTTP API as methods, for the SDK and the command line, named as the API's nouns.
 
-A problem is raised as the error of `model.errors` that has its code, so that both sides of the wire speak of the same
-things. What makes something carries an idempotency key and is tried again when the server could not be reached or
-asks for it: with the same key it is made once (P2).
+Answers are plain dicts, problems are raised. What makes something is made once, however often it has to be sent (P2);
+`requests` tells how.
 """
 
-import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Final, Literal
-from urllib.parse import quote, urlsplit
-from uuid import UUID, uuid4
+from urllib.parse import quote
+from uuid import UUID
 
-import httpx2
-
-from ondot import __version__
-from ondot.model.errors import Unavailable
-from ondot.sdk.problems import error_of
-
-RETRIES: Final = 3
-LONGEST_WAIT_S: Final = 10.0
+from ondot.sdk.requests import Json, Requests, body_of, plain
 
 _UNSET: Final = object()
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
-Json = dict[str, Any]
 Id = UUID | str
+Version = Literal["same", "current"]
 
 
-class Client:
+class Client(Requests):
     """Bound to no event loop: the connections are those of the loop that it is used in."""
-
-    def __init__(self, url: str | None = None, api_key: str | None = None, timeout_s: float = 30) -> None:
-        self._given_url = url
-        self._given_key = api_key
-        self._timeout_s = timeout_s
-        self._http: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     # Jobs.
 
@@ -81,6 +64,10 @@ class Client:
     async def next_fires(self, id_: Id, n: int = 10) -> Json:
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/next", query={"n": n})
 
+    async def explain_job(self, id_: Id, at: datetime | str | None = None) -> Json:
+        """Why it is not running, and when it may; with `at` what became of the fire at that instant."""
+        return await self._call("GET", f"/v1/jobs/{_segment(id_)}/explain", query={"at": at})
+
     async def job_executions(self, id_: Id, **filters: Any) -> Json:
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/executions", query=filters)
 
@@ -97,8 +84,8 @@ class Client:
     ) -> Json:
         """Run the fires of a past range; `dry_run` only counts them."""
         body = {
-            "from_at": _plain(from_at),
-            "to_at": _plain(to_at),
+            "from_at": plain(from_at),
+            "to_at": plain(to_at),
             "order": order,
             "concurrency": concurrency,
             "dry_run": dry_run,
@@ -126,135 +113,142 @@ class Client:
     async def get_execution(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/executions/{_segment(id_)}")
 
-    async def execution_logs(self, id_: Id, cursor: str | None = None, **filters: Any) -> Json:
-        return await self._call("GET", f"/v1/executions/{_segment(id_)}/logs", query={"cursor": cursor, **filters})
+    async def execution_logs(self, id_: Id, cursor: str | None = None, *, wait: float = 0, **filters: Any) -> Json:
+        """Lines after the cursor; `wait` up to 30 seconds for some if there are none yet."""
+        query = {"cursor": cursor, "wait": wait or None, **filters}
+        return await self._call("GET", f"/v1/executions/{_segment(id_)}/logs", query=query, longer_s=wait)
+
+    def whole_log(self, id_: Id, *, attempt: int | None = None, q: str | None = None) -> AsyncIterator[bytes]:
+        """The whole text of an attempt, the latest if none is named, piece by piece."""
+        query = {"whole": True, "attempt": attempt, "q": q}
+        return self._pieces(f"/v1/executions/{_segment(id_)}/logs", query)
+
+    async def execution_result(self, id_: Id) -> Any:
+        """The whole result of an execution that has ended, however large; None if it left none."""
+        return json.loads(b"".join([piece async for piece in self.result_text(id_)]))
+
+    def result_text(self, id_: Id) -> AsyncIterator[bytes]:
+        """The same as JSON text, piece by piece."""
+        return self._pieces(f"/v1/executions/{_segment(id_)}/result")
+
+    async def cancel_execution(self, id_: Id, reason: str | None = None) -> Json:
+        """End it: at once if it waits; what runs is asked to, and ended by force after its grace."""
+        return await self._call("POST", f"/v1/executions/{_segment(id_)}/cancel", body=_given(reason=reason))
+
+    async def retry_execution(
+        self,
+        id_: Id,
+        payload: Any = _UNSET,
+        *,
+        version: Version | None = None,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Run it again: the next attempt now if it waits for one, a new execution if it has ended."""
+        body = _given(version=version, reason=reason, payload=payload)
+        return await self._make(f"/v1/executions/{_segment(id_)}/retry", body, idempotency_key)
+
+    async def explain_execution(self, id_: Id) -> Json:
+        """Why it is not running, and when it may."""
+        return await self._call("GET", f"/v1/executions/{_segment(id_)}/explain")
+
+    # Dead letters.
+
+    async def list_dead_letters(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/dead-letters", query=filters)
+
+    async def dead_letter_groups(self, **filters: Any) -> Json:
+        """Open ones whose errors are alike."""
+        return await self._call("GET", "/v1/dead-letters/groups", query=filters)
+
+    async def get_dead_letter(self, id_: Id) -> Json:
+        """By the id of its execution."""
+        return await self._call("GET", f"/v1/dead-letters/{_segment(id_)}")
+
+    async def replay_dead_letters(
+        self,
+        ids: Sequence[Id] | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - the field's name
+        all: bool = False,  # noqa: A002 - the field's name
+        payload: Any = _UNSET,
+        version: Version | None = None,
+        rate: int | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Run letters again: by `ids` at once, by `filter` or `all` in the background; `dry_run` only counts them."""
+        which = _letters(ids, filter, all, rate, dry_run)
+        body = which | _given(payload=payload, version=version, reason=reason)
+        return await self._make("/v1/dead-letters/replay", body, idempotency_key)
+
+    async def discard_dead_letters(
+        self,
+        ids: Sequence[Id] | None = None,
+        *,
+        reason: str,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - the field's name
+        all: bool = False,  # noqa: A002 - the field's name
+        rate: int | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Letters that nobody wants to run again, and why; their executions stay in history."""
+        body = _letters(ids, filter, all, rate, dry_run) | {"reason": reason}
+        return await self._make("/v1/dead-letters/discard", body, idempotency_key)
+
+    async def dead_letter_operations(self, **paging: Any) -> Json:
+        """Replays and discards by filter, and how far they are."""
+        return await self._call("GET", "/v1/dead-letters/operations", query=paging)
+
+    async def get_dead_letter_operation(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/dead-letters/operations/{_segment(id_)}")
+
+    async def cancel_dead_letter_operation(self, id_: Id) -> Json:
+        """No further letters; what was done stays done."""
+        return await self._call("POST", f"/v1/dead-letters/operations/{_segment(id_)}/cancel")
+
+    # Pools, and who did what.
+
+    async def list_pools(self) -> Json:
+        return await self._call("GET", "/v1/pools")
+
+    async def get_pool(self, name: str) -> Json:
+        return await self._call("GET", f"/v1/pools/{_segment(name)}")
+
+    async def patch_pool(self, name: str, changes: Mapping[str, Any]) -> Json:
+        """Set its `concurrency` and `rate`; what is left out stays, None takes it away."""
+        return await self._call("PATCH", f"/v1/pools/{_segment(name)}", body=changes)
+
+    async def list_audit(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/audit", query=filters)
 
     # The server.
 
     async def ready(self) -> Json:
         """What `/readyz` says, with `ready` true or false. Raises Unavailable only if nobody answers."""
         response = await self._send("GET", "/readyz")
-        answer = _json(response)
+        answer = body_of(response)
         return {"ready": response.status_code == 200, **(answer if isinstance(answer, dict) else {})}
-
-    async def close(self) -> None:
-        http, self._http = self._http, None
-        if http is not None and self._loop is asyncio.get_running_loop():
-            await http.aclose()
-
-    async def __aenter__(self) -> "Client":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _make(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Json:
-        """A POST that makes something, and makes it once however often it has to be sent."""
-        headers = {"idempotency-key": idempotency_key or str(uuid4())}
-        for tries in range(1, RETRIES + 1):
-            try:
-                response = await self._send("POST", path, body=body, headers=headers)
-            except Unavailable:
-                await asyncio.sleep(0.1 * 2**tries)
-                continue
-            wait_s = _asks_to_wait_s(response)
-            if wait_s is None:
-                return self._answer(response)
-            await asyncio.sleep(wait_s)
-        return self._answer(await self._send("POST", path, body=body, headers=headers))
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Json:
-        return self._answer(await self._send(method, path, query=query, body=body, headers=headers))
-
-    def _answer(self, response: httpx2.Response) -> Json:
-        answer = _json(response)
-        if response.is_success and isinstance(answer, dict):
-            return answer
-        raise error_of(response.status_code, answer, str(self._client().base_url))
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx2.Response:
-        client = self._client()
-        try:
-            return await client.request(
-                method,
-                path,
-                params={name: _plain(value) for name, value in (query or {}).items() if value is not None},
-                json=body,
-                headers=headers,
-            )
-        except httpx2.TimeoutException as error:
-            raise Unavailable(f"{client.base_url} did not answer within {self._timeout_s:g} s.") from error
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise Unavailable(
-                f"No ondot can be reached at {client.base_url} ({error}). "
-                "Start one with `ondot up`, or say where it is: ONDOT_URL=http://host:1200."
-            ) from error
-
-    def _client(self) -> httpx2.AsyncClient:
-        loop = asyncio.get_running_loop()
-        if self._http is None or self._loop is not loop:
-            # The connections of a loop that has ended (an `asyncio.run` before this one) are of no use any more.
-            self._http, self._loop = self._open(), loop
-        return self._http
-
-    def _open(self) -> httpx2.AsyncClient:
-        url, key = self._given_url, self._given_key
-        if url is None or key is None:
-            from ondot.settings import load_settings
-
-            settings = load_settings(url=url, api_key=key)
-            url, key = settings.url, settings.api_key
-        headers = {"user-agent": f"ondot/{__version__}", "accept": "application/json"}
-        if key:
-            headers["authorization"] = f"Bearer {key}"
-        return httpx2.AsyncClient(
-            base_url=url.rstrip("/"),
-            headers=headers,
-            timeout=self._timeout_s,
-            # A proxy for the world outside does not know this machine's own ondot.
-            trust_env=urlsplit(url).hostname not in _LOOPBACK,
-        )
 
 
 def _segment(id_: Id) -> str:
     return quote(str(id_), safe="")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+def _given(**fields: Any) -> Json:
+    """What was said; a payload of None is one, too."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not _UNSET and (value is not None or name == "payload")
+    }
 
 
-def _json(response: httpx2.Response) -> Any:
-    try:
-        return response.json()
-    except ValueError:
-        return None
-
-
-def _asks_to_wait_s(response: httpx2.Response) -> float | None:
-    text = response.headers.get("retry-after", "")
-    if response.status_code != 503 or not (text.isascii() and text.isdigit()):
-        return None
-    return min(float(text), LONGEST_WAIT_S)
+def _letters(
+    ids: Sequence[Id] | None, filter_: Mapping[str, Any] | None, all_: bool, rate: int | None, dry_run: bool
+) -> Json:
+    bounds = None if filter_ is None else {name: plain(value) for name, value in filter_.items() if value is not None}
+    which = _given(ids=None if ids is None else [str(id_) for id_ in ids], filter=bounds, rate=rate)
+    return which | ({"all": True} if all_ else {}) | ({"dry_run": True} if dry_run else {})

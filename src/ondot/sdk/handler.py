@@ -18,7 +18,17 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 import msgspec
 
 from ondot.sdk.context import Context
-from ondot.sdk.options import AT_CREATION, OF_ONE_JOB, Duration, fill, names_in, templates, with_keys_filled, written
+from ondot.sdk.options import (
+    AT_CREATION,
+    OF_SCHEDULE,
+    Duration,
+    fill,
+    names_in,
+    of_function,
+    templates,
+    with_keys_filled,
+    written,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +57,7 @@ class Handler(Generic[P, R]):
         self.function: Final = function
         self.name: Final = _checked_name(name, function)
         self.is_async: Final = inspect.iscoroutinefunction(function)
-        self.options: Final = dict(options or {})
+        self.options: Final = of_function(options or {}, self.name)
         self.timing: Final = dict(timing) if timing else None
         self.pause_after_failures: Final = pause_after_failures
         self.key: Final = key or f"function:{self.name}"
@@ -85,7 +95,7 @@ class Handler(Generic[P, R]):
 
     def body(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The body of a job that runs this function once with these arguments. Raises TypeError if they do not fit."""
-        return self._body(dict(arguments or {}), without=OF_ONE_JOB)
+        return self._body(dict(arguments or {}), without=OF_SCHEDULE)
 
     def recurring_body(self) -> dict[str, Any] | None:
         """The body of the job that its own schedule asks for; None if it has none."""

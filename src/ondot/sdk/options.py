@@ -1,8 +1,10 @@
 """What a registered function may ask for besides its schedule (E4, E12, E13, E16), and the keys in it.
 
-The options are the fields of a job's body, by the same names. Three say what becomes of a job as it is created, and go
-with what is enqueued only; three limit the executions of one job, and go with the job that recurs only, since each
-enqueue makes a job of its own. A key may be a template that is filled from the arguments: `"customer:{customer_id}"`.
+The options are the fields of a job's body, by the same names. `concurrency` and `rate` are of the function, whoever
+enqueued it: each enqueue makes a job of its own, so they become limits by a key that all its jobs share, or that of
+`concurrency_key` if there is one. Three say what becomes of a job as it is created, and go with what is enqueued only;
+`overlap` is between the fires of one job, and goes with the one that recurs.
+A key may be a template that is filled from the arguments: `"customer:{customer_id}"`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,17 +16,18 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from ondot.model.duration import as_written, seconds
-from ondot.model.gates import Overlap
+from ondot.model.gates import MAX_AT_ONCE, Overlap, rate_of
 
 Duration = timedelta | float | str
 """A timedelta, seconds, or text such as "90s", "15m", "1h30m"."""
 
-OF_ONE_JOB: Final = {
-    "overlap": "throttle, or concurrency_key",
-    "concurrency": "concurrency_key with key_concurrency",
-    "rate": "concurrency_key with key_rate",
-}
-"""Of the job that recurs alone, and what limits the jobs of many an enqueue."""
+OF_SCHEDULE: Final = ("overlap",)
+"""Of the job that recurs alone."""
+
+BY_KEY: Final = {"concurrency": "key_concurrency", "rate": "key_rate"}
+"""Limits of the function, and how they stand in the bodies of its jobs."""
+
+MAX_KEY: Final = 200
 
 AT_CREATION: Final = ("unique", "debounce", "throttle")
 """Of what is enqueued alone."""
@@ -63,15 +66,17 @@ def checked_options(options: JobOptions, *, recurs: bool) -> dict[str, Any]:
             advice = f"did you mean `{close[0]}`?" if close else f"these are more: {', '.join(known)}."
             raise TypeError(f"A job has no option `{name}`; {advice}")
     given = {name: _in_json(value) for name, value in options.items() if value is not None}
-    for name, instead in OF_ONE_JOB.items():
-        if name in given and not recurs:
-            raise TypeError(
-                f"`{name}` limits the executions of one job, and each enqueue makes a job of its own: "
-                f"use {instead}, or give it with `cron`, `every` or `rrule`."
-            )
-    for name in ("key_concurrency", "key_rate"):
-        if name in given and "concurrency_key" not in given:
-            raise TypeError(f"`{name}` limits by a key; give `concurrency_key` too.")
+    if "overlap" in given and not recurs:
+        raise TypeError(
+            "`overlap` says what a fire does that finds the one before it live, and each enqueue makes a job of its "
+            "own: use `concurrency` or `throttle`, or give it with `cron`, `every` or `rrule`."
+        )
+    for name, by_key in BY_KEY.items():
+        if by_key in given and "concurrency_key" not in given:
+            raise TypeError(f"`{by_key}` limits by a key; give `concurrency_key` too, or `{name}` for all of it.")
+        if by_key in given and name in given:
+            raise TypeError(f"With a `concurrency_key`, `{name}` is that of each key, as is `{by_key}`; leave one out.")
+    _check_limits(given)
     for name in AT_CREATION:
         if name in given and not isinstance(_key_of(given[name]), str):
             raise TypeError(f'`{name}` needs a key: {{"key": "customer:{{customer_id}}", …}}.')
@@ -83,6 +88,18 @@ def checked_options(options: JobOptions, *, recurs: bool) -> dict[str, Any]:
     if "retry" in given:
         given["retry"] = {name: _retry_option(name, value) for name, value in given["retry"].items()}
     return given
+
+
+def of_function(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The options with the limits of the function as those of a key: its own, or one that all its jobs share."""
+    done = {BY_KEY.get(option, option): value for option, value in options.items()}
+    if "concurrency_key" not in done and not done.keys().isdisjoint(BY_KEY.values()):
+        key = f"function:{name}"
+        if len(key) > MAX_KEY:
+            raise ValueError(f"{name}: this name is too long to limit it by; give it another, or a `concurrency_key`.")
+        # A name is no template.
+        done["concurrency_key"] = key.replace("{", "{{").replace("}", "}}")
+    return done
 
 
 def templates(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -123,6 +140,20 @@ def fill(template: str, arguments: Mapping[str, Any]) -> str:
             value = msgspec.to_builtins(arguments[name], str_keys=True)
             parts.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return "".join(parts)
+
+
+def _check_limits(given: Mapping[str, Any]) -> None:
+    for name in (*BY_KEY, *BY_KEY.values()):
+        if name not in given:
+            continue
+        value = given[name]
+        if name.endswith("rate"):
+            try:
+                rate_of(value)
+            except ValueError as error:
+                raise ValueError(f"`{name}` must be {error}; {value!r:.80} came.") from None
+        elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_AT_ONCE:
+            raise ValueError(f"`{name}` must be a whole number from 1 to {MAX_AT_ONCE:,}; {value!r:.80} came.")
 
 
 def _retry_option(name: str, value: Any) -> Any:

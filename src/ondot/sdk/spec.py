@@ -5,7 +5,6 @@ here they get the model's form, and what a number may be is looked at. What says
 (`unique`, `debounce`, `throttle`) needs the API and is refused. A test holds this together with `api.wire`.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,15 +14,10 @@ import msgspec
 
 from ondot.model.duration import as_written, seconds
 from ondot.model.errors import Fault, InvalidBody
-from ondot.model.gates import Limits, Rate
+from ondot.model.gates import MAX_AT_ONCE, Limits, Rate, rate_of
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import Retry
 
-MAX_AT_ONCE: Final = 10_000
-MAX_IN_A_TIME: Final = 1_000_000
-LONGEST_PER_S: Final = 30 * 86_400
-
-_RATE: Final = re.compile(r"\s*(\d{1,9})\s*/\s*(.+?)\s*", re.ASCII)
 _AS_THEY_ARE: Final = frozenset({"name", "pool", "priority", "labels"})
 _SECONDS: Final = {"timeout": "timeout_s", "start_deadline": "start_deadline_s", "cancel_grace": "cancel_grace_s"}
 _LIMITS: Final = frozenset({"concurrency_key", "key_concurrency", "key_rate", "order_key"})
@@ -109,25 +103,10 @@ def _key(name: str, key: object) -> str | None:
 
 
 def _rate(written: object) -> Rate:
-    expected = _refused("key_rate", 'The rate must be "10/1m" or {"limit": 10, "per": "1m", "burst": 1}.')
-    if isinstance(written, str):
-        found = _RATE.fullmatch(written)
-        if found is None:
-            raise expected
-        # "5/s" is short for "5/1s".
-        written = {"limit": int(found[1]), "per": found[2] if found[2][0].isdecimal() else f"1{found[2]}"}
-    if not isinstance(written, Mapping) or not {"limit", "per"} <= written.keys() <= {"limit", "per", "burst"}:
-        raise expected
-    limit, burst = written["limit"], written.get("burst", 1)
     try:
-        per_s = seconds(written["per"])
-    except ValueError:
-        raise expected from None
-    if not (isinstance(limit, int) and isinstance(burst, int) and 1 <= burst <= limit <= MAX_IN_A_TIME):
-        raise expected
-    if not 1 <= per_s <= LONGEST_PER_S:
-        raise expected
-    return Rate(limit=limit, per_s=per_s, burst=burst)
+        return rate_of(written)
+    except ValueError as error:
+        raise _refused("key_rate", f"`key_rate` must be {error}.") from None
 
 
 def _refused(name: str, message: str) -> InvalidBody:

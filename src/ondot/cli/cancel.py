@@ -1,0 +1,79 @@
+"""`ondot execution cancel`: end executions, whether they wait or run (E8), and say how each ended.
+
+Each of several is asked for by itself: one that is not there, or has ended already, does not keep the others.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ondot.cli.errors import CONFLICT, exit_code, message_of
+from ondot.cli.options import ExecutionIds, Output, Reason
+from ondot.cli.output import Format, relative, show_error, show_json, show_json_lines, show_line
+from ondot.cli.serving import ask
+from ondot.cli.waiting import has_ended, until_ended
+from ondot.model.errors import Conflict, NotFound, OndotError
+
+if TYPE_CHECKING:
+    from ondot.sdk.client import Client
+
+Json = dict[str, Any]
+
+
+def cancel(
+    execution_ids: ExecutionIds,
+    reason: Reason = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Wait until it has ended; exit with 4 unless it was cancelled.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Cancel executions: what waits ends at once; what runs is asked to end, and ended by force after its grace."""
+    refusals: list[OndotError] = []
+
+    async def question(client: "Client") -> list[Json]:
+        asked = []
+        for id_ in dict.fromkeys(execution_ids):
+            try:
+                asked.append(await client.cancel_execution(id_, reason))
+            except (NotFound, Conflict) as refusal:
+                refusals.append(refusal)
+        return [await until_ended(client, one["id"]) if wait and not has_ended(one) else one for one in asked]
+
+    executions = ask(question)
+    match output:
+        case Format.JSON:
+            show_json({"items": executions})
+        case Format.JSONL:
+            show_json_lines(executions)
+        case Format.TABLE:
+            for execution in executions:
+                show_line(end_in_words(execution))
+    for refusal in refusals:
+        show_error(message_of(refusal))
+    if refusals:
+        raise typer.Exit(exit_code(refusals[0]))
+    if wait and any(execution["state"] != "CANCELLED" for execution in executions):
+        raise typer.Exit(CONFLICT)
+
+
+def end_in_words(execution: Json) -> str:
+    """What became of an execution that was to be cancelled: by itself or by force, or that it was faster."""
+    id_, error = execution["id"], execution["error"] or {}
+    message = error.get("message") if error.get("code") == "cancelled" else None
+    match execution["state"]:
+        case "CANCELLED" if message:
+            return f"Cancelled {id_}, by {'force' if error.get('forced') else 'itself'}. {message}"
+        case "CANCELLED":
+            begun = "" if execution["started_at"] else " It had not begun."
+            return f"Cancelled {id_}.{begun}"
+        case "RUNNING" if execution.get("cancel_requested_at"):
+            asked_at = datetime.fromisoformat(execution["cancel_requested_at"])
+            since = relative(asked_at, datetime.now(UTC))
+            return (
+                f"Asked {id_} to end ({since}); after its grace it is ended by force. "
+                f"See how: ondot execution get {id_} --watch"
+            )
+        case state:
+            return f"{id_} ended {state} before it could be cancelled."

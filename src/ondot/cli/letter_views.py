@@ -1,0 +1,124 @@
+"""Dead letters and operations on them as people see them: drawn from the API's answers and a `now`, nothing asked."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ondot.cli.output import Json, card, cell, compact, state_cell, table, time_cell, time_line
+from ondot.cli.views import error_in_words, relative_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def letter_table(letters: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("DEAD LETTER", "FAILED", "ALIKE", whole=("FAILED", "ALIKE"), ids="DEAD LETTER")
+    for letter in letters:
+        drawn.add_row(
+            cell(
+                letter["job_name"] or "-",
+                letter["execution_id"],
+                error_in_words(letter["error"]) or letter["reason"],
+                resolved_in_words(letter),
+                style="bold",
+            ),
+            time_cell(letter["failed_at"], now),
+            letter["fingerprint"],
+        )
+    return drawn
+
+
+def letter_card(letter: Json, now: datetime) -> "Table":
+    error = letter["error"] or {}
+    return card(
+        [
+            ("dead letter", letter["execution_id"]),
+            ("job", cell(letter["job_name"] or "-", letter["job_id"], style="bold")),
+            ("state", state_cell(letter["state"], resolved_in_words(letter))),
+            ("failed", time_line(letter["failed_at"], now)),
+            ("why", letter["reason"]),
+            ("error", error_in_words(letter["error"])),
+            ("detail", error.get("detail")),
+            ("fingerprint", letter["fingerprint"]),
+            ("origin", letter["origin"]),
+            ("fire", time_line(letter["fire_at"], now)),
+            ("pool", letter["pool"]),
+            ("payload", compact(letter["payload"])),
+            ("replay", _replay(letter)),
+        ]
+    )
+
+
+def group_table(groups: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("ALIKE", "COUNT", "LAST FAILED", whole=("COUNT", "LAST FAILED"), ids="ALIKE")
+    for group in groups:
+        names = list(dict.fromkeys(job["name"] or job["id"] for job in group["jobs"]))[:3]
+        jobs = f" ({group['job_count']:,} jobs)" if group["job_count"] > 1 else ""
+        drawn.add_row(
+            cell(
+                group["fingerprint"],
+                error_in_words(group["sample_error"]),
+                f"of {', '.join(names)}{jobs}, the last:",
+                group["sample_execution_id"],
+                style="bold",
+            ),
+            f"{group['count']:,}",
+            time_cell(group["last_failed_at"], now),
+        )
+    return drawn
+
+
+def done_table(items: Iterable[Json]) -> "Table":
+    """What became of each letter that was named."""
+    drawn = table("DEAD LETTER", "RESULT", whole=("DEAD LETTER",), ids="DEAD LETTER")
+    for item in items:
+        as_ = f"as {item['replay_id']}" if item["replay_id"] else None
+        drawn.add_row(item["id"], state_cell(item["result"].replace("_", " "), as_, item["detail"]))
+    return drawn
+
+
+def operation_table(operations: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("OPERATION", "STATE", "DONE", "BEGAN", whole=("STATE", "DONE", "BEGAN"), ids="OPERATION")
+    for operation in operations:
+        fields = {name: value for name, value in operation["filter"].items() if value is not None}
+        drawn.add_row(
+            cell(
+                operation["action"],
+                operation["id"],
+                ", ".join(f"{name} {value}" for name, value in fields.items()) or "all of them",
+                f"by {operation['actor']}" + (f": {operation['reason']}" if operation["reason"] else ""),
+                style="bold",
+            ),
+            state_cell(operation["state"]),
+            cell(f"{operation['done']:,} of {operation['total']:,}", f"{operation['rate']:g} a second"),
+            relative_of(operation["created_at"], now),
+        )
+    return drawn
+
+
+def operation_in_words(operation: Json) -> str:
+    """One sentence: what, how far, and why not all."""
+    done, total = operation["done"], operation["total"]
+    doing, did = {"replay": ("Replaying", "Replayed"), "discard": ("Discarding", "Discarded")}[operation["action"]]
+    letters = f"{total:,} dead letter{'' if total == 1 else 's'}"
+    match operation["state"]:
+        case "RUNNING":
+            return f"{doing} {letters}, {operation['rate']:g} a second."
+        case "CANCELLED":
+            return f"Stopped: {did.lower()} {done:,} of {letters}."
+    if done == total:
+        return f"{did} {letters}."
+    return f"{did} {done:,} of {letters}; the others were done meanwhile, or their jobs are gone."
+
+
+def resolved_in_words(letter: Json) -> str | None:
+    if letter["state"] == "open":
+        return None
+    why = f": {letter['resolved_reason']}" if letter["resolved_reason"] else ""
+    return f"{letter['state']} by {letter['resolved_by']}{why}"
+
+
+def _replay(letter: Json) -> str | None:
+    if not letter["replay_id"]:
+        return None
+    return f"{letter['replay_id']} {letter['replay_state'] or ''}".rstrip()

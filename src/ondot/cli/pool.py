@@ -1,0 +1,78 @@
+"""`ondot pool`: who serves which work, what waits for it, and the limits of a pool (E1, E13)."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from ondot.cli.body import in_flags
+from ondot.cli.options import Output
+from ondot.cli.output import Format, show, show_document
+from ondot.cli.pages import show_page
+from ondot.cli.serving import ask
+from ondot.model.errors import InvalidBody
+
+Json = dict[str, Any]
+
+NONE = "none"
+
+PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.", show_default=False)]
+
+app = typer.Typer(help="Pools: workers, what waits for them, and limits.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(output: Output = Format.TABLE) -> None:
+    """List the pools: workers, what runs and waits, and limits."""
+    page = ask(lambda client: client.list_pools())
+    from ondot.cli.views import pool_table
+
+    show_page(page, output, pool_table, none="No pools: one comes to be when a job or a worker first names it.")
+
+
+@app.command("get")
+def get(name: PoolName, output: Output = Format.TABLE) -> None:
+    """Show one pool."""
+    _show(ask(lambda client: client.get_pool(name)), output)
+
+
+@app.command("set")
+def set_(
+    name: PoolName,
+    concurrency: Annotated[
+        str | None, typer.Option(metavar="N|none", help="So many attempts at once, over all its workers.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="N/DURATION|none", help="100/1m: so many attempts begin in that time.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set the limits of a pool, or take them away with `none`; they hold for the next attempts that begin."""
+    changes: Json = {}
+    if concurrency is not None:
+        changes["concurrency"] = _number(concurrency)
+    if rate is not None:
+        changes["rate"] = None if rate.lower() == NONE else rate
+    if not changes:
+        raise typer.BadParameter("Say which limit: --concurrency 20, --rate 100/1m, or none to take it away.")
+    try:
+        pool = ask(lambda client: client.patch_pool(name, changes))
+    except InvalidBody as refusal:
+        raise in_flags(refusal, {"/concurrency": "--concurrency", "/rate": "--rate"}) from None
+    _show(pool, output)
+
+
+def _number(written: str) -> int | None:
+    if written.lower() == NONE:
+        return None
+    if not (written.isascii() and written.isdecimal()):
+        raise typer.BadParameter(f"{written!r} is no number: write 20, or none.", param_hint="--concurrency")
+    return int(written[:9])
+
+
+def _show(pool: Json, output: Format) -> None:
+    if output is not Format.TABLE:
+        return show_document(pool, output)
+    from ondot.cli.views import pool_table
+
+    return show(pool_table([pool], datetime.now(UTC)))

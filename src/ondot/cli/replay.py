@@ -1,0 +1,234 @@
+"""`ondot dead-letter replay` and `discard`: some by their ids, or all that match a filter (E10, O8).
+
+By ids it is done at once. By filter the letters are counted and somebody is asked first; then the server does it in the
+background, at a bounded rate, and `--wait` shows how far it is. Ctrl-C ends the waiting alone, and says how to stop the
+operation itself.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
+
+import typer
+
+from ondot.cli.body import in_flags, payload_of
+from ondot.cli.errors import CONFLICT, FAILED, NOT_FOUND
+from ondot.cli.instants import instant
+from ondot.cli.options import CurrentVersion, DryRun, Output, Reason, Yes
+from ondot.cli.output import Format, show, show_document, show_line
+from ondot.cli.serving import ask
+from ondot.cli.waiting import pauses, progress_bar, until_ended
+from ondot.model.errors import InvalidBody
+
+if TYPE_CHECKING:
+    from ondot.sdk.client import Client
+
+Json = dict[str, Any]
+
+FLAGS: Final = {
+    "/ids": "EXECUTION_ID",
+    "/filter/job_id": "--job",
+    "/filter/q": "--search",
+    **{f"/filter/{field}": f"--{field.removesuffix('_at')}" for field in ("pool", "fingerprint", "from_at", "to_at")},
+    **{f"/{field}": f"--{field}" for field in ("all", "rate", "reason", "payload")},
+}
+DONE: Final = {"replay": "replayed", "discard": "discarded"}
+
+Letters = Annotated[
+    list[UUID] | None, typer.Argument(metavar="EXECUTION_ID", help="These letters.", show_default=False)
+]
+LettersJob = Annotated[UUID | None, typer.Option("--job", metavar="JOB_ID", help="Only of this job.")]
+LettersPool = Annotated[str | None, typer.Option("--pool", help="Only of this pool.")]
+Alike = Annotated[str | None, typer.Option("--fingerprint", metavar="TEXT", help="Only errors of this group.")]
+FailedFrom = Annotated[str | None, typer.Option("--from", metavar="INSTANT", help="Only what failed from then on.")]
+FailedTo = Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="Only what failed before then.")]
+Search = Annotated[str | None, typer.Option("--search", "-q", metavar="TEXT", help="A part of the error's message.")]
+All = Annotated[bool, typer.Option("--all", help="Every open dead letter.")]
+Rate = Annotated[int | None, typer.Option(min=1, max=1000, metavar="N", help="By filter: so many a second; 50.")]
+
+
+def replay(
+    execution_ids: Letters = None,
+    job: LettersJob = None,
+    pool: LettersPool = None,
+    fingerprint: Alike = None,
+    from_: FailedFrom = None,
+    to: FailedTo = None,
+    search: Search = None,
+    all_: All = False,
+    payload: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE", help="Run with this payload instead of the old ones.")
+    ] = None,
+    current_version: CurrentVersion = False,
+    rate: Rate = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait",
+            "-w",
+            help="By ids: wait for the executions, exit with 1 unless all succeed. By filter: until all are replayed.",
+        ),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run dead letters again, each as a new execution: some by their ids, or all that match."""
+    which = _which(execution_ids, filter_of(job, pool, fingerprint, from_, to, search), all_, rate)
+    how: Json = payload_of(payload) | {"version": "current" if current_version else None, "reason": reason}
+
+    async def send(client: "Client", **more: Any) -> Json:
+        return await client.replay_dead_letters(**which, **how, **more)
+
+    _do("replay", send, which, dry_run=dry_run, yes=yes, wait=wait, output=output)
+
+
+def discard(
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept with each letter and in the audit log.")],
+    execution_ids: Letters = None,
+    job: LettersJob = None,
+    pool: LettersPool = None,
+    fingerprint: Alike = None,
+    from_: FailedFrom = None,
+    to: FailedTo = None,
+    search: Search = None,
+    all_: All = False,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="By filter: until all are discarded.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Discard dead letters that nobody wants to run again; their executions stay in history."""
+    which = _which(execution_ids, filter_of(job, pool, fingerprint, from_, to, search), all_, rate)
+
+    async def send(client: "Client", **more: Any) -> Json:
+        return await client.discard_dead_letters(**which, reason=reason, **more)
+
+    _do("discard", send, which, dry_run=dry_run, yes=yes, wait=wait, output=output)
+
+
+def filter_of(
+    job: UUID | None, pool: str | None, fingerprint: str | None, from_: str | None, to: str | None, search: str | None
+) -> Json:
+    """What was said of which letters are meant."""
+    fields = {
+        "job_id": job and str(job),
+        "pool": pool,
+        "fingerprint": fingerprint,
+        "from_at": None if from_ is None else instant(from_, "--from"),
+        "to_at": None if to is None else instant(to, "--to"),
+        "q": search,
+    }
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def _which(ids: list[UUID] | None, filters: Json, all_: bool, rate: int | None) -> Json:
+    """Exactly one way to say which letters."""
+    ways = [bool(ids), bool(filters), all_]
+    if not any(ways):
+        raise typer.BadParameter(
+            "Say which dead letters: their ids, a filter such as --fingerprint or --job, or --all. "
+            "See them with: ondot dead-letter groups"
+        )
+    if sum(ways) > 1:
+        raise typer.BadParameter("Give ids, a filter or --all, and only one of them.")
+    if ids and rate is not None:
+        raise typer.BadParameter("By ids it is done at once: leave it out.", param_hint="--rate")
+    if ids:
+        return {"ids": ids}
+    return {"all": True, "rate": rate} if all_ else {"filter": filters, "rate": rate}
+
+
+def _do(action: str, send: Any, which: Json, *, dry_run: bool, yes: bool, wait: bool, output: Format) -> None:
+    by_ids = "ids" in which
+    if not by_ids and not dry_run and not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("Nobody can be asked here: give --yes, or --dry-run to count.", param_hint="--yes")
+    try:
+        if dry_run or not by_ids:
+            counted = ask(lambda client: send(client, dry_run=True))
+            if dry_run and output is not Format.TABLE:
+                return show_document(counted, output)
+            if dry_run or not counted["count"]:
+                return _say_count(action, counted, output)
+            if not yes and not typer.confirm(f"{action.capitalize()} {letters(counted['count'])}?", err=True):
+                raise typer.Exit(FAILED)
+        answer = ask(send)
+    except InvalidBody as refusal:
+        raise in_flags(refusal, FLAGS) from None
+    if by_ids:
+        return _show_done(answer, wait=wait and action == "replay", output=output)
+    return _follow(answer, wait=wait, output=output)
+
+
+def _say_count(action: str, counted: Json, output: Format) -> None:
+    if output is not Format.TABLE:
+        return show_document(counted, output)
+    if not counted["count"]:
+        return show_line("No open dead letters match.")
+    return show_line(f"It would {action} {letters(counted['count'])}.")
+
+
+def _show_done(answer: Json, *, wait: bool, output: Format) -> None:
+    """What became of each letter that was named; those that were refused are told by the exit code, too."""
+    replays = [item["replay_id"] for item in answer["items"] if item["replay_id"]] if wait else []
+    if output is not Format.TABLE and not wait:
+        show_document(answer, output)
+    elif output is Format.TABLE:
+        from ondot.cli.letter_views import done_table
+
+        show(done_table(answer["items"]))
+    if wait:
+        ended = ask(lambda client: _all_ended(client, replays))
+        if output is not Format.TABLE:
+            show_document(answer | {"executions": ended}, output)
+        else:
+            for execution in ended:
+                show_line(f"{execution['id']} {execution['state']}")
+        if any(execution["state"] != "SUCCEEDED" for execution in ended):
+            raise typer.Exit(FAILED)
+    refused = [item["result"] for item in answer["items"] if item["result"] not in DONE.values()]
+    if refused:
+        raise typer.Exit(NOT_FOUND if set(refused) == {"not_found"} else CONFLICT)
+
+
+async def _all_ended(client: "Client", ids: list[str]) -> list[Json]:
+    return [await until_ended(client, id_) for id_ in ids]
+
+
+def _follow(operation: Json, *, wait: bool, output: Format) -> None:
+    from ondot.cli.letter_views import operation_in_words
+
+    stopping = f"ondot dead-letter stop {operation['id']}"
+    if wait:
+        try:
+            operation = ask(lambda client: _until_done(client, operation))
+        except KeyboardInterrupt:
+            sys.stderr.write(f"\nIt goes on. Stop it with: {stopping}\n")
+            raise
+    if output is not Format.TABLE:
+        show_document(operation, output)
+    else:
+        show_line(operation_in_words(operation))
+        if operation["state"] == "RUNNING":
+            show_line(f"See how far it is: ondot dead-letter operations\nStop it: {stopping}")
+    if operation["state"] == "CANCELLED":
+        raise typer.Exit(FAILED)
+
+
+async def _until_done(client: "Client", operation: Json) -> Json:
+    """The operation, once it has ended; a bar tells somebody at a terminal how far it is."""
+    from ondot.cli.letter_views import operation_in_words
+
+    with progress_bar() as tell:
+        async for _ in pauses():
+            tell(operation_in_words(operation), operation["done"], operation["total"])
+            if operation["state"] != "RUNNING":
+                return operation
+            operation = await client.get_dead_letter_operation(operation["id"])
+    raise AssertionError("the pauses do not end")
+
+
+def letters(count: int) -> str:
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"

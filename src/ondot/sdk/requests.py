@@ -1,0 +1,179 @@
+"""The way to a server over HTTP: connections, deadlines, tries, and problems as errors; `client` has the calls.
+
+A problem is raised as the error of `model.errors` that has its code, so that both sides of the wire speak of the same
+things. What makes something carries an idempotency key and is tried again when the server could not be reached or
+asks for it: with the same key it is made once (P2).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import httpx2
+
+from ondot import __version__
+from ondot.model.errors import Unavailable
+from ondot.sdk.problems import error_of
+
+RETRIES: Final = 3
+LONGEST_WAIT_S: Final = 10.0
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+Json = dict[str, Any]
+
+
+class Requests:
+    """Bound to no event loop: the connections are those of the loop that it is used in."""
+
+    def __init__(self, url: str | None = None, api_key: str | None = None, timeout_s: float = 30) -> None:
+        self._given_url = url
+        self._given_key = api_key
+        self._timeout_s = timeout_s
+        self._http: httpx2.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def close(self) -> None:
+        http, self._http = self._http, None
+        if http is not None and self._loop is asyncio.get_running_loop():
+            await http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _make(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Json:
+        """A POST that makes something, and makes it once however often it has to be sent."""
+        headers = {"idempotency-key": idempotency_key or str(uuid4())}
+        for tries in range(1, RETRIES + 1):
+            try:
+                response = await self._send("POST", path, body=body, headers=headers)
+            except Unavailable:
+                await asyncio.sleep(0.1 * 2**tries)
+                continue
+            wait_s = _asks_to_wait_s(response)
+            if wait_s is None:
+                return self._answer(response)
+            await asyncio.sleep(wait_s)
+        return self._answer(await self._send("POST", path, body=body, headers=headers))
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        longer_s: float = 0,
+    ) -> Json:
+        response = await self._send(method, path, query=query, body=body, headers=headers, longer_s=longer_s)
+        return self._answer(response)
+
+    async def _pieces(self, path: str, query: Mapping[str, Any] | None = None) -> AsyncIterator[bytes]:
+        client = self._client()
+        with self._reached(client):
+            async with client.stream("GET", path, params=_params(query)) as response:
+                if not response.is_success:
+                    await response.aread()
+                    self._answer(response)
+                async for piece in response.aiter_bytes():
+                    yield piece
+
+    def _answer(self, response: httpx2.Response) -> Json:
+        answer = body_of(response)
+        if response.is_success and isinstance(answer, dict):
+            return answer
+        raise error_of(response.status_code, answer, str(self._client().base_url))
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        longer_s: float = 0,
+    ) -> httpx2.Response:
+        """`longer_s`: how long the server was asked to wait before it answers."""
+        client = self._client()
+        timeout = self._timeout_s + longer_s
+        with self._reached(client):
+            return await client.request(
+                method, path, params=_params(query), json=body, headers=headers, timeout=timeout
+            )
+
+    @contextmanager
+    def _reached(self, client: httpx2.AsyncClient) -> Iterator[None]:
+        """What keeps a request from its answer, as an error that says what to do."""
+        try:
+            yield
+        except httpx2.TimeoutException as error:
+            raise Unavailable(f"{client.base_url} did not answer within {self._timeout_s:g} s.") from error
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise Unavailable(
+                f"No ondot can be reached at {client.base_url} ({error}). "
+                "Start one with `ondot up`, or say where it is: ONDOT_URL=http://host:1200."
+            ) from error
+
+    def _client(self) -> httpx2.AsyncClient:
+        loop = asyncio.get_running_loop()
+        if self._http is None or self._loop is not loop:
+            # The connections of a loop that has ended (an `asyncio.run` before this one) are of no use any more.
+            self._http, self._loop = self._open(), loop
+        return self._http
+
+    def _open(self) -> httpx2.AsyncClient:
+        url, key = self._given_url, self._given_key
+        if url is None or key is None:
+            from ondot.settings import load_settings
+
+            settings = load_settings(url=url, api_key=key)
+            url, key = settings.url, settings.api_key
+        headers = {"user-agent": f"ondot/{__version__}", "accept": "application/json"}
+        if key:
+            headers["authorization"] = f"Bearer {key}"
+        return httpx2.AsyncClient(
+            base_url=url.rstrip("/"),
+            headers=headers,
+            timeout=self._timeout_s,
+            # A proxy for the world outside does not know this machine's own ondot.
+            trust_env=urlsplit(url).hostname not in _LOOPBACK,
+        )
+
+
+def _params(query: Mapping[str, Any] | None) -> Json:
+    return {name: plain(value) for name, value in (query or {}).items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """A value as it stands in a query or a body."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def body_of(response: httpx2.Response) -> Any:
+    """What was answered; None if it is no JSON."""
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def _asks_to_wait_s(response: httpx2.Response) -> float | None:
+    text = response.headers.get("retry-after", "")
+    if response.status_code != 503 or not (text.isascii() and text.isdigit()):
+        return None
+    return min(float(text), LONGEST_WAIT_S)

@@ -1,0 +1,56 @@
+"""`/v1/pools` as a client sees it: who serves what, what waits, and limits."""
+
+import pytest
+
+from tests.api.conftest import Caller
+from tests.proves import proves
+
+
+@proves("E1")
+async def test_a_pool_says_who_serves_it_and_what_waits(api: Caller) -> None:
+    await api.create({"function": "f", "pool": "mail"})
+    await api.world.advance(5)
+    default, mail = (await api.get("/v1/pools"))["items"]
+    assert (default["name"], mail["name"], mail["workers"], mail["waiting"]) == ("default", "mail", 0, 1)
+    assert mail["oldest_waiting_at"] is not None
+    await api.world.worker()
+    default = await api.get("/v1/pools/default")
+    assert (default["workers"], default["slots"], default["concurrency"], default["rate"]) == (1, 100, None, None)
+    assert (await api.http.get("/v1/pools/none")).status_code == 404
+
+
+@proves("E13", "T6")
+async def test_limits_are_set_in_part_taken_away_by_null_and_recorded(api: Caller) -> None:
+    answer = await api.http.patch("/v1/pools/default", json={"concurrency": 2, "rate": "600/1m"})
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert (told["concurrency"], told["rate"]) == (2, {"limit": 600, "per": 60, "burst": 1})
+    told = (await api.http.patch("/v1/pools/default", json={"rate": {"limit": 500, "per": 1}})).json()
+    assert (told["concurrency"], told["rate"]["burst"]) == (2, 50)
+    told = (await api.http.patch("/v1/pools/default", json={"concurrency": None})).json()
+    assert (told["concurrency"], told["rate"]["limit"]) == (None, 500)
+    audit = (await api.get("/v1/audit", action="pool.limits"))["items"]
+    assert audit[-1]["detail"] == {"pool": "default", "concurrency": 2, "rate": {"limit": 600, "per_s": 60}}
+
+
+@proves("E13", "P11")
+async def test_a_limit_that_is_set_counts_what_runs_already(api: Caller) -> None:
+    for _ in range(5):
+        await api.create({"function": "f"})
+    worker = await api.world.worker()
+    running = await worker.lease(3)
+    await api.http.patch("/v1/pools/default", json={"concurrency": 3})
+    assert await worker.lease() == []
+    await worker.complete(running[0])
+    assert len(await worker.lease()) == 1
+
+
+@proves("E13")
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [({"concurrency": 0}, "/concurrency"), ({"rate": "many"}, "/rate"), ({"limit": 1}, "/limit"), ([], "")],
+)
+async def test_a_limit_that_is_none_is_refused_with_its_place(api: Caller, body: object, pointer: str) -> None:
+    answer = await api.http.patch("/v1/pools/default", json=body)
+    assert answer.status_code == 422
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == [pointer]

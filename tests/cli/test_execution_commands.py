@@ -1,0 +1,238 @@
+"""`ondot execution` get, logs, result, cancel, retry, explain, and `ondot job explain`, against the API as served."""
+
+import asyncio
+import json
+import re
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from ondot.cli.cancel import end_in_words
+from ondot.cli.waiting import far_in_words
+from ondot.flow.notes import Notes
+from ondot.model.gates import Limits, Rate
+from ondot.model.outcome import Cancelled, Succeeded
+from ondot.model.retry import Retry
+from tests.cli.running import Ran, ondot
+from tests.cli.samples import EXECUTION_ID, execution
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World, every, failed, job
+
+
+async def run(page: Served, *words: str) -> Ran:
+    return await asyncio.to_thread(ondot, *words, url=page.url)
+
+
+async def answer(page: Served, *words: str) -> dict[str, Any]:
+    told = await run(page, *words, "-o", "json")
+    assert (told.code, told.err) == (0, "")
+    document = json.loads(told.out)
+    assert isinstance(document, dict)
+    return document
+
+
+async def until(world: World, condition: str, *arguments: object) -> None:
+    """Until another process has had its effect on the database."""
+    async with asyncio.timeout(30):
+        while not await world.value(f"SELECT EXISTS ({condition})", *arguments):
+            await asyncio.sleep(0.01)
+
+
+@proves("E8", "O5")
+async def test_what_waits_is_cancelled_at_once_and_one_refusal_does_not_keep_the_others(world: World) -> None:
+    await world.submit_all([job(), job()])
+    first, second = [str(row.id) for row in await world.executions()]
+    missing = str(uuid4())
+    async with served(world.database) as page:
+        told = await run(page, "execution", "cancel", first, missing, second, "--reason", "wrong region")
+        assert told.code == 3
+        assert told.out.splitlines() == [f"Cancelled {id_}. It had not begun." for id_ in (first, second)]
+        assert told.err == f"error: There is no execution {missing}.\n"
+        shown = await run(page, "execution", "get", first)
+        assert re.search(r"cancelled by \w+: wrong region", shown.out)
+        assert (await run(page, "execution", "cancel", missing)).code == 3
+
+
+@proves("E8", "O5")
+@pytest.mark.parametrize(
+    ("report", "words", "code"),
+    [
+        (Cancelled("It ended when it was asked to."), "by itself. It ended when it was asked to.", 0),
+        (Cancelled("It was ended by SIGKILL.", forced=True), "by force. It was ended by SIGKILL.", 0),
+        (Succeeded('"done"'), "ended SUCCEEDED before it could be cancelled.", 4),
+    ],
+)
+async def test_a_cancel_waits_for_what_runs_and_says_how_it_ended(
+    world: World, report: Cancelled | Succeeded, words: str, code: int
+) -> None:
+    await world.submit(job())
+    worker = await world.worker()
+    [attempt] = await worker.lease()
+    id_ = str(attempt.leased.id)
+    async with served(world.database) as page:
+        waiting = asyncio.create_task(run(page, "execution", "cancel", id_, "--wait"))
+        await until(world, "SELECT FROM ondot.execution WHERE cancel_at IS NOT NULL")
+        asked = await run(page, "execution", "cancel", id_)
+        assert asked.out.startswith(f"Asked {id_} to end")
+        assert f"ondot execution get {id_} --watch" in asked.out
+        assert "cancel asked" in (await run(page, "execution", "get", id_)).out
+        await worker.complete(attempt, report)
+        told = await waiting
+    assert (told.code, told.err) == (code, "")
+    assert words in told.out
+
+
+def test_a_cancel_that_came_too_late_is_told_by_its_state() -> None:
+    assert end_in_words(execution(state="FAILED", error=None)) == (
+        f"{EXECUTION_ID} ended FAILED before it could be cancelled."
+    )
+
+
+@proves("E10", "O5")
+async def test_what_has_ended_is_run_again_with_another_payload_and_waited_for(world: World) -> None:
+    await world.submit(job(payload=b'{"n": 1}', retry=Retry(max_retries=0)))
+    worker = await world.worker()
+    old = str((await worker.run_one(failed())).leased.id)
+    async with served(world.database) as page:
+        waiting = asyncio.create_task(
+            answer(page, "execution", "retry", old, "--payload", '{"n": 2}', "--reason", "mended", "--wait")
+        )
+        await until(world, "SELECT FROM ondot.ready")
+        await worker.run_one()
+        again = await waiting
+        assert (again["state"], again["payload"], again["replay_of"]) == ("SUCCEEDED", {"n": 2}, old)
+        assert f"replay of  {old}" in (await run(page, "execution", "get", again["id"])).out
+        refused = await run(page, "execution", "retry", old)
+        assert refused.code == 4
+        assert again["id"] in refused.err
+
+
+@proves("E10")
+async def test_what_waits_for_its_next_attempt_has_it_now(world: World) -> None:
+    await world.submit(job(retry=Retry(initial_s=600, jitter=False)))
+    worker = await world.worker()
+    id_ = str((await worker.run_one(failed("hung up"))).leased.id)
+    async with served(world.database) as page:
+        told = await run(page, "execution", "explain", id_)
+        assert "RETRYING" in told.out
+        assert "hung up" in told.out
+        assert "may start" in told.out
+        assert (await run(page, "execution", "retry", id_)).out == f"The next attempt of {id_} is due now.\n"
+    assert (await worker.run_one()).leased.attempt_no == 2
+
+
+@proves("E17", "O5")
+async def test_why_it_does_not_run_is_told_with_who_holds_it_up(world: World) -> None:
+    limits = Limits(key="warehouse", key_concurrency=1)
+    await world.submit_all([job(limits=limits), job(limits=limits)])
+    worker = await world.worker()
+    [running] = await worker.lease()
+    [waits] = [row for row in await world.executions() if row.id != running.leased.id]
+    async with served(world.database) as page:
+        told = await run(page, "execution", "explain", str(waits.id))
+        assert (told.code, told.err) == (0, "")
+        assert "'warehouse'" in told.out
+        assert f"held by     {running.leased.id}" in told.out
+        assert "what to do" in told.out
+        assert all(len(line) <= 80 for line in told.out.splitlines())
+        shown = await run(page, "execution", "get", str(waits.id))
+        assert "waits for" in shown.out
+        document = await answer(page, "execution", "explain", str(waits.id))
+        assert document["reasons"][0]["code"] == "concurrency"
+        of_job = await run(page, "job", "explain", str(waits.job_id))
+        assert str(waits.id) in of_job.out
+        assert (await run(page, "execution", "explain", str(uuid4()))).code == 3
+
+
+@proves("E17", "S6")
+async def test_what_became_of_a_fire_is_told_by_its_instant(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(600, world.now)))
+    async with served(world.database) as page:
+        told = await run(page, "job", "explain", str(accepted.id), "--at", world.after(-3600).isoformat())
+        assert (told.code, told.err) == (0, "")
+        assert "before job" in told.out
+        bad = await run(page, "job", "explain", str(accepted.id), "--at", "yesterday")
+        assert bad.code == 2
+        assert "is no instant" in bad.err
+
+
+@proves("E14")
+async def test_logs_are_followed_to_the_end_searched_and_read_whole(world: World) -> None:
+    await world.submit(job())
+    worker = await world.worker()
+    [attempt] = await worker.lease()
+    notes = Notes(world.database, worker.id)
+    id_ = str(attempt.leased.id)
+    async with served(world.database) as page:
+        notes.say(attempt.leased, "stdout", "first of all")
+        await notes.one_pass()
+        following = asyncio.create_task(run(page, "execution", "logs", "-f", id_))
+        missing = await run(page, "execution", "result", id_)
+        assert missing.code == 3
+        assert "has not ended" in missing.err
+        notes.say(attempt.leased, "log", "then the rest \x1b[31m")
+        await notes.close(attempt.leased)
+        await worker.complete(attempt, Succeeded('{"n": [1, 2]}'))
+        told = await following
+        assert (told.code, told.err) == (0, "")
+        assert [line.split(maxsplit=4)[3:] for line in told.out.splitlines()] == [
+            ["stdout", "first of all"],
+            ["log", "then the rest \\u001b[31m"],
+        ]
+        searched = await run(page, "execution", "logs", id_, "-q", "FIRST", "-o", "jsonl")
+        assert [json.loads(line)["line"] for line in searched.out.splitlines()] == ["first of all"]
+        assert (await run(page, "execution", "logs", id_, "--attempt", "2")).out == ""
+        assert (await run(page, "execution", "result", id_)).out == '{"n": [1, 2]}\n'
+        refused = await run(page, "execution", "logs", id_, "--whole", "-f")
+        assert refused.code == 2
+        assert "leave out -f and -o" in " ".join(refused.err.replace("│", " ").split())
+
+
+@proves("E9", "O5")
+async def test_an_execution_is_watched_to_its_end_and_its_exit_code_tells_it(world: World) -> None:
+    await world.submit(job(retry=Retry(max_retries=0)))
+    worker = await world.worker()
+    [attempt] = await worker.lease()
+    id_ = str(attempt.leased.id)
+    notes = Notes(world.database, worker.id)
+    notes.progress(attempt.leased, 0.25, "a quarter", None)
+    await notes.one_pass()
+    async with served(world.database) as page:
+        shown = await run(page, "execution", "get", id_)
+        assert "25%, a quarter" in shown.out
+        assert "on here" in shown.out
+        watching = asyncio.create_task(run(page, "execution", "get", id_, "--watch"))
+        await worker.complete(attempt, failed("no such order"))
+        told = await watching
+    assert (told.code, told.err) == (1, "")
+    assert "FAILED" in told.out
+    assert "no such order" in told.out
+
+
+def test_how_far_it_is_is_told_by_what_it_said() -> None:
+    live = execution(state="RUNNING", attempt=1, progress={"fraction": 0.25, "message": "a quarter"})
+    assert far_in_words(live) == ("RUNNING, a quarter", 25, 100)
+    silent = execution(state="RUNNING", attempt=2, progress=None, cancel_requested_at="2026-11-15T12:00:00Z")
+    assert far_in_words(silent) == ("RUNNING, attempt 2, asked to end", 0, None)
+
+
+@proves("E12", "E13", "E16")
+async def test_a_job_is_shown_with_its_limits(world: World) -> None:
+    limits = Limits(
+        overlap="skip", concurrency=2, rate=Rate(limit=10, per_s=90), key="warehouse", key_concurrency=4, order_key="o"
+    )
+    spec = job(schedule=every(600, world.now), limits=limits, start_deadline_s=3600.0, cancel_grace_s=30.0)
+    accepted = await world.submit(spec)
+    async with served(world.database) as page:
+        told = await run(page, "job", "get", str(accepted.id))
+    facts = dict(line.split("  ", 1) for line in told.out.splitlines() if "  " in line)
+    facts = {name.strip(): fact.strip() for name, fact in facts.items()}
+    assert facts["overlap"] == "skip"
+    assert facts["concurrency"] == "2 at once"
+    assert facts["rate"] == "10 in 1 min 30 s"
+    assert facts["limit by key"] == "warehouse, 4 at once"
+    assert facts["order key"] == "o"
+    assert facts["start deadline"] == "1 h after it was due"
+    assert facts["cancel grace"] == "30 s"
