@@ -75,7 +75,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
             return
         dispatcher = Dispatcher(choose_transport(database))
         auth = Auth(database, settings)
-        app = build_api(Services(database, dispatcher, auth, open_objects(settings)))
+        app = build_api(Services(database, dispatcher, auth, open_objects(settings), stop))
         feed = build_pages(app, database, auth, preview_request)
         async with asyncio.TaskGroup() as group:
             duties = [

@@ -48,11 +48,16 @@ def build(database: Database, settings: Settings) -> tuple[FastAPI, Feed]:
 async def served(
     database: Database, *, auth: str = "off", port: int = 0, by_itself: bool = False
 ) -> AsyncIterator[Served]:
-    app, feed = build(database, database.settings.model_copy(update={"auth": auth}))
-    # Closed here too: a test that fails must not leave a socket behind, of which a later one would be accused.
-    with socket.create_server(("127.0.0.1", port)) as listener:
-        async with _served_at(listener, app, feed, by_itself=by_itself) as page:
-            yield page
+    before = database.settings
+    database.settings = before.model_copy(update={"auth": auth})  # as in a process: who acts is named by the same
+    app, feed = build(database, database.settings)
+    try:
+        # Closed here too: a test that fails must not leave a socket behind, of which a later one would be accused.
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            async with _served_at(listener, app, feed, by_itself=by_itself) as page:
+                yield page
+    finally:
+        database.settings = before
 
 
 @asynccontextmanager

@@ -51,6 +51,7 @@ async def test_what_happens_is_shown_without_a_reload(world: World, browser: Bro
         await expect(visitor.page.locator("#fires time[data-ahead]")).to_have_text("in 1 min 30 s")
         await expect(visitor.page.locator("#running progress")).to_have_js_property("value", 40)
         await expect(visitor.page.locator("#failures h2")).to_contain_text("Failed for good")
+        await expect(visitor.page.locator("nav .badge")).to_contain_text("1")
         assert visitor.trouble == []
 
 

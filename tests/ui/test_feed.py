@@ -16,7 +16,7 @@ from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World, job, once
 
-SECTIONS = {"health", "numbers", "running", "fires", "failures", "paused", "latest"}
+SECTIONS = {"health", "numbers", "running", "fires", "failures", "paused", "latest", "badge"}
 
 
 class CountingFeed(Feed):

@@ -78,9 +78,10 @@ async def test_hostile_names_and_messages_are_shown_as_text(world: World, page: 
 async def test_links_to_json_say_so(world: World, page: Served) -> None:
     await world.submit_all([job("now"), job("minute_report", schedule=once(world.after(90)))])
     html = (await page.client.get("/")).text
-    links = re.findall(r'<a [^>]*href="/v1/[^"]*"[^>]*>', html)
-    assert len(links) == 1
-    assert all("as JSON" in link for link in links)
+    assert not re.findall(r'<a [^>]*href="/v1/[^"]*"[^>]*>', html)
+    [execution] = re.findall(r'<a [^>]*href="(/executions/[^"]+)"', html)
+    told = (await page.client.get(execution)).text
+    assert 'title="This execution, as JSON"' in told
     assert '<a href="/jobs">Jobs</a>' in html
     assert 'title="These jobs, as JSON"' in (await page.client.get("/jobs")).text
     assert 'title="minute_report">minute_<wbr>report</a>' in html
@@ -128,8 +129,18 @@ async def test_a_changed_fragment_reaches_who_watches(world: World, page: Served
         stream = events(response)
         await page.until_watched()
         await page.feed.one_pass()
-        names = [(await anext(stream))[0] for _ in range(8)]
-        assert sorted(names) == ["failures", "fires", "health", "latest", "live", "numbers", "paused", "running"]
+        names = [(await anext(stream))[0] for _ in range(9)]
+        assert sorted(names) == [
+            "badge",
+            "failures",
+            "fires",
+            "health",
+            "latest",
+            "live",
+            "numbers",
+            "paused",
+            "running",
+        ]
 
         await world.submit(job("surprise\r\nevent: live", schedule=once(world.after(90))))
         await page.feed.one_pass()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated
 from uuid import UUID
 
@@ -124,9 +125,11 @@ async def execution_logs(
                 connection, tenant_no, row.id, after=after, limit=limit, attempt_no=attempt, part=q
             )
         left_s = until_s - time.monotonic()
-        if lines or ended or left_s <= 0 or await request.is_disconnected():
+        if lines or ended or left_s <= 0 or asked.stopping.is_set() or await request.is_disconnected():
             break
-        await asyncio.sleep(min(LOOK_EVERY_S, left_s))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(LOOK_EVERY_S, left_s)):
+                await asked.stopping.wait()
     last = (lines[-1].attempt_no, lines[-1].line_no) if lines else after
     return answers.LogList(
         items=[

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Annotated, TypeVar
@@ -34,6 +34,8 @@ class Services:
     auth: Auth
     objects: Objects | None = None
     """None: only what is in the database is read."""
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the process is to end: who waits for something answers then."""
 
 
 def services_of(request: Request) -> Services:

@@ -1,8 +1,9 @@
 """An example of each call, for the API's reference: a line of curl that can be pasted into a shell as it stands.
 
-Pure. Values are the schema's own examples; where it has none, the least that it takes. Only the example of a job is
-written here, since it must call something that is really there: the process's own `/livez`. The address comes from a
-request's Host header and is quoted for the shell like everything else.
+Pure. Values are the schema's own examples; where it has none, the least that it takes. Written here are only the
+example of a job, since it must call something that is really there, the process's own `/livez`, and those of bodies of
+which no field is required by itself, but one of several. The address comes from a request's Host header and is quoted
+for the shell like everything else.
 """
 
 import json
@@ -14,6 +15,8 @@ from urllib.parse import quote, urlencode
 Schema = Mapping[str, Any]
 
 EXAMPLE_ID: Final = "019a8f3e-5c00-7000-8000-000000000001"
+IN_PATHS: Final = {"name": "default"}
+"""Of a pool: the one that is always there."""
 
 
 class Examples:
@@ -21,13 +24,19 @@ class Examples:
         self._schemas = schemas
         self._address = address
         self._with_key = with_key
-        self._job = {"name": "hello", "target": {"http": {"url": f"{address}/livez", "method": "GET"}}}
+        job = {"name": "hello", "target": {"http": {"url": f"{address}/livez", "method": "GET"}}}
+        self._bodies: dict[str, Any] = {
+            "JobBody": job,
+            "ReplayBody": {"ids": [EXAMPLE_ID]},
+            "DiscardBody": {"ids": [EXAMPLE_ID], "reason": "the orders were cancelled"},
+        }
 
     def curl(self, method: str, path: str, parameters: Sequence[Schema], body: Schema | None) -> str:
         query = {}
         for said in parameters:
             value = self.value(said.get("schema", {}), said["name"])
             if said["in"] == "path":
+                value = IN_PATHS.get(said["name"], value)
                 path = path.replace(f"{{{said['name']}}}", quote(str(value), safe=""))
             elif said["in"] == "query" and said.get("required"):
                 query[said["name"]] = value
@@ -45,8 +54,8 @@ class Examples:
     def value(self, schema: Schema, name: str) -> Any:
         """A value that a field takes: its own example, or one made of what it must have."""
         plain = resolved(self._schemas, schema)
-        if plain.get("title") == "JobBody":
-            return self._job
+        if (body := self._bodies.get(plain.get("title", ""))) is not None:
+            return body
         for said in (schema, plain):
             if said.get("examples"):
                 return said["examples"][0]

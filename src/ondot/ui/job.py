@@ -1,13 +1,16 @@
-"""`/jobs/{id}`: one job, what it did and what it will do (O5, S8, S9). Read through the store, shaped for the template.
+"""`/jobs/{id}`: one job, what it did and what it will do, what limits it, why it does not run (O5, S8, S9, E17).
 
-Only reads: its buttons call the API. Backfills are read from the API too, by the page's script.
+Read through the store, shaped for the template. Only reads: its buttons call the API. Backfills are read from the API
+too, by the page's script. `mark` tells whether anything but the time has changed.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
+from ondot.flow.explain import JobExplanation, explain_job
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
@@ -17,12 +20,16 @@ from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job
 from ondot.store.overview import version_made_at
+from ondot.ui.dead_letters import Letter, open_letters_of
+from ondot.ui.limits import limits_in_words
 from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
-from ondot.ui.words import WHY_SKIPPED, took
+from ondot.ui.words import WHY_SKIPPED, one_line, took
 
 EXECUTIONS_SHOWN: Final = 15
 FIRES_SHOWN: Final = 5
 SKIPPED_SHOWN: Final = 10
+LETTERS_SHOWN: Final = 4
+DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +78,25 @@ class JobView:
     left_out: tuple[SkippedLine, ...]
     executions: tuple[Execution, ...]
     skipped: tuple[SkippedRange, ...]
+    limits: tuple[tuple[str, str], ...]
+    explanation: JobExplanation
+    letters: tuple[Letter, ...]
+    open_letters: int
+
+    @property
+    def mark(self) -> str:
+        """The same for as long as nothing but the time changes."""
+        told = self.explanation
+        explained = replace(
+            told,
+            job=replace(told.job, now=DATE),
+            executions=[replace(one, now=DATE) for one in told.executions],
+        )
+        return sha256(repr(replace(self, now=DATE, explanation=explained)).encode()).hexdigest()[:12]
 
 
 async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> JobView:
-    """By four bounded statements. Raises NotFound."""
+    """By a bounded number of statements. Raises NotFound."""
     async with database.connection() as connection:
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
@@ -82,6 +104,8 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         executions = await list_job_executions(connection, tenant_no, row.id, limit=EXECUTIONS_SHOWN)
         skipped = await list_skipped(connection, tenant_no, row.id, SKIPPED_SHOWN)
         version_at = await version_made_at(connection, tenant_no, row.id, row.version)
+        open_letters, letters = await open_letters_of(connection, tenant_no, row.id, LETTERS_SHOWN)
+    explanation = await explain_job(database, tenant_no, job_id)
     fires, left_out = _coming(row, database.clock.now())
     return JobView(
         now=database.clock.now(),
@@ -107,6 +131,10 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
             SkippedRange(entry.from_at, entry.to_at, WHY_SKIPPED.get(entry.reason, entry.reason), entry.count)
             for entry in skipped
         ),
+        limits=limits_in_words(row.spec),
+        explanation=explanation,
+        letters=tuple(letters),
+        open_letters=open_letters,
     )
 
 
@@ -141,7 +169,7 @@ def _execution(row: ExecutionRow) -> Execution:
 
 
 def _message(error: dict[str, Any] | None) -> str:
-    return " ".join(str((error or {}).get("message") or "").split())
+    return one_line(str((error or {}).get("message") or ""))
 
 
 def _target(target: TargetSpec) -> str:

@@ -135,7 +135,14 @@ class Latest:
     rows: tuple[Execution, ...]
 
 
-Section = Health | Numbers | Running | Fires | Failures | Paused | Latest
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """How many dead letters are open: the number beside the link to them."""
+
+    total: int
+
+
+Section = Health | Numbers | Running | Fires | Failures | Paused | Latest | Badge
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,10 @@ class Overview:
 
     now: datetime
     sections: dict[str, Section]
+
+    @property
+    def open_letters(self) -> int:
+        return next(section.total for section in self.sections.values() if isinstance(section, Badge))
 
     @property
     def is_new(self) -> bool:
@@ -169,14 +180,16 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in rows})
     unplanned_at = min((fire.at for fire in coming if not fire.is_planned and fire.at <= fleet.now), default=None)
     total = running[0].total if running else 0
+    open_letters = letters[0].total if letters else 0
     sections: dict[str, Section] = {
         "health": judge(fleet, pools, unplanned_at, total, skips),
         "numbers": _numbers(fleet, pools, states, skips, total),
         "running": Running(tuple(_run(row, specs) for row in running), total),
         "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
-        "failures": Failures(tuple(_failure(row, specs) for row in letters), letters[0].total if letters else 0),
+        "failures": Failures(tuple(_failure(row, specs) for row in letters), open_letters),
         "paused": Paused(tuple(paused), paused[0].total if paused else 0),
         "latest": Latest(tuple(_execution(row, specs) for row in sorted(latest, key=_fired, reverse=True))),
+        "badge": Badge(open_letters),
     }
     return Overview(fleet.now, sections)
 

@@ -1,4 +1,4 @@
-"""The pages: `/` and its live stream `/ui/live`, `/jobs`, `/jobs/{id}`, `/schedules`, `/docs`, `/ui/static/…` (O5, S9).
+"""The pages, `/` and its live stream `/ui/live` first, and `/ui/static/…` (O5, S9, E10, E14, E17).
 
 Each page is whole without JavaScript, a snapshot; with it, fragments are swapped in as the feed sends them or as the
 page asks for itself again. Names and messages come from users and are hostile until escaped: Jinja escapes everything,
@@ -9,13 +9,13 @@ through.
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, FastAPI, Request
@@ -26,11 +26,15 @@ from starlette.requests import HTTPConnection
 
 from ondot import __version__
 from ondot.model.errors import Forbidden, NotFound, OndotError, Unauthorized, Unavailable
-from ondot.model.ids import JobId, TenantNo
+from ondot.model.execution import State
+from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
 from ondot.store.database import Database
-from ondot.ui import words
+from ondot.ui import dead_letters, executions, words
+from ondot.ui.dead_letters import LettersView, count_open, read_letters
 from ondot.ui.examples import EXAMPLE_ID
+from ondot.ui.execution import ExecutionView, read_execution
+from ondot.ui.executions import ExecutionsView, read_executions
 from ondot.ui.feed import Feed, Liveness
 from ondot.ui.job import JobView, read_job
 from ondot.ui.jobs import JobsView, asked_of, read_jobs
@@ -55,6 +59,8 @@ EMPTY = "data:\n"
 STATUS: dict[type[OndotError], int] = {Unauthorized: 401, Forbidden: 403, NotFound: 404, Unavailable: 503}
 # A form that is sent by hand, where there is no script, may go to this server.
 FORM_HEADERS = HEADERS | {"Content-Security-Policy": POLICY.replace("form-action 'none'", "form-action 'self'")}
+
+View = TypeVar("View")
 
 
 class Auth(Protocol):
@@ -102,7 +108,12 @@ class Pages:
             for name, section in overview.sections.items()
         }
         return self._templates.get_template("page.html").render(
-            now=overview.now, liveness="snapshot", fragments=fragments, is_new=overview.is_new, base_url=base_url
+            now=overview.now,
+            liveness="snapshot",
+            fragments=fragments,
+            is_new=overview.is_new,
+            base_url=base_url,
+            open_letters=overview.open_letters,
         )
 
     def docs(self, reference: Reference, base_url: str, *, with_key: bool) -> str:
@@ -110,13 +121,34 @@ class Pages:
             reference=reference, base_url=base_url, with_key=with_key, example_id=EXAMPLE_ID
         )
 
-    def jobs(self, jobs: JobsView) -> str:
-        return self._templates.get_template("jobs.html").render(jobs=jobs, now=jobs.now, states=tuple(JobState))
+    def jobs(self, jobs: JobsView, open_letters: int) -> str:
+        return self._templates.get_template("jobs.html").render(
+            jobs=jobs, now=jobs.now, states=tuple(JobState), open_letters=open_letters
+        )
 
-    def job(self, job: JobView) -> str:
-        return self._templates.get_template("job.html").render(job=job, now=job.now, remarks=REMARKS)
+    def job(self, job: JobView, open_letters: int) -> str:
+        return self._templates.get_template("job.html").render(
+            job=job, now=job.now, remarks=REMARKS, open_letters=open_letters
+        )
 
-    def schedules(self, form: Form, told: Told | Refused, now: datetime, base_url: str, *, whole: bool) -> str:
+    def executions(self, found: ExecutionsView, open_letters: int) -> str:
+        return self._templates.get_template("executions.html").render(
+            found=found, now=found.now, states=tuple(State), open_letters=open_letters
+        )
+
+    def execution(self, execution: ExecutionView, open_letters: int) -> str:
+        return self._templates.get_template("execution.html").render(
+            execution=execution, now=execution.now, open_letters=open_letters
+        )
+
+    def letters(self, letters: LettersView, open_letters: int) -> str:
+        return self._templates.get_template("dead_letters.html").render(
+            letters=letters, now=letters.now, open_letters=open_letters
+        )
+
+    def schedules(
+        self, form: Form, told: Told | Refused, now: datetime, base_url: str, open_letters: int, *, whole: bool
+    ) -> str:
         """The page; or only what changes when somebody types."""
         values: dict[str, Any] = {
             "form": form,
@@ -129,6 +161,7 @@ class Pages:
             "command": form.command(),
             "curl": form.curl(base_url),
             "zones": zones() if whole else (),
+            "open_letters": open_letters,
         }
         return self._templates.get_template("schedules.html" if whole else "schedule_fragment.html").render(values)
 
@@ -154,22 +187,52 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
             return _refused(pages.message(error, base_url), error)
         return HTMLResponse(pages.page(overview, base_url), headers=HEADERS)
 
+    async def shown(
+        request: Request,
+        read: Callable[[TenantNo], Awaitable[View]],
+        render: Callable[[View, int], str],
+        headers: Mapping[str, str] = HEADERS,
+    ) -> Response:
+        try:
+            tenant_no = await auth.tenant(request)
+            view = await read(tenant_no)
+            open_letters = await _badge(request, database, tenant_no)
+        except (Unauthorized, Forbidden, NotFound, Unavailable) as error:
+            return _refused(pages.message(error, str(request.base_url).rstrip("/")), error)
+        return HTMLResponse(render(view, open_letters), headers=headers)
+
     @router.get("/jobs")
     async def jobs_page(request: Request) -> Response:
-        try:
-            found = await read_jobs(database, await auth.tenant(request), asked_of(request.query_params))
-        except (Unauthorized, Forbidden, Unavailable) as error:
-            return _refused(pages.message(error, str(request.base_url).rstrip("/")), error)
-        return HTMLResponse(pages.jobs(found), headers=FORM_HEADERS)
+        asked = asked_of(request.query_params)
+        return await shown(request, lambda tenant_no: read_jobs(database, tenant_no, asked), pages.jobs, FORM_HEADERS)
 
     @router.get("/jobs/{job_id}")
     async def job_page(request: Request, job_id: str) -> Response:
-        base_url = str(request.base_url).rstrip("/")
-        try:
-            found = await read_job(database, await auth.tenant(request), JobId(_uuid(job_id)))
-        except (Unauthorized, Forbidden, NotFound, Unavailable) as error:
-            return _refused(pages.message(error, base_url), error)
-        return HTMLResponse(pages.job(found), headers=HEADERS)
+        return await shown(
+            request, lambda tenant_no: read_job(database, tenant_no, JobId(_uuid(job_id, "job"))), pages.job
+        )
+
+    @router.get("/executions")
+    async def executions_page(request: Request) -> Response:
+        asked = executions.asked_of(request.query_params)
+        return await shown(
+            request, lambda tenant_no: read_executions(database, tenant_no, asked), pages.executions, FORM_HEADERS
+        )
+
+    @router.get("/executions/{execution_id}")
+    async def execution_page(request: Request, execution_id: str) -> Response:
+        return await shown(
+            request,
+            lambda tenant_no: read_execution(database, tenant_no, ExecutionId(_uuid(execution_id, "execution"))),
+            pages.execution,
+        )
+
+    @router.get("/dead-letters")
+    async def letters_page(request: Request) -> Response:
+        asked = dead_letters.asked_of(request.query_params)
+        return await shown(
+            request, lambda tenant_no: read_letters(database, tenant_no, asked), pages.letters, FORM_HEADERS
+        )
 
     if read_preview is not None:
         _add_schedules(router, pages, database, auth, read_preview)
@@ -214,25 +277,33 @@ def _add_schedules(router: APIRouter, pages: Pages, database: Database, auth: Au
     @router.get("/schedules")
     async def schedules(request: Request) -> Response:
         base_url = str(request.base_url).rstrip("/")
+        open_letters = 0
         try:
-            await auth.tenant(request)
+            tenant_no = await auth.tenant(request)
+            with suppress(Unavailable):  # what a schedule means is known without a database
+                open_letters = await _badge(request, database, tenant_no)
         except (Unauthorized, Forbidden, Unavailable) as error:
             return _refused(pages.message(error, base_url), error)
         form, now = form_of(request.query_params), database.clock.now()
         whole = "hx-request" not in request.headers
 
         def render() -> str:
-            return pages.schedules(form, tell(form, read, now), now, base_url, whole=whole)
+            return pages.schedules(form, tell(form, read, now), now, base_url, open_letters, whole=whole)
 
         # 50 ms for most schedules, half a second for a thousand fires: nothing else should wait for them.
         return HTMLResponse(await asyncio.to_thread(render), headers=FORM_HEADERS)
 
 
-def _uuid(text: str) -> UUID:
+async def _badge(request: Request, database: Database, tenant_no: TenantNo) -> int:
+    """How many dead letters are open; not counted for a page that asks for itself again, and keeps its navigation."""
+    return 0 if "hx-request" in request.headers else await count_open(database, tenant_no)
+
+
+def _uuid(text: str, what: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise NotFound(f"There is no job {text[:60]!r}.") from None
+        raise NotFound(f"There is no {what} {text[:60]!r}.") from None
 
 
 def breakable(name: str) -> Markup:

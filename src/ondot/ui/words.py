@@ -15,6 +15,14 @@ WHY_SKIPPED: Final = {
     "deleted": "the job was deleted",
 }
 """Why fires were recorded and not run, by the reason on record."""
+ORIGINS: Final = {
+    "fire": "a fire of its schedule",
+    "backfill": "a backfill",
+    "run": "run by hand",
+    "event": "an event",
+    "replay": "a replay",
+}
+"""What made an execution."""
 
 
 def elapsed(seconds: float) -> str:
@@ -53,3 +61,8 @@ def clock(at: datetime, now: datetime) -> str:
     if utc.date() == now.astimezone(UTC).date():
         return time
     return f"{utc.day} {utc:%b} {time}" if utc.year == now.year else f"{utc.day} {utc:%b %Y} {time}"
+
+
+def one_line(text: str) -> str:
+    """Whatever spaces and lines it had, as one line."""
+    return " ".join(text.split())

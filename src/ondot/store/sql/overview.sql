@@ -176,14 +176,16 @@ SELECT created_at FROM ondot.job_version
 WHERE job_id = $2::uuid AND version = $3::integer AND tenant_no = $1::integer;
 
 -- name: latest_dead_letters :many
--- index: dead_letter_latest, backwards
+-- index: dead_letter_open, backwards
+-- Those that wait for a person.
 -- $1 tenant_no, $2 limit, $3 ceiling of their count
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, left(d.error ->> 'message', 300) AS message,
        (SELECT count(*) FROM (
-           SELECT FROM ondot.dead_letter WHERE tenant_no = $1 ORDER BY failed_at DESC LIMIT $3::integer
+           SELECT FROM ondot.dead_letter WHERE tenant_no = $1 AND resolved_at IS NULL
+           ORDER BY failed_at DESC LIMIT $3::integer
        ) newest) AS total
 FROM ondot.dead_letter d
-WHERE d.tenant_no = $1::integer
+WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
 ORDER BY d.failed_at DESC LIMIT $2::integer;
 
 -- name: count_jobs :one
@@ -194,6 +196,6 @@ SELECT count(*) FILTER (WHERE state = 'ACTIVE') AS active, count(*) FILTER (WHER
 FROM ondot.job WHERE tenant_no = $1::integer AND state <> 'DELETED';
 
 -- name: count_dead_letters :one
--- index: dead_letter_latest
+-- index: dead_letter_open
 -- $1 tenant_no
-SELECT count(*) AS count FROM ondot.dead_letter WHERE tenant_no = $1::integer;
+SELECT count(*) AS count FROM ondot.dead_letter WHERE tenant_no = $1::integer AND resolved_at IS NULL;

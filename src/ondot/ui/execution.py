@@ -1,0 +1,262 @@
+"""`/executions/{id}`: one execution, with every attempt, why it stands as it does, what it said (O5, E8, E9, E14, E17).
+
+Only reads; its buttons and its log go through the API. The page asks for itself again while it is open, more often
+while the execution lives; `mark` tells whether anything but the time has changed, so that what a person reads or
+selects is left alone.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from ondot.flow.explain import explain_execution
+from ondot.model.errors import NotFound
+from ondot.model.execution import TERMINAL, Outcome, State
+from ondot.model.explain_facts import Explanation
+from ondot.model.ids import ExecutionId, TenantNo
+from ondot.model.job import JobSpec
+from ondot.store.database import Database
+from ondot.store.dead_letters import LetterRow, get_letter
+from ondot.store.executions import AttemptRow, ExecutionRow, get_execution, list_attempts
+from ondot.ui.words import ORIGINS, one_line, took
+
+SHOWN_CHARACTERS: Final = 20_000
+"""Of a payload, a result or a traceback: what is longer is cut, and linked."""
+EDITED_CHARACTERS: Final = 200_000
+ATTEMPTS_SHOWN: Final = 50
+DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What may be long. `bytes`: how large it really is, where this is only its beginning."""
+
+    shown: str
+    is_cut: bool = False
+    bytes: int | None = None
+    why_cut: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    code: str
+    message: str
+    detail: Text | None
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """`outcome` None: it runs. `host`: where, while that is known."""
+
+    number: int
+    outcome: Outcome | None
+    worker: str
+    host: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    took: str | None
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What became of it as a dead letter. `state`: open, replayed or discarded."""
+
+    state: str
+    fingerprint: str | None
+    resolved_at: datetime | None
+    by: str | None
+    reason: str | None
+    replay_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionView:
+    """`payload` is what it runs with: its own, or its job's; `editable`: the whole of it, if it is short enough.
+
+    `late`: how long after it was ready its last attempt began. `host`: where it runs, while it does.
+    """
+
+    now: datetime
+    id: UUID
+    name: str
+    job_id: UUID
+    version: int
+    state: State
+    origin: str
+    explanation: Explanation
+    pool: str
+    fire_at: datetime
+    ready_at: datetime
+    start_by: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    late: str | None
+    took: str | None
+    attempt: int
+    failures: int
+    losses: int
+    worker: str | None
+    host: str | None
+    reason: str | None
+    cancel_at: datetime | None
+    percent: int | None
+    progress_message: str | None
+    checkpoint: Text | None
+    payload: Text
+    editable: str | None
+    result: Text | None
+    error: Error | None
+    attempts: tuple[Attempt, ...]
+    more_attempts: int
+    letter: Letter | None
+    replay_of: UUID | None
+
+    @property
+    def lives(self) -> bool:
+        return self.state not in TERMINAL
+
+    @property
+    def mark(self) -> str:
+        """The same for as long as nothing but the time changes."""
+        still = replace(self, now=DATE, explanation=replace(self.explanation, now=DATE))
+        return sha256(repr(still).encode()).hexdigest()[:12]
+
+
+async def read_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> ExecutionView:
+    """By a bounded number of statements. Raises NotFound."""
+    async with database.connection() as connection:
+        row = await get_execution(connection, tenant_no, id_)
+        if row is None:
+            raise NotFound(f"There is no execution {id_}.")
+        attempts = await list_attempts(connection, tenant_no, row.id)
+        specs = await database.specs.find(connection, [(row.job_id, row.job_version)])
+        letter = await get_letter(connection, tenant_no, row.id) if row.state is State.FAILED else None
+    explanation = await explain_execution(database, tenant_no, id_)
+    now = database.clock.now()
+    spec = specs.get((row.job_id, row.job_version))
+    # A payload or a result may have megabytes, and to write them out takes a while.
+    return await asyncio.to_thread(_view, row, attempts, spec, letter, explanation, now)
+
+
+def _view(
+    row: ExecutionRow,
+    attempts: list[AttemptRow],
+    spec: JobSpec | None,
+    letter: LetterRow | None,
+    explanation: Explanation,
+    now: datetime,
+) -> ExecutionView:
+    payload = _payload(row, spec)
+    host = next((str(one.facts["worker_host"]) for one in explanation.reasons if one.facts.get("worker_host")), None)
+    waits = row.state in {State.PENDING, State.RETRYING}  # their ready_at is the next attempt's
+    told = [_attempt(attempt) for attempt in attempts]
+    if row.state in {State.RUNNING, State.SUCCEEDED}:
+        outcome = Outcome.SUCCEEDED if row.state is State.SUCCEEDED else None
+        last = AttemptRow(row.attempt_no, Outcome.SUCCEEDED, row.worker_id, row.started_at, row.ended_at, None)
+        told.append(replace(_attempt(last, host), outcome=outcome))
+    return ExecutionView(
+        now=now,
+        id=row.id,
+        name=spec.name if spec else f"job {row.job_id}",
+        job_id=row.job_id,
+        version=row.job_version,
+        state=row.state,
+        origin=ORIGINS.get(row.origin, row.origin),
+        explanation=explanation,
+        pool=row.pool,
+        fire_at=row.fire_at,
+        ready_at=row.ready_at,
+        start_by=row.start_by,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        late=took((row.started_at - row.ready_at).total_seconds()) if row.started_at and not waits else None,
+        took=took((row.ended_at - row.started_at).total_seconds()) if row.ended_at and row.started_at else None,
+        attempt=row.attempt_no,
+        failures=row.failures,
+        losses=row.losses,
+        worker=str(row.worker_id) if row.worker_id else None,
+        host=host,
+        reason=row.reason,
+        cancel_at=row.cancel_at,
+        percent=None if row.progress is None else round(row.progress * 100),
+        progress_message=row.progress_message,
+        checkpoint=None if row.checkpoint is None else _text(row.checkpoint),
+        payload=_cut(payload),
+        editable=payload if len(payload) <= EDITED_CHARACTERS else None,
+        result=None if row.result is None else _result(row.result),
+        error=_error(row.error),
+        attempts=tuple(reversed(told[-ATTEMPTS_SHOWN:])),
+        more_attempts=max(len(told) - ATTEMPTS_SHOWN, 0),
+        letter=_letter(letter),
+        replay_of=row.replay_of,
+    )
+
+
+def _payload(row: ExecutionRow, spec: JobSpec | None) -> str:
+    if row.payload is not None:
+        return _written(row.payload)
+    return _written(msgspec.json.decode(spec.payload)) if spec else "null"
+
+
+def _attempt(row: AttemptRow, host: str | None = None) -> Attempt:
+    ran_s = (row.ended_at - row.started_at).total_seconds() if row.ended_at and row.started_at else None
+    return Attempt(
+        number=row.attempt_no,
+        outcome=row.outcome,
+        worker=str(row.worker_id) if row.worker_id else "",
+        host=host,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        took=None if ran_s is None else took(ran_s),
+        error=_error(row.error),
+    )
+
+
+def _letter(row: LetterRow | None) -> Letter | None:
+    if row is None:
+        return None
+    fingerprint = (row.error or {}).get("fingerprint")
+    return Letter(
+        row.resolution or "open", fingerprint, row.resolved_at, row.resolved_by, row.resolved_reason, row.replay_id
+    )
+
+
+def _error(error: dict[str, Any] | None) -> Error | None:
+    if error is None:
+        return None
+    detail = error.get("detail")
+    rest = {name: value for name, value in error.items() if name not in {"code", "message", "detail", "fingerprint"}}
+    return Error(
+        code=str(error.get("code") or ""),
+        message=str(error.get("message") or "It gave no message."),
+        detail=_cut(str(detail)) if detail else None,
+        facts=tuple((name, one_line(str(value))) for name, value in rest.items() if value not in (None, "", [], {})),
+    )
+
+
+def _result(result: Any) -> Text:
+    """Written out; of one that lies in object storage, or was cut, what is told of it."""
+    for name in ("$object", "$cut"):
+        if isinstance(result, dict) and list(result) == [name] and isinstance(told := result[name], dict):
+            return Text(str(told.get("preview", "")), True, told.get("bytes"), told.get("why"))
+    return _text(result)
+
+
+def _text(value: Any) -> Text:
+    return _cut(_written(value))
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _cut(text: str) -> Text:
+    return Text(text) if len(text) <= SHOWN_CHARACTERS else Text(text[:SHOWN_CHARACTERS], is_cut=True)
