@@ -1,0 +1,386 @@
+"""The audit of a run that has come to rest: does every execution, attempt, call, slot and effect add up?
+
+Reads the database and the books of the receiver, and nothing that ondot says of itself: no API, no store, no model but
+the specs of the jobs. Gives a list of violations; an empty one is the proof. Each check is one promise:
+
+    lost, not_ended             what was accepted has an execution, and each came to its end (P1, P3)
+    attempts, budgets           every attempt is on record with outcome and cause, numbered without a gap (E4, E6)
+    calls, at_most_once         the receiver's books and the database agree, call by call (P5, P8)
+    concurrency, overlap,       limits by job and by key were kept at every instant (E12, E13)
+    order, unique, deadline,    as were order, uniqueness, start deadlines and rates (E13, E16)
+    rate_tokens, rate_starts
+    left_over                   nothing is held by what has ended (E13)
+    dead_letters, effects       FAILED has a dead letter, and a transaction its effect, exactly (E10, E11)
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from ondot.model.gates import Rate
+from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, decode_spec
+from tests.faults.ledger import Call
+
+TRANSACTIONAL = "transacts"
+HELD = ("ready", "waiting", "gated", "slot", "lease")
+STARTS_LATE = 3
+"""Starts of a rate that may come closer together than it says: a token is taken up to 250 ms before the start, and who
+took one may be killed before it starts, so that its start waits for another worker and falls together with others."""
+TOKEN_SLACK = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    check: str
+    subject: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.subject}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    no: int
+    outcome: str
+    started_at: datetime
+    ended_at: datetime
+    worker_id: UUID | None
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One that has ended, with all its attempts: also the one that succeeded, which stands in history alone."""
+
+    row: asyncpg.Record
+    spec: JobSpec
+    attempts: Sequence[Attempt]
+
+    @property
+    def id(self) -> UUID:
+        return UUID(str(self.row["id"]))
+
+    @property
+    def state(self) -> str:
+        return str(self.row["state"])
+
+    @property
+    def life(self) -> tuple[datetime, datetime] | None:
+        """From its first start to its end; None: it never ran."""
+        return (self.attempts[0].started_at, self.row["ended_at"]) if self.attempts else None
+
+
+@dataclass(slots=True)
+class Run:
+    executions: dict[UUID, Execution]
+    calls: Sequence[Call]
+    jobs: dict[UUID, JobSpec]
+    not_ended: list[asyncpg.Record]
+    left_over: dict[str, int]
+    dead_letters: set[UUID]
+    effects: Counter[UUID]
+    skipped: Counter[UUID]
+    live_jobs: set[UUID] = field(default_factory=set)
+
+    def calling(self, kind: type) -> Iterator[Execution]:
+        return (execution for execution in self.executions.values() if isinstance(execution.spec.target, kind))
+
+
+async def audit(connection: asyncpg.Connection, calls: Sequence[Call]) -> list[Violation]:
+    """Everything that does not add up."""
+    run = await read_run(connection, calls)
+    return [violation for check in CHECKS for violation in check(run)]
+
+
+async def read_run(connection: asyncpg.Connection, calls: Sequence[Call]) -> Run:
+    specs: dict[tuple[UUID, int], JobSpec] = {}
+    jobs: dict[UUID, JobSpec] = {}
+    for row in await connection.fetch("SELECT id, spec FROM ondot.job_once"):
+        specs[row["id"], 1] = jobs[row["id"]] = decode_spec(row["spec"])
+    for row in await connection.fetch("SELECT job_id, version, spec FROM ondot.job_version ORDER BY version"):
+        specs[row["job_id"], row["version"]] = jobs[row["job_id"]] = decode_spec(row["spec"])
+    attempts: dict[UUID, list[Attempt]] = defaultdict(list)
+    for row in await connection.fetch("SELECT *, error::text AS told FROM ondot.attempt ORDER BY attempt_no"):
+        attempts[row["execution_id"]].append(_attempt(row, row["outcome"]))
+    executions = {}
+    for row in await connection.fetch("SELECT *, error::text AS told FROM ondot.history"):
+        tried = attempts[row["id"]]
+        if row["state"] == "SUCCEEDED":
+            tried.append(_attempt(row, "SUCCEEDED"))
+        executions[row["id"]] = Execution(row, specs[row["job_id"], row["job_version"]], tried)
+    held = {name: await connection.fetchval(f"SELECT count(*) FROM ondot.{name}") for name in HELD}
+    skipped: Counter[UUID] = Counter()
+    for row in await connection.fetch("SELECT job_id, sum(count) AS count FROM ondot.skipped GROUP BY job_id"):
+        skipped[row["job_id"]] = int(row["count"] or 0)
+    live = await connection.fetch("SELECT job_id FROM ondot.timer WHERE next_fire_at < 'infinity'")
+    return Run(
+        executions,
+        calls,
+        jobs,
+        await connection.fetch("SELECT id, job_id, state, worker_id FROM ondot.execution"),
+        held,
+        {row["execution_id"] for row in await connection.fetch("SELECT execution_id FROM ondot.dead_letter")},
+        Counter(row["execution_id"] for row in await connection.fetch("SELECT execution_id FROM public.effect")),
+        skipped,
+        {row["job_id"] for row in live},
+    )
+
+
+def _attempt(row: asyncpg.Record, outcome: str) -> Attempt:
+    error = None if row["told"] is None else json.loads(row["told"])
+    return Attempt(row["attempt_no"], outcome, row["started_at"], row["ended_at"], row["worker_id"], error)
+
+
+# What came to its end ------------------------------------------------------------------------------------------------
+
+
+def check_lost(run: Run) -> Iterator[Violation]:
+    """Every job that was accepted has an execution for each of its fires, or a record that it was skipped."""
+    fires = Counter(execution.row["job_id"] for execution in run.executions.values())
+    fires.update(row["job_id"] for row in run.not_ended)
+    for job_id, spec in run.jobs.items():
+        wanted = 1 if not spec.recurs else spec.schedule.max_fires if spec.schedule else None
+        found = fires[job_id] + run.skipped[job_id]
+        if wanted is not None and found != wanted and job_id not in run.live_jobs:
+            yield Violation("lost", f"job {job_id}", f"{spec.name}: {found} of {wanted} fires have an end on record")
+
+
+def check_not_ended(run: Run) -> Iterator[Violation]:
+    for row in run.not_ended:
+        if row["job_id"] not in run.live_jobs:
+            yield Violation("not_ended", str(row["id"]), f"is {row['state']} with worker {row['worker_id']}")
+
+
+def check_attempts(run: Run) -> Iterator[Violation]:
+    for execution in run.executions.values():
+        numbers = [attempt.no for attempt in execution.attempts]
+        last = execution.row["attempt_no"]
+        if numbers != list(range(1, last + 1)):
+            yield Violation("attempts", str(execution.id), f"{numbers} are on record, and attempt_no is {last}")
+        for attempt in execution.attempts:
+            causeless = attempt.outcome != "SUCCEEDED" and not (attempt.error or {}).get("code")
+            if causeless and not (attempt.outcome == "CANCELLED" and execution.row["reason"]):
+                yield Violation(
+                    "attempts", str(execution.id), f"attempt {attempt.no} {attempt.outcome} without a cause"
+                )
+            if attempt.worker_id is None or not attempt.started_at <= attempt.ended_at:
+                yield Violation("attempts", str(execution.id), f"attempt {attempt.no} has no worker, or no duration")
+        for before, after in pairwise(execution.attempts):
+            if after.started_at < before.ended_at:
+                yield Violation("attempts", str(execution.id), f"attempt {after.no} began before {before.no} ended")
+        if execution.state != "SUCCEEDED" and not execution.row["reason"]:
+            yield Violation("attempts", str(execution.id), f"is {execution.state} without a reason")
+
+
+def check_budgets(run: Run) -> Iterator[Violation]:
+    for execution in run.executions.values():
+        outcomes = Counter(attempt.outcome for attempt in execution.attempts)
+        failures, losses = outcomes["FAILED"] + outcomes["TIMED_OUT"], outcomes["WORKER_LOST"]
+        if (failures, losses) != (execution.row["failures"], execution.row["losses"]):
+            told = f"{execution.row['failures']} failures and {execution.row['losses']} losses"
+            yield Violation("budgets", str(execution.id), f"{told} were counted, {failures} and {losses} happened")
+        retry = execution.spec.retry
+        if failures > retry.max_retries + 1 or losses > retry.max_worker_losses + 1:
+            yield Violation("budgets", str(execution.id), f"{failures} failures, {losses} losses: more than it may")
+
+
+# What the receiver knows ---------------------------------------------------------------------------------------------
+
+
+def check_calls(run: Run) -> Iterator[Violation]:
+    made: dict[tuple[UUID, int], list[Call]] = defaultdict(list)
+    for call in run.calls:
+        made[call.execution_id, call.attempt].append(call)
+        if call.token != call.attempt:
+            yield Violation("calls", str(call.execution_id), f"attempt {call.attempt} bore the token {call.token}")
+    for execution in run.calling(HttpTarget):
+        for attempt in execution.attempts:
+            calls = made.pop((execution.id, attempt.no), [])
+            yield from _attempt_against_calls(execution, attempt, calls)
+    for (execution_id, attempt_no), calls in made.items():
+        message = f"{len(calls)} calls of attempt {attempt_no}, which is not on record"
+        yield Violation("calls", str(execution_id), message)
+
+
+def _attempt_against_calls(execution: Execution, attempt: Attempt, calls: list[Call]) -> Iterator[Violation]:
+    name = f"attempt {attempt.no} ({attempt.outcome})"
+    if len(calls) > 1:
+        yield Violation("calls", str(execution.id), f"{name} called {len(calls)} times")
+    statuses = [call.status for call in calls]
+    if attempt.outcome == "SUCCEEDED" and not any(status and 200 <= status < 300 for status in statuses):
+        yield Violation("calls", str(execution.id), f"{name}, but the receiver answered {statuses}")
+    if attempt.outcome == "PREEMPTED" and calls:
+        yield Violation("calls", str(execution.id), f"{name} is said not to have begun, but called")
+    error = attempt.error or {}
+    if error.get("code") == "http_status" and error.get("status") not in statuses:
+        yield Violation("calls", str(execution.id), f"{name} with {error.get('status')}, the receiver said {statuses}")
+    for call in calls:
+        if call.at_s < attempt.started_at.timestamp():
+            yield Violation("calls", str(execution.id), f"{name} called before it began")
+
+
+def check_at_most_once(run: Run) -> Iterator[Violation]:
+    calls = Counter(call.execution_id for call in run.calls)
+    for execution in run.calling(HttpTarget):
+        retry = execution.spec.retry
+        if retry.max_retries == retry.max_worker_losses == 0 and calls[execution.id] > 1:
+            yield Violation("at_most_once", str(execution.id), f"was called {calls[execution.id]} times")
+
+
+# What limits promise -------------------------------------------------------------------------------------------------
+
+
+def most_at_once(spans: Sequence[tuple[datetime, datetime]]) -> int:
+    """How many of them were open at the busiest instant; one that ends as another begins is not open with it."""
+    steps = sorted([(end, -1) for _, end in spans] + [(start, 1) for start, _ in spans])
+    most = now = 0
+    for _, step in steps:
+        now += step
+        most = max(most, now)
+    return most
+
+
+def check_concurrency(run: Run) -> Iterator[Violation]:
+    spans: dict[tuple[str, int], list[tuple[datetime, datetime]]] = defaultdict(list)
+    for execution in run.executions.values():
+        if (limits := execution.spec.limits) is None:
+            continue
+        tried = [(attempt.started_at, attempt.ended_at) for attempt in execution.attempts]
+        if limits.concurrency is not None and limits.overlap == "allow":
+            spans[f"job {execution.row['job_id']}", limits.concurrency] += tried
+        if limits.key_concurrency is not None:
+            spans[f"key {limits.key}", limits.key_concurrency] += tried
+    for (name, limit), entries in spans.items():
+        if (most := most_at_once(entries)) > limit:
+            yield Violation("concurrency", name, f"{most} ran at once, and {limit} may")
+
+
+def check_overlap(run: Run) -> Iterator[Violation]:
+    """Lives, not attempts: between two attempts of one execution nobody else begins."""
+    lives: dict[tuple[UUID, int], list[tuple[datetime, datetime]]] = defaultdict(list)
+    for execution in run.executions.values():
+        limits = execution.spec.limits
+        if limits is not None and limits.overlap != "allow" and execution.life is not None:
+            lives[execution.row["job_id"], limits.concurrency or 1].append(execution.life)
+    for (job_id, limit), entries in lives.items():
+        if (most := most_at_once(entries)) > limit:
+            yield Violation("overlap", f"job {job_id}", f"{most} executions lived at once, and {limit} may")
+
+
+def check_order(run: Run) -> Iterator[Violation]:
+    """One after another, retries included, in the order in which they were due."""
+    by_key: dict[str, list[Execution]] = defaultdict(list)
+    for execution in run.executions.values():
+        if execution.spec.limits is not None and execution.spec.limits.order_key is not None and execution.attempts:
+            by_key[execution.spec.limits.order_key].append(execution)
+    for key, executions in by_key.items():
+        executions.sort(key=lambda execution: (execution.row["fire_at"], execution.id))
+        for before, after in pairwise(executions):
+            if after.attempts[0].started_at < before.row["ended_at"]:
+                yield Violation("order", f"key {key}", f"{after.id} began before {before.id} had ended")
+
+
+def check_rate(run: Run) -> Iterator[Violation]:
+    starts: dict[tuple[str, Rate], list[datetime]] = defaultdict(list)
+    tokens: dict[tuple[str, Rate], list[datetime]] = defaultdict(list)
+    for execution in run.executions.values():
+        if (limits := execution.spec.limits) is None:
+            continue
+        for name, rate in ((f"job {execution.row['job_id']}", limits.rate), (f"key {limits.key}", limits.key_rate)):
+            if rate is not None:
+                starts[name, rate] += [attempt.started_at for attempt in execution.attempts]
+                if execution.state in {"SUCCEEDED", "FAILED"}:
+                    tokens[name, rate].append(execution.row["ready_at"])
+    for (name, rate), instants in starts.items():
+        yield from _rate_of("rate_starts", name, rate, instants, rate.burst + STARTS_LATE)
+    for (name, rate), instants in tokens.items():
+        yield from _rate_of("rate_tokens", name, rate, instants, rate.burst)
+
+
+def _rate_of(check: str, name: str, rate: Rate, instants: list[datetime], at_once: int) -> Iterator[Violation]:
+    """Of any that follow each other, the last may be no sooner after the first than a full bucket allows."""
+    instants.sort()
+    every = timedelta(seconds=rate.every_s)
+    for number, instant in enumerate(instants):
+        for ahead in range(at_once, min(at_once + 20, len(instants) - number)):
+            least = every * (ahead + 1 - at_once) - TOKEN_SLACK
+            if (span := instants[number + ahead] - instant) < least:
+                message = f"{ahead + 1} within {span.total_seconds():.3f} s from {instant} on, of {rate}"
+                yield Violation(check, name, message)
+                return
+
+
+def check_unique(run: Run) -> Iterator[Violation]:
+    lives: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
+    for execution in run.executions.values():
+        unique, row = execution.spec.unique, execution.row
+        refused = execution.state == "SKIPPED" and str(row["reason"]).startswith("unique")
+        if unique is not None and not refused:
+            lives[unique.key].append((row["fire_at"], row["ended_at"]))
+    for key, entries in lives.items():
+        if (most := most_at_once(entries)) > 1:
+            yield Violation("unique", f"key {key}", f"{most} lived at once")
+
+
+def check_deadline(run: Run) -> Iterator[Violation]:
+    for execution in run.executions.values():
+        if execution.spec.start_deadline_s is None:
+            continue
+        start_by = execution.row["fire_at"] + timedelta(seconds=execution.spec.start_deadline_s)
+        begun = [attempt for attempt in execution.attempts if attempt.outcome != "PREEMPTED"]
+        if begun and begun[0].started_at > start_by:
+            yield Violation("deadline", str(execution.id), f"began at {begun[0].started_at}, and was to by {start_by}")
+
+
+# What is left --------------------------------------------------------------------------------------------------------
+
+
+def check_left_over(run: Run) -> Iterator[Violation]:
+    if not run.live_jobs:
+        for table, count in run.left_over.items():
+            if count:
+                yield Violation("left_over", table, f"{count} rows are left, and nothing runs")
+
+
+def check_dead_letters(run: Run) -> Iterator[Violation]:
+    failed = {execution.id for execution in run.executions.values() if execution.state == "FAILED"}
+    for id_ in failed ^ run.dead_letters:
+        yield Violation("dead_letters", str(id_), "FAILED without a dead letter" if id_ in failed else "is not FAILED")
+
+
+def check_effects(run: Run) -> Iterator[Violation]:
+    wanted = Counter(
+        execution.id
+        for execution in run.calling(FunctionTarget)
+        if execution.spec.target == FunctionTarget(name=TRANSACTIONAL) and execution.state == "SUCCEEDED"
+    )
+    for id_ in wanted.keys() | run.effects.keys():
+        if wanted[id_] != run.effects[id_]:
+            yield Violation("effects", str(id_), f"{run.effects[id_]} effects, {wanted[id_]} successes")
+
+
+CHECKS: Sequence[Callable[[Run], Iterator[Violation]]] = (
+    check_lost,
+    check_not_ended,
+    check_attempts,
+    check_budgets,
+    check_calls,
+    check_at_most_once,
+    check_concurrency,
+    check_overlap,
+    check_order,
+    check_rate,
+    check_unique,
+    check_deadline,
+    check_left_over,
+    check_dead_letters,
+    check_effects,
+)

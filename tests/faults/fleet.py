@@ -1,0 +1,217 @@
+"""Roles as real processes on a database of a test's own: started, frozen, killed, looked at, and ended by their ids.
+
+Each process writes its log to a file, whose events a test can wait for. Whatever a test does, all that was started is
+ended when the fleet is left: frozen ones too.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import asyncpg
+import psutil
+
+from ondot.api.wire import job_spec
+from ondot.flow.cancel import cancel
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.submit import submit
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId
+from ondot.store.database import Database, open_database
+from ondot.transports.polling import PollingTransport
+from tests.servers import settings_for
+
+ROOT = Path(__file__).parent.parent.parent
+APP = "tests.faults.hostile:app"
+LOOK_AGAIN_S = 0.03
+COULD_NOT_BEGIN = (1, 2)
+"""What Python and the command line exit with; hostile functions take other codes."""
+EFFECTS = """
+CREATE TABLE public.effect (
+    execution_id uuid NOT NULL, attempt integer NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())
+"""
+
+Fact = TypeVar("Fact")
+
+
+@dataclass(slots=True)
+class Member:
+    """One process of the fleet."""
+
+    name: str
+    log: Path
+    process: psutil.Popen
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What it has logged under this name. Its last line may be half written."""
+        events = []
+        for line in self.log.read_text(errors="replace").splitlines():
+            if f'"event": "{name}"' in line:
+                with suppress(ValueError):
+                    events.append(json.loads(line))
+        return events
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(psutil.NoSuchProcess):
+            self.process.send_signal(number)
+
+    @property
+    def is_frozen(self) -> bool:
+        return bool(self.process.status() == psutil.STATUS_STOPPED)
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    async def kill(self) -> None:
+        """`kill -9`, and until it is gone."""
+        self.signal(signal.SIGKILL)
+        await asyncio.to_thread(self.process.wait, 10)
+
+    async def stop(self, within_s: float = 20.0) -> int:
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        return int(await asyncio.to_thread(self.process.wait, within_s))
+
+
+@dataclass(slots=True)
+class Fleet:
+    url: str
+    directory: Path
+    database: Database
+    connection: asyncpg.Connection
+    settings: dict[str, str]
+    members: list[Member] = field(default_factory=list)
+
+    @property
+    def notes(self) -> Path:
+        return self.directory / "notes.jsonl"
+
+    def start(self, *words: str, name: str = "") -> Member:
+        name = f"{name or words[0]}-{len(self.members)}"
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("ONDOT_")}
+        log = self.directory / f"{name}.log"
+        with log.open("wb") as stderr:
+            process = psutil.Popen(
+                [sys.executable, "-m", "ondot", *words],
+                env=inherited | self.settings,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+        member = Member(name, log, process)
+        self.members.append(member)
+        return member
+
+    def scheduler(self) -> Member:
+        return self.start("scheduler")
+
+    def worker(self, *words: str, slots: int = 20) -> Member:
+        return self.start("worker", "--slots", str(slots), "--allow-shell", *words, APP)
+
+    async def submit(self, *bodies: dict[str, Any]) -> list[UUID]:
+        """Store jobs as the API would; gives their ids."""
+        now = self.database.clock.now()
+        specs = [job_spec({"name": "hostile", **body}, now) for body in bodies]
+        ids = await submit(
+            self.database,
+            Dispatcher(PollingTransport()),
+            DEFAULT_TENANT,
+            specs,
+            answer=lambda stored: " ".join(str(job.id) for job in stored),
+        )
+        return [UUID(id_) for id_ in ids.split()]
+
+    async def cancel(self, execution_id: UUID) -> None:
+        await cancel(self.database, DEFAULT_TENANT, ExecutionId(execution_id), actor="test")
+
+    async def ended(self, job_ids: Sequence[UUID], *, within_s: float) -> list[asyncpg.Record]:
+        """The executions of these one-time jobs once all have ended, in the order of the jobs."""
+
+        async def all_ended() -> list[asyncpg.Record] | None:
+            rows = await self.connection.fetch("SELECT * FROM ondot.history WHERE job_id = ANY ($1)", job_ids)
+            return sorted(rows, key=lambda row: job_ids.index(row["job_id"])) if len(rows) == len(job_ids) else None
+
+        return await self.until(all_ended, within_s=within_s, what=f"all of {len(job_ids)} executions ended")
+
+    async def attempts(self, execution_id: UUID) -> list[asyncpg.Record]:
+        """Those on record: all but the one that succeeded."""
+        rows: list[asyncpg.Record] = await self.connection.fetch(
+            "SELECT * FROM ondot.attempt WHERE execution_id = $1 ORDER BY attempt_no", execution_id
+        )
+        return rows
+
+    async def noted(self, what: str, *, count: int = 1, within_s: float) -> list[dict[str, Any]]:
+        """What functions have written down, once there are so many of it."""
+
+        async def enough() -> list[dict[str, Any]] | None:
+            lines = self.notes.read_text().splitlines() if self.notes.exists() else []
+            found = [line for line in map(json.loads, lines) if line["what"] == what]
+            return found if len(found) >= count else None
+
+        return await self.until(enough, within_s=within_s, what=f"{count} notes of {what!r}")
+
+    async def logged(self, member: Member, event: str, *, count: int = 1, within_s: float) -> list[dict[str, Any]]:
+        async def enough() -> list[dict[str, Any]] | None:
+            events = member.events(event)
+            return events if len(events) >= count else None
+
+        return await self.until(enough, within_s=within_s, what=f"{count} of {event!r} in the log of {member.name}")
+
+    async def until(self, look: Callable[[], Awaitable[Fact | None]], *, within_s: float, what: str) -> Fact:
+        """Look for a fact until it is there. Raises TimeoutError that says what it was, and RuntimeError as soon
+        as a process could not even begin: nobody has to wait for what will not come."""
+        deadline_s = time.monotonic() + within_s
+        while (fact := await look()) is None:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"not within {within_s:g} s: {what}")
+            for member in self.members:
+                if member.process.poll() in COULD_NOT_BEGIN:
+                    raise RuntimeError(f"{member.name} could not begin:\n{member.log.read_text()[-2000:]}")
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return fact
+
+    async def end(self) -> None:
+        for member in self.members:
+            if member.runs:
+                member.signal(signal.SIGKILL)
+        for member in self.members:
+            await asyncio.to_thread(member.process.wait, 10)
+
+
+@asynccontextmanager
+async def a_fleet(url: str, directory: Path, **settings: str) -> AsyncIterator[Fleet]:
+    """No process yet. Settings by their names without the prefix; the heartbeat is short: losses are soon known."""
+    database = await open_database(settings_for(url))
+    connection = await asyncpg.connect(url)
+    environment = {
+        "ONDOT_DATABASE_URL": url,
+        "ONDOT_ALLOW_UNSAFE_DATABASE": "1",
+        "ONDOT_ALLOW_PRIVATE_TARGETS": "1",
+        "ONDOT_AUTH": "off",
+        "ONDOT_LOG_FORMAT": "json",
+        "ONDOT_HEARTBEAT_S": "2",
+        "ONDOT_LEASE_S": "1",
+        "ONDOT_TEST_NOTES": str(directory / "notes.jsonl"),
+        "ONDOT_OBJECTS_URL": f"file://{directory}/objects",
+        **{f"ONDOT_{name.upper()}": value for name, value in settings.items()},
+    }
+    fleet = Fleet(url, directory, database, connection, environment)
+    try:
+        await database.read_clock()
+        await connection.execute(EFFECTS)
+        yield fleet
+    finally:
+        await fleet.end()
+        await connection.close()
+        await database.close()

@@ -1,0 +1,91 @@
+"""A receiver that is not ondot and keeps books: each call and each answer is a line of a file, flushed at once.
+
+What it answers is a hash of the execution's id and the attempt, so that a run can be told again from its ids alone:
+most get a 200, some a 500 or a 503 with Retry-After, some an answer that takes its time.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from uuid import UUID
+
+from aiohttp import web
+
+from tests.faults.hostile import dice
+
+FAILS_BELOW = 15
+BUSY_BELOW = 20
+SLOW_BELOW = 35
+SLOW_S = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was received; `status` None: it was never answered."""
+
+    execution_id: UUID
+    attempt: int
+    token: int
+    at_s: float
+    status: int | None
+
+
+@dataclass(slots=True)
+class Ledger:
+    file: IO[str]
+    url: str = ""
+
+    async def receive(self, request: web.Request) -> web.Response:
+        id_, attempt = request.headers["webhook-id"], int(request.headers["ondot-attempt"])
+        entry = {"id": id_, "attempt": attempt, "token": int(request.headers["ondot-fencing-token"])}
+        self._write({"received": entry, "at_s": time.time()})
+        chance = dice(id_, attempt)
+        if BUSY_BELOW <= chance < SLOW_BELOW:
+            await asyncio.sleep(SLOW_S)
+        status = 500 if chance < FAILS_BELOW else 503 if chance < BUSY_BELOW else 200
+        self._write({"answered": entry, "status": status})
+        return web.json_response(
+            {"attempt": attempt}, status=status, headers={"retry-after": "1"} if status == 503 else {}
+        )
+
+    def _write(self, line: dict[str, object]) -> None:
+        self.file.write(json.dumps(line) + "\n")
+        self.file.flush()
+
+
+@asynccontextmanager
+async def keeping_books(path: Path) -> AsyncIterator[Ledger]:
+    with path.open("a") as file:
+        ledger = Ledger(file)
+        app = web.Application()
+        app.router.add_post("/", ledger.receive)
+        runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        ledger.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        try:
+            yield ledger
+        finally:
+            await runner.cleanup()
+
+
+def read_books(path: Path) -> Sequence[Call]:
+    """The calls in the order in which they came; two of one attempt are two."""
+    calls: list[Call] = []
+    open_calls: dict[tuple[str, int], list[int]] = {}
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        if received := entry.get("received"):
+            open_calls.setdefault((received["id"], received["attempt"]), []).append(len(calls))
+            calls.append(Call(UUID(received["id"]), received["attempt"], received["token"], entry["at_s"], None))
+        else:
+            answered = entry["answered"]
+            number = open_calls[answered["id"], answered["attempt"]].pop(0)
+            call = calls[number]
+            calls[number] = Call(call.execution_id, call.attempt, call.token, call.at_s, entry["status"])
+    return calls
