@@ -205,7 +205,8 @@ async def targets_of(
     from ondot.targets.shell import ShellCaller
 
     http = HttpCaller(allow_private=settings.allow_private_targets)
-    apart = None if app_reference is None else ChildCaller(app_reference, at_once=max(slots // SUSPECTS_TOGETHER, 1))
+    together = max(slots // SUSPECTS_TOGETHER, 1)
+    apart = ChildCaller(app_reference, module="ondot.roles.child", at_once=together) if app_reference else None
     function = Functions(FunctionCaller(app.handlers, slots=slots), apart)
     shell = ShellCaller(allow=settings.allow_shell)
     try:

@@ -319,9 +319,10 @@ async def test_a_second_cancel_ends_the_program_without_further_patience() -> No
 @proves("E3")
 async def test_no_file_descriptor_is_left_open() -> None:
     this = psutil.Process()
-    await run(sh("echo"))
+    caller = ShellCaller(allow=True, kill_after_s=0.2, drain_s=0.2)
+    await caller.call(sh("echo"), a_call())
     before = this.num_fds()
     for target in (sh("echo"), sh("exit 3"), ShellTarget(command=("ondot-no-such-program",))):
         for _ in range(5):
-            await run(target)
+            await caller.call(target, a_call())
     assert this.num_fds() <= before + 3

@@ -346,7 +346,6 @@ async def begun(fleet: Fleet, job_ids: list[UUID], *, of_them_ended: int) -> Non
     await fleet.until(look, within_s=30, what=f"all have begun, and {of_them_ended} ended")
 
 
-@pytest.mark.xfail(reason="a suspect runs in a child process, where there is no ctx.transaction()", strict=True)
 @proves("E6", "E11")
 async def test_a_transaction_that_two_lost_workers_took_along_still_succeeds(fleet: Fleet) -> None:
     [job] = await fleet.submit(function("transacts", payload={"before_s": 1.0}, retry={"max_retries": 0}))

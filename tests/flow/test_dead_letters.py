@@ -19,7 +19,7 @@ from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.retry import Retry
 from ondot.store.audit import list_audit
-from ondot.store.dead_letters import BulkRow, LetterFilter, list_bulks, lock_letters, take_bulk
+from ondot.store.dead_letters import BulkRow, LetterFilter, list_bulks, lock_letters, resolve_letters, take_bulk
 from tests.proves import proves
 from tests.world import World, every, failed, job
 
@@ -334,8 +334,55 @@ async def test_an_operation_passes_by_a_letter_that_somebody_holds_without_waiti
     async with world.second_connection() as other, other.transaction(), asyncio.timeout(10):
         await lock_letters(other, DEFAULT_TENANT, [ids[0]])
         await bulk_pass(world.database, world.dispatcher)
+        row = await operation(world, id_)
+        assert (row.state, row.done, row.total) == ("RUNNING", 2, 3)
+
+
+@proves("O8")
+async def test_an_operation_comes_back_for_a_letter_that_was_held_and_let_go_as_it_was(world: World) -> None:
+    ids = await letters(world, 30)
+    id_ = await begin(world, per_s=40)
+    async with world.second_connection() as other, asyncio.timeout(10):
+        transaction = other.transaction()
+        await transaction.start()
+        await lock_letters(other, DEFAULT_TENANT, [ids[0]])
+        for _ in range(8):
+            await bulk_pass(world.database, world.dispatcher)
+            await world.advance(1)
+        row = await operation(world, id_)
+        assert (row.state, row.done) == ("RUNNING", 29), "as long as somebody is at it"
+        await transaction.rollback()
+    await bulk_pass(world.database, world.dispatcher)
+    row = await operation(world, id_)
+    assert (row.state, row.done, row.total) == ("DONE", 30, 30)
+    assert await open_letters(world) == 0
+
+
+@proves("O8")
+async def test_an_operation_is_done_when_who_held_a_letter_has_resolved_it(world: World) -> None:
+    ids = await letters(world, 3)
+    id_ = await begin(world, "discard")
+    async with world.second_connection() as other, other.transaction(), asyncio.timeout(10):
+        await lock_letters(other, DEFAULT_TENANT, [ids[0]])
+        await bulk_pass(world.database, world.dispatcher)
+        await resolve_letters(other, DEFAULT_TENANT, [(ids[0], None)], "discarded", actor="bob", reason=None)
+    await world.advance(1)
+    await bulk_pass(world.database, world.dispatcher)
     row = await operation(world, id_)
     assert (row.state, row.done, row.total) == ("DONE", 2, 3)
+
+
+@proves("O8")
+async def test_an_operation_that_cannot_replay_some_letters_ends_all_the_same(world: World) -> None:
+    await letters(world, 3)
+    gone = await world.submit(job(retry=NO_RETRY, schedule=every(60, world.now)))
+    await world.run_now(gone.id)
+    await fail_all(world)
+    await delete(world.database, DEFAULT_TENANT, gone.id)
+    id_ = await begin(world, how=Replay(current_version=True))
+    await bulk_pass(world.database, world.dispatcher)
+    row = await operation(world, id_)
+    assert (row.state, row.done, row.total) == ("DONE", 3, 4)
 
 
 @proves("O8")

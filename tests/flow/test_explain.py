@@ -62,7 +62,7 @@ async def gate_by_hand(world: World, id_: ExecutionId, limits: Limits) -> None:
 
 
 async def admit(world: World) -> None:
-    await world.fetch("SELECT * FROM ondot.admit(ARRAY[1], 100)")
+    await world.fetch("SELECT * FROM ondot.admit(ARRAY[1], false, 0)")
 
 
 async def node(world: World) -> None:
@@ -169,7 +169,7 @@ async def test_a_fire_that_overlaps_tells_who_runs_and_once_skipped_why(world: W
     worker = await world.worker()
     await world.plan()
     await world.advance(5)
-    await admit_pass(world.database, [DEFAULT_POOL], 10)
+    await admit_pass(world.database, [DEFAULT_POOL])
     [attempt] = await worker.lease()
     second = (await world.executions(accepted.id))[1].id
     told = await explained(world, second)
@@ -177,7 +177,7 @@ async def test_a_fire_that_overlaps_tells_who_runs_and_once_skipped_why(world: W
     assert (told.reasons[1].facts["holders"][0]["id"], told.may_start_at) == (attempt.leased.id, world.after(5))
     assert "it is skipped" in told.reasons[1].message
     await world.advance(5)
-    await admit_pass(world.database, [DEFAULT_POOL], 10)
+    await admit_pass(world.database, [DEFAULT_POOL])
     told = await explained(world, second)
     assert (told.state, told.reasons[0].facts["reason"]) == ("SKIPPED", "overlap")
     assert "skip fires that overlap" in told.summary

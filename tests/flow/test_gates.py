@@ -323,10 +323,10 @@ async def test_those_who_wait_cost_nothing_and_are_called_by_who_leaves(world: W
     await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(50)])
     worker = await world.worker()
     [running] = await worker.lease()
-    assert await world.value("SELECT bool_and(look_at = 'infinity') FROM ondot.gate")
-    assert await admit_pass(world.database, [DEFAULT_POOL], 100) == 0
+    assert await world.value("SELECT bool_and(look_at = 'infinity') FROM ondot.line")
+    assert await admit_pass(world.database, [DEFAULT_POOL]) == 0
     await worker.complete(running)
-    assert await world.value("SELECT look_at FROM ondot.gate") == world.now
+    assert await world.value("SELECT look_at FROM ondot.line") == world.now
 
 
 @proves("E13", "P11")
@@ -390,3 +390,21 @@ async def test_who_stands_before_a_gate_that_nobody_looks_at_counts_as_late(worl
     await world.advance(40)
     async with world.database.connection() as connection:
         assert (await oldest_due(connection)).lag_s == 0  # the second waits for the first, not for a worker
+
+
+@proves("E12", "E16")
+async def test_a_fire_is_skipped_for_an_execution_that_waits_for_its_turn_in_order(world: World) -> None:
+    limits = Limits(overlap="skip", order_key="o")
+    accepted = await world.submit(job(schedule=every(5, world.now), limits=limits))
+    await world.submit(limited(order_key="o"))
+    worker = await world.worker()
+    assert len(await worker.lease()) == 1
+    await world.advance(10)
+    await worker.lease()
+    assert (await world.states(accepted.id))[:2] == [State.PENDING, State.SKIPPED]
+
+
+@proves("E13")
+async def test_all_gates_that_are_free_are_passed_at_once(world: World) -> None:
+    await world.submit(limited(order_key="o", overlap="queue", key="k", key_concurrency=1))
+    assert len(await (await world.worker()).lease()) == 1

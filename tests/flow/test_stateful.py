@@ -81,13 +81,27 @@ MUST_BE_EMPTY = {
                jsonb_array_elements(d.stages) s
         WHERE (s->>'gate')::uuid = h.gate_id GROUP BY 1 HAVING count(*) > max((s->>'limit')::integer)""",
     "a line that nobody looks at, and somebody may pass": """
-        SELECT g.id FROM ondot.gate g CROSS JOIN LATERAL (
+        SELECT l.gate_id, l.pool_no FROM ondot.line l JOIN ondot.gate g ON g.id = l.gate_id CROSS JOIN LATERAL (
             SELECT w.ready_at, d.stages->w.stage AS here FROM ondot.waiting w
             JOIN ondot.gated d ON d.execution_id = w.execution_id
-            WHERE w.gate_id = g.id ORDER BY w.ready_at, w.execution_id LIMIT 1) w
-        WHERE g.look_at > greatest(w.ready_at, ondot.clock()) + interval '1 second' AND (g.kind = 'rate'
-            AND g.look_at > g.token_at OR g.kind <> 'rate'
+            WHERE w.gate_id = l.gate_id AND w.pool_no = l.pool_no ORDER BY w.ready_at, w.execution_id LIMIT 1) w
+        WHERE l.look_at > greatest(w.ready_at, ondot.clock()) + interval '1 second' AND (g.kind = 'rate'
+            AND l.look_at > g.token_at OR g.kind <> 'rate'
             AND (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = g.id) < (w.here->>'limit')::integer)""",
+    "somebody in a line that is not there, or before a gate that is not": """
+        SELECT w.execution_id FROM ondot.waiting w LEFT JOIN ondot.gate g ON g.id = w.gate_id
+        LEFT JOIN ondot.line l ON l.gate_id = w.gate_id AND l.pool_no = w.pool_no
+        WHERE g.id IS NULL OR l.gate_id IS NULL""",
+    "a slot at a gate that its holder does not pass": """
+        SELECT h.gate_id, h.execution_id FROM ondot.slot h JOIN ondot.gated d ON d.execution_id = h.execution_id
+        JOIN ondot.execution e ON e.id = d.execution_id
+        WHERE e.state <> 'RUNNING' AND NOT d.stages @> jsonb_build_array(jsonb_build_object('gate', h.gate_id))""",
+    "one that waits at a gate and holds one beyond it": """
+        SELECT w.execution_id FROM ondot.waiting w JOIN ondot.gated d ON d.execution_id = w.execution_id,
+               jsonb_array_elements(d.stages) WITH ORDINALITY AS s(stage, no)
+        WHERE s.no - 1 > w.stage AND EXISTS (
+            SELECT FROM ondot.slot h
+            WHERE h.gate_id = (s.stage->>'gate')::uuid AND h.execution_id = w.execution_id)""",
     "one that is asked to end and does not run": """
         SELECT id FROM ondot.execution WHERE cancel_at IS NOT NULL AND state <> 'RUNNING'""",
     "more in a limited pool than it allows": """

@@ -20,7 +20,7 @@ from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import Retry
-from ondot.ports.target import Call
+from ondot.ports.target import Call, Target
 from ondot.sdk.transaction import Stale
 from ondot.store.database import open_database
 from ondot.store.executions import Completion
@@ -45,7 +45,7 @@ class Shop:
     world: World
     worker: Worker
     transactor: Transactor
-    caller: FunctionCaller
+    caller: Target[FunctionTarget]
     app: Ondot = field(default_factory=Ondot)
 
     async def effects(self) -> int:

@@ -239,6 +239,7 @@ async def test_limits_by_key_hold_for_what_is_enqueued_in_a_transaction(
     async with mine.transaction(), app.transaction(mine):
         for customer in (1, 1, 2):
             await pay.enqueue(customer=customer)
+    await world.plan()
     worker = await world.worker()
     payloads = [assignment.payload for assignment in await worker.lease()]
     assert sorted(payloads) == [b'{"customer":1}', b'{"customer":2}']

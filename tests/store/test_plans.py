@@ -52,11 +52,12 @@ SELECT id, id, at, at, at, 1, 1, 1, 1, 0, 0, 2, 'SUCCEEDED', 'fire' FROM seed;
 INSERT INTO ondot.owed (id, job_id, from_at, to_at, turn_at, tenant_no, job_version, concurrency, partition_no,
     newest_first, origin)
 SELECT id, id, at, at, at, 1, 1, 1, part, false, 'fire' FROM seed;
-INSERT INTO ondot.gate (id, look_at, tenant_no, pool_no, kind, name)
-SELECT id, at, 1, 1, 'concurrency', 'seed' FROM seed;
+INSERT INTO ondot.gate (id, tenant_no, kind, name) SELECT id, 1, 'concurrency', 'seed' FROM seed;
+INSERT INTO ondot.line (gate_id, pool_no, tenant_no, is_rate, look_at) SELECT id, 1, 1, false, at FROM seed;
 INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
 SELECT id, at, 1, 1, 2, true, '[]' FROM seed;
-INSERT INTO ondot.waiting (gate_id, ready_at, execution_id, tenant_no, stage) SELECT id, at, id, 1, 0 FROM seed;
+INSERT INTO ondot.waiting (gate_id, pool_no, ready_at, execution_id, tenant_no, stage)
+SELECT id, 1, at, id, 1, 0 FROM seed;
 INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at) SELECT id, id, 1, false, at FROM seed;
 SET session_replication_role = origin;
 """

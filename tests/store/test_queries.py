@@ -32,6 +32,7 @@ TENANTS_TABLES: Final = [
     "job_once",
     "job_version",
     "key",
+    "line",
     "log",
     "object",
     "owed",
@@ -70,6 +71,7 @@ OVER_ALL_TENANTS: Final = {
     "list_workers": "the fleet; pools by the numbers a worker has",
     # Workers serve every tenant: what they name was leased by them, and is fenced by worker and attempt.
     "find_cancels": "what this worker runs",
+    "lock_pool": "a worker of the pool",
     "pool_room": "a worker of the pool",
     "take_tokens": "a worker of the pool",
     "survey_lanes": "a lane names its tenant",

@@ -68,16 +68,17 @@ def worker(
     _ = settings.needs_database_url
     if app_reference:
         application.load_app(app_reference)
-    from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
+    from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv, stopping_words
     from ondot.telemetry.log import configure_logs
 
     configure_logs(settings.log_format, settings.log_level, role="supervisor")
     argv = role_argv("worker", *worker_words(app_reference, pools, slots, allow_shell=allow_shell))
     supervisor = Supervisor(
-        children=[Child(f"worker-{number}", argv) for number in range(1, processes + 1)],
+        children=[Child(f"worker-{number}", "worker", argv) for number in range(1, processes + 1)],
         environment={**os.environ, "ONDOT_DATABASE_URL": settings.needs_database_url},
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
         signals=StopSignals(),
+        tell_waiting=lambda: show_progress(stopping_words(settings.grace_s)),
     )
     supervisor.start()
     raise typer.Exit(supervisor.run())

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from ondot.cli.output import harmless, show_error, show_line
+from ondot.cli.output import harmless, show_error, show_line, show_progress
 from ondot.cli.roles import AllowShell, Slots
 from ondot.model.errors import OndotError
 
@@ -45,6 +45,7 @@ def up(
     if demo and app_reference:
         raise typer.BadParameter("--demo brings its own app: leave out one of --demo and --app.", param_hint="--app")
     from ondot import app as application
+    from ondot.roles.supervise import stopping_words
     from ondot.roles.up import UpOptions, run_up
     from ondot.settings import load_settings
     from ondot.telemetry.log import configure_logs
@@ -65,7 +66,13 @@ def up(
                 show_line(line)
 
         options = UpOptions(workers=workers, demo=demo, app_reference=app_reference)
-        code = run_up(settings, options, migrate=application.migrate, tell=tell)
+        code = run_up(
+            settings,
+            options,
+            migrate=application.migrate,
+            tell=tell,
+            tell_waiting=lambda: show_progress(stopping_words(settings.grace_s)),
+        )
     show_line("stopped" if code == 0 else "stopped, not cleanly: what was cut off is recovered at the next start")
     raise typer.Exit(code)
 

@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
+from ondot.flow.claim import move_unique_key
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers, tell_skipped
-from ondot.model.claims import claim_of, kind_of
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.gates import encoded_stages
@@ -34,8 +34,7 @@ from ondot.model.planning import (
     next_or_look_again,
     settled_range,
 )
-from ondot.model.schedule import Once, Schedule
-from ondot.store.claims import release_claim
+from ondot.model.schedule import Once, Schedule, jitter_offset
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import (
@@ -43,6 +42,7 @@ from ondot.store.executions import (
     cancelled_ahead,
     end_waiting,
     has_begun,
+    lock_gates_of_job,
     newest_begun,
     renew_due,
     take_back_fires,
@@ -180,17 +180,18 @@ async def update_locked(
     connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, spec: JobSpec
 ) -> Wakes:
     """Update a job whose row the caller has locked; gives the pools to wake after the commit."""
-    timer = await _settle_and_take_back(connection, database, tenant_no, job)
+    # Keys before gates, as a submit takes them.
+    await move_unique_key(connection, tenant_no, job, spec)
+    stages = encoded_stages(spec.limits, tenant_no, job.id)
+    timer = await _settle_and_take_back(connection, database, tenant_no, job, stages=stages)
     version = job.version + 1
-    if (wish := claim_of(job.spec)) is not None and claim_of(spec) is None:
-        await release_claim(connection, tenant_no, kind_of(wish), wish.key, job.id)
     await renew_due(
         connection,
         tenant_no,
         job.id,
         version,
-        stages=encoded_stages(spec.limits, tenant_no, job.id),
-        start_deadline_s=spec.start_deadline_s,
+        stages=stages,
+        start_deadline_s=_deadline_s(spec, job.id),
     )
     numbers = await database.pools.numbers(connection, tenant_no, [spec.pool])
     await change_job(
@@ -277,13 +278,21 @@ async def settle(connection: Connection, database: Database, tenant_no: TenantNo
 
 
 async def _settle_and_take_back(
-    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, *, retries_too: bool = False
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    job: LockedJob,
+    *,
+    retries_too: bool = False,
+    stages: str | None = None,
 ) -> Timer:
     """Steps ① to ③; gives the timer as it stands then, its version raised, without a next fire.
 
     A one-time job that waits for its next attempt has begun; `retries_too` says that the caller ends it all the same.
+    `stages`: the gates that the job's executions pass from now on; they are locked with the old ones.
     """
     timer = await settle(connection, database, tenant_no, job)
+    await lock_gates_of_job(connection, tenant_no, job.id, stages=stages)
     schedule = _schedule(job)
     once_at = schedule.when.at if isinstance(schedule.when, Once) else None
     bound_at, ahead = job.now, None
@@ -372,6 +381,13 @@ async def _stand(
         horizon_at=horizon_at,
     )
     return list(planned.pools)
+
+
+def _deadline_s(spec: JobSpec, job_id: JobId) -> float | None:
+    """From a fire on, with its jitter."""
+    if spec.start_deadline_s is None or spec.schedule is None:
+        return None
+    return spec.start_deadline_s + jitter_offset(job_id, spec.schedule.jitter_s).total_seconds()
 
 
 def _fires_left(old: Schedule, timer: Timer, new: Schedule) -> int | None:

@@ -5,7 +5,9 @@ resolved in the same transaction, under the lock of its row: two who replay a le
 By ids all is done at once. By filter a row in `bulk` is worked off by `bulk_pass`, a bounded number of letters at a
 turn and each turn a transaction of its own: no lock is held for long, however many letters there are, and a crash at
 any point loses nothing and repeats nothing, since a letter that is resolved is not taken again. What fails again while
-an operation goes on is not its own. Everything is recorded in `audit`, for each letter.
+an operation goes on is not its own. A letter that somebody else holds is passed over, and since they may let go of it
+as it was, an operation that passed one over begins again at the oldest: it is DONE only after a round without.
+Everything is recorded in `audit`, for each letter.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,6 +32,7 @@ from ondot.store.dead_letters import (
     NewBulk,
     advance_bulk,
     count_letters,
+    has_passed_over,
     insert_bulk,
     list_bulks,
     lock_letters,
@@ -45,6 +48,8 @@ TURN_S = 0.25
 LETTERS_A_TURN = 100
 """At most: how many rows a transaction locks and makes."""
 TURNS_A_PASS = 20
+NEXT_ROUND_S = 1.0
+"""At least, before letters that somebody held are looked at again."""
 
 Result = Literal["replayed", "discarded", "already_resolved", "not_found", "spec_gone", "job_deleted"]
 
@@ -186,6 +191,8 @@ async def _give_turn(connection: Connection, database: Database, turn: BulkTurn)
     """One turn of one operation: how many letters it came to, and the executions made."""
     size = min(max(round(turn.per_s * TURN_S), 1), LETTERS_A_TURN)
     letters = await take_letters(connection, turn, size)
+    at_end = len(letters) < size
+    passed_over = turn.passed_over or await has_passed_over(connection, turn, letters, at_end=at_end)
     made: list[Replayed] = []
     if turn.action == "replay":
         made, refused = await _replay_letters(
@@ -206,8 +213,9 @@ async def _give_turn(connection: Connection, database: Database, turn: BulkTurn)
             connection, turn.tenant_no, letters, actor=turn.actor, reason=turn.reason, operation=turn.id
         )
         done = len(letters)
-    is_over = len(letters) < size
-    await advance_bulk(connection, turn, letters, done=done, next_s=size / turn.per_s, is_over=is_over)
+    is_over = at_end and not passed_over
+    next_s = size / turn.per_s if is_over or not at_end else max(size / turn.per_s, NEXT_ROUND_S)
+    await advance_bulk(connection, turn, letters, done=done, next_s=next_s, at_end=at_end, passed_over=passed_over)
     if is_over:
         log.info("bulk.done", bulk_id=str(turn.id), action=turn.action, done=turn.done + done, total=turn.total)
     return len(letters), made

@@ -1,8 +1,9 @@
 """②c Admit executions of limited jobs when they are due (E12, E13, E16, P11).
 
 Such an execution stands in line before the first gate it has not passed, and costs nothing there. A worker admits
-before it leases: PostgreSQL lets through who may (`ondot.admit`), and says who has to make room or is not to wait; what
-becomes of those is written here, by the statements that end any other execution. A pass that dies in between leaves
+before it leases, and each second while it has no room; at rates with the lease, since that is when a token is taken.
+PostgreSQL lets through who may (`ondot.admit`), and says who has to make room or is not to wait; what becomes
+of those is written here, by the statements that end any other execution. A pass that dies in between leaves
 them in line, and the next finds them there.
 """
 
@@ -23,10 +24,10 @@ FORGOTTEN_A_PASS = 1_000
 log = get_logger()
 
 
-async def admit_pass(database: Database, pool_nos: Sequence[PoolNo], free_slots: int) -> int:
-    """Admit once at the gates of these pools; gives for how many executions something changed."""
+async def admit_pass(database: Database, pool_nos: Sequence[PoolNo]) -> int:
+    """Admit once at the gates of these pools, but for rates; gives for how many executions something changed."""
     async with database.connection() as connection:
-        verdicts = await admit(connection, pool_nos, free_slots)
+        verdicts = await admit(connection, pool_nos)
     if skip := _those(verdicts, "skip"):
         await skip_queued(database, skip, "overlap")
     if replace := _those(verdicts, "replace"):

@@ -11,18 +11,32 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from ondot.flow.gate import admit_pass
+from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Waiting, in_order
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, JobId, LeaseId, PoolNo, WorkerId
-from ondot.model.job import JobSpec
+from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.retry import SUSPECT_FROM
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
 from ondot.store.jobs import stopped_jobs
-from ondot.store.queue import Leased, Survey, find_lease, lease_executions, pool_room, survey_lanes, take_tokens
+from ondot.store.queue import (
+    Leased,
+    RatedPool,
+    Survey,
+    admit_at_rates,
+    find_lease,
+    lease_admitted,
+    lease_executions,
+    pool_room,
+    survey_lanes,
+    take_tokens,
+)
 from ondot.telemetry.metrics import LATENESS, LEASED
 
 BATCH = 1_000
+MOST_GATES = 6
 LOCKED_FOR = timedelta(milliseconds=5)
 FULL_FOR = timedelta(seconds=1)
 BOUND_BEHIND = timedelta(seconds=2)
@@ -39,6 +53,15 @@ class Assignment:
     payload: bytes
     over: str | None = None
     """Why the call may not be made any more: its job was deleted or paused before it ever began."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """A function that took workers with it runs apart, and few of them at once (E6)."""
+        return (
+            self.leased.losses >= SUSPECT_FROM
+            and self.spec is not None
+            and isinstance(self.spec.target, FunctionTarget)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +97,14 @@ def _portions(due: list[Waiting]) -> list[_Portion]:
     return [_Portion(list(lanes), *how) for how, lanes in groupby(in_order(due), key=apart)]
 
 
+def _next_at(survey: Survey) -> datetime | None:
+    """When the next work known to this worker may start, or be admitted."""
+    instants = [entry.ready_at for entry in survey.waiting] + [pool.look_at for pool in survey.rates]
+    if survey.gates_at is not None:
+        instants.append(survey.gates_at)
+    return min((instant for instant in instants if instant > survey.now), default=None)
+
+
 def _came_back(row: Leased) -> bool:
     return row.origin == "fire" and row.returned
 
@@ -106,23 +137,57 @@ class Leaser:
         if self.pending is not None:
             return await self._adopt(self.pending)
         survey = await self._survey()
-        is_gate_due = survey is not None and survey.gates_at is not None and survey.gates_at <= survey.now
-        if is_gate_due and await admit_pass(self._database, self._pool_nos, free_slots):
+        is_contended = False
+        for _ in range(MOST_GATES):
+            if survey is None or survey.gates_at is None or survey.gates_at > survey.now or is_contended:
+                break
+            # Once for each gate that stands behind another.
+            is_contended = not await admit_pass(self._database, self._pool_nos)
             survey = await self._survey()
         if survey is None:
             return Batch([])
         due = [entry for entry in survey.waiting if entry.ready_at <= survey.now]
-        to_come = [entry.ready_at for entry in survey.waiting if entry.ready_at > survey.now]
-        if survey.gates_at is not None:
-            to_come.append(survey.gates_at)
-        next_at = min(to_come, default=None)
-        if not due or not free_slots:
-            return Batch([], next_at, more=bool(due))
+        rates = [pool for pool in survey.rates if pool.look_at <= survey.now]
+        next_at = _next_at(survey)
+        if not free_slots:
+            return Batch([], next_at, more=bool(due or rates))
+        if rates and (batch := await self._lease_by_rates(rates, free_slots, next_at)) is not None:
+            return batch
+        if not due:
+            # A gate or a rate that is due still is one that somebody else has locked.
+            is_due = survey.gates_at is not None and survey.gates_at <= survey.now
+            return Batch([], next_at, contended=bool(rates) or (is_contended and is_due))
         return await self._lease_first(due, free_slots, free_for_suspects, next_at)
 
     async def _survey(self) -> Survey | None:
         async with self._database.connection() as connection:
             return await survey_lanes(connection, self._lanes, self._bounds_of(self._lanes))
+
+    async def _lease_by_rates(self, rates: list[RatedPool], free_slots: int, next_at: datetime | None) -> Batch | None:
+        """Lease who may start by their rates: tokens are taken in the transaction of the lease. None: nobody may.
+
+        Of a pool with limits of its own apart, since they are counted in the same transaction.
+        """
+        limited = next((pool.pool_no for pool in rates if pool.is_limited), None)
+        pool_nos = [limited] if limited is not None else [pool.pool_no for pool in rates]
+        lease_id = LeaseId(self._database.clock.new_id())
+        async with self._database.transaction() as connection:
+            if limited is not None:
+                allowed = await pool_room(connection, limited, free_slots)
+                free_slots = 0 if allowed is None else allowed.room
+            started = await admit_at_rates(connection, pool_nos, min(free_slots, BATCH)) if free_slots else []
+            if not started:
+                return None
+            self.pending = lease_id
+            leased = await lease_admitted(connection, lease_id, self._worker_id, started, limited=limited is not None)
+            if len(leased) < len(started):
+                # This worker was declared lost: their tokens and places are given back with the transaction.
+                raise Unavailable("The worker may lease no more.")
+            if limited is not None:
+                await take_tokens(connection, limited, len(leased))
+        async with self._database.connection() as connection:
+            assignments = await self._assign(connection, lease_id, leased)
+        return self._brought(Batch(assignments, next_at, more=True))
 
     async def _lease_first(
         self, due: list[Waiting], free_slots: int, free_for_suspects: int | None, next_at: datetime | None
@@ -169,8 +234,11 @@ class Leaser:
             allowed = await pool_room(connection, pool_no, limit)
             if allowed is None or not allowed.room:
                 # Full: whoever completes one of its attempts wakes it. Without a token: then.
-                again = self._database.clock.now() + LOCKED_FOR if allowed is None else allowed.token_at
-                return [], again or self._database.clock.now() + FULL_FOR
+                now = self._database.clock.now()
+                if allowed is None:
+                    return [], now + LOCKED_FOR
+                is_for_token = allowed.token_at is not None and allowed.token_at > now
+                return [], allowed.token_at if is_for_token else now + FULL_FOR
             self.pending = lease_id
             leased = await lease_executions(
                 connection,

@@ -6,6 +6,8 @@ The completion is written by the same fenced statement as any other. If the fenc
 back and `Stale` is raised: the effect did not happen. Once committed the execution is SUCCEEDED, whatever the handler
 does afterwards. When the reply to COMMIT is lost the database is asked what became of it, for as long as it takes.
 Half of the worker's connections may be held so, and no more: leasing and completing never wait for handlers.
+A function that runs in a child process opens its transaction there (`Attempt`, `roles.child`): its worker learns of
+the success when it writes an outcome of its own, and finds this one recorded.
 """
 
 import asyncio
@@ -15,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ondot.flow.complete import wakes_of
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.lease import Assignment
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
-from ondot.model.ids import ExecutionId, WorkerId
+from ondot.model.ids import ExecutionId, TenantNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.ports.target import OpenTransaction
 from ondot.sdk.transaction import Opened, Stale
@@ -37,31 +40,42 @@ AGAIN_S = 0.5
 log = get_logger()
 
 
-@dataclass(slots=True)
-class _Attempt:
-    assignment: Assignment
-    spec: JobSpec
+class Attempt(Struct, frozen=True):
+    """Which attempt a transaction completes, and in which database: all that another process needs to open it.
+
+    The database as the worker reaches it: the URL may have come from a flag, a file, or the home of an `ondot up`.
+    """
+
+    id: ExecutionId
+    number: int
+    tenant_no: TenantNo
+    worker_id: WorkerId
+    pause_after: int | None
+    database_url: str
+    pgbouncer: bool
+    statement_timeout_s: float
+
+    def completion(self, result: str | None) -> Completion:
+        return Completion(
+            self.id, self.number, State.SUCCEEDED, Outcome.SUCCEEDED, result=result, pause_after=self.pause_after
+        )
+
+
+# No repr: the database's password would be in it.
+@dataclass(slots=True, repr=False)
+class _Opener:
+    transactor: "Transactor"
+    attempt: Attempt
     loop: asyncio.AbstractEventLoop
     is_open: bool = False
     is_committed: bool = False
 
     @property
-    def id(self) -> ExecutionId:
-        return self.assignment.leased.id
+    def elsewhere(self) -> str:
+        return msgspec.json.encode(self.attempt).decode()
 
-    @property
-    def number(self) -> int:
-        return self.assignment.leased.attempt_no
-
-    def completion(self, result: str | None) -> Completion:
-        return Completion(
-            self.id,
-            self.number,
-            State.SUCCEEDED,
-            Outcome.SUCCEEDED,
-            result=result,
-            pause_after=self.spec.pause_after_failures,
-        )
+    def __call__(self, given: Any) -> AbstractAsyncContextManager[Opened]:
+        return self.transactor.open(self, given)
 
 
 class Transactor:
@@ -76,12 +90,26 @@ class Transactor:
 
     def opener(self, assignment: Assignment, spec: JobSpec) -> OpenTransaction:
         """What `Call.transaction` is for this attempt. To be called in the worker's loop."""
-        attempt = _Attempt(assignment, spec, asyncio.get_running_loop())
+        leased, settings = assignment.leased, self._database.settings
+        return self.opener_of(
+            Attempt(
+                id=leased.id,
+                number=leased.attempt_no,
+                tenant_no=leased.tenant_no,
+                worker_id=self._worker_id,
+                pause_after=spec.pause_after_failures,
+                database_url=settings.needs_database_url,
+                pgbouncer=settings.pgbouncer,
+                statement_timeout_s=settings.statement_timeout_s,
+            )
+        )
 
-        def open_transaction(given: Any) -> AbstractAsyncContextManager[Opened]:
-            return self._open(attempt, given)
+    def opener_of(self, attempt: Attempt) -> OpenTransaction:
+        return _Opener(self, attempt, asyncio.get_running_loop())
 
-        return open_transaction
+    def forget(self, attempt: Attempt) -> None:
+        """Nobody will ask here what became of it: its worker is another process, and finds it in the database."""
+        self._committed.pop((attempt.id, attempt.number), None)
 
     def was_committed(self, execution_id: ExecutionId, attempt_no: int) -> bool:
         """Whether this attempt was completed by its own transaction: nothing is left to be written."""
@@ -111,14 +139,14 @@ class Transactor:
         return True
 
     @asynccontextmanager
-    async def _open(self, attempt: _Attempt, given: Any) -> AsyncIterator[Opened]:
-        if asyncio.get_running_loop() is not attempt.loop:
-            raise RuntimeError("ctx.transaction() works in the worker's own event loop: make the function `async def`.")
-        if attempt.is_committed:
+    async def open(self, opener: _Opener, given: Any) -> AsyncIterator[Opened]:
+        check_loop(opener.loop)
+        if opener.is_committed:
             raise RuntimeError("This attempt is completed: ctx.transaction() commits once.")
-        if attempt.is_open:
+        if opener.is_open:
             raise RuntimeError("A transaction of this attempt is open already: use its connection.")
-        attempt.is_open = True
+        opener.is_open = True
+        attempt = opener.attempt
         try:
             async with self._connection(given) as connection:
                 transaction = connection.transaction()
@@ -132,9 +160,9 @@ class Transactor:
                 except BaseException:
                     await _roll_back(connection, transaction)
                     raise
-                await _to_its_end(self._commit(attempt, transaction, opened.result, written))
+                await _to_its_end(self._commit(opener, transaction, opened.result, written))
         finally:
-            attempt.is_open = False
+            opener.is_open = False
 
     @asynccontextmanager
     async def _connection(self, given: Any) -> AsyncIterator[Connection]:
@@ -163,7 +191,7 @@ class Transactor:
         finally:
             await self._database.pool.release(connection)
 
-    async def _check_current(self, attempt: _Attempt, connection: Connection, *, is_given: bool) -> None:
+    async def _check_current(self, attempt: Attempt, connection: Connection, *, is_given: bool) -> None:
         with away_as_unavailable():
             if await self._runs(attempt, connection):
                 return
@@ -176,11 +204,10 @@ class Transactor:
                     )
         raise _stale(attempt)
 
-    async def _runs(self, attempt: _Attempt, connection: Connection) -> bool:
-        leased = attempt.assignment.leased
-        return await is_running(connection, leased.tenant_no, attempt.id, attempt.number, self._worker_id)
+    async def _runs(self, attempt: Attempt, connection: Connection) -> bool:
+        return await is_running(connection, attempt.tenant_no, attempt.id, attempt.number, self._worker_id)
 
-    async def _complete(self, attempt: _Attempt, connection: Connection, result: str | None) -> list[Written]:
+    async def _complete(self, attempt: Attempt, connection: Connection, result: str | None) -> list[Written]:
         if not connection.is_in_transaction():
             raise RuntimeError(
                 "The block of ctx.transaction() has ended the transaction itself, so its effect and its completion "
@@ -192,9 +219,8 @@ class Transactor:
             raise _stale(attempt)
         return written
 
-    async def _commit(
-        self, attempt: _Attempt, transaction: Any, result: str | None, written: Sequence[Written]
-    ) -> None:
+    async def _commit(self, opener: _Opener, transaction: Any, result: str | None, written: Sequence[Written]) -> None:
+        attempt = opener.attempt
         try:
             with away_as_unavailable():
                 await transaction.commit()
@@ -202,22 +228,27 @@ class Transactor:
             log.warning("transaction.in_doubt", execution_id=str(attempt.id), error=error.message)
             if not await self._did_commit(attempt):
                 raise
-        attempt.is_committed = True
+        opener.is_committed = True
         self._committed[attempt.id, attempt.number] = result
         COMPLETED.labels(Outcome.SUCCEEDED.value).inc()
         self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
 
-    async def _did_commit(self, attempt: _Attempt) -> bool:
+    async def _did_commit(self, attempt: Attempt) -> bool:
         """What became of a COMMIT without a reply: asked until the database says so, for nobody else knows."""
         while True:
             try:
                 async with self._database.connection() as connection:
-                    await wait_for_execution(connection, attempt.assignment.leased.tenant_no, attempt.id)
+                    await wait_for_execution(connection, attempt.tenant_no, attempt.id)
                     outcomes = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.number)])
                 return outcomes.get(attempt.id) is Unchanged.RECORDED
             except Unavailable as error:
                 log.warning("transaction.in_doubt", execution_id=str(attempt.id), error=error.message)
                 await asyncio.sleep(AGAIN_S)
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    if asyncio.get_running_loop() is not loop:
+        raise RuntimeError("ctx.transaction() works in the worker's own event loop: make the function `async def`.")
 
 
 def _checked(given: Any) -> Connection:
@@ -237,7 +268,7 @@ def _message(completion: Completion) -> str | None:
     return None if completion.error is None else msgspec.json.decode(completion.error).get("message")
 
 
-def _stale(attempt: _Attempt) -> Stale:
+def _stale(attempt: Attempt) -> Stale:
     return Stale(
         f"Attempt {attempt.number} of execution {attempt.id} counts no more: it was recovered, cancelled or ended "
         "meanwhile. Its transaction is rolled back."

@@ -1,7 +1,7 @@
 """Which gates an execution passes before it may start (E12, E13, E16): overlap, order, concurrency and rates.
 
 A limited job's execution passes its gates one after another, in one order for all, so that two never wait for each
-other's: order by key, overlap of its job, concurrency of its job, concurrency by key, rate of its job, rate by key.
+other's: overlap of its job, order by key, concurrency of its job, concurrency by key, rate of its job, rate by key.
 Behind each gate but a rate it holds a slot: to its end for order and overlap, for the attempt otherwise. A rate takes a
 token for each attempt. The ids are made of what the gate is for, so nobody has to look one up.
 What people write for a limit, `"10/1m"`, is read here too, for the API, the SDK and the command line alike.
@@ -119,14 +119,14 @@ def stages(limits: Limits, tenant_no: TenantNo, job_id: JobId) -> list[Stage]:
     """The gates of an execution of this job, in the order in which it passes them."""
     job = f"job:{job_id}"
     passed: list[Stage] = []
-    if limits.order_key is not None:
-        name = f"key:{limits.order_key}"
-        passed.append(Stage(gate_id(tenant_no, "order", name), "order", name, limit=1, until_end=True))
     if limits.overlap != "allow":
         gate = gate_id(tenant_no, "overlap", job)
         limit = limits.concurrency or 1
         passed.append(Stage(gate, "overlap", job, limit=limit, until_end=True, overlap=limits.overlap))
-    elif limits.concurrency is not None:
+    if limits.order_key is not None:
+        name = f"key:{limits.order_key}"
+        passed.append(Stage(gate_id(tenant_no, "order", name), "order", name, limit=1, until_end=True))
+    if limits.overlap == "allow" and limits.concurrency is not None:
         passed.append(Stage(gate_id(tenant_no, "concurrency", job), "concurrency", job, limit=limits.concurrency))
     name = f"key:{limits.key}"
     if limits.key_concurrency is not None:

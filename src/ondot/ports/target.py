@@ -29,8 +29,18 @@ class Cancel:
         await self._asked.wait()
 
 
-OpenTransaction = Callable[[Any], AbstractAsyncContextManager[Any]]
-"""Opens the transaction that holds a handler's effect and its completion; on a connection of its own if given None."""
+class OpenTransaction(Protocol):
+    """Opens the transaction that holds a handler's effect and its completion; on its own connection if given None."""
+
+    @property
+    def elsewhere(self) -> str:
+        """What another process needs to open it, as JSON. The database's password is in it: not for logs."""
+
+    @property
+    def is_committed(self) -> bool:
+        """The attempt has succeeded, whatever its handler still does."""
+
+    def __call__(self, given: Any, /) -> AbstractAsyncContextManager[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """One supervisor over several processes: `ondot up`, and `ondot worker --processes N` (O6).
 
-It starts its children, starts again those that die, with a growing pause, and on SIGTERM or Ctrl-C stops them in
-order and waits for them. Children share its process group, so a Ctrl-C reaches them too; on Linux they are killed with
+It starts its children, starts again those that die, with a growing pause, and on SIGTERM or Ctrl-C stops them kind by
+kind and waits for them: all workers at once, so that none takes work which another has just given up. Children share its process group, so a Ctrl-C reaches them too; on Linux they are killed with
 it, so that `kill -9` leaves no orphan behind. Nothing is lost by that: what they ran is recovered.
 """
 
 import ctypes
+import math
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import FrameType
 
 from ondot.telemetry.log import get_logger
@@ -23,6 +25,7 @@ STEADY_S = 60.0
 """A child that has lived this long starts its count of failures anew."""
 LOOK_EVERY_S = 5.0
 ECHO_S = 1.0
+"""A signal that follows so soon is the same one: `timeout` and some shells signal twice."""
 STOP_MARGIN_S = 30.0
 """On top of the grace: attempts that are ended by force, outcomes that are written, workers that leave."""
 _PR_SET_PDEATHSIG = 1
@@ -32,9 +35,10 @@ log = get_logger()
 
 @dataclass(slots=True)
 class Child:
-    """One process to keep alive. Children are stopped in the order in which they were given."""
+    """One process to keep alive. Neighbours of one kind are stopped together, the kinds in the order given."""
 
     name: str
+    kind: str
     argv: Sequence[str]
     process: subprocess.Popen[bytes] | None = None
     failures: int = 0
@@ -67,7 +71,7 @@ class StopSignals:
 
     @property
     def impatient(self) -> bool:
-        """A second signal, and not the echo of the first: `timeout` and some shells signal twice."""
+        """A second signal, and not the echo of the first."""
         return self.stopping and self._noted_s[-1] - self._noted_s[0] > ECHO_S
 
     def wait(self, at_most_s: float) -> None:
@@ -85,6 +89,8 @@ class Supervisor:
     signals: StopSignals
     look: Callable[[], None] = lambda: None
     """Called every few seconds, for whatever else must be kept alive."""
+    tell_waiting: Callable[[], None] = lambda: None
+    """Called once if a stop must wait, as soon as a second signal would end the waiting: to say so."""
 
     def start(self) -> None:
         for child in self.children:
@@ -122,30 +128,57 @@ class Supervisor:
         child.started_s = time.monotonic()
 
     def stop(self) -> int:
-        """Stop in order, within one deadline for all; a second signal ends the waiting."""
-        deadline_s = time.monotonic() + self.stop_timeout_s
-        clean = True
-        for child in self.children:
-            if child.process is None:
-                continue
+        """Stop kind by kind, within one deadline for all; a second signal ends the waiting."""
+        begun_s = time.monotonic()
+        waiting = Waiting(begun_s + self.stop_timeout_s, begun_s + ECHO_S)
+        for _, alike in groupby(self.children, key=lambda child: child.kind):
+            self._stop_together([child for child in alike if child.process is not None], waiting)
+        ended = [child.process.returncode for child in self.children if child.process is not None]
+        # Ended by our signal: it had not begun to listen for it, so it had nothing under way either.
+        return 0 if all(code in {0, -signal.SIGTERM, -signal.SIGINT} for code in ended) else 1
+
+    def _stop_together(self, children: Sequence[Child], waiting: "Waiting") -> None:
+        for child in children:
+            assert child.process is not None
             child.process.terminate()
-            while child.running and time.monotonic() < deadline_s and not self.signals.impatient:
-                try:
-                    child.process.wait(0.2)
-                except subprocess.TimeoutExpired:
-                    continue
+        while any([child.running for child in children]):  # noqa: C419 - asking reaps: each is to be asked
+            now_s = time.monotonic()
+            if now_s >= waiting.deadline_s or self.signals.impatient:
+                break
+            if now_s >= waiting.tell_s:
+                waiting.tell_s = math.inf
+                self.tell_waiting()
+            self.signals.wait(0.2)
+        for child in children:
             if child.running:
+                assert child.process is not None
                 log.error("child.killed", child=child.name)
                 child.process.kill()
-                child.process.wait()
-            # Ended by our signal: it had not begun to listen for it, so it had nothing under way either.
-            clean = clean and child.process.returncode in {0, -signal.SIGTERM, -signal.SIGINT}
-        return 0 if clean else 1
+        for child in children:
+            assert child.process is not None
+            child.process.wait()
+
+
+@dataclass(slots=True)
+class Waiting:
+    """How long a stop waits, and when it says that it does."""
+
+    deadline_s: float
+    tell_s: float
 
 
 def role_argv(*words: str) -> list[str]:
-    """The command line of a role as a child process."""
-    return [sys.executable, "-m", "ondot", *words]
+    """The command line of a role as a child process.
+
+    `-P`: a `click.py` in the current directory is not to be taken for a package that ondot needs. A worker puts the
+    directory on its path itself, for the user's app.
+    """
+    return [sys.executable, "-P", "-m", "ondot", *words]
+
+
+def stopping_words(grace_s: float) -> str:
+    """What a person should know who waits for a stop."""
+    return f"Stopping: running attempts have up to {grace_s:g} s; Ctrl-C again ends the waiting."
 
 
 def die_with(parent_pid: int) -> None:

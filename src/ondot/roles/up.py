@@ -39,9 +39,17 @@ class Running:
 
 
 def run_up(
-    settings: Settings, options: UpOptions, *, migrate: Callable[[Settings], object], tell: Callable[[Running], None]
+    settings: Settings,
+    options: UpOptions,
+    *,
+    migrate: Callable[[Settings], object],
+    tell: Callable[[Running], None],
+    tell_waiting: Callable[[], None] = lambda: None,
 ) -> int:
-    """Start it all, tell where, and keep it alive until a signal; gives the exit code."""
+    """Start it all, tell where, and keep it alive until a signal; gives the exit code.
+
+    `tell_waiting`: called if the stop has to wait for work that runs.
+    """
     signals = StopSignals()
     port = free_port(settings.host, settings.port)
     postgres = None if settings.database_url else EmbeddedPostgres(settings.home or default_home())
@@ -55,6 +63,7 @@ def run_up(
             stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
             signals=signals,
             look=lambda: _keep(postgres),
+            tell_waiting=tell_waiting,
         )
         if signals.stopping:
             return 0
@@ -75,13 +84,13 @@ def run_up(
 
 
 def children(settings: Settings, options: UpOptions) -> list[Child]:
-    """Workers first: they are stopped first, while the others still serve them."""
+    """Workers first: they are stopped first, all at once, while the others still serve them."""
     app = ["ondot.demo:app"] if options.demo else [options.app_reference] if options.app_reference else []
     names = [f"worker-{number}" for number in range(1, options.workers + 1)]
     return [
-        *(Child(name, role_argv("worker", *app)) for name in names),
-        Child("scheduler", role_argv("scheduler")),
-        Child("api", role_argv("api", "--host", settings.host, "--port", str(settings.port))),
+        *(Child(name, "worker", role_argv("worker", *app)) for name in names),
+        Child("scheduler", "scheduler", role_argv("scheduler")),
+        Child("api", "api", role_argv("api", "--host", settings.host, "--port", str(settings.port))),
     ]
 
 

@@ -26,7 +26,6 @@ from ondot.flow.recover import BEATS_A_TIMEOUT
 from ondot.flow.run import Targets, run_attempt
 from ondot.flow.transact import Transactor
 from ondot.model.errors import Unavailable
-from ondot.model.execution import PriorityClass
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.ports.objects import Objects
@@ -157,7 +156,7 @@ class Incarnation:
                 if self.unfit:
                     await self._let_others_end(stop)
                 if self._lost.is_set():
-                    self._drop()
+                    await self._drop()
                 else:
                     await self._drain()
                 for duty in duties:
@@ -210,7 +209,7 @@ class Incarnation:
             for assignment in batch.assignments:
                 task = group.create_task(self._attempt(assignment), name=f"attempt-{assignment.leased.id}")
                 self._running.add(task)
-                if assignment.leased.priority_class == PriorityClass.SUSPECT:
+                if assignment.is_suspect:
                     self._suspects.add(task)
                 task.add_done_callback(self._freed)
         await self._wait(batch, free - len(batch.assignments))
@@ -221,7 +220,10 @@ class Incarnation:
         if batch.more and free > 0:
             return
         if batch.more:
-            await self._first_of(self._slot_free, self._lost)
+            # Each second all the same: who waits before a gate may have to be skipped, or to cancel what runs here.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await self._first_of(self._slot_free, self._lost)
             await asyncio.sleep(GATHER_SLOTS_S)
             return
         pause_s = LOOK_AGAIN_S if batch.contended else POLL_S
@@ -243,7 +245,8 @@ class Incarnation:
 
     async def _attempt(self, assignment: Assignment) -> None:
         checkpoint = None
-        with suppress(Unavailable):
+        with suppress(Unavailable, asyncio.CancelledError):
+            # Cancelled here: the worker stops, and the call will not be begun.
             checkpoint = await self._notes.checkpoint_of(assignment.leased)
 
         leased = assignment.leased
@@ -333,11 +336,16 @@ class Incarnation:
         except TimeoutError:
             log.warning("outcomes.unwritten", then="the executions are recovered when this worker is declared lost")
 
-    def _drop(self) -> None:
-        """Others run what this incarnation had: its own attempts are ended, their outcomes would be refused."""
+    async def _drop(self) -> None:
+        """Others run what this incarnation had: its own attempts are ended, their outcomes refused and counted."""
         log.warning("worker.was_lost", worker_id=str(self._id), dropped=len(self._running))
         for task in list(self._running):
             task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WRITE_AT_STOP_S):
+                if self._running:
+                    await asyncio.wait(self._running)
+                await self._completer.drained()
 
     def _leases(self) -> tuple[LeaseId, ...]:
         """The leases held, and the one that is on its way: read first, since it becomes a held one and not back."""

@@ -5,22 +5,24 @@
     @app.job(cron="0 9 * * 1-5", timezone="Europe/Berlin", retries=5)
     async def daily_report(ctx: Context, region: str = "eu") -> dict: ...
 
-`ondot worker module:app` runs the handlers and registers their schedules. What is wrong with a schedule is told where
-it is written, as the module is imported, and needs no server.
+`ondot worker module:app` runs the handlers and registers their schedules. What is wrong with a schedule or an option is
+told where it is written, as the module is imported, and needs no server.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
+from ondot.model.errors import InvalidSchedule
 from ondot.model.ids import EPOCH
 from ondot.model.job import Priority
 from ondot.model.schedule import Cron, Interval, Rrule, Schedule, When, check, every_of
 from ondot.model.schedule.rrule import begins_of
+from ondot.sdk.checks import duration_of
 from ondot.sdk.client import Client
-from ondot.sdk.handler import Handler
-from ondot.sdk.options import Duration, JobOptions, checked_options, written
+from ondot.sdk.handler import Handler, checked_name
+from ondot.sdk.options import Duration, JobOptions, checked_options
 from ondot.sdk.transaction import enqueuing, open_transaction
 
 P = ParamSpec("P")
@@ -85,32 +87,29 @@ class Ondot:
         `schedule` is what else the schedule has, as in the API: `{"misfire": {"policy": "all"}, "calendar": {…}}`.
         `more` is what else a job has, by the names of the API: see `ondot.sdk.options`.
         """
-        timing = _timing(cron=cron, timezone=timezone, every=every, rrule=rrule, jitter=jitter, more=schedule)
-        for option, value in (("key", key), ("pause_after_failures", pause_after_failures)):
-            if value is not None and timing is None:
-                raise TypeError(f"`{option}` is of a job that recurs; give it with `cron`, `every` or `rrule`.")
-        limits = checked_options(more, recurs=timing is not None)
-        retry = limits.pop("retry", {})
-        if retries is not None and "max_retries" in retry:
-            raise TypeError("`retries` is given twice, alone and as `max_retries` in `retry`; leave one out.")
         options: dict[str, Any] = {
-            "retry": retry | ({} if retries is None else {"max_retries": retries}) or None,
-            "timeout": None if timeout is None else written(timeout),
+            "retries": retries,
+            "timeout": timeout,
             "priority": priority,
             "pool": pool,
-            "labels": dict(labels) if labels else None,
-            **limits,
+            "labels": labels,
+            "pause_after_failures": pause_after_failures,
+            "key": key,
+            **more,
         }
-        given = {option: value for option, value in options.items() if value is not None}
 
         def register(function: Callable[..., Any]) -> Handler[..., Any]:
+            name_ = checked_name(name, function)
+            with _told_of(name_):
+                timing = _timing(cron=cron, timezone=timezone, every=every, rrule=rrule, jitter=jitter, more=schedule)
+                given = checked_options(options, recurs=timing is not None)
             handler = Handler(
                 function,
-                name=name,
-                options=given,
+                name=name_,
                 timing=timing,
-                pause_after_failures=pause_after_failures,
-                key=key,
+                pause_after_failures=given.pop("pause_after_failures", None),
+                key=given.pop("key", None),
+                options=given,
                 submit=self._submit,
             )
             if handler.name in self._handlers:
@@ -156,6 +155,17 @@ class Ondot:
         await self.close()
 
 
+@contextmanager
+def _told_of(name: str) -> Iterator[None]:
+    """What is wrong with an option is told with the function's name: a module has many."""
+    try:
+        yield
+    except InvalidSchedule as error:
+        raise InvalidSchedule(f"{name}: {error.message}", error.faults, **error.facts) from None
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
 def _timing(
     *,
     cron: str | None,
@@ -172,12 +182,12 @@ def _timing(
         raise TypeError("`timezone` goes with `cron` or `rrule`: intervals measure real time.")
     timing: dict[str, Any] = {}
     if jitter is not None:
-        timing["jitter"] = written(jitter)
+        timing["jitter"] = duration_of("jitter", jitter)
     if timezone is not None:
         timing["timezone"] = timezone
     when: When
     if every is not None:
-        timing["every"] = written(every)
+        timing["every"] = duration_of("every", every)
         when = Interval(every_s=float(timing["every"]), anchor_at=EPOCH)
     elif cron is not None:
         timing["cron"] = cron

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
 
+from ondot.sdk.checks import duration_of
 from ondot.sdk.context import Context
 from ondot.sdk.options import (
     AT_CREATION,
@@ -27,7 +28,6 @@ from ondot.sdk.options import (
     of_function,
     templates,
     with_keys_filled,
-    written,
 )
 
 P = ParamSpec("P")
@@ -38,6 +38,7 @@ Submit = Callable[[dict[str, Any]], Awaitable[Answer]]
 """Creates a job from its body."""
 
 MAX_NAME: Final = 200
+_INSTANT: Final = 'an aware datetime, or text in RFC 3339 such as "2030-01-31T09:00:00Z"'
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -55,7 +56,7 @@ class Handler(Generic[P, R]):
     ) -> None:
         """`options` go into the bodies of the jobs of this function, `timing` is the schedule of the recurring one."""
         self.function: Final = function
-        self.name: Final = _checked_name(name, function)
+        self.name: Final = checked_name(name, function)
         self.is_async: Final = inspect.iscoroutinefunction(function)
         self.options: Final = of_function(options or {}, self.name)
         self.timing: Final = dict(timing) if timing else None
@@ -78,20 +79,17 @@ class Handler(Generic[P, R]):
         """Have a worker run it now, once. Gives the job that was made."""
         return await self._create(self.body(arguments))
 
-    async def schedule(self, *, at: datetime | None = None, in_: Duration | None = None, **arguments: Any) -> Answer:
+    async def schedule(
+        self, *, at: datetime | str | None = None, in_: Duration | None = None, **arguments: Any
+    ) -> Answer:
         """Have a worker run it once: at an instant, or after a while. Gives the job that was made."""
         if (at is None) == (in_ is None):
             raise TypeError("schedule takes one of `at` (an aware datetime) and `in_` (a timedelta, or seconds).")
-        if at is not None and at.tzinfo is None:
-            raise ValueError("`at` must be an aware datetime; give it a time zone, such as tzinfo=UTC.")
+        when = {"in": duration_of("in_", in_)} if at is None else {"at": _instant(at)}
         body = self.body(arguments)
         if "debounce" in body:
             raise TypeError(f"{self.name}: `debounce` says itself when it runs; use enqueue.")
-        if at is not None:
-            body["schedule"] = {"at": at.astimezone(UTC).isoformat().replace("+00:00", "Z")}
-        elif in_ is not None:
-            body["schedule"] = {"in": written(in_)}
-        return await self._create(body)
+        return await self._create(body | {"schedule": when})
 
     def body(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The body of a job that runs this function once with these arguments. Raises TypeError if they do not fit."""
@@ -187,7 +185,21 @@ class Handler(Generic[P, R]):
             raise TypeError(f"{self.name}: `{option}` cannot be filled: {error}") from None
 
 
-def _checked_name(given: str | None, function: object) -> str:
+def _instant(at: object) -> str:
+    """As it goes into a body."""
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError:
+            raise ValueError(f"`at` must be {_INSTANT}; {at!r:.80} came.") from None
+    if not isinstance(at, datetime):
+        raise TypeError(f"`at` must be {_INSTANT}; {at!r:.80} came.")
+    if at.tzinfo is None:
+        raise ValueError("`at` must have a time zone: tzinfo=UTC for a datetime, Z or +01:00 at the end of text.")
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def checked_name(given: str | None, function: object) -> str:
     name = str(getattr(function, "__name__", "")) if given is None else given
     if not name or name == "<lambda>":
         raise TypeError(f"{function!r} has no name of its own; give it one: @app.job(name=…).")

@@ -1,28 +1,30 @@
 """What a registered function may ask for besides its schedule (E4, E12, E13, E16), and the keys in it.
 
-The options are the fields of a job's body, by the same names. `concurrency` and `rate` are of the function, whoever
-enqueued it: each enqueue makes a job of its own, so they become limits by a key that all its jobs share, or that of
-`concurrency_key` if there is one. Three say what becomes of a job as it is created, and go with what is enqueued only;
+The options are the fields of a job's body, by the same names; what each may be is in `checks`. `concurrency` and `rate`
+are of the function: each enqueue makes a job of its own, so they become limits by a key that all its jobs share, or
+that of `concurrency_key` if there is one. Jobs that are made without the handler know nothing of them. Three say what becomes of a job as it is created, and go with what is enqueued only;
 `overlap` is between the fires of one job, and goes with the one that recurs.
 A key may be a template that is filled from the arguments: `"customer:{customer_id}"`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 from string import Formatter
 from typing import Any, Final, TypedDict
 
 import msgspec
 
-from ondot.model.duration import as_written, seconds
-from ondot.model.gates import MAX_AT_ONCE, Overlap, rate_of
+from ondot.model.gates import Overlap
+from ondot.sdk.checks import OPTIONS, checked, unknown
 
 Duration = timedelta | float | str
 """A timedelta, seconds, or text such as "90s", "15m", "1h30m"."""
 
 OF_SCHEDULE: Final = ("overlap",)
 """Of the job that recurs alone."""
+
+OF_RECURRING: Final = ("key", "pause_after_failures")
+"""Of its body beside the options."""
 
 BY_KEY: Final = {"concurrency": "key_concurrency", "rate": "key_rate"}
 """Limits of the function, and how they stand in the bodies of its jobs."""
@@ -51,43 +53,36 @@ class JobOptions(TypedDict, total=False):
     throttle: Mapping[str, Any] | None
 
 
-def written(duration: Duration) -> int | float:
-    """A duration as it goes into a body: seconds. Raises ValueError with what was expected."""
-    text = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    return as_written(seconds(text))
-
-
-def checked_options(options: JobOptions, *, recurs: bool) -> dict[str, Any]:
+def checked_options(options: Mapping[str, Any], *, recurs: bool) -> dict[str, Any]:
     """The options as they go into a body, None left out. Raises TypeError for a company that makes no sense."""
-    known = JobOptions.__annotations__
     for name in options:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            advice = f"did you mean `{close[0]}`?" if close else f"these are more: {', '.join(known)}."
-            raise TypeError(f"A job has no option `{name}`; {advice}")
-    given = {name: _in_json(value) for name, value in options.items() if value is not None}
+        if name not in OPTIONS:
+            raise TypeError(f"A job has no option `{name}`; {unknown(name, OPTIONS)}")
+    given = checked(OPTIONS, options)
     if "overlap" in given and not recurs:
         raise TypeError(
             "`overlap` says what a fire does that finds the one before it live, and each enqueue makes a job of its "
             "own: use `concurrency` or `throttle`, or give it with `cron`, `every` or `rrule`."
         )
+    for name in OF_RECURRING:
+        if name in given and not recurs:
+            raise TypeError(f"`{name}` is of a job that recurs; give it with `cron`, `every` or `rrule`.")
     for name, by_key in BY_KEY.items():
         if by_key in given and "concurrency_key" not in given:
             raise TypeError(f"`{by_key}` limits by a key; give `concurrency_key` too, or `{name}` for all of it.")
         if by_key in given and name in given:
             raise TypeError(f"With a `concurrency_key`, `{name}` is that of each key, as is `{by_key}`; leave one out.")
-    _check_limits(given)
-    for name in AT_CREATION:
-        if name in given and not isinstance(_key_of(given[name]), str):
-            raise TypeError(f'`{name}` needs a key: {{"key": "customer:{{customer_id}}", …}}.')
-    if "unique" in given and "debounce" in given:
-        raise TypeError("A job takes one of `unique`, which keeps the first of several, and `debounce`, the last.")
-    for name in ("start_deadline", "cancel_grace"):
-        if name in given:
-            given[name] = _written(name, given[name])
-    if "retry" in given:
-        given["retry"] = {name: _retry_option(name, value) for name, value in given["retry"].items()}
-    return given
+    claims = [name for name in AT_CREATION if name in given]
+    if len(claims) > 1:
+        raise TypeError(
+            f"`{claims[0]}` and `{claims[1]}` do not go together: a job takes one of `unique`, which keeps the first of "
+            "several, `debounce`, the last, and `throttle`, so many in a time."
+        )
+    if "retries" in given and "max_retries" in given.get("retry", ()):
+        raise TypeError("`retries` is given twice, alone and as `max_retries` in `retry`; leave one out.")
+    if "retries" in given:
+        given["retry"] = given.get("retry", {}) | {"max_retries": given.pop("retries")}
+    return {name: value for name, value in given.items() if value != {}}
 
 
 def of_function(options: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -142,53 +137,5 @@ def fill(template: str, arguments: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
-def _check_limits(given: Mapping[str, Any]) -> None:
-    for name in (*BY_KEY, *BY_KEY.values()):
-        if name not in given:
-            continue
-        value = given[name]
-        if name.endswith("rate"):
-            try:
-                rate_of(value)
-            except ValueError as error:
-                raise ValueError(f"`{name}` must be {error}; {value!r:.80} came.") from None
-        elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_AT_ONCE:
-            raise ValueError(f"`{name}` must be a whole number from 1 to {MAX_AT_ONCE:,}; {value!r:.80} came.")
-
-
-def _retry_option(name: str, value: Any) -> Any:
-    match name:
-        case "initial" | "max":
-            return _written(name, value)
-        case "delays":
-            return [_written(name, delay) for delay in value]
-        case "retry_on" | "never_on":
-            return [str(error) for error in value]
-        case _:
-            return value
-
-
-def _written(name: str, duration: Duration) -> int | float:
-    try:
-        return written(duration)
-    except ValueError as error:
-        raise ValueError(f"`{name}` must be {error}.") from None
-
-
 def _key_of(option: object) -> object:
     return option.get("key") if isinstance(option, Mapping) else option
-
-
-def _in_json(value: Any) -> Any:
-    """Durations as seconds, and types of exceptions, which `retry` may name, by their names."""
-    match value:
-        case timedelta():
-            return written(value)
-        case type():
-            return value.__qualname__
-        case Mapping():
-            return {name: _in_json(inner) for name, inner in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_in_json(inner) for inner in value]
-        case _:
-            return value

@@ -17,11 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from msgspec import structs
-
 from ondot.model.errors import InvalidBody, Misconfigured
-from ondot.model.gates import encoded_stages
-from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import encode_spec
 from ondot.sdk.spec import Wanted, shown, wanted
 
@@ -30,9 +26,8 @@ Answer = dict[str, Any]
 _SUBMIT: Final = (
     "SELECT id, due_at, created_at FROM ondot.submit_spec($1::text::json,"
     " coalesce($2::timestamptz, ondot.clock() + make_interval(secs => $3::double precision)),"
-    " $4::text::jsonb, $5::uuid, $6::text)"
+    " $4::text)"
 )
-_MINT: Final = "SELECT ondot.new_id() AS id, tenant_no FROM ondot.tenant WHERE name = $1"
 
 _REFUSED: Final = frozenset({"22023", "0A000"})
 _NO_ONDOT: Final = frozenset({"3F000", "42883", "42P01"})
@@ -85,18 +80,7 @@ class CallersTransaction:
         }
 
     async def _store(self, job: Wanted) -> Any:
-        spec, job_id, stages = job.spec, None, None
-        if spec.limits is not None:
-            minted = await self._connection.fetchrow(_MINT, self._tenant)
-            if minted is None:
-                raise InvalidBody(f"There is no tenant {self._tenant!r}.")
-            job_id = JobId(minted["id"])
-            stages = encoded_stages(spec.limits, TenantNo(minted["tenant_no"]), job_id)
-            if stages is None:
-                spec = structs.replace(spec, limits=None)
-        return await self._connection.fetchrow(
-            _SUBMIT, encode_spec(spec), job.at, job.in_s, stages, job_id, self._tenant
-        )
+        return await self._connection.fetchrow(_SUBMIT, encode_spec(job.spec), job.at, job.in_s, self._tenant)
 
 
 _OPEN: ContextVar[tuple[tuple[object, CallersTransaction], ...]] = ContextVar("ondot_open_transactions", default=())

@@ -49,6 +49,7 @@ class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class _StoredFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     letters: LetterFilter
     current_version: bool = False
+    passed_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +149,17 @@ class BulkRow:
 
 @dataclass(frozen=True, slots=True)
 class BulkTurn:
-    """An operation whose turn it is, locked, and the letter it came to."""
+    """An operation whose turn it is, locked, and the letter it came to.
+
+    `passed_over`: in this round it came to letters that somebody held.
+    """
 
     id: UUID
     tenant_no: TenantNo
     action: BulkAction
     filter: LetterFilter
     current_version: bool
+    passed_over: bool
     payload: str | None
     reason: str | None
     actor: str
@@ -164,6 +169,11 @@ class BulkTurn:
     through_at: datetime | None
     through_id: UUID | None
     created_at: datetime
+
+    @property
+    def columns(self) -> tuple[object, ...]:
+        """Which letters are its own and still to come, in the order of every statement that looks for them."""
+        return self.tenant_no, *self.filter.columns, self.created_at, self.id, self.through_at, self.through_id
 
 
 async def list_letters(
@@ -232,17 +242,17 @@ async def lock_letters(
 
 async def take_letters(connection: Connection, turn: BulkTurn, limit: int) -> list[LockedLetter]:
     """The next open letters of an operation, held; those that somebody else holds are passed over."""
-    rows = await connection.fetch(
-        _SQL["take_letters"].text,
-        turn.tenant_no,
-        *turn.filter.columns,
-        turn.created_at,
-        turn.id,
-        turn.through_at,
-        turn.through_id,
-        limit,
-    )
+    rows = await connection.fetch(_SQL["take_letters"].text, *turn.columns, limit)
     return [_locked(row) for row in rows]
+
+
+async def has_passed_over(
+    connection: Connection, turn: BulkTurn, letters: Sequence[LockedLetter], *, at_end: bool
+) -> bool:
+    """Whether a turn that took these letters left others open on its way; `at_end`: there were no more to take."""
+    ids = [letter.ended.execution_id for letter in letters]
+    through = (None, None) if at_end else (letters[-1].failed_at, ids[-1])
+    return bool(await connection.fetchval(_SQL["has_passed_over"].text, *turn.columns, *through, ids))
 
 
 async def resolve_letters(
@@ -324,19 +334,32 @@ async def list_bulks(
     limit: int = 1,
 ) -> list[BulkRow]:
     rows = await connection.fetch(_SQL["list_bulks"].text, tenant_no, id_, before, limit)
-    return [BulkRow(**_with_filter(row)) for row in rows]
+    return [BulkRow(**_with_filter(row)[0]) for row in rows]
 
 
 async def take_bulk(connection: Connection) -> BulkTurn | None:
     """The operation whose turn has come, held until the transaction ends."""
     row = await connection.fetchrow(_SQL["take_bulk"].text)
-    return BulkTurn(**_with_filter(row)) if row else None
+    if row is None:
+        return None
+    columns, stored = _with_filter(row)
+    return BulkTurn(**columns, passed_over=stored.passed_over)
 
 
 async def advance_bulk(
-    connection: Connection, turn: BulkTurn, letters: Sequence[LockedLetter], *, done: int, next_s: float, is_over: bool
+    connection: Connection,
+    turn: BulkTurn,
+    letters: Sequence[LockedLetter],
+    *,
+    done: int,
+    next_s: float,
+    at_end: bool,
+    passed_over: bool,
 ) -> None:
-    """Write how far an operation came: through the last of these letters, of which so many were done."""
+    """Write how far an operation came: through the last of these letters, of which so many were done.
+
+    At the end it is over, or begins again at the oldest letter, for those that it passed over.
+    """
     last = letters[-1] if letters else None
     await connection.execute(
         _SQL["advance_bulk"].text,
@@ -346,7 +369,8 @@ async def advance_bulk(
         last.failed_at if last else None,
         last.ended.execution_id if last else None,
         next_s,
-        is_over,
+        at_end,
+        passed_over,
     )
 
 
@@ -364,9 +388,9 @@ def _locked(row: Record) -> LockedLetter:
     return LockedLetter(ended, row["resolution"], row["resolved_by"], row["replay_id"], row.get("failed_at"))
 
 
-def _with_filter(row: Record) -> dict[str, Any]:
+def _with_filter(row: Record) -> tuple[dict[str, Any], _StoredFilter]:
     stored = msgspec.json.decode(row["filter"], type=_StoredFilter)
-    return dict(row) | {"filter": stored.letters, "current_version": stored.current_version}
+    return dict(row) | {"filter": stored.letters, "current_version": stored.current_version}, stored
 
 
 def _decode(text: str | None) -> Any:

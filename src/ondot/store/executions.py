@@ -218,14 +218,24 @@ async def cancelled_ahead(
     return (row["first_at"], row["last_at"]) if row and row["first_at"] else None
 
 
+async def lock_gates_of_job(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, stages: str | None = None
+) -> None:
+    """Lock the gates that a job's executions pass, and those of other `stages` that they are to pass."""
+    gates: list[UUID] = []
+    if stages is not None:
+        await connection.execute(_SQL["make_gates"].text, tenant_no, stages)
+        gates = [UUID(stage["gate"]) for stage in msgspec.json.decode(stages)]
+    await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id, gates)
+
+
 async def take_back_fires(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, *, after: datetime, once_at: datetime | None
 ) -> list[datetime]:
     """Take back what is planned of a job after an instant; gives those fires. Lines first, then ready, then executions.
 
-    `once_at` is the fire of a one-time job, which is taken back also when it is due.
+    Its gates are locked already. `once_at` is the fire of a one-time job, which is taken back also when it is due.
     """
-    await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id)
     ids = []
     for block in ("take_back_waiting", "take_back_ready"):
         rows = await connection.fetch(_SQL[block].text, tenant_no, job_id, once_at, after, int(PriorityClass.CATCH_UP))
@@ -243,14 +253,23 @@ async def renew_due(
     stages: str | None,
     start_deadline_s: float | None,
 ) -> int:
-    """What is due and has not begun runs another version, and passes its gates; the old gates are locked already."""
-    rows = await connection.fetch(_SQL["renew_due"].text, tenant_no, job_id, job_version, start_deadline_s)
-    ids = [row["id"] for row in rows]
+    """What is due and has not begun runs another version; all that lives passes its gates. They are locked already.
+
+    `start_deadline_s` with the jitter.
+    """
+    await connection.fetch(_SQL["lock_ready_of_job"].text, tenant_no, job_id)
+    rows = await connection.fetch(
+        _SQL["renew_due"].text, tenant_no, job_id, job_version, start_deadline_s, int(PriorityClass.CATCH_UP)
+    )
+    begun = await connection.fetch(_SQL["gated_of_job"].text, tenant_no, job_id)
+    ids = [row["id"] for row in (*rows, *begun)]
+    running = [row["id"] for row in begun if row["state"] == State.RUNNING]
     if ids and stages is not None:
         await connection.execute(_SQL["regate_executions"].text, tenant_no, ids, stages, int(PriorityClass.CATCH_UP))
-    elif ids:
-        await connection.execute(_SQL["ungate_executions"].text, tenant_no, ids)
-    return len(ids)
+        await connection.execute(_SQL["slot_begun"].text, tenant_no, running)
+    elif waiting := [id_ for id_ in ids if id_ not in running]:
+        await connection.execute(_SQL["ungate_executions"].text, tenant_no, waiting)
+    return len(rows)
 
 
 async def end_waiting(
@@ -262,7 +281,7 @@ async def end_waiting(
     the statement that waited for it does not see it.
     """
     ended = 0
-    await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id)
+    await lock_gates_of_job(connection, tenant_no, job_id)
     for _ in range(TRIES_TO_END):
         ids = []
         for block in ("unline_job", "unqueue_job"):

@@ -7,14 +7,16 @@ from typing import Literal
 
 from ondot.model.execution import Origin, PriorityClass
 from ondot.model.fairness import Lane, Waiting
-from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
+from ondot.model.ids import EPOCH, ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("queue")
 
-_GATES = -1
-"""Stands for a class where a survey tells of gates."""
+_GATES, _RATES = -1, -2
+"""Stand for a class where a survey tells of gates."""
+_ADMITTED = 6
+"""The lane of those who were given tokens, for as long as the transaction takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,22 @@ class OldestDue:
 
 
 @dataclass(frozen=True, slots=True)
+class RatedPool:
+    pool_no: PoolNo
+    look_at: datetime
+    is_limited: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
-    """The heads of lanes, due or to come, and when somebody may be admitted at a gate, by the database's clock."""
+    """The heads of lanes, due or to come, and when somebody may be admitted at a gate, by the database's clock.
+
+    `rates`: the pools before whose rates somebody waits, and since or until when.
+    """
 
     waiting: list[Waiting]
     gates_at: datetime | None
+    rates: list[RatedPool]
     now: datetime
 
 
@@ -70,8 +83,9 @@ class Verdict:
     """What became of an execution at a gate (`ondot.admit` says what there is)."""
 
     execution_id: ExecutionId
-    verdict: Literal["ready", "skip", "replace", "cancel"]
+    verdict: Literal["ready", "next", "start", "skip", "replace", "cancel"]
     pool_no: PoolNo
+    tenant_no: TenantNo
     ready_at: datetime
 
 
@@ -92,22 +106,44 @@ async def survey_lanes(connection: Connection, lanes: Sequence[Lane], from_ats: 
     waiting = [
         Waiting(Lane(row["pool_no"], PriorityClass(row["class"]), row["tenant_no"]), row["ready_at"], row["is_limited"])
         for row in rows
-        if row["class"] != _GATES
+        if row["class"] >= 0
     ]
     gates_at = min((row["ready_at"] for row in rows if row["class"] == _GATES), default=None)
-    return Survey(waiting, gates_at, rows[0]["now"])
+    rates = [RatedPool(row["pool_no"], row["ready_at"], row["is_limited"]) for row in rows if row["class"] == _RATES]
+    return Survey(waiting, gates_at, rates, rows[0]["now"])
 
 
-async def admit(connection: Connection, pool_nos: Sequence[PoolNo], free_slots: int) -> list[Verdict]:
-    """Let through the gates of these pools who may; the rates let no more through than there are free slots."""
-    rows = await connection.fetch(_SQL["admit"].text, pool_nos, free_slots)
+async def admit(connection: Connection, pool_nos: Sequence[PoolNo]) -> list[Verdict]:
+    """Let through the gates of these pools who may, but for the rates."""
+    rows = await connection.fetch(_SQL["admit"].text, pool_nos, False, 0)
     return [Verdict(*row.values()) for row in rows]
+
+
+async def admit_at_rates(connection: Connection, pool_nos: Sequence[PoolNo], free_slots: int) -> list[Verdict]:
+    """Give tokens to who may start now. They are to be leased by the same transaction (`lease_admitted`)."""
+    rows = await connection.fetch(_SQL["admit"].text, pool_nos, True, free_slots)
+    return [Verdict(*row.values()) for row in rows]
+
+
+async def lease_admitted(
+    connection: Connection, lease_id: LeaseId, worker_id: WorkerId, verdicts: Sequence[Verdict], *, limited: bool
+) -> list[Leased]:
+    """Lease who was given tokens by this transaction. Nobody else sees them before its end."""
+    lanes = sorted({(verdict.pool_no, verdict.tenant_no) for verdict in verdicts})
+    columns = [pool_no for pool_no, _ in lanes], [_ADMITTED] * len(lanes), [tenant_no for _, tenant_no in lanes]
+    rows = await connection.fetch(
+        _SQL["lease_executions"].text, lease_id, worker_id, len(verdicts), *columns, [EPOCH] * len(lanes), limited
+    )
+    return [Leased(*row.values()) for row in rows]
 
 
 async def pool_room(connection: Connection, pool_no: PoolNo, wanted: int) -> Room | None:
     """Lock a limited pool and see how much it allows; None while another worker has it locked."""
+    if await connection.fetchval(_SQL["lock_pool"].text, pool_no) is None:
+        return None
     row = await connection.fetchrow(_SQL["pool_room"].text, pool_no, wanted)
-    return None if row is None else Room(max(row["room"], 0), row["token_at"])
+    assert row is not None
+    return Room(max(row["room"], 0), row["token_at"])
 
 
 async def take_tokens(connection: Connection, pool_no: PoolNo, count: int) -> None:

@@ -8,6 +8,7 @@ addresses · phases         which addresses an HTTP call may go to; its three ti
 answer · bounded           what of an answer is read and kept, and how much may come around it
 attempt · threads          one call of a function; where plain ones run
 process · descendants      a program and its output; who belongs to it when it is ended
+guard                      the end of all programs when their worker dies, however; guard_main on its side
 output · prints            the lines of an attempt that are kept, and how many; what a function prints
 exceptions · reports       what a handler raised; the words that all kinds share
 """

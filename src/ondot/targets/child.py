@@ -32,6 +32,7 @@ class ChildCaller:
         self,
         app: str,
         *,
+        module: str = "ondot.targets.child_main",
         at_once: int = 6,
         most_children: int = 4,
         idle_s: float = 10.0,
@@ -39,8 +40,12 @@ class ChildCaller:
         answers_within_s: float = ANSWERS_WITHIN_S,
         starts_within_s: float = STARTS_WITHIN_S,
     ) -> None:
-        """`app` is MODULE:APP. At most so many calls in a child that is shared, and so many children."""
+        """`app` is MODULE:APP. At most so many calls in a child that is shared, and so many children.
+
+        `module` is what a child runs: `child_main`, or one that calls its `main` with transactions.
+        """
         self._app = app
+        self._module = module
         self._at_once = at_once
         self._most_children = most_children
         self._idle_s = idle_s
@@ -146,6 +151,7 @@ class ChildCaller:
             return None
         child = Child(
             self._app,
+            module=self._module,
             is_shared=is_shared,
             ends_within_s=self._ends_within_s,
             starts_within_s=self._starts_within_s,

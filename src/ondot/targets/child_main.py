@@ -2,7 +2,8 @@
 
 Calls come down one pipe, and reports, lines and progress go up another, each written before the function goes on: what
 it said is with the worker even if it dies in the next moment. The child lives no longer than its worker: it ends when
-the pipe closes, and on Linux it is killed when the worker is.
+the pipe closes, and on Linux it is killed when the worker is. A child that is to open transactions is run as
+`ondot.roles.child`, which calls `main` with what opens them: nothing here knows the database.
 """
 
 import asyncio
@@ -16,14 +17,14 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import uvloop
 
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.ports.target import Call, Cancel
+from ondot.ports.target import Call, Cancel, OpenTransaction
 from ondot.sdk.app import Ondot
 from ondot.sdk.handler import Handler
 from ondot.targets.child_protocol import (
@@ -47,10 +48,25 @@ _PR_SET_PDEATHSIG: Final = 1
 _READ_BYTES: Final = 1024 * 1024
 
 
+class Transactions(Protocol):
+    def opener(self, elsewhere: str) -> OpenTransaction:
+        """By what the worker's own `OpenTransaction.elsewhere` says. To be called in the loop; waits for nothing."""
+
+    async def close(self) -> None:
+        """In less time than the worker waits for its child to exit."""
+
+
 class Child(asyncio.Protocol):
-    def __init__(self, handlers: Mapping[str, Handler[..., Any]], up: int, ends_within_s: float) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler[..., Any]],
+        up: int,
+        ends_within_s: float,
+        transactions: Transactions | None,
+    ) -> None:
         self.ended = asyncio.get_running_loop().create_future()
         self._caller = FunctionCaller(handlers, ends_within_s=ends_within_s)
+        self._transactions = transactions
         self._up = up
         self._sending = threading.Lock()
         self._messages = Messages(DOWN, self._received)
@@ -85,6 +101,9 @@ class Child(asyncio.Protocol):
 
     async def _run(self, begin: Begin, cancel: Cancel) -> None:
         number = begin.call_no
+        transaction = None
+        if begin.transaction is not None and self._transactions is not None:
+            transaction = self._transactions.opener(begin.transaction)
         call = Call(
             execution_id=ExecutionId(begin.execution_id),
             job_id=JobId(begin.job_id),
@@ -98,6 +117,7 @@ class Child(asyncio.Protocol):
             checkpoint=begin.checkpoint,
             cancel=cancel,
             losses=begin.losses,
+            transaction=transaction,
         )
         done = partial(Done, number)
         try:
@@ -112,6 +132,9 @@ class Child(asyncio.Protocol):
             case Succeeded():
                 self.send(done(succeeded=report, left_behind=left_behind))
             case Failed():
+                if transaction is not None and transaction.is_committed:
+                    # Its worker finds the success recorded and drops this report: nobody else would tell.
+                    call.say("log", f"It failed after its transaction was committed: {report.error.message}")
                 self.send(done(failed=report, left_behind=left_behind))
             case Cancelled():
                 self.send(done(cancelled=report, left_behind=left_behind))
@@ -137,7 +160,9 @@ def die_with(parent: int) -> None:
         raise SystemExit(1)
 
 
-def main(reference: str, parent: str, down: str, up: str, ends_within_s: str) -> None:
+def main(
+    reference: str, parent: str, down: str, up: str, ends_within_s: str, *, transactions: Transactions | None = None
+) -> None:
     die_with(int(parent))
     # What the function starts must not hold the pipes open.
     for fd in (int(down), int(up)):
@@ -147,10 +172,12 @@ def main(reference: str, parent: str, down: str, up: str, ends_within_s: str) ->
     handlers = handlers_of(reference)
 
     async def serve() -> None:
-        child = Child(handlers, int(up), float(ends_within_s))
+        child = Child(handlers, int(up), float(ends_within_s), transactions)
         await asyncio.get_running_loop().connect_read_pipe(lambda: child, os.fdopen(int(down), "rb", 0))
         child.send(Ready())
         await child.ended
+        if transactions is not None:
+            await transactions.close()
 
     uvloop.run(serve())
 

@@ -57,7 +57,7 @@ class Held:
 class Child(asyncio.Protocol):
     """One process: the worker's end of its pipes, and the calls it holds."""
 
-    def __init__(self, app: str, *, is_shared: bool, ends_within_s: float, starts_within_s: float) -> None:
+    def __init__(self, app: str, *, module: str, is_shared: bool, ends_within_s: float, starts_within_s: float) -> None:
         self.is_shared = is_shared
         self.places = 0
         """Calls that it holds, or will as soon as it is ready."""
@@ -70,6 +70,7 @@ class Child(asyncio.Protocol):
         self.is_ready = False
         self.idle: asyncio.TimerHandle | None = None
         self._app = app
+        self._module = module
         self._ends_within_s = ends_within_s
         self._starts_within_s = starts_within_s
         self._held: dict[int, Held] = {}
@@ -109,6 +110,7 @@ class Child(asyncio.Protocol):
                 grace_s=call.cancel.grace_s,
                 checkpoint=call.checkpoint,
                 losses=call.losses,
+                transaction=None if call.transaction is None else call.transaction.elsewhere,
             )
         )
         if self.is_lost:
@@ -173,7 +175,7 @@ class Child(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             process = await Process.start(
-                (sys.executable, "-u", "-m", "ondot.targets.child_main", *words),
+                (sys.executable, "-u", "-m", self._module, *words),
                 os.environ,
                 b"",
                 self,

@@ -31,6 +31,8 @@ class Begin(Struct, frozen=True, tag="begin"):
     grace_s: float
     checkpoint: str | None
     losses: int
+    transaction: str | None
+    """What is needed to open the attempt's transaction; None: there is none."""
 
 
 class Ask(Struct, frozen=True, tag="cancel"):

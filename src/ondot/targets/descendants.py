@@ -12,6 +12,7 @@ its parent and wipes its environment as well is not found.
 import os
 import signal
 import time
+from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +22,7 @@ MARK: Final = "ONDOT_CALL_ID"
 _PROC: Final = Path("/proc")
 HAS_PROC: Final = (_PROC / "self" / "stat").exists()
 _LOOK_AGAIN_S: Final = 0.01
+_ENDED: Final = frozenset({b"Z", b"X"})
 
 
 class _Row(NamedTuple):
@@ -31,10 +33,15 @@ class _Row(NamedTuple):
 
 def living(leader: int, mark: str, *, outside_group: bool = False) -> set[int]:
     """The processes of a program that still run, by its leader's id and its mark."""
+    return living_of({leader}, {mark}, outside_group=outside_group)
+
+
+def living_of(leaders: Set[int], marks: Set[str], *, outside_group: bool = False) -> set[int]:
+    """The same of many programs, in one look at all processes."""
     rows = _rows()
-    found = {pid for pid, row in rows.items() if leader in {pid, row.group, row.session}}
-    word = f"{MARK}={mark}".encode()
-    found |= {pid for pid in rows.keys() - found if _is_marked(pid, word)}
+    found = {pid for pid, row in rows.items() if not leaders.isdisjoint((pid, row.group, row.session))}
+    words = {f"{MARK}={mark}".encode() for mark in marks}
+    found |= {pid for pid in rows.keys() - found if _is_marked(pid, words)}
     children: dict[int, list[int]] = {}
     for pid, row in rows.items():
         children.setdefault(row.parent, []).append(pid)
@@ -45,8 +52,17 @@ def living(leader: int, mark: str, *, outside_group: bool = False) -> set[int]:
                 found.add(child)
                 pending.append(child)
     if outside_group:
-        found = {pid for pid in found if rows[pid].group != leader}
+        found = {pid for pid in found if rows[pid].group not in leaders}
     return found - {os.getpid()}
+
+
+def began(pid: int) -> int | None:
+    """When a process began, in the kernel's count since boot; None if it has ended, or without /proc."""
+    try:
+        stat = _stat(str(pid))
+    except (OSError, IndexError):
+        return None
+    return None if stat[0] in _ENDED else int(stat[19])
 
 
 def signal_outside_group(leader: int, mark: str, number: signal.Signals) -> None:
@@ -72,15 +88,19 @@ def _rows() -> dict[int, _Row]:
     for name in os.listdir(_PROC):  # noqa: PTH208 - a hundred times a second on a stopping worker
         if name.isdigit():
             with suppress(OSError, ValueError, IndexError):
-                # The program's name stands in parentheses, and may hold anything.
-                stat = (_PROC / name / "stat").read_bytes().rpartition(b")")[2].split()
-                if stat[0] not in {b"Z", b"X"}:
+                stat = _stat(name)
+                if stat[0] not in _ENDED:
                     rows[int(name)] = _Row(int(stat[1]), int(stat[2]), int(stat[3]))
     return rows
 
 
-def _is_marked(pid: int, word: bytes) -> bool:
+def _stat(name: str) -> list[bytes]:
+    """From the state on: the program's name stands before it, in parentheses, and may hold anything."""
+    return (_PROC / name / "stat").read_bytes().rpartition(b")")[2].split()
+
+
+def _is_marked(pid: int, words: Set[bytes]) -> bool:
     try:
-        return word in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return not words.isdisjoint((_PROC / str(pid) / "environ").read_bytes().split(b"\0"))
     except OSError:
         return False

@@ -15,6 +15,7 @@ from typing import Final, Literal, Protocol
 from ondot.ports.target import Cancel
 from ondot.targets.cancelling import until_cancel
 from ondot.targets.descendants import HAS_PROC, MARK, kill_all, living, signal_outside_group
+from ondot.targets.guard import Guard
 from ondot.targets.output import MAX_LINE_CHARACTERS
 from ondot.targets.reports import storable_bytes
 
@@ -91,11 +92,13 @@ class Process:
         mark: str,
         readers: Mapping[Stream, _Reader],
         transports: Sequence[asyncio.BaseTransport],
+        guard: Guard | None,
     ) -> None:
         self._process = process
         self._mark = mark
         self._readers = readers
         self._transports = transports
+        self._guard = guard
 
     @classmethod
     async def start(
@@ -107,12 +110,16 @@ class Process:
         *,
         kill_after_s: float,
         pass_fds: Sequence[int] = (),
+        guard: Guard | None = None,
     ) -> "Process":
-        """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is ended."""
+        """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is ended.
+
+        With a guard, it is killed when this process dies before `close`.
+        """
         if any("\0" in word for word in command):
             # uvloop would hand over what stands before it.
             raise ValueError("a word with a NUL character cannot be handed to a program")
-        starting = asyncio.ensure_future(cls._start(command, environment, payload, output, pass_fds))
+        starting = asyncio.ensure_future(cls._start(command, environment, payload, output, pass_fds, guard))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -132,6 +139,7 @@ class Process:
         payload: bytes,
         output: Lines,
         pass_fds: Sequence[int],
+        guard: Guard | None,
     ) -> "Process":
         mark = secrets.token_hex(16)
         loop = asyncio.get_running_loop()
@@ -145,6 +153,8 @@ class Process:
                 read_end, write_end = os.pipe()
                 ours.append(read_end)
                 theirs.append(write_end)
+            if guard is not None:
+                guard.hold(mark)
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=theirs[0],
@@ -154,9 +164,13 @@ class Process:
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
             )
+            if guard is not None:
+                guard.hold(mark, process.pid)
         except BaseException:
             for fd in ours:
                 os.close(fd)
+            if guard is not None:
+                guard.release(mark)
             raise
         finally:
             for fd in theirs:
@@ -169,7 +183,7 @@ class Process:
         transports: list[asyncio.BaseTransport] = [writing]
         for fd, reader in zip(ours[1:], readers.values(), strict=True):
             transports.append(await reader.attach(fd))
-        return cls(process, mark, readers, transports)
+        return cls(process, mark, readers, transports, guard)
 
     def tail(self, stream: Stream) -> bytes:
         """The end of what it wrote."""
@@ -220,6 +234,8 @@ class Process:
         return needs_force
 
     def close(self) -> None:
+        if self._guard is not None:
+            self._guard.release(self._mark)
         for transport in self._transports:
             transport.close()
 

@@ -2,8 +2,8 @@
 
 Off unless the worker's operator allows it. A program is started in a session of its own, so that a timeout or a
 cancel ends all it has begun: TERM to the whole group, KILL after a while (of a cancel: its grace), and so to those that
-have left the group (see `descendants`). It gets the worker's environment without ondot's own settings, which hold
-secrets. Exit code 0 succeeds.
+have left the group (see `descendants`); the worker's death ends it too (see `guard`). It gets
+the worker's environment without ondot's own settings, which hold secrets. Exit code 0 succeeds.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from ondot.model.job import ShellTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
 from ondot.targets.cancelling import not_called
+from ondot.targets.guard import Guard
 from ondot.targets.output import Output
 from ondot.targets.process import Process
 from ondot.targets.reports import one_line, storable_bytes, timed_out
@@ -41,6 +42,7 @@ class ShellCaller:
         self._allow = allow
         self._kill_after_s = kill_after_s
         self._drain_s = drain_s
+        self._guard = Guard()
 
     async def call(self, spec: ShellTarget, call: Call) -> Succeeded | Failed | Cancelled:
         if not self._allow:
@@ -56,6 +58,7 @@ class ShellCaller:
                     call.payload,
                     output,
                     kill_after_s=self._kill_after_s,
+                    guard=self._guard,
                 )
         except TimeoutError:
             if not deadline.expired():

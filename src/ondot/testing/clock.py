@@ -30,7 +30,7 @@ _STRIDE = """
 WITH coming AS (
     SELECT (SELECT nullif(min(next_fire_at), 'infinity') FROM ondot.timer) AS timer_at,
            least((SELECT min(ready_at) FROM ondot.ready),
-                 (SELECT min(look_at) FROM ondot.gate WHERE look_at < 'infinity')) AS ready_at,
+                 (SELECT min(look_at) FROM ondot.line WHERE look_at < 'infinity')) AS ready_at,
            (SELECT min(start_by) + interval '1 microsecond' FROM ondot.execution
             WHERE start_by IS NOT NULL AND state = 'PENDING') AS expires_at,
            (SELECT min(o.turn_at) FROM ondot.owed o JOIN ondot.job j ON j.id = o.job_id AND j.state = 'ACTIVE'

@@ -108,12 +108,11 @@ END $$;
 
 -- Writes what submit writes for a one-time job (store/sql/jobs.sql, insert_once_jobs), in the caller's transaction.
 --   fire_at  when it is due; NULL: now
---   stages   the gates it passes (model.gates), made for `job_id`; NULL: none
+-- A limited job gets a timer, also if it is due, and is planned by a scheduler within a second: whoever stands in line
+-- touches a row that others have to wait for, and this transaction may stay open for long.
 CREATE FUNCTION ondot.submit_spec(
     spec json,
     fire_at timestamptz DEFAULT NULL,
-    stages jsonb DEFAULT NULL,
-    job_id uuid DEFAULT NULL,
     tenant text DEFAULT 'default'
 ) RETURNS TABLE (id uuid, due_at timestamptz, created_at timestamptz)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -121,7 +120,7 @@ DECLARE
     instant timestamptz := ondot.clock();
     due timestamptz := coalesce(submit_spec.fire_at, instant);
     ready timestamptz := greatest(due, instant);
-    job uuid := coalesce(submit_spec.job_id, ondot.new_id());
+    job uuid := ondot.new_id();
     execution uuid;
     stored json;
     of_tenant integer;
@@ -136,9 +135,6 @@ BEGIN
     ELSIF NOT isfinite(due) OR due < instant - interval '60 seconds' OR due >= '2201-01-01 00:00:00+00' THEN
         RAISE EXCEPTION 'The job cannot be due at %.', due USING ERRCODE = 'invalid_parameter_value',
             HINT = format('Give an instant that is to come, before the year 2201; by ondot''s clock it is %s now.', instant);
-    ELSIF (spec->'limits' IS NOT NULL) <> (stages IS NOT NULL) OR jsonb_typeof(stages) <> 'array' THEN
-        RAISE EXCEPTION 'A spec with limits comes with the gates that keep them, and one without limits without gates.'
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Enqueue limited functions from Python: app.transaction().';
     END IF;
     of_pool := ondot.pool_no_of(of_tenant, coalesce(spec->>'pool', 'default'));
     of_class := CASE spec->>'priority' WHEN 'high' THEN 1 WHEN 'low' THEN 3 ELSE 2 END;
@@ -149,22 +145,17 @@ BEGIN
     INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
     VALUES (job, of_tenant, spec->>'name', of_pool, due, coalesce((spec->'labels')::jsonb, '{}'), stored);
 
-    IF due > instant + interval '20 seconds' THEN
+    IF due > instant + interval '20 seconds' OR spec->'limits' IS NOT NULL THEN
         INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, tenant_no, partition_no)
         VALUES (job, due, 1, 1, of_tenant, ondot.partition_of(job));
     ELSE
         execution := ondot.new_id();
         INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
-                                     gated, start_by)
-        VALUES (execution, job, due, ready, of_tenant, 1, of_pool, of_class, 'PENDING', 'fire', stages IS NOT NULL,
+                                     start_by)
+        VALUES (execution, job, due, ready, of_tenant, 1, of_pool, of_class, 'PENDING', 'fire',
                 ready + make_interval(secs => (spec->>'start_deadline_s')::double precision));
-        IF stages IS NULL THEN
-            INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-            VALUES (of_pool, of_class, of_tenant, ready, execution);
-        ELSE
-            INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
-            VALUES (execution, ready, of_tenant, of_pool, of_class, true, stages);
-        END IF;
+        INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+        VALUES (of_pool, of_class, of_tenant, ready, execution);
     END IF;
     RETURN QUERY SELECT job, due, instant;
 END $$;
@@ -196,5 +187,5 @@ CREATE FUNCTION ondot.enqueue(
             '"retry":{"max_retries":' || enqueue.max_retries::text || '}',
             '"timeout_s":' || to_json(enqueue.timeout_s)::text,
             '"start_deadline_s":' || to_json(enqueue.start_deadline_s)::text))::json,
-        enqueue.at, NULL, NULL, enqueue.tenant) s
+        enqueue.at, enqueue.tenant) s
 $$;

@@ -1,49 +1,90 @@
--- name: lock_claim :one
--- locks: the claim        index: claim_pkey
--- $1 tenant_no, $2 kind, $3 key, $4 job_id, $5 since_at, $6 until_at
+-- name: lock_claims :many
+-- locks: claims, in the order in which they are given        index: claim_pkey
+-- Each key once. A row that is there is locked by writing what it has; one that is new is the job's.
+-- $1 tenant_no, $2 kinds, $3 keys, $4 job_ids, $5 now
 INSERT INTO ondot.claim (tenant_no, kind, key, job_id, since_at, until_at)
-VALUES ($1::integer, $2::text, $3::text, $4::uuid, $5::timestamptz, $6::timestamptz)
+SELECT $1::integer, n.kind, n.key, n.job_id, $5::timestamptz, $5
+FROM unnest($2::text[], $3::text[], $4::uuid[]) WITH ORDINALITY AS n(kind, key, job_id, no)
+ORDER BY n.no
 ON CONFLICT (tenant_no, kind, key) DO UPDATE SET key = excluded.key
-RETURNING job_id, since_at, until_at, count, job_id = $4 AS is_new;
+RETURNING kind, key, job_id, since_at, until_at, count;
 
--- name: is_live :one
--- index: timer_pkey, execution_fire, execution_other, owed_job
--- $1 job_id
-SELECT ondot.is_live($1::uuid) AS live;
+-- name: is_live :many
+-- index: timer_pkey, execution_fire, execution_other, owed_job, job_pkey
+-- Which of these jobs have not ended. One that is paused goes on when it is resumed; of one that is deleted only what
+-- still runs counts.
+-- $1 tenant_no, $2 job_ids
+SELECT n.id FROM unnest($2::uuid[]) AS n(id)
+WHERE ondot.is_live(n.id)
+   OR EXISTS (SELECT FROM ondot.job j WHERE j.id = n.id AND j.tenant_no = $1::integer AND j.state = 'PAUSED');
 
--- name: set_claim :none
--- locks: the claim, held already
--- $1 tenant_no, $2 kind, $3 key, $4 job_id, $5 since_at, $6 until_at, $7 count
-UPDATE ondot.claim SET job_id = $4::uuid, since_at = $5::timestamptz, until_at = $6::timestamptz, count = $7::integer
-WHERE tenant_no = $1::integer AND kind = $2::text AND key = $3::text;
+-- name: set_claims :none
+-- locks: claims, held already        index: claim_pkey
+-- As an upsert, which looks each up by its key: an update that joins may read the whole table.
+-- $1 tenant_no, $2 kinds, $3 keys, $4 job_ids, $5 since_ats, $6 until_ats, $7 counts
+INSERT INTO ondot.claim (tenant_no, kind, key, job_id, since_at, until_at, count)
+SELECT $1::integer, n.* FROM unnest($2::text[], $3::text[], $4::uuid[], $5::timestamptz[], $6::timestamptz[],
+                                    $7::integer[]) AS n
+ON CONFLICT (tenant_no, kind, key) DO UPDATE
+SET job_id = excluded.job_id, since_at = excluded.since_at, until_at = excluded.until_at, count = excluded.count;
 
 -- name: release_claim :none
 -- locks: the claim        index: claim_pkey
 -- $1 tenant_no, $2 kind, $3 key, $4 job_id
 DELETE FROM ondot.claim WHERE tenant_no = $1::integer AND kind = $2::text AND key = $3::text AND job_id = $4::uuid;
 
--- name: unplan_once_job :one
--- transition: refuse        locks: the timer row        index: timer_pkey, job_once_pkey
--- Waits for a plan that is taking it, and then finds nothing: the execution is there.
--- $1 tenant_no, $2 job_id, $3 execution_id, $4 reason
-WITH gone AS (
-    DELETE FROM ondot.timer
-    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND NOT EXISTS (SELECT FROM ondot.job j WHERE j.id = $2)
-    RETURNING job_id
+-- name: find_changed :many
+-- index: job_pkey
+-- $1 tenant_no, $2 ids
+SELECT id FROM ondot.job WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer ORDER BY id;
+
+-- name: unplan_jobs :many
+-- transition: refuse        locks: timer rows        index: timer_pkey, job_pkey, job_once_pkey
+-- Waits for a plan that is taking one, and then finds nothing: the execution is there. Of a job that was not changed
+-- the timer is at version 1; if it is being changed at this moment it is at another when the wait is over, and left.
+-- $1 tenant_no, $2 job_ids, $3 execution_ids, $4 reasons, $5 fire_ats (NULL: it was not changed), $6 whether it is paused
+WITH aside AS (
+    SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::boolean[])
+         AS a(job_id, execution_id, reason, fire_at, is_paused)
+), gone AS (
+    DELETE FROM ondot.timer t USING aside a
+    WHERE t.job_id = a.job_id AND t.tenant_no = $1::integer AND (a.fire_at IS NOT NULL OR t.version = 1)
+      AND (a.is_paused OR t.next_fire_at < 'infinity')
+    RETURNING t.job_id, t.job_version, coalesce(a.fire_at, t.next_fire_at) AS fire_at, a.execution_id, a.reason
 )
 INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no, attempt_no, failures,
                            losses, class, state, origin, reason)
-SELECT $3::uuid, o.id, o.fire_at, o.fire_at, ondot.clock(), o.tenant_no, 1, o.pool_no, 0, 0, 0, 2, 'SKIPPED', 'fire',
-       $4::text
-FROM gone g JOIN ondot.job_once o ON o.id = g.job_id AND o.tenant_no = $1
-RETURNING id;
+SELECT g.execution_id, g.job_id, g.fire_at, g.fire_at, ondot.clock(), $1, g.job_version, coalesce(j.pool_no, o.pool_no),
+       0, 0, 0, 2, 'SKIPPED', 'fire', g.reason
+FROM gone g
+LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) j ON true
+LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job_once WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) o ON true
+RETURNING job_id;
 
 -- name: waiting_of :many
 -- index: execution_fire
--- $1 tenant_no, $2 job_id
-SELECT id FROM ondot.execution
-WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
+-- $1 tenant_no, $2 job_ids
+SELECT id, job_id FROM ondot.execution
+WHERE job_id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
   AND attempt_no = 0;
+
+-- name: end_aside :many
+-- transition: skip        locks: executions        index: execution_pkey
+-- As end_executions, with a reason for each: who took its place.
+-- $1 tenant_no, $2 ids, $3 reasons
+WITH ended AS (
+    DELETE FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state IN ('PENDING', 'RETRYING', 'BLOCKED')
+    RETURNING *
+), passed AS (
+    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM ended WHERE gated))
+)
+INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
+    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, replay_of)
+SELECT e.id, e.job_id, e.worker_id, e.fire_at, e.ready_at, e.started_at, ondot.clock(), e.tenant_no, e.job_version,
+       e.pool_no, e.attempt_no, e.failures, e.losses, e.class, 'SKIPPED', e.origin, w.reason, e.payload, e.replay_of
+FROM ended e JOIN unnest($2, $3::text[]) AS w(id, reason) ON w.id = e.id
+RETURNING job_id;
 
 -- name: forget_claims :none
 -- locks: claims, SKIP LOCKED        index: claim_age
@@ -51,5 +92,6 @@ WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'back
 DELETE FROM ondot.claim WHERE ctid = ANY (ARRAY(
     SELECT c.ctid FROM ondot.claim c
     WHERE c.until_at < ondot.clock() - interval '1 minute' AND NOT ondot.is_live(c.job_id)
-    ORDER BY c.until_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
+      AND NOT EXISTS (SELECT FROM ondot.job j WHERE j.id = c.job_id AND j.state = 'PAUSED')
+    ORDER BY c.until_at LIMIT $1::integer FOR UPDATE OF c SKIP LOCKED
 ));

@@ -134,7 +134,7 @@ ORDER BY execution_id FOR UPDATE;
 -- name: take_letters :many
 -- locks: dead letters, SKIP LOCKED        index: dead_letter_open
 -- Some more for an operation, oldest failure first, of those that were there when it began: what fails again afterwards
--- is not its own, or it would never end. One that somebody else is at is left to them.
+-- is not its own, or it would never end. One that somebody else is at is passed over, see has_passed_over.
 -- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
 -- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id, $12 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.payload IS NOT NULL AS own_payload, d.resolution, d.resolved_by,
@@ -151,6 +151,28 @@ WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid
   AND ($10::timestamptz IS NULL OR (d.failed_at, d.execution_id) > ($10, $11::uuid))
 ORDER BY d.failed_at, d.execution_id LIMIT $12::integer FOR UPDATE OF d SKIP LOCKED;
+
+-- name: has_passed_over :one
+-- locks: none        index: dead_letter_open
+-- Whether a turn of take_letters left one open: somebody held it, and may let go of it as it was.
+-- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
+-- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id,
+-- $12 through which failure (NULL: the last), $13 and id, $14 ids that were taken
+SELECT EXISTS (
+    SELECT FROM ondot.dead_letter d
+    WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
+      AND ($2::uuid IS NULL OR d.job_id = $2)
+      AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                       WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+      AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
+                                    ELSE d.error->>'fingerprint' = $4 END)
+      AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
+      AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+      AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid
+      AND ($10::timestamptz IS NULL OR (d.failed_at, d.execution_id) > ($10, $11::uuid))
+      AND ($12::timestamptz IS NULL OR (d.failed_at, d.execution_id) <= ($12, $13::uuid))
+      AND d.execution_id <> ALL ($14::uuid[])
+) AS passed_over;
 
 -- name: resolve_letters :many
 -- locks: dead letters, held already        index: dead_letter_pkey
@@ -255,14 +277,18 @@ ORDER BY turn_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- name: advance_bulk :none
 -- locks: the row of bulk, held already        index: bulk_pkey
--- A turn that came late is made up for, within a second: so the rate holds whatever the rhythm of the passes is.
+-- A turn that came late is made up for, within a second: so the rate holds whatever the rhythm of the passes is. At the
+-- end it is over, unless letters were passed over since it was at the oldest: then it begins there again.
 -- $1 tenant_no, $2 id, $3 how many more are done, $4 through_at, $5 through_id, $6 seconds to the next turn,
--- $7 whether it is over
+-- $7 whether there are no more letters, $8 whether some were passed over since it was at the oldest
 UPDATE ondot.bulk
-SET done = done + $3::integer, through_at = coalesce($4::timestamptz, through_at),
-    through_id = coalesce($5::uuid, through_id),
+SET done = done + $3::integer,
+    through_at = CASE WHEN NOT ($7::boolean AND $8::boolean) THEN coalesce($4::timestamptz, through_at) END,
+    through_id = CASE WHEN NOT ($7 AND $8) THEN coalesce($5::uuid, through_id) END,
+    filter = CASE WHEN $8 AND NOT $7 THEN filter || '{"passed_over": true}' ELSE filter - 'passed_over' END,
     turn_at = greatest(turn_at, ondot.clock() - interval '1 second') + make_interval(secs => $6::double precision),
-    state = CASE WHEN $7::boolean THEN 'DONE' ELSE state END, ended_at = CASE WHEN $7 THEN ondot.clock() END
+    state = CASE WHEN $7 AND NOT $8 THEN 'DONE' ELSE state END,
+    ended_at = CASE WHEN $7 AND NOT $8 THEN ondot.clock() END
 WHERE id = $2::uuid AND tenant_no = $1::integer;
 
 -- name: cancel_bulk :one

@@ -139,9 +139,10 @@ SELECT id, payload FROM ondot.execution WHERE id = ANY ($1::uuid[]);
 
 -- name: lock_gates_of_job :one
 -- locks: gates        index: execution_fire, execution_other, gated_pkey
--- All gates that the executions of a job pass: until the end of the transaction nobody is admitted there.
--- $1 tenant_no, $2 job_id
-SELECT ondot.lock_gates(ARRAY(
+-- All gates that the executions of a job pass, and those that they will: until the end of the transaction nobody is
+-- admitted there. All at once: who took some and then others would wait for somebody who does it the other way round.
+-- $1 tenant_no, $2 job_id, $3 ids of gates to come
+SELECT ondot.lock_gates($3::uuid[] || ARRAY(
     SELECT (s->>'gate')::uuid
     FROM (
         SELECT id FROM ondot.execution
@@ -152,6 +153,11 @@ SELECT ondot.lock_gates(ARRAY(
     ) e
     JOIN ondot.gated d ON d.execution_id = e.id CROSS JOIN jsonb_array_elements(d.stages) s
 ));
+
+-- name: make_gates :one
+-- locks: none (new rows)
+-- $1 tenant_no, $2 stages
+SELECT ondot.make_gates($1::integer, $2::text::jsonb);
 
 -- name: take_back_waiting :many
 -- locks: waiting rows        index: execution_fire, waiting_execution
@@ -219,28 +225,60 @@ SELECT id, fire_at FROM taken;
 -- locks: executions        index: execution_fire
 -- A due fire that has not begun runs the new version, in its place in the queue; one that was leased and given back
 -- before its call has not begun either, and is PENDING again.
--- $1 tenant_no, $2 job_id, $3 job_version, $4 its start deadline in seconds (NULL: none)
+-- $1 tenant_no, $2 job_id, $3 job_version, $4 its start deadline in seconds (NULL: none), with its jitter, $5 the class
+-- of catch-up: what is of the past has no deadline
 UPDATE ondot.execution
-SET job_version = $3::integer, start_by = fire_at + make_interval(secs => $4::double precision)
+SET job_version = $3::integer,
+    start_by = CASE WHEN origin = 'fire' AND class <> $5::smallint THEN fire_at + make_interval(secs => $4::double precision)
+               END
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
 RETURNING id;
 
+-- name: lock_ready_of_job :many
+-- locks: ready rows        index: execution_fire, execution_other, ready_pkey
+-- Before the executions, as a lease does.
+-- $1 tenant_no, $2 job_id
+SELECT r.execution_id FROM ondot.ready r JOIN ondot.execution e
+  ON r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+ AND r.execution_id = e.id
+WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer
+ORDER BY r.execution_id FOR UPDATE OF r;
+
+-- name: gated_of_job :many
+-- index: execution_fire, execution_other
+-- What of a job lives and has begun: it keeps its version, and counts at the gates of the new one. But for what is being
+-- completed at this moment, whose statement may wait for the gates that are held here.
+-- $1 tenant_no, $2 job_id
+SELECT id, state FROM ondot.execution
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND state IN ('RUNNING', 'RETRYING')
+ORDER BY id FOR UPDATE SKIP LOCKED;
+
+-- name: slot_begun :none
+-- locks: slots (gates are held)        index: gated_pkey, slot_pkey
+-- What runs is through the gates that it has now, whether there is room or not.
+-- $1 tenant_no, $2 ids
+INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
+SELECT (s->>'gate')::uuid, d.execution_id, d.tenant_no, (s->>'until_end')::boolean, ondot.clock()
+FROM ondot.gated d CROSS JOIN jsonb_array_elements(d.stages) s
+WHERE d.execution_id = ANY ($2::uuid[]) AND d.tenant_no = $1::integer AND s->>'kind' <> 'rate'
+ON CONFLICT DO NOTHING;
+
 -- name: regate_executions :none
 -- locks: ready rows, executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
--- Executions that wait pass other gates from now on: out of the queue, into the line.
+-- Executions pass other gates from now on: out of the queue, into the line, in the order in which they were due.
 -- $1 tenant_no, $2 ids, $3 gates, $4 class of catch-up
 WITH old AS MATERIALIZED (
-    SELECT id, ready_at, greatest(ready_at, ondot.clock()) AS then_at, pool_no, class, origin FROM ondot.execution
+    SELECT id, ready_at, pool_no, class, origin FROM ondot.execution
     WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer FOR UPDATE
 ), moved AS (
-    UPDATE ondot.execution e SET gated = true, ready_at = o.then_at FROM old o WHERE e.id = o.id AND e.tenant_no = $1
+    UPDATE ondot.execution e SET gated = true FROM old o WHERE e.id = o.id AND e.tenant_no = $1
 ), unqueued AS (
     DELETE FROM ondot.ready r USING old o
     WHERE r.pool_no = o.pool_no AND r.class = o.class AND r.tenant_no = $1 AND r.ready_at = o.ready_at
       AND r.execution_id = o.id
 )
 INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
-SELECT id, then_at, $1, pool_no, class, origin = 'fire' AND class <> $4::smallint, $3::text::jsonb FROM old
+SELECT id, ready_at, $1, pool_no, class, origin = 'fire' AND class <> $4::smallint, $3::text::jsonb FROM old
 ON CONFLICT (execution_id) DO UPDATE SET stages = excluded.stages, ready_at = excluded.ready_at;
 
 -- name: ungate_executions :none

@@ -1,8 +1,8 @@
 -- name: survey_lanes :many
 -- locks: none        index: ready_pkey
 -- The head of each lane: since when its oldest may start, or when its next may. No bound is nearer than two seconds to
--- now: once the database's clock was set back, work enters the queue below the bounds of before. Class -1 stands for
--- the gates of a pool: when somebody may be admitted there.
+-- now: once the database's clock was set back, work enters the queue below the bounds of before. Classes -1 and
+-- -2 stand for the gates of a pool, rates apart: when somebody may be admitted there.
 -- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats, $5 the pools themselves
 SELECT l.pool_no, l.class, l.tenant_no, head.ready_at, ondot.clock() AS now,
        p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL AS is_limited
@@ -15,36 +15,51 @@ CROSS JOIN LATERAL (
 ) head
 LEFT JOIN ondot.pool p ON p.pool_no = l.pool_no
 UNION ALL
-SELECT n.pool_no, -1, 0, head.look_at, ondot.clock(), false
+SELECT n.pool_no, CASE WHEN k.is_rate THEN -2 ELSE -1 END, 0, head.look_at, ondot.clock(),
+       p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL
 FROM unnest($5::integer[]) AS n(pool_no)
+LEFT JOIN ondot.pool p ON p.pool_no = n.pool_no
+CROSS JOIN (VALUES (false), (true)) AS k(is_rate)
 CROSS JOIN LATERAL (
-    SELECT g.look_at FROM ondot.gate g WHERE g.pool_no = n.pool_no AND g.look_at < 'infinity' ORDER BY g.look_at LIMIT 1
+    SELECT l.look_at FROM ondot.line l
+    WHERE l.pool_no = n.pool_no AND l.is_rate = k.is_rate AND l.look_at < 'infinity' ORDER BY l.look_at LIMIT 1
 ) head;
 
 -- name: admit :many
--- locks: gates and waiting rows, SKIP LOCKED, then executions        index: gate_look, waiting_pkey
--- $1 pool_nos, $2 free slots
-SELECT execution_id, verdict, pool_no, ready_at FROM ondot.admit($1::integer[], $2::integer);
+-- locks: gates and lines, SKIP LOCKED, then executions        index: line_look, waiting_pkey
+-- $1 pool_nos, $2 at rates, or at the other gates, $3 free slots
+SELECT execution_id, verdict, pool_no, tenant_no, ready_at FROM ondot.admit($1::integer[], $2::boolean, $3::integer);
+
+-- name: lock_pool :one
+-- locks: the pool row, SKIP LOCKED        index: pool_pkey
+-- Until the end of the transaction that leases from it. What runs is counted by a statement after it: the snapshot of
+-- this one is older than the lock.
+-- $1 pool_no
+SELECT pool_no FROM ondot.pool WHERE pool_no = $1::integer FOR UPDATE SKIP LOCKED;
 
 -- name: pool_room :one
--- locks: the pool row, SKIP LOCKED        index: pool_pkey, slot_pkey
--- How many attempts a limited pool may begin now, and when more, if a token is waited for. Locked until the end of the
--- transaction that leases them.
+-- locks: none, the pool row is held        index: pool_pkey, slot_pkey
+-- How many attempts a limited pool may begin now; and if a token is waited for, when there will be one. A bucket that
+-- takes longer to be full than its own length is of before the clock was set back.
 -- $1 pool_no, $2 wanted
-SELECT least(
-           $2::integer,
-           p.concurrency - (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(p.pool_no)),
-           floor(extract(epoch FROM ondot.clock() - greatest(p.token_at, ondot.clock())) / (p.rate_per_s / p.rate_limit))
-               + p.rate_burst)::integer AS room,
-       greatest(p.token_at, ondot.clock())
-           - make_interval(secs => (p.rate_burst - 1) * p.rate_per_s / p.rate_limit) AS token_at
-FROM (SELECT * FROM ondot.pool WHERE pool_no = $1::integer FOR UPDATE SKIP LOCKED) p;
+SELECT least($2::integer, p.concurrency - p.held,
+             floor(extract(epoch FROM ondot.clock() - p.full_at) / p.every_s) + p.rate_burst)::integer AS room,
+       p.full_at - make_interval(secs => (p.rate_burst - 1) * p.every_s) AS token_at
+FROM (
+    SELECT p.concurrency, p.rate_burst, p.rate_per_s / p.rate_limit AS every_s,
+           (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(p.pool_no)) AS held,
+           CASE WHEN p.token_at > ondot.clock() + make_interval(secs => p.rate_burst * p.rate_per_s / p.rate_limit + 1)
+                THEN ondot.clock() ELSE greatest(p.token_at, ondot.clock()) END AS full_at
+    FROM ondot.pool p WHERE p.pool_no = $1::integer
+) p;
 
 -- name: take_tokens :none
 -- locks: the pool row, held already
 -- $1 pool_no, $2 how many
 UPDATE ondot.pool
-SET token_at = greatest(token_at, ondot.clock()) + make_interval(secs => $2::integer * rate_per_s / rate_limit)
+SET token_at = CASE WHEN token_at > ondot.clock() + make_interval(secs => rate_burst * rate_per_s / rate_limit + 1)
+                    THEN ondot.clock() ELSE greatest(token_at, ondot.clock()) END
+               + make_interval(secs => $2::integer * rate_per_s / rate_limit)
 WHERE pool_no = $1::integer AND rate_limit IS NOT NULL;
 
 -- name: lease_executions :many
@@ -131,7 +146,7 @@ WITH bound AS (
 SELECT pool_no, count(*) AS count FROM late GROUP BY pool_no;
 
 -- name: oldest_due :one
--- index: ready_pkey, gate_look, timer_due
+-- index: ready_pkey, line_look, timer_due
 -- What /readyz follows (L7): the oldest fire that is due and not served, unplanned or waiting for a worker. Catch-up
 -- work is late by its nature and does not count.
 WITH lane AS (
@@ -146,10 +161,11 @@ WITH lane AS (
     ) head
     UNION ALL
     -- Somebody might pass, and no worker of the pool has looked.
-    SELECT p.name, gate.look_at FROM ondot.pool p CROSS JOIN LATERAL (
-        SELECT g.look_at FROM ondot.gate g
-        WHERE g.pool_no = p.pool_no AND g.look_at < 'infinity' ORDER BY g.look_at LIMIT 1
-    ) gate
+    SELECT p.name, line.look_at
+    FROM ondot.pool p CROSS JOIN (VALUES (false), (true)) AS k(is_rate) CROSS JOIN LATERAL (
+        SELECT l.look_at FROM ondot.line l
+        WHERE l.pool_no = p.pool_no AND l.is_rate = k.is_rate AND l.look_at < 'infinity' ORDER BY l.look_at LIMIT 1
+    ) line
     ORDER BY ready_at LIMIT 1
 ), unplanned AS (
     SELECT head.next_fire_at FROM generate_series(0, 63) AS p(partition_no) CROSS JOIN LATERAL (
