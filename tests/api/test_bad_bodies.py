@@ -520,6 +520,13 @@ AT_CREATION = [
     bad(job(debounce={"key": "k", "wait": 5}, delay="5m"), "/debounce", "says itself when", "leave out `delay`"),
     bad(job(debounce={"key": "k", "wait": 5}, unique="k"), "/debounce", "`unique` do not go together"),
     bad(job(debounce={"key": "k", "wait": 5}, key="mine"), "/debounce", "`key` do not go together"),
+    bad(job(throttle={"key": "k", "per": 5}, unique="k"), "/throttle", "`throttle` and `unique` do not go together"),
+    bad(
+        job(throttle={"key": "k", "per": 5}, debounce={"key": "k", "wait": 5}),
+        "/throttle",
+        "`throttle` and `debounce` do not go together",
+        "leave one of them out",
+    ),
 ]
 
 LATER = [

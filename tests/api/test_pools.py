@@ -25,12 +25,21 @@ async def test_limits_are_set_in_part_taken_away_by_null_and_recorded(api: Calle
     assert answer.status_code == 200, answer.text
     told = answer.json()
     assert (told["concurrency"], told["rate"]) == (2, {"limit": 600, "per": 60, "burst": 1})
+    await api.world.advance(1)
     told = (await api.http.patch("/v1/pools/default", json={"rate": {"limit": 500, "per": 1}})).json()
     assert (told["concurrency"], told["rate"]["burst"]) == (2, 50)
+    await api.world.advance(1)
     told = (await api.http.patch("/v1/pools/default", json={"concurrency": None})).json()
     assert (told["concurrency"], told["rate"]["limit"]) == (None, 500)
+    nothing = (await api.http.patch("/v1/pools/default", json={"concurrency": None, "rate": "500/1s"})).json()
+    assert nothing == told
+    first, rate = {"limit": 600, "per_s": 60}, {"limit": 500, "per_s": 1, "burst": 50}
     audit = (await api.get("/v1/audit", action="pool.limits"))["items"]
-    assert audit[-1]["detail"] == {"pool": "default", "concurrency": 2, "rate": {"limit": 600, "per_s": 60}}
+    assert [entry["detail"] for entry in reversed(audit)] == [
+        {"pool": "default", "concurrency": {"from": "none", "to": 2}, "rate": {"from": "none", "to": first}},
+        {"pool": "default", "rate": {"from": first, "to": rate}},
+        {"pool": "default", "concurrency": {"from": 2, "to": "none"}},
+    ]
 
 
 @proves("E13", "P11")

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from ondot.cli.letter_views import operation_in_words
+from ondot.cli.replay import ends_in_words
 from ondot.flow.dead_letters import bulk_pass
 from ondot.model.retry import Retry
 from tests.cli.running import Ran, ondot
@@ -144,6 +145,38 @@ async def test_by_filter_it_is_counted_first_and_followed_until_all_are_done(wor
         assert all(len(line) <= 80 for line in table.out.splitlines())
 
 
+@proves("E10", "O8", "O5")
+@pytest.mark.parametrize(
+    ("failing", "code", "said"),
+    [
+        (1, 1, "Of 3 replays, 1 failed again. See why: ondot dead-letter groups\n"),
+        (0, 0, "3 replays succeeded.\n"),
+    ],
+)
+async def test_who_waits_for_replays_by_filter_is_told_how_many_failed_again(
+    world: World, failing: int, code: int, said: str
+) -> None:
+    ids = await fail(world, "a", "b", "c", "beside it")
+    worker = await world.worker()
+    async with served(world.database) as page:
+        beside = await letters(page, "replay", ids[-1])
+        assert beside.code == 0
+        await worker.run_one(failed("not of this operation"))
+        await letters(page, "discard", "-q", "not of this", "--reason", "no", "--yes")
+        waiting = asyncio.create_task(letters(page, "replay", "--all", "--yes", "--wait", "--rate", "1000"))
+        ran = 0
+        async with asyncio.timeout(30):
+            while not waiting.done():
+                await bulk_pass(world.database, world.dispatcher)
+                for attempt in await worker.lease():
+                    ran += 1
+                    await worker.complete_all([attempt], *([failed("again")] if ran <= failing else []))
+                await world.advance(1)
+                await asyncio.sleep(0.01)
+        told = await waiting
+    assert (told.code, told.out, told.err) == (code, f"Replayed 3 dead letters.\n{said}", "")
+
+
 @proves("E10", "O5")
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -175,6 +208,11 @@ def test_what_is_not_clear_is_refused_before_anybody_is_asked(words: list[str], 
 def test_an_operation_is_told_in_a_sentence(changes: dict[str, Any], said: str) -> None:
     operation = {"action": "replay", "state": "RUNNING", "done": 0, "total": 2, "rate": 50.0} | changes
     assert operation_in_words(operation).startswith(said)
+
+
+def test_replays_that_neither_failed_nor_succeeded_are_told_by_their_states() -> None:
+    assert ends_in_words({"SUCCEEDED": 1}) == "1 replay succeeded."
+    assert ends_in_words({"SUCCEEDED": 1, "SKIPPED": 2}) == "Of 3 replays, 0 failed again, 2 SKIPPED."
 
 
 @proves("E13", "T6", "O5")

@@ -8,6 +8,8 @@ import pytest
 from ondot.cli.doctor import in_sum
 from ondot.flow.change import pause
 from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.model.liveness import Beat
+from ondot.model.retry import Retry
 from ondot.roles import doctor
 from ondot.roles.doctor import Finding, examine_database
 from ondot.settings import Settings, load_settings
@@ -15,7 +17,8 @@ from ondot.store.database import open_database
 from ondot.store.days import DayTable
 from ondot.store.overview import PausedRow
 from ondot.store.queue import OldestDue
-from tests.world import World, every, job
+from ondot.store.workers import lose_worker
+from tests.world import World, every, failed, job
 
 TODAY = date(2026, 11, 15)
 
@@ -109,6 +112,47 @@ def test_every_partition_has_an_owner(owned: list[int], level: str) -> None:
 def test_a_pool_with_work_needs_a_worker() -> None:
     assert doctor.judge_workers(["default"], 1, ["default"]).level == "ok"
     assert doctor.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
+
+
+def test_workers_that_were_lost_are_counted_by_host() -> None:
+    assert doctor.judge_lost_workers([]).level == "ok"
+    finding = doctor.judge_lost_workers(["fell", "tarn", "tarn"])
+    assert (finding.level, finding.message.partition(":")[0]) == (
+        "warning",
+        "3 in the last 10 minutes, 2 on tarn, 1 on fell",
+    )
+
+
+async def test_the_doctor_warns_of_workers_lost_in_the_last_ten_minutes_and_not_of_those_that_left(
+    world: World,
+) -> None:
+    async def lost() -> Finding:
+        findings = await examine_database(settings_of(world.url))
+        return next(finding for finding in findings if finding.check == "lost workers")
+
+    for state, minutes in (("GONE", 1), ("LOST", 11)):
+        worker = await world.worker()
+        await world.value(
+            "UPDATE ondot.worker SET state = $2, ended_at = ondot.clock() - make_interval(mins => $3) WHERE id = $1",
+            worker.id,
+            state,
+            minutes,
+        )
+    assert (await lost()).level == "ok"
+    worker = await world.worker()
+    async with world.database.connection() as connection:
+        assert await lose_worker(connection, Beat(worker.id, 0, world.now))
+    finding = await lost()
+    assert finding.level == "warning"
+    assert "1 on here" in finding.message
+
+
+async def test_dead_letters_are_told_with_the_command_that_groups_them(world: World) -> None:
+    await world.submit(job(retry=Retry(max_retries=0)))
+    await (await world.worker()).run_one(failed())
+    findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
+    assert findings["dead letters"].level == "warning"
+    assert "`ondot dead-letter groups`" in (findings["dead letters"].advice or "")
 
 
 @pytest.mark.parametrize(

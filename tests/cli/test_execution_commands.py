@@ -142,7 +142,10 @@ async def test_why_it_does_not_run_is_told_with_who_holds_it_up(world: World) ->
         document = await answer(page, "execution", "explain", str(waits.id))
         assert document["reasons"][0]["code"] == "concurrency"
         of_job = await run(page, "job", "explain", str(waits.job_id))
-        assert str(waits.id) in of_job.out
+        summary = (await answer(page, "job", "explain", str(waits.job_id)))["summary"]
+        assert of_job.out.startswith(f"{summary}\n")
+        assert "the oldest that waits" in summary
+        assert of_job.out.index(str(waits.id)) < of_job.out.index("No fire is left"), "what is decisive comes first"
         assert (await run(page, "execution", "explain", str(uuid4()))).code == 3
 
 
@@ -153,6 +156,10 @@ async def test_what_became_of_a_fire_is_told_by_its_instant(world: World) -> Non
         told = await run(page, "job", "explain", str(accepted.id), "--at", world.after(-3600).isoformat())
         assert (told.code, told.err) == (0, "")
         assert "before job" in told.out
+        *_, now, more = told.out.splitlines()
+        assert told.out.startswith("fire")
+        assert now.startswith("Now: Its next fire is at ")
+        assert more == f"More of that: ondot job explain {accepted.id}"
         bad = await run(page, "job", "explain", str(accepted.id), "--at", "yesterday")
         assert bad.code == 2
         assert "is no instant" in bad.err

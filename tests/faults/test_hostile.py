@@ -361,7 +361,6 @@ async def test_a_transaction_that_two_lost_workers_took_along_still_succeeds(fle
 # Limits under load ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="a token is taken at admission, and its execution then waits behind the backlog", strict=True)
 @proves("E13")
 async def test_a_rate_is_kept_by_the_starts_though_the_pool_has_a_backlog(fleet: Fleet) -> None:
     backlog = await fleet.submit(*[function("naps", payload={"seconds": 0.3})] * 80)

@@ -10,10 +10,11 @@ from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.explain import JobExplanation, explain_execution, explain_job
 from ondot.flow.gate import admit_pass
 from ondot.model.errors import NotFound
+from ondot.model.execution import State
 from ondot.model.explain_facts import Explanation
 from ondot.model.gates import Limits, Rate, encoded_stages
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, NodeId, partition_of
-from ondot.model.job import JobSpec
+from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
 from ondot.model.schedule import Calendar, Cron, Schedule
@@ -130,6 +131,28 @@ async def test_a_worker_that_has_fallen_silent_serves_nobody(world: World) -> No
     assert "ondot doctor" in str(told.reasons[0].what_to_do)
 
 
+@proves("E6", "E17")
+async def test_a_suspect_that_waits_is_told_how_many_run_and_may_run(world: World) -> None:
+    """A worker of 100 slots runs twelve suspects: here they run, and the thirteenth and fourteenth wait."""
+    for number in range(14):
+        await world.submit(job(f"doomed {number}", target=FunctionTarget(name="doomed")))
+    for _ in range(2):
+        doomed = await world.worker()
+        assert len(await doomed.lease()) == 14
+        await world.value("UPDATE ondot.worker SET state = 'LOST', ended_at = ondot.clock() WHERE id = $1", doomed.id)
+        await world.recover()
+        await world.advance(3600)
+    worker = await world.worker()
+    assert len((await worker.leaser.one_pass(100, 12)).assignments) == 12
+    await busy(world, worker, running=12)
+    waiting = [row.id for row in await world.executions() if row.state is not State.RUNNING]
+    told = [(await explained(world, id_)).reasons for id_ in waiting]
+    assert [reason.code for [reason] in told] == ["suspect", "suspect"]
+    assert sorted(reason.facts["ahead"].get("suspect", 0) for [reason] in told) == [0, 1]
+    for [reason] in told:
+        assert (reason.facts["losses"], reason.facts["at_once"], reason.facts["suspects"]) == (2, 12, 12)
+
+
 @proves("E17")
 async def test_a_full_pool_counts_what_stands_before_it_in_the_queue(world: World) -> None:
     worker = await world.worker()
@@ -180,7 +203,7 @@ async def test_a_fire_that_overlaps_tells_who_runs_and_once_skipped_why(world: W
     await admit_pass(world.database, [DEFAULT_POOL])
     told = await explained(world, second)
     assert (told.state, told.reasons[0].facts["reason"]) == ("SKIPPED", "overlap")
-    assert "skip fires that overlap" in told.summary
+    assert "an execution of its job had not ended, and the job is to skip fires that overlap" in told.summary
 
 
 @proves("E17", "E16")

@@ -252,3 +252,16 @@ async def test_a_worker_that_was_lost_takes_no_token(world: World) -> None:
         await lost.lease()
     assert len(await worker.lease()) == 1
     assert await world.states() == [State.RUNNING]
+
+
+@proves("E13", "P11")
+async def test_what_was_being_leased_when_a_pool_got_its_limit_is_counted_soon(world: World) -> None:
+    await world.submit_all([job() for _ in range(6)])
+    one, other = await world.worker(), await world.worker()
+    async with world.second_connection() as connection, connection.transaction():
+        assert len(await lease_on(connection, one, 3)) == 3
+        limits = PoolLimits(2, None)
+        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+    await tidy_pass(world.database)
+    assert await other.lease() == []
+    assert await world.count("slot") == 3

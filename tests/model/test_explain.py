@@ -132,6 +132,36 @@ def test_who_has_more_before_it_than_there_are_free_slots_waits_for_the_queue() 
     assert (reason.code, "17 executions" in reason.message) == ("pool_full", True)
 
 
+SUSPECT: dict[str, Any] = {"priority_class": PriorityClass.SUSPECT, "state": State.RETRYING, "losses": 2}
+
+
+@proves("E6", "E17")
+def test_a_suspect_is_told_how_many_of_its_kind_run_at_once_and_never_that_something_is_wrong() -> None:
+    pool = replace(FREE, suspect_slots=2, suspects=2)
+    told = explain_execution(waiting(**SUSPECT, pool=pool, queue_ahead={PriorityClass.SUSPECT: 3}))
+    [reason] = told.reasons
+    assert (reason.code, told.may_start_at) == ("suspect", None)
+    assert "It took 2 workers with it, so it runs apart" in reason.message
+    assert "at most 2 at once; 2 run now, and 3 executions of them stand before it" in reason.message
+    assert f"ondot execution get {ID}" in str(reason.what_to_do)
+    assert (reason.facts["losses"], reason.facts["at_once"], reason.facts["suspects"]) == (2, 2, 2)
+    for suspects in (0, 1, 2):
+        [late] = explain_execution(
+            waiting(**SUSPECT, ready_at=after(-3600), pool=replace(pool, suspects=suspects))
+        ).reasons
+        assert late.code == "suspect"
+        assert "doctor" not in f"{late.message} {late.what_to_do}"
+
+
+@proves("E6", "E17")
+def test_a_suspect_with_room_is_next_and_a_full_pool_comes_before_its_own_limit() -> None:
+    pool = replace(FREE, suspect_slots=2, suspects=1)
+    assert codes(waiting(**SUSPECT, pool=pool)) == ["next"]
+    assert codes(waiting(**SUSPECT, pool=pool, queue_ahead={PriorityClass.SUSPECT: 1})) == ["suspect"]
+    assert codes(waiting(**SUSPECT, pool=replace(pool, running=20))) == ["pool_full"]
+    assert codes(waiting(**SUSPECT, pool=Pool("gpu"))) == ["no_worker"]
+
+
 @proves("E17")
 def test_limits_of_a_pool_come_before_its_slots() -> None:
     held = Held(4, (Holder(OTHER, after(-9), State.RUNNING),))

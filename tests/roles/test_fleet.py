@@ -11,6 +11,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.run import Targets
 from ondot.flow.submit import submit
 from ondot.model.errors import Unavailable
+from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, PoolNo
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.outcome import Failed, Succeeded
@@ -270,3 +271,27 @@ async def _stubbornly(action: Callable[[], Awaitable[object]]) -> None:
         with suppress(Unavailable):
             await action()
             done = True
+
+
+@proves("E12", "E8")
+async def test_a_worker_without_room_asks_what_it_runs_to_end_when_the_next_fire_is_due(fleet: Fleet) -> None:
+    fleet.handler.go.clear()
+    fleet.scheduler()
+    fleet.worker(slots=1)
+    schedule = every(1, fleet.database.clock.now())
+    await fleet.submit(job(schedule=schedule, limits=Limits(overlap="cancel"), cancel_grace_s=5))
+    async with asyncio.timeout(PATIENCE_S):
+        call = await fleet.handler.calls.get()
+        await call.cancel.wait()
+    fleet.handler.go.set()
+
+
+@proves("E12", "P4")
+async def test_a_worker_without_room_skips_the_fires_that_are_not_to_wait(fleet: Fleet) -> None:
+    fleet.handler.go.clear()
+    fleet.scheduler()
+    fleet.worker(slots=1)
+    schedule = every(1, fleet.database.clock.now())
+    await fleet.submit(job(schedule=schedule, limits=Limits(overlap="skip")))
+    await fleet.until("SELECT count(*) >= 2 FROM ondot.history WHERE state = 'SKIPPED' AND reason = 'overlap'", True)
+    assert fleet.handler.calls.qsize() == 1

@@ -90,6 +90,7 @@ async def test_enqueue_asks_for_one_run_now_with_the_options_of_the_function(app
     ("when", "schedule"),
     [
         ({"at": datetime(2031, 1, 1, 9, tzinfo=timezone(timedelta(hours=1)))}, {"at": "2031-01-01T08:00:00Z"}),
+        ({"at": "2031-01-01T09:00:00+01:00"}, {"at": "2031-01-01T08:00:00Z"}),
         ({"in_": timedelta(minutes=1, milliseconds=500)}, {"in": 60.5}),
         ({"in_": "1h30m"}, {"in": 5400}),
         ({"in_": 0}, {"in": 0}),
@@ -117,8 +118,14 @@ async def test_schedule_takes_exactly_one_instant_and_one_that_is_clear(app: Ond
         await report.schedule(at=NOW, in_=5)
     with pytest.raises(ValueError, match="time zone"):
         await report.schedule(at=datetime(2031, 1, 1))  # noqa: DTZ001 - the fault
-    with pytest.raises(ValueError, match="duration"):
+    with pytest.raises(ValueError, match="`in_` must be a duration"):
         await report.schedule(in_="soon")
+    with pytest.raises(ValueError, match="`at` must be an aware datetime, or text in RFC 3339"):
+        await report.schedule(at="tomorrow")
+    with pytest.raises(ValueError, match="time zone"):
+        await report.schedule(at="2031-01-01T09:00:00")
+    with pytest.raises(TypeError, match="`at` must be an aware datetime"):
+        await report.schedule(at=NOW.timestamp())  # type: ignore[arg-type]
     assert receiver.received == []
 
 
@@ -167,8 +174,8 @@ def test_the_schedules_of_an_app_are_jobs_that_the_server_takes() -> None:
 @proves("S2")
 @pytest.mark.parametrize("options", [{"cron": "61 * * * *"}, {"cron": "@daily", "timezone": "Mars/Base"}, {"every": 0}])
 def test_a_schedule_that_cannot_be_kept_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSchedule):
-        Ondot().job(**options)
+    with pytest.raises(InvalidSchedule, match=r"^tick: "):
+        Ondot().job(name="tick", **options)(lambda: None)
 
 
 @proves("S2")
@@ -177,8 +184,8 @@ def test_a_schedule_that_cannot_be_kept_is_refused_where_it_is_written(options: 
     [{"cron": "@daily", "every": 5}, {"timezone": "UTC"}, {"every": 5, "timezone": "UTC"}, {"jitter": 5}, {"key": "a"}],
 )
 def test_options_that_make_no_sense_together_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(TypeError):
-        Ondot().job(**options)
+    with pytest.raises(TypeError, match=r"^tick: "):
+        Ondot().job(name="tick", **options)(lambda: None)
 
 
 @proves("E3")
@@ -326,4 +333,4 @@ def test_a_function_may_have_a_recurrence_rule_and_all_else_a_schedule_has() -> 
 )
 def test_a_refusal_of_options_says_why(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
-        Ondot().job(**options)
+        Ondot().job(name="tick", **options)(lambda: None)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ondot import Context, Ondot
 from ondot.api.wire import job_spec
 from ondot.flow.gate import admit_pass
+from ondot.model.errors import InvalidBody
 from ondot.model.gates import Limits, Rate
 from ondot.model.job import Debounce, Throttle, Unique
 from ondot.model.retry import Retry
@@ -19,6 +20,9 @@ from tests.proves import proves
 from tests.world import DEFAULT_POOL, World
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def named() -> None: ...
 
 
 @proves("E4")
@@ -83,7 +87,7 @@ async def test_one_of_a_function_with_a_limit_waits_for_the_other_whoever_enqueu
     worker = await world.worker()
     began = []
     for _ in bodies:
-        await admit_pass(world.database, [DEFAULT_POOL], 10)
+        await admit_pass(world.database, [DEFAULT_POOL])
         [attempt] = await worker.lease()
         began.append(attempt.leased.id)
         await worker.complete(attempt)
@@ -142,16 +146,19 @@ def test_a_name_with_braces_is_no_template_and_one_that_is_too_long_is_refused()
     ],
 )
 def test_a_limit_that_cannot_be_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"`(key_rate|concurrency|rate)` must be "):
-        Ondot().job(**options)
+    with pytest.raises(ValueError, match=r"^named: `(key_rate|concurrency|rate)` must be "):
+        Ondot().job(**options)(named)
 
 
 @proves("E16")
 def test_unique_debounce_and_throttle_go_with_what_is_enqueued_and_never_with_the_schedule() -> None:
     app = Ondot()
 
-    @app.job(every=60, unique={"key": "a:{a}", "within": "1h"}, throttle={"key": "{a}-{b}", "per": "1m", "limit": 3})
-    def one(a: int = 1, b: str = "x") -> None: ...
+    @app.job(every=60, unique={"key": "a:{a}", "within": "1h"})
+    def one(a: int = 1) -> None: ...
+
+    @app.job(every=60, throttle={"key": "{a}-{b}", "per": "1m", "limit": 3})
+    def other(a: int = 1, b: str = "x") -> None: ...
 
     @app.job(unique="plain")
     def two() -> None: ...
@@ -159,11 +166,9 @@ def test_unique_debounce_and_throttle_go_with_what_is_enqueued_and_never_with_th
     @app.job(debounce={"key": "index:{document}", "wait": timedelta(seconds=5)})
     def three(document: UUID) -> None: ...
 
-    [recurring] = app.schedules()
-    assert recurring.keys().isdisjoint({"unique", "throttle"})
-    spec = job_spec(one.body({"a": 7}), NOW)
-    assert spec.unique == Unique(key="a:7", within_s=3600.0)
-    assert spec.throttle == Throttle(key="7-x", per_s=60.0, limit=3)
+    assert all(recurring.keys().isdisjoint({"unique", "throttle"}) for recurring in app.schedules())
+    assert job_spec(one.body({"a": 7}), NOW).unique == Unique(key="a:7", within_s=3600.0)
+    assert job_spec(other.body({"a": 7}), NOW).throttle == Throttle(key="7-x", per_s=60.0, limit=3)
     assert job_spec(two.body(), NOW).unique == Unique(key="plain")
     assert job_spec(three.body({"document": UUID(int=7)}), NOW).debounce == Debounce(
         key=f"index:{UUID(int=7)}", wait_s=5.0
@@ -225,19 +230,129 @@ async def test_an_argument_that_a_key_needs_is_missed_at_the_enqueue() -> None:
         ({"key_concurrency": 5}, "give `concurrency_key` too, or `concurrency`"),
         ({"concurrency_key": "k", "concurrency": 5, "key_concurrency": 5}, "`concurrency` is that of each key"),
         ({"concurrency_key": "k", "rate": "5/s", "key_rate": "5/s"}, "`rate` is that of each key"),
-        ({"unique": "a", "debounce": {"key": "a", "wait": 5}}, "takes one of `unique`"),
-        ({"debounce": {"wait": 5}}, "`debounce` needs a key"),
+        ({"unique": "a", "debounce": {"key": "a", "wait": 5}}, "`unique` and `debounce` do not go together"),
+        ({"unique": "a", "throttle": {"key": "a", "per": 5}}, "`unique` and `throttle` do not go together"),
+        ({"throttle": {"key": "a", "per": 5}, "debounce": {"key": "a", "wait": 5}}, "`debounce` and `throttle` do not"),
+        ({"debounce": {"wait": 5}}, "`debounce` needs `key`"),
+        ({"debounce": {"key": "a"}}, "`debounce` needs `wait`"),
+        ({"debounce": {"key": "a", "wait": 5, "maxwait": 6}}, "`debounce` has no `maxwait`; did you mean `max_wait`"),
+        ({"throttle": {"key": "a"}}, "`throttle` needs `per`"),
+        ({"throttle": {"key": "a", "per": 5, "burst": 1}}, "`throttle` has no `burst`"),
+        ({"unique": {"within": 5}}, "`unique` needs `key`"),
+        ({"retry": {"retries": 5}}, "`retry` has no `retries`; did you mean `max_retries`"),
+        ({"retry": {"never_on": [404], "retry_on": [404]}}, "404 stands in `retry_on` and in `never_on`"),
+        ({"key": "a"}, "`key` is of a job that recurs"),
         ({"retries": 5, "retry": {"max_retries": 4}}, "given twice"),
         ({"concurency": 5}, "did you mean `concurrency`"),
         ({"nonsense": 5}, "has no option `nonsense`"),
     ],
 )
 def test_options_that_could_not_do_what_they_say_are_refused_at_once(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(TypeError, match=words):
-        Ondot().job(**options)
+    with pytest.raises(TypeError, match=rf"^named: .*{words}"):
+        Ondot().job(**options)(named)
 
 
-@pytest.mark.parametrize("options", [{"start_deadline": "soon"}, {"retry": {"initial": "soon"}}])
-def test_a_duration_that_is_none_is_refused_by_its_name(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"`(start_deadline|initial)` must be a duration"):
-        Ondot().job(**options)
+@proves("E4", "E12", "E13", "E16")
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"overlap": "sometimes", "every": 60}, "overlap"),
+        ({"concurrency_key": ""}, "concurrency_key"),
+        ({"concurrency_key": 7}, "concurrency_key"),
+        ({"order_key": " "}, "order_key"),
+        ({"priority": "urgent"}, "priority"),
+        ({"priority": 1}, "priority"),
+        ({"pool": "My Pool"}, "pool"),
+        ({"pool": "x" * 64}, "pool"),
+        ({"labels": {"team": 7}}, "labels"),
+        ({"retries": -1}, "retries"),
+        ({"retries": 101}, "retries"),
+        ({"retries": "3"}, "retries"),
+        ({"timeout": "soon"}, "timeout"),
+        ({"timeout": timedelta(seconds=-1)}, "timeout"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": "8d"}, "timeout"),
+        ({"start_deadline": "soon"}, "start_deadline"),
+        ({"start_deadline": 0}, "start_deadline"),
+        ({"cancel_grace": "2h"}, "cancel_grace"),
+        ({"pause_after_failures": 0, "every": 60}, "pause_after_failures"),
+        ({"key": "", "every": 60}, "key"),
+        ({"retry": 5}, "retry"),
+        ({"retry": {"max_retries": -1}}, "retry.max_retries"),
+        ({"retry": {"backoff": "quadratic"}}, "retry.backoff"),
+        ({"retry": {"initial": "soon"}}, "retry.initial"),
+        ({"retry": {"factor": 0.5}}, "retry.factor"),
+        ({"retry": {"jitter": 1}}, "retry.jitter"),
+        ({"retry": {"delays": "1s"}}, "retry.delays"),
+        ({"retry": {"delays": ["1s", "soon"]}}, "retry.delays"),
+        ({"retry": {"never_on": "ValueError"}}, "retry.never_on"),
+        ({"retry": {"never_on": [200]}}, "retry.never_on"),
+        ({"retry": {"never_on": ["200"]}}, "retry.never_on"),
+        ({"retry": {"never_on": ["not found"]}}, "retry.never_on"),
+        ({"retry": {"retry_on": [None]}}, "retry.retry_on"),
+        ({"unique": 7}, "unique"),
+        ({"unique": ""}, "unique"),
+        ({"unique": {"key": 7}}, "unique.key"),
+        ({"unique": {"key": "a", "within": 0}}, "unique.within"),
+        ({"debounce": "a"}, "debounce"),
+        ({"debounce": {"key": "a", "wait": "soon"}}, "debounce.wait"),
+        ({"debounce": {"key": "a", "wait": 5, "max_wait": 4}}, "debounce.max_wait"),
+        ({"throttle": {"key": "a", "per": 5, "limit": 0}}, "throttle.limit"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_by_its_name_and_by_the_api_too(options: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValueError, match=rf"^named: `{path}` must be .* came\.$"):
+        Ondot().job(**options)(named)
+    body = {"function": "named", **options}
+    if isinstance(body.get("timeout"), timedelta):
+        body["timeout"] = body["timeout"].total_seconds()
+    with pytest.raises(InvalidBody):
+        job_spec(body, NOW)
+
+
+@pytest.mark.parametrize("entry", [ValueError("no"), int, True])
+def test_only_types_of_exceptions_say_which_errors_are_not_retried(entry: object) -> None:
+    words = "write ValueError" if isinstance(entry, ValueError) else "must be a list of types of exceptions"
+    with pytest.raises(ValueError, match=rf"^named: `retry.never_on` .*{words}"):
+        Ondot().job(retry={"never_on": [entry]})(named)
+
+
+def test_the_widest_options_that_the_sdk_takes_the_api_takes_too() -> None:
+    @Ondot().job(
+        every=60,
+        key="mine",
+        pause_after_failures=2**31 - 1,
+        retries=100,
+        retry={
+            "backoff": "listed",
+            "initial": 0,
+            "max": "366d",
+            "factor": 100,
+            "jitter": False,
+            "delays": [0, timedelta(days=366)] * 50,
+            "max_worker_losses": 100,
+            "never_on": [TimeoutError, 300, "599", "4xx", "timeout"],
+            "retry_on": {500},
+        },
+        timeout="7d",
+        start_deadline="366d",
+        cancel_grace="1h",
+        pool="a" * 63,
+        priority="low",
+        labels={"x" * 63: "y" * 255},
+        overlap="queue",
+        throttle={"key": "k", "per": "366d", "limit": 1_000_000},
+    )
+    def widest() -> None: ...
+
+    recurring = widest.recurring_body()
+    assert recurring is not None
+    assert job_spec(recurring, NOW).limits == Limits(overlap="queue")
+    assert job_spec(widest.body(), NOW).retry.never_on == ("TimeoutError", "300", "599", "4xx", "timeout")
+
+
+def test_options_that_are_none_or_empty_are_as_if_left_out() -> None:
+    @Ondot().job(labels={}, retry={}, timeout=None, unique=None, pool=None)
+    def plain() -> None: ...
+
+    assert plain.options == {}

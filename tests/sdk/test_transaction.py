@@ -204,14 +204,14 @@ async def test_what_needs_the_api_is_refused_and_the_transaction_goes_on(
 
 @proves("E11")
 async def test_what_the_database_refuses_is_told_as_the_api_would(app: Ondot, mine: Connection) -> None:
-    @app.job(pool="No Pool")
+    @app.job
     async def report() -> None: ...
 
     transaction = mine.transaction()
     await transaction.start()
     async with app.transaction(mine):
-        with pytest.raises(InvalidBody, match=r"'No Pool' is no pool's name\. Lower-case"):
-            await report.enqueue()
+        with pytest.raises(InvalidBody, match=r"The job cannot be due at 2001-.*\. Give an instant that is to come"):
+            await report.schedule(at="2001-01-01T00:00:00Z")
     await transaction.rollback()
 
 

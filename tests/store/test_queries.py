@@ -54,6 +54,7 @@ OVER_ALL_TENANTS: Final = {
     "put_off_owed": "ranges that this node took",
     "past_deadline": "housekeeping",
     "find_chores": "housekeeping",
+    "explain_suspects": "the slots of workers are for all tenants",
     "forget_gates": "housekeeping",
     "slot_running": "of a pool that was locked for its tenant",
     "forget_claims": "housekeeping",

@@ -74,14 +74,13 @@ def company_faults(
         elif long.get("key") is not None:
             why = "a job whose `key` is taken becomes a new version of it"
             yield (field,), f"`{name((field,))}` and `key` do not go together: {why}; leave one of them out."
-    if long.get("debounce") is None:
-        return
-    if is_new and schedule is not None and not recurs:
+    first, *others = [field for field in _INSTEAD if long.get(field) is not None] or [""]
+    for field in others:
+        why = "each decides by itself whether the job runs"
+        yield (field,), f"`{name((field,))}` and `{first}` do not go together: {why}; leave one of them out."
+    if long.get("debounce") is not None and is_new and schedule is not None and not recurs:
         advice = f"leave out `{name(('schedule',))}`"
         yield ("debounce",), f"`{name(('debounce',))}` says itself when the job runs: {advice}."
-    if long.get("unique") is not None:
-        why = "the last job stays with the one, the first with the other"
-        yield ("debounce",), f"`{name(('debounce',))}` and `unique` do not go together: {why}; leave one of them out."
 
 
 def changed_at_creation(spec: JobSpec, current: JobSpec) -> Iterator[tuple[Path, str]]:

@@ -7,7 +7,7 @@ import typer
 
 from ondot.cli.instants import instant
 from ondot.cli.options import ExecutionId, JobId, Output
-from ondot.cli.output import Format, instant_of, show, show_document, show_line
+from ondot.cli.output import Format, harmless, instant_of, show, show_document, show_line
 from ondot.cli.serving import ask
 
 Json = dict[str, Any]
@@ -42,13 +42,17 @@ def explain_job(
     if told["fire"] is not None:
         show(fire_card(told["fire"], now))
         show_line("")
-    show(explanation_card("job", told, now))
+        show_line(f"Now: {harmless(told['summary'])}")
+        return show_line(f"More of that: ondot job explain {job_id}")
+    show_line(harmless(told["summary"]))
     for execution in told["executions"]:
         show_line("")
         show(explanation_card("execution", execution, now))
     if told["live"] > len(told["executions"]):
         show_line("")
         show_line(f"These are the {len(told['executions'])} oldest of {told['live']:,} executions that have not ended.")
+    show_line("")
+    show(explanation_card("job", told, now))
     if told["skipped_fires"]:
         show_line("")
         show(skipped_table(told["skipped_fires"], now))

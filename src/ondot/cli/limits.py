@@ -23,8 +23,13 @@ Overlap = Annotated[
 Concurrency = Annotated[int | None, typer.Option(metavar="N", help="So many of its executions at once.")]
 Rate = Annotated[str | None, typer.Option(metavar="N/DURATION", help="10/1m: so many starts in that time.")]
 ConcurrencyKey = Annotated[str | None, typer.Option(metavar="KEY", help="Limits all jobs with this key together.")]
-KeyConcurrency = Annotated[int | None, typer.Option(metavar="N", help="With the key: so many at once; 1 if left out.")]
-KeyRate = Annotated[str | None, typer.Option(metavar="N/DURATION", help="With the key: so many starts in that time.")]
+KeyConcurrency = Annotated[
+    int | None, typer.Option(metavar="N", help="With the key: so many at once; 1 if no --key-rate is given either.")
+]
+KeyRate = Annotated[
+    str | None,
+    typer.Option(metavar="N/DURATION", help="With the key: so many starts in that time; alone, any number at once."),
+]
 OrderKey = Annotated[str | None, typer.Option(metavar="KEY", help="All jobs with this key strictly in their order.")]
 StartDeadline = Annotated[
     str | None, typer.Option(metavar="DURATION", help="Skipped, if not started so long after it was due.")

@@ -1,11 +1,13 @@
 """`ondot dead-letter replay` and `discard`: some by their ids, or all that match a filter (E10, O8).
 
 By ids it is done at once. By filter the letters are counted and somebody is asked first; then the server does it in the
-background, at a bounded rate, and `--wait` shows how far it is. Ctrl-C ends the waiting alone, and says how to stop the
-operation itself.
+background, at a bounded rate. `--wait` shows how far it is, waits for what runs again, and says how many failed again.
+Ctrl-C ends the waiting alone, and says how to stop the operation itself.
 """
 
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
@@ -16,8 +18,9 @@ from ondot.cli.errors import CONFLICT, FAILED, NOT_FOUND
 from ondot.cli.instants import instant
 from ondot.cli.options import CurrentVersion, DryRun, Output, Reason, Yes
 from ondot.cli.output import Format, show, show_document, show_line
+from ondot.cli.pages import LARGEST_PAGE
 from ondot.cli.serving import ask
-from ondot.cli.waiting import pauses, progress_bar, until_ended
+from ondot.cli.waiting import has_ended, pauses, progress_bar, until_ended
 from ondot.model.errors import InvalidBody
 
 if TYPE_CHECKING:
@@ -69,7 +72,7 @@ def replay(
         typer.Option(
             "--wait",
             "-w",
-            help="By ids: wait for the executions, exit with 1 unless all succeed. By filter: until all are replayed.",
+            help="Wait until all are replayed and have ended; exit with 1 unless all succeed.",
         ),
     ] = False,
     output: Output = Format.TABLE,
@@ -201,19 +204,24 @@ def _follow(operation: Json, *, wait: bool, output: Format) -> None:
     from ondot.cli.letter_views import operation_in_words
 
     stopping = f"ondot dead-letter stop {operation['id']}"
+    ends: dict[str, int] = {}
     if wait:
         try:
             operation = ask(lambda client: _until_done(client, operation))
         except KeyboardInterrupt:
             sys.stderr.write(f"\nIt goes on. Stop it with: {stopping}\n")
             raise
+        if operation["action"] == "replay":
+            ends = ask(lambda client: _ends_of_replays(client, operation))
     if output is not Format.TABLE:
-        show_document(operation, output)
+        show_document(operation | ({"replays": ends} if wait and operation["action"] == "replay" else {}), output)
     else:
         show_line(operation_in_words(operation))
         if operation["state"] == "RUNNING":
             show_line(f"See how far it is: ondot dead-letter operations\nStop it: {stopping}")
-    if operation["state"] == "CANCELLED":
+        if ends:
+            show_line(ends_in_words(ends))
+    if operation["state"] == "CANCELLED" or ends.keys() - {"SUCCEEDED"}:
         raise typer.Exit(FAILED)
 
 
@@ -228,6 +236,46 @@ async def _until_done(client: "Client", operation: Json) -> Json:
                 return operation
             operation = await client.get_dead_letter_operation(operation["id"])
     raise AssertionError("the pauses do not end")
+
+
+async def _ends_of_replays(client: "Client", operation: Json) -> dict[str, int]:
+    """How many of the operation's replays ended in which state, once all have; the audit log knows which they are."""
+    ids: list[str] = []
+    cursor = None
+    while len(ids) < operation["done"]:
+        page = await client.list_audit(action="dead_letter.replay", limit=LARGEST_PAGE, cursor=cursor)
+        ids += [
+            entry["detail"]["replay_id"]
+            for entry in page["items"]
+            if (entry["detail"] or {}).get("operation") == operation["id"]
+        ]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    ends: Counter[str] = Counter()
+    with progress_bar() as tell:
+        async for _ in pauses():
+            # From the oldest: those that run yet are asked for again, what has ended no more.
+            while ids and has_ended(execution := await client.get_execution(ids[-1])):
+                ends[execution["state"]] += 1
+                ids.pop()
+            if not ids:
+                return dict(ends)
+            tell(f"{len(ids):,} of the replays have not ended", ends.total(), ends.total() + len(ids))
+    raise AssertionError("the pauses do not end")
+
+
+def ends_in_words(ends: Mapping[str, int]) -> str:
+    """How the replays of an operation ended, and where those that failed are seen."""
+    count = sum(ends.values())
+    replays = f"{count:,} replay{'' if count == 1 else 's'}"
+    if not ends.keys() - {"SUCCEEDED"}:
+        return f"{replays} succeeded."
+    failed = ends.get("FAILED", 0)
+    others = [f"{number:,} {state}" for state, number in sorted(ends.items()) if state not in {"SUCCEEDED", "FAILED"}]
+    said = ", ".join([f"{failed:,} failed again", *others])
+    seen = " See why: ondot dead-letter groups" if failed else ""
+    return f"Of {replays}, {said}.{seen}"
 
 
 def letters(count: int) -> str:

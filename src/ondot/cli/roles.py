@@ -68,7 +68,7 @@ def worker(
     _ = settings.needs_database_url
     if app_reference:
         application.load_app(app_reference)
-    from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv, stopping_words
+    from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
     from ondot.telemetry.log import configure_logs
 
     configure_logs(settings.log_format, settings.log_level, role="supervisor")
@@ -78,7 +78,7 @@ def worker(
         environment={**os.environ, "ONDOT_DATABASE_URL": settings.needs_database_url},
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
         signals=StopSignals(),
-        tell_waiting=lambda: show_progress(stopping_words(settings.grace_s)),
+        tell_waiting=lambda kind: tell_stopping(kind, settings.grace_s),
     )
     supervisor.start()
     raise typer.Exit(supervisor.run())
@@ -92,6 +92,12 @@ def worker_words(app_reference: str | None, pools: list[str], slots: int | None,
         *(word for pool in pools for word in ("--pool", pool)),
         *([app_reference] if app_reference else []),
     ]
+
+
+def tell_stopping(kind: str, grace_s: float) -> None:
+    """Workers that have not ended after a moment have work that runs; whoever pressed Ctrl-C should know."""
+    if kind == "worker":
+        show_progress(f"Stopping: running attempts have up to {grace_s:g} s; Ctrl-C again ends the waiting.")
 
 
 def _bind_life(supervised_by: int | None) -> None:

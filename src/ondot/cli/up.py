@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from ondot.cli.output import harmless, show_error, show_line, show_progress
-from ondot.cli.roles import AllowShell, Slots
+from ondot.cli.output import harmless, show_error, show_line
+from ondot.cli.roles import AllowShell, Slots, tell_stopping
 from ondot.model.errors import OndotError
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def up(
     if demo and app_reference:
         raise typer.BadParameter("--demo brings its own app: leave out one of --demo and --app.", param_hint="--app")
     from ondot import app as application
-    from ondot.roles.supervise import stopping_words
     from ondot.roles.up import UpOptions, run_up
     from ondot.settings import load_settings
     from ondot.telemetry.log import configure_logs
@@ -71,7 +70,7 @@ def up(
             options,
             migrate=application.migrate,
             tell=tell,
-            tell_waiting=lambda: show_progress(stopping_words(settings.grace_s)),
+            tell_waiting=lambda kind: tell_stopping(kind, settings.grace_s),
         )
     show_line("stopped" if code == 0 else "stopped, not cleanly: what was cut off is recovered at the next start")
     raise typer.Exit(code)

@@ -14,6 +14,7 @@ from ondot.model.ids import ExecutionId, PoolNo
 from ondot.store.database import Database
 from ondot.store.executions import end_queued, past_deadline, request_cancels
 from ondot.store.gates import forget_gates, mend_slots
+from ondot.store.pools import slot_running
 from ondot.store.queue import Verdict, admit
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import EXECUTIONS_SKIPPED, SLOTS_MENDED
@@ -67,6 +68,8 @@ async def tidy_pass(database: Database) -> int:
     """
     async with database.connection() as connection:
         mended = await mend_slots(connection)
+        # What was just being leased when a pool got its limit.
+        await slot_running(connection)
         forgotten = await forget_gates(connection, FORGOTTEN_A_PASS)
     if mended:
         SLOTS_MENDED.inc(mended)

@@ -277,12 +277,13 @@ def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
             advice = f"Wait for its turn, or raise the rate of {pool.name!r}."
             told_facts = {"every_s": pool.every_s, "token_at": token_at, "ahead": _by_class(facts)}
             return [Reason("pool_rate", message, token_at, advice, told_facts)]
+    is_suspect = facts.priority_class is PriorityClass.SUSPECT
     if pool.running >= pool.slots:
         busy = f"All slots of the pool {pool.name!r} are busy"
-    elif ahead >= pool.slots - pool.running:
+    elif not is_suspect and ahead >= pool.slots - pool.running:
         busy = f"The pool {pool.name!r} works off its queue"
     else:
-        return [_next(facts, ahead)]
+        return [_suspect(facts) if is_suspect else _next(facts, ahead)]
     message = (
         f"{busy}: {pool.running:,} of {pool.slots:,} slots taken on {counted(pool.alive, 'worker')},"
         f" with {_queue(facts)} before it."
@@ -299,6 +300,24 @@ def _no_worker(pool: Pool) -> Reason:
         message += f": the last one was seen at {told(pool.seen_at)}"
     advice = f"Start one: `ondot worker --pool {pool.name}`."
     return Reason("no_worker", f"{message}.", None, advice, _fleet(pool) | {"seen_at": pool.seen_at})
+
+
+def _suspect(facts: ExecutionFacts) -> Reason:
+    """A function that took workers with it: few of them run at once, so that to wait long is no fault."""
+    pool, ahead = facts.pool, facts.queue_ahead.get(PriorityClass.SUSPECT, 0)
+    if facts.now - facts.ready_at <= SOON and pool.suspects + ahead < pool.suspect_slots:
+        return _next(facts, sum(facts.queue_ahead.values()))
+    message = (
+        f"It took {counted(facts.losses, 'worker')} with it, so it runs apart: of such, the workers of the pool"
+        f" {pool.name!r} run at most {pool.suspect_slots:,} at once; {pool.suspects:,}"
+        f" {'runs' if pool.suspects == 1 else 'run'} now, and {counted(ahead, 'execution')} of them"
+        f" {'stands' if ahead == 1 else 'stand'} before it."
+    )
+    advice = (
+        f"Wait, or mend the function that ends its workers; how its attempts ended: `ondot execution get {facts.id}`."
+    )
+    told_facts = {"losses": facts.losses, "at_once": pool.suspect_slots, "suspects": pool.suspects}
+    return Reason("suspect", message, None, advice, _fleet(pool) | told_facts | {"ahead": _by_class(facts)})
 
 
 def _next(facts: ExecutionFacts, ahead: int) -> Reason:

@@ -17,7 +17,7 @@ COUNTED_AT_MOST: Final = 1_000
 """Those before it in a line are counted up to here, for each class of the queue."""
 HOLDERS_TOLD: Final = 5
 WHY_ENDED: Final = {
-    "overlap": "an execution of its job was running, and the job is to skip fires that overlap",
+    "overlap": "an execution of its job had not ended, and the job is to skip fires that overlap",
     "expired": "it had not started by its start deadline",
     "paused": "its job was paused before it began",
 }
@@ -39,6 +39,7 @@ Code = Literal[
     "no_worker",
     "no_function",
     "pool_full",
+    "suspect",
     "next",
     "start_deadline",
     "paused",
@@ -108,7 +109,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool, the workers that serve it, and its limits. `silent`: workers that should have beaten and have not."""
+    """A pool, the workers that serve it, and its limits. `silent`: workers that should have beaten and have not.
+
+    `suspect_slots`: how many suspects its workers run at once; `suspects`: how many they run, read for a suspect only.
+    """
 
     name: str
     alive: int = 0
@@ -116,6 +120,8 @@ class Pool:
     silent: int = 0
     slots: int = 0
     running: int = 0
+    suspect_slots: int = 0
+    suspects: int = 0
     seen_at: datetime | None = None
     concurrency: int | None = None
     held: Held = Held()

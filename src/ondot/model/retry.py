@@ -12,6 +12,9 @@ from msgspec import Struct
 SUSPECT_FROM = 2
 """Workers lost with an execution, from which on it is a suspect: it runs in a child process, at last alone."""
 
+SUSPECTS_SHARE = 8
+"""One slot of a worker in so many goes to suspects."""
+
 Backoff = Literal["exponential", "linear", "fixed", "listed"]
 
 

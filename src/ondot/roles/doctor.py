@@ -12,6 +12,7 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,6 +39,7 @@ OLD_SNAPSHOT_S: Final = 600
 DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
 PAUSED_TOLD: Final = 3
+HOSTS_TOLD: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,12 @@ async def look_at_workers(connection: "Connection", _settings: Settings) -> Find
     return judge_workers(served, len(alive), {depth.pool for depth in await queue_depth(connection)})
 
 
+async def look_at_lost_workers(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.workers import list_workers
+
+    return judge_lost_workers([row["host"] for row in await list_workers(connection) if row["state"] == "LOST"])
+
+
 async def look_at_lag(connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.queue import oldest_due
 
@@ -232,7 +240,7 @@ async def look_at_dead_letters(connection: "Connection", _settings: Settings) ->
     message = (
         f"{count:,} failed executions wait for a person." if count > 1 else "A failed execution waits for a person."
     )
-    return Finding("dead letters", "warning", message, "See them with `ondot execution list --state FAILED`.")
+    return Finding("dead letters", "warning", message, "See what they have in common: `ondot dead-letter groups`.")
 
 
 async def look_at_paused_jobs(connection: "Connection", _settings: Settings) -> Finding:
@@ -258,6 +266,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "days": look_at_days,
     "schedulers": look_at_schedulers,
     "workers": look_at_workers,
+    "lost workers": look_at_lost_workers,
     "lag": look_at_lag,
     "dead letters": look_at_dead_letters,
     "paused jobs": look_at_paused_jobs,
@@ -335,6 +344,16 @@ def judge_workers(served: Iterable[str], alive: int, waiting: Iterable[str]) -> 
     if not alive:
         return Finding("workers", "warning", "None is alive; nothing is due either.", "Start one with `ondot worker`.")
     return Finding("workers", "ok", f"{alive} alive, for {', '.join(sorted(set(served)))}.")
+
+
+def judge_lost_workers(hosts: Sequence[str]) -> Finding:
+    """`hosts`: where each of those ran that were declared lost in the last ten minutes."""
+    if not hosts:
+        return Finding("lost workers", "ok", "None in the last 10 minutes.")
+    told = ", ".join(f"{count:,} on {host}" for host, count in Counter(hosts).most_common(HOSTS_TOLD))
+    message = f"{len(hosts):,} in the last 10 minutes, {told}: what they ran is recovered."
+    advice = "Killed for memory (see the system's log), hung, or cut off from the database? See their last log lines."
+    return Finding("lost workers", "warning", message, advice)
 
 
 def judge_lag(due: "OldestDue", limit_s: float) -> Finding:

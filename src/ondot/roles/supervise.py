@@ -1,8 +1,9 @@
 """One supervisor over several processes: `ondot up`, and `ondot worker --processes N` (O6).
 
-It starts its children, starts again those that die, with a growing pause, and on SIGTERM or Ctrl-C stops them kind by
-kind and waits for them: all workers at once, so that none takes work which another has just given up. Children share its process group, so a Ctrl-C reaches them too; on Linux they are killed with
-it, so that `kill -9` leaves no orphan behind. Nothing is lost by that: what they ran is recovered.
+It starts its children, starts again those that die, with a growing pause, and on SIGTERM or Ctrl-C stops them and waits
+for them, kind by kind: all workers at once, so that none takes up what another has just given back. Children share its
+process group, so a Ctrl-C reaches them too; on Linux they are killed with it, so that `kill -9` leaves no orphan
+behind. Nothing is lost by that: what they ran is recovered.
 """
 
 import ctypes
@@ -89,8 +90,8 @@ class Supervisor:
     signals: StopSignals
     look: Callable[[], None] = lambda: None
     """Called every few seconds, for whatever else must be kept alive."""
-    tell_waiting: Callable[[], None] = lambda: None
-    """Called once if a stop must wait, as soon as a second signal would end the waiting: to say so."""
+    tell_waiting: Callable[[str], None] = lambda _kind: None
+    """Called once for a kind whose stop takes a while, as soon as a second signal would end the waiting."""
 
     def start(self) -> None:
         for child in self.children:
@@ -129,42 +130,30 @@ class Supervisor:
 
     def stop(self) -> int:
         """Stop kind by kind, within one deadline for all; a second signal ends the waiting."""
-        begun_s = time.monotonic()
-        waiting = Waiting(begun_s + self.stop_timeout_s, begun_s + ECHO_S)
-        for _, alike in groupby(self.children, key=lambda child: child.kind):
-            self._stop_together([child for child in alike if child.process is not None], waiting)
-        ended = [child.process.returncode for child in self.children if child.process is not None]
+        deadline_s = time.monotonic() + self.stop_timeout_s
+        for kind, alike in groupby(self.children, key=lambda child: child.kind):
+            self._stop_together(kind, {child.name: child.process for child in alike if child.process}, deadline_s)
+        ended = [child.process.returncode for child in self.children if child.process]
         # Ended by our signal: it had not begun to listen for it, so it had nothing under way either.
         return 0 if all(code in {0, -signal.SIGTERM, -signal.SIGINT} for code in ended) else 1
 
-    def _stop_together(self, children: Sequence[Child], waiting: "Waiting") -> None:
-        for child in children:
-            assert child.process is not None
-            child.process.terminate()
-        while any([child.running for child in children]):  # noqa: C419 - asking reaps: each is to be asked
+    def _stop_together(self, kind: str, processes: Mapping[str, subprocess.Popen[bytes]], deadline_s: float) -> None:
+        for process in processes.values():
+            process.terminate()
+        tell_s = time.monotonic() + ECHO_S
+        while any(process.poll() is None for process in processes.values()):
             now_s = time.monotonic()
-            if now_s >= waiting.deadline_s or self.signals.impatient:
+            if now_s >= deadline_s or self.signals.impatient:
                 break
-            if now_s >= waiting.tell_s:
-                waiting.tell_s = math.inf
-                self.tell_waiting()
+            if now_s >= tell_s:
+                tell_s = math.inf
+                self.tell_waiting(kind)
             self.signals.wait(0.2)
-        for child in children:
-            if child.running:
-                assert child.process is not None
-                log.error("child.killed", child=child.name)
-                child.process.kill()
-        for child in children:
-            assert child.process is not None
-            child.process.wait()
-
-
-@dataclass(slots=True)
-class Waiting:
-    """How long a stop waits, and when it says that it does."""
-
-    deadline_s: float
-    tell_s: float
+        for name, process in processes.items():
+            if process.poll() is None:
+                log.error("child.killed", child=name)
+                process.kill()
+            process.wait()
 
 
 def role_argv(*words: str) -> list[str]:
@@ -174,11 +163,6 @@ def role_argv(*words: str) -> list[str]:
     directory on its path itself, for the user's app.
     """
     return [sys.executable, "-P", "-m", "ondot", *words]
-
-
-def stopping_words(grace_s: float) -> str:
-    """What a person should know who waits for a stop."""
-    return f"Stopping: running attempts have up to {grace_s:g} s; Ctrl-C again ends the waiting."
 
 
 def die_with(parent_pid: int) -> None:

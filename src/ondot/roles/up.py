@@ -44,12 +44,9 @@ def run_up(
     *,
     migrate: Callable[[Settings], object],
     tell: Callable[[Running], None],
-    tell_waiting: Callable[[], None] = lambda: None,
+    tell_waiting: Callable[[str], None] = lambda _kind: None,
 ) -> int:
-    """Start it all, tell where, and keep it alive until a signal; gives the exit code.
-
-    `tell_waiting`: called if the stop has to wait for work that runs.
-    """
+    """Start it all, tell where, keep it alive until a signal; gives the exit code. `tell_waiting`: the supervisor's."""
     signals = StopSignals()
     port = free_port(settings.host, settings.port)
     postgres = None if settings.database_url else EmbeddedPostgres(settings.home or default_home())

@@ -28,6 +28,7 @@ from ondot.flow.transact import Transactor
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec
+from ondot.model.retry import SUSPECTS_SHARE
 from ondot.ports.objects import Objects
 from ondot.ports.target import Call, Cancel
 from ondot.ports.transport import Transport, Wake
@@ -44,8 +45,6 @@ POLL_S = 1.0
 NOTES_EVERY_S = 1.0
 CANCELS_EVERY_S = 1.0
 STUCK_EVERY_S = 1.0
-SUSPECTS_SHARE = 8
-"""One slot in so many goes to work that has taken workers with it."""
 PATIENCE_S = 300.0
 """What the others get when a process is to be recycled."""
 LOOK_AGAIN_S = 0.02

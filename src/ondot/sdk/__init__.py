@@ -1,6 +1,7 @@
 """For programs that use ondot: register functions, enqueue and schedule them, talk to the API.
 
 app          Ondot: the functions of an application, and their schedules
+options      what a function may ask for, and its keys; checks: what each option may be
 handler      one function: called as itself, or run by a worker
 context      what a running function knows and says
 decisions    what it may raise to decide what follows

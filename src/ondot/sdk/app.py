@@ -162,8 +162,10 @@ def _told_of(name: str) -> Iterator[None]:
         yield
     except InvalidSchedule as error:
         raise InvalidSchedule(f"{name}: {error.message}", error.faults, **error.facts) from None
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _timing(

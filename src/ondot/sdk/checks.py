@@ -140,7 +140,9 @@ def _error(name: str, entry: Any) -> str | int:
             return entry.__qualname__
         case BaseException():
             kind = type(entry).__name__
-            raise ValueError(f"`{name}` takes types of exceptions, and {entry!r:.80} is one of them: write {kind}.")
+            raise ValueError(
+                f"`{name}` takes types of exceptions, and {entry!r:.80} is an instance of one: write {kind}."
+            )
         case bool():
             pass
         case int() if 300 <= entry <= 599:

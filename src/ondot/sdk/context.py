@@ -100,8 +100,8 @@ class Context:
             raise RuntimeError("ctx.transaction() is for async functions: make this one `async def`.") from None
         if self._transaction is None:
             raise RuntimeError(
-                "ctx.transaction() is not there: this attempt runs apart from its worker's database (a remote worker, "
-                "or a child process after it took workers with it). Use ctx.execution_id as idempotency key instead."
+                "ctx.transaction() is not there: this attempt runs without ondot's database. "
+                "Use ctx.execution_id as idempotency key instead."
             )
         return self._in_transaction(self._transaction(connection))
 

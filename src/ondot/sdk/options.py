@@ -2,8 +2,9 @@
 
 The options are the fields of a job's body, by the same names; what each may be is in `checks`. `concurrency` and `rate`
 are of the function: each enqueue makes a job of its own, so they become limits by a key that all its jobs share, or
-that of `concurrency_key` if there is one. Jobs that are made without the handler know nothing of them. Three say what becomes of a job as it is created, and go with what is enqueued only;
-`overlap` is between the fires of one job, and goes with the one that recurs.
+that of `concurrency_key` if there is one. Jobs that are made without the handler know nothing of any of it.
+Three say what becomes of a job as it is created, and go with what is enqueued only; `overlap` is between the fires of
+one job, and goes with the one that recurs.
 A key may be a template that is filled from the arguments: `"customer:{customer_id}"`.
 """
 
@@ -75,8 +76,8 @@ def checked_options(options: Mapping[str, Any], *, recurs: bool) -> dict[str, An
     claims = [name for name in AT_CREATION if name in given]
     if len(claims) > 1:
         raise TypeError(
-            f"`{claims[0]}` and `{claims[1]}` do not go together: a job takes one of `unique`, which keeps the first of "
-            "several, `debounce`, the last, and `throttle`, so many in a time."
+            f"`{claims[0]}` and `{claims[1]}` do not go together: a job takes one of `unique`, which keeps the first "
+            "of several, `debounce`, the last, and `throttle`, so many in a time."
         )
     if "retries" in given and "max_retries" in given.get("retry", ()):
         raise TypeError("`retries` is given twice, alone and as `max_retries` in `retry`; leave one out.")

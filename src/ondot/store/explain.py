@@ -1,7 +1,7 @@
 """The facts that `explain` stands on (E17): a few indexed reads, by the database's clock, that lock nothing.
 
 However many executions are asked for, it is one statement for what they are and three for what they wait for: slots,
-workers, the queue before them. Counts of lines stop at a ceiling.
+workers, the queue before them; one more if suspects are among them. Counts of lines stop at a ceiling.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +28,7 @@ from ondot.model.explain_facts import (
 from ondot.model.explain_fire import NEAR, FireExecution, OnRecord
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec
+from ondot.model.retry import SUSPECTS_SHARE
 from ondot.store.connection import Connection, Record
 from ondot.store.jobs import JobRow
 from ondot.store.queries import load_queries
@@ -70,8 +71,9 @@ async def read_executions(
     waits = [one.row for one in found if one.row["state"] in _WAITS]
     held = await _held(connection, tenant_no, waits) if waits else {}
     workers = await _workers(connection, waits, heartbeat_s) if waits else {}
+    suspects = await _suspects(connection, [row for row in waits if row["class"] == PriorityClass.SUSPECT])
     ahead = await _queue_ahead(connection, tenant_no, waits) if waits else {}
-    return [_execution(one.row, specs.get(one.version), held, workers, ahead) for one in found]
+    return [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead) for one in found]
 
 
 async def _held(connection: Connection, tenant_no: TenantNo, waits: Sequence[Record]) -> dict[UUID, Held]:
@@ -92,8 +94,16 @@ async def _held(connection: Connection, tenant_no: TenantNo, waits: Sequence[Rec
 
 async def _workers(connection: Connection, waits: Sequence[Record], heartbeat_s: float) -> dict[PoolNo, Record]:
     pool_nos = sorted({row["pool_no"] for row in waits})
-    rows = await connection.fetch(_SQL["explain_workers"].text, pool_nos, heartbeat_s)
+    rows = await connection.fetch(_SQL["explain_workers"].text, pool_nos, heartbeat_s, SUSPECTS_SHARE)
     return {PoolNo(row["pool_no"]): row for row in rows}
+
+
+async def _suspects(connection: Connection, suspects: Sequence[Record]) -> dict[PoolNo, int]:
+    pool_nos = sorted({row["pool_no"] for row in suspects})
+    if not pool_nos:
+        return {}
+    rows = await connection.fetch(_SQL["explain_suspects"].text, pool_nos, int(PriorityClass.SUSPECT))
+    return {PoolNo(row["pool_no"]): row["suspects"] for row in rows}
 
 
 async def _queue_ahead(
@@ -121,6 +131,7 @@ def _execution(
     spec: JobSpec | None,
     held: Mapping[UUID, Held],
     workers: Mapping[PoolNo, Record],
+    suspects: Mapping[PoolNo, int],
     ahead: Mapping[UUID, dict[PriorityClass, int]],
 ) -> ExecutionFacts:
     return ExecutionFacts(
@@ -130,7 +141,7 @@ def _execution(
         ready_at=row["ready_at"],
         now=row["now"],
         priority_class=PriorityClass(row["class"]),
-        pool=_pool(row, workers.get(row["pool_no"]), held),
+        pool=_pool(row, workers.get(row["pool_no"]), suspects.get(row["pool_no"], 0), held),
         started_at=row["started_at"],
         ended_at=row["ended_at"],
         worker_id=row["worker_id"],
@@ -154,11 +165,12 @@ def _execution(
     )
 
 
-def _pool(row: Record, workers: Record | None, held: Mapping[UUID, Held]) -> Pool:
+def _pool(row: Record, workers: Record | None, suspects: int, held: Mapping[UUID, Held]) -> Pool:
     fleet = {} if workers is None else {name: value for name, value in workers.items() if name != "pool_no"}
     return Pool(
         row["pool"],
         **fleet,
+        suspects=suspects,
         concurrency=row["pool_concurrency"],
         held=held.get(row["pool_gate"], Held()),
         every_s=row["pool_every_s"],

@@ -97,6 +97,6 @@ async def set_pool_limits(
     return pool_no
 
 
-async def slot_running(connection: Connection, pool_no: PoolNo) -> None:
-    """Give what runs in a pool its slots."""
+async def slot_running(connection: Connection, pool_no: PoolNo | None = None) -> None:
+    """Give what runs in a limited pool, or in all of them, the slots that it does not hold yet."""
     await connection.execute(_SQL["slot_running"].text, pool_no)

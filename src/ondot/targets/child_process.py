@@ -175,7 +175,7 @@ class Child(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             process = await Process.start(
-                (sys.executable, "-u", "-m", self._module, *words),
+                (sys.executable, "-P", "-u", "-m", self._module, *words),
                 os.environ,
                 b"",
                 self,

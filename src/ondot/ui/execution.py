@@ -30,6 +30,8 @@ SHOWN_CHARACTERS: Final = 20_000
 """Of a payload, a result or a traceback: what is longer is cut, and linked."""
 EDITED_CHARACTERS: Final = 200_000
 ATTEMPTS_SHOWN: Final = 50
+NOT_FACTS: Final = frozenset({"code", "message", "detail", "fingerprint", "types"})
+"""Of an error: what is told elsewhere, or only to programs (`types`: a retry policy chooses by them)."""
 DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -233,7 +235,7 @@ def _error(error: dict[str, Any] | None) -> Error | None:
     if error is None:
         return None
     detail = error.get("detail")
-    rest = {name: value for name, value in error.items() if name not in {"code", "message", "detail", "fingerprint"}}
+    rest = {name: value for name, value in error.items() if name not in NOT_FACTS}
     return Error(
         code=str(error.get("code") or ""),
         message=str(error.get("message") or "It gave no message."),

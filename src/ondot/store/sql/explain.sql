@@ -61,13 +61,16 @@ ORDER BY g.gate_id, h.held_at, h.execution_id;
 -- locks: none
 -- Who serves these pools. One that has not beaten for as long as makes it lost counts as silent, though nobody may be
 -- there to declare it.
--- $1 pool_nos, $2 seconds of silence after which a worker is lost
+-- $1 pool_nos, $2 seconds of silence after which a worker is lost, $3 one slot in so many, and at least one, is for
+-- suspects
 SELECT p.pool_no,
        count(*) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent) AS alive,
        count(*) FILTER (WHERE w.state = 'DRAINING' AND NOT w.is_silent) AS draining,
        count(*) FILTER (WHERE w.state IN ('ALIVE', 'DRAINING') AND w.is_silent) AS silent,
        coalesce(sum(w.slots) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent), 0)::integer AS slots,
        coalesce(sum(w.running) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent), 0)::integer AS running,
+       coalesce(sum(greatest(w.slots / $3::integer, 1)) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent), 0)::integer
+           AS suspect_slots,
        max(w.beat_at) AS seen_at
 FROM unnest($1::integer[]) AS p(pool_no)
 LEFT JOIN (
@@ -75,6 +78,18 @@ LEFT JOIN (
            beat_at < ondot.clock() - make_interval(secs => $2::double precision) AS is_silent
     FROM ondot.worker
 ) w ON p.pool_no = ANY (w.pool_nos)
+GROUP BY p.pool_no;
+
+-- name: explain_suspects :many
+-- locks: none        index: lease_worker, execution_pkey
+-- How many suspects the workers of these pools run, whosever they are: their slots are for all.
+-- $1 pool_nos, $2 the class of suspects
+SELECT p.pool_no, count(*)::integer AS suspects
+FROM unnest($1::integer[]) AS p(pool_no)
+JOIN ondot.worker w ON p.pool_no = ANY (w.pool_nos) AND w.state = 'ALIVE'
+JOIN ondot.lease l ON l.worker_id = w.id
+CROSS JOIN LATERAL unnest(l.execution_ids) AS m(id)
+JOIN ondot.execution e ON e.id = m.id AND e.worker_id = w.id AND e.state = 'RUNNING' AND e.class = $2::smallint
 GROUP BY p.pool_no;
 
 -- name: explain_queue :many

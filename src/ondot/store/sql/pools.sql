@@ -44,11 +44,17 @@ WHERE tenant_no = $1::integer AND name = $2::text
 RETURNING pool_no;
 
 -- name: slot_running :none
--- locks: executions that run        index: none, a scan of all that lives: limits are set seldom
--- $1 pool_no
+-- locks: executions that run        index: none, a scan of all that lives, if there are limited pools
+-- What runs in limited pools and holds no slot: it began before the limit was there, or in that very moment.
+-- $1 pool_no (NULL: of all)
 WITH running AS (
-    UPDATE ondot.execution SET gated = true WHERE pool_no = $1::integer AND state = 'RUNNING' RETURNING id, tenant_no
+    UPDATE ondot.execution e SET gated = true
+    WHERE e.pool_no = ANY (ARRAY(SELECT pool_no FROM ondot.pool
+                                 WHERE concurrency IS NOT NULL AND ($1::integer IS NULL OR pool_no = $1)))
+      AND e.state = 'RUNNING'
+      AND NOT EXISTS (SELECT FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(e.pool_no) AND s.execution_id = e.id)
+    RETURNING e.id, e.tenant_no, e.pool_no
 )
 INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
-SELECT ondot.pool_gate($1), id, tenant_no, false, ondot.clock() FROM running
+SELECT ondot.pool_gate(pool_no), id, tenant_no, false, ondot.clock() FROM running
 ON CONFLICT DO NOTHING;
