@@ -30,7 +30,7 @@ def _summary(facts: JobFacts, reasons: tuple[Reason, ...], executions: tuple[Exp
     waiting = [one for one in executions if one.reasons[0].code not in {"running", "not_due"}]
     if stands or not (waiting or facts.running):
         return own
-    under_way = f"{counted(facts.live, 'execution')} under way"
+    under_way = f"{counted(facts.live, 'execution')} under way or planned"
     if waiting:
         return f"{under_way}; the oldest that waits: {waiting[0].summary}"
     return f"{under_way}, {facts.running:,} running; {own[0].lower()}{own[1:]}"
