@@ -46,12 +46,6 @@ class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.job_id, self.pool, self.fingerprint, self.from_at, self.to_at, self.q
 
 
-class _StoredFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    letters: LetterFilter
-    current_version: bool = False
-    passed_over: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class LetterRow:
     """A letter as it is shown. What its history told is None once that is no longer kept.
@@ -309,19 +303,19 @@ async def hasten_retry(connection: Connection, tenant_no: TenantNo, id_: Executi
 async def insert_bulk(
     connection: Connection, tenant_no: TenantNo, bulk: NewBulk, *, total: int, created_at: datetime
 ) -> None:
-    stored = _StoredFilter(letters=bulk.filter, current_version=bulk.current_version)
     await connection.execute(
         _SQL["insert_bulk"].text,
         tenant_no,
         bulk.id,
         bulk.action,
-        msgspec.json.encode(stored).decode(),
+        msgspec.json.encode(bulk.filter).decode(),
         bulk.payload,
         bulk.reason,
         bulk.actor,
         bulk.per_s,
         total,
         created_at,
+        bulk.current_version,
     )
 
 
@@ -334,16 +328,13 @@ async def list_bulks(
     limit: int = 1,
 ) -> list[BulkRow]:
     rows = await connection.fetch(_SQL["list_bulks"].text, tenant_no, id_, before, limit)
-    return [BulkRow(**_with_filter(row)[0]) for row in rows]
+    return [BulkRow(**_with_filter(row)) for row in rows]
 
 
 async def take_bulk(connection: Connection) -> BulkTurn | None:
     """The operation whose turn has come, held until the transaction ends."""
     row = await connection.fetchrow(_SQL["take_bulk"].text)
-    if row is None:
-        return None
-    columns, stored = _with_filter(row)
-    return BulkTurn(**columns, passed_over=stored.passed_over)
+    return BulkTurn(**_with_filter(row)) if row else None
 
 
 async def advance_bulk(
@@ -388,9 +379,8 @@ def _locked(row: Record) -> LockedLetter:
     return LockedLetter(ended, row["resolution"], row["resolved_by"], row["replay_id"], row.get("failed_at"))
 
 
-def _with_filter(row: Record) -> tuple[dict[str, Any], _StoredFilter]:
-    stored = msgspec.json.decode(row["filter"], type=_StoredFilter)
-    return dict(row) | {"filter": stored.letters, "current_version": stored.current_version}, stored
+def _with_filter(row: Record) -> dict[str, Any]:
+    return dict(row) | {"filter": msgspec.json.decode(row["filter"], type=LetterFilter)}
 
 
 def _decode(text: str | None) -> Any:

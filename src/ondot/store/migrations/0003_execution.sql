@@ -429,6 +429,7 @@ CREATE TABLE ondot.bulk (
     action     text NOT NULL CHECK (action IN ('replay', 'discard')),
     filter     jsonb NOT NULL,
     payload    json,                                  -- replay: instead of the old one
+    current_version boolean NOT NULL,                 -- replay: by the job's version of today
     reason     text,
     actor      text NOT NULL,
     per_s      double precision NOT NULL,
@@ -438,6 +439,7 @@ CREATE TABLE ondot.bulk (
     turn_at    timestamptz NOT NULL,                  -- when it goes on
     through_at timestamptz,                           -- failed_at of the last one looked at
     through_id uuid,                                  -- and its id
+    passed_over boolean NOT NULL DEFAULT false,       -- since it was at the oldest, letters that somebody held
     created_at timestamptz NOT NULL,
     ended_at   timestamptz
 ) WITH (fillfactor = 50);

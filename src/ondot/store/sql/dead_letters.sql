@@ -253,17 +253,19 @@ UPDATE ondot.gated SET ready_at = $3::timestamptz WHERE execution_id = $2::uuid 
 
 -- name: insert_bulk :none
 -- An operation on all letters that match; one that matches none is done.
--- $1 tenant_no, $2 id, $3 action, $4 filter, $5 payload, $6 reason, $7 actor, $8 per_s, $9 total, $10 created_at
+-- $1 tenant_no, $2 id, $3 action, $4 filter, $5 payload, $6 reason, $7 actor, $8 per_s, $9 total, $10 created_at,
+-- $11 by the job's version of today
 INSERT INTO ondot.bulk (id, tenant_no, action, filter, payload, reason, actor, per_s, total, state, turn_at, created_at,
-                        ended_at)
+                        ended_at, current_version)
 VALUES ($2::uuid, $1::integer, $3::text, $4::text::jsonb, $5::text::json, $6::text, $7::text, $8::double precision,
         $9::integer, CASE WHEN $9 = 0 THEN 'DONE' ELSE 'RUNNING' END, $10::timestamptz, $10,
-        CASE WHEN $9 = 0 THEN $10 END);
+        CASE WHEN $9 = 0 THEN $10 END, $11::boolean);
 
 -- name: list_bulks :many
 -- index: bulk_pkey or bulk_latest, backwards
 -- $1 tenant_no, $2 id (NULL: all), $3 before id (NULL: from the newest), $4 limit
-SELECT id, action, filter, payload IS NOT NULL AS own_payload, reason, actor, per_s, total, done, state, created_at, ended_at
+SELECT id, action, filter, current_version, payload IS NOT NULL AS own_payload, reason, actor, per_s, total, done, state,
+       created_at, ended_at
 FROM ondot.bulk
 WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id = $2) AND ($3::uuid IS NULL OR id < $3)
 ORDER BY id DESC LIMIT $4::integer;
@@ -271,7 +273,8 @@ ORDER BY id DESC LIMIT $4::integer;
 -- name: take_bulk :one
 -- locks: the row of bulk, SKIP LOCKED        index: bulk_turn
 -- The operation whose turn has come, and that nobody else gives one.
-SELECT id, tenant_no, action, filter, payload, reason, actor, per_s, total, done, through_at, through_id, created_at
+SELECT id, tenant_no, action, filter, current_version, passed_over, payload, reason, actor, per_s, total, done,
+       through_at, through_id, created_at
 FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()
 ORDER BY turn_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 
@@ -285,7 +288,7 @@ UPDATE ondot.bulk
 SET done = done + $3::integer,
     through_at = CASE WHEN NOT ($7::boolean AND $8::boolean) THEN coalesce($4::timestamptz, through_at) END,
     through_id = CASE WHEN NOT ($7 AND $8) THEN coalesce($5::uuid, through_id) END,
-    filter = CASE WHEN $8 AND NOT $7 THEN filter || '{"passed_over": true}' ELSE filter - 'passed_over' END,
+    passed_over = $8 AND NOT $7,
     turn_at = greatest(turn_at, ondot.clock() - interval '1 second') + make_interval(secs => $6::double precision),
     state = CASE WHEN $7 AND NOT $8 THEN 'DONE' ELSE state END,
     ended_at = CASE WHEN $7 AND NOT $8 THEN ondot.clock() END
