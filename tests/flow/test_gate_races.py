@@ -14,7 +14,7 @@ from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits, Rate
-from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.outcome import Cancelled
 from ondot.store.executions import lock_gates_of_job
 from ondot.store.queue import pool_room
@@ -265,3 +265,19 @@ async def test_what_was_being_leased_when_a_pool_got_its_limit_is_counted_soon(w
     await tidy_pass(world.database)
     assert await other.lease() == []
     assert await world.count("slot") == 3
+
+
+@proves("E13", "L6")
+async def test_a_full_pool_holds_up_no_rates_of_other_pools_and_costs_no_busy_looks(world: World) -> None:
+    await world.submit_all([job(pool="full"), job(pool="full")])
+    full = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'full'"))
+    limits = PoolLimits(1, None)
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "full", limits, actor="ops")
+    worker = await world.worker(pool_nos=[full, DEFAULT_POOL])
+    assert len(await worker.lease()) == 1
+    rated = Limits(key="k", key_rate=Rate(limit=1, per_s=1))
+    await world.submit(job(pool="full", limits=Limits(key="other", key_rate=Rate(limit=1, per_s=1))))
+    await world.submit(job(limits=rated))
+    assert len(await worker.lease()) == 1
+    batch = await worker.leaser.one_pass(10)
+    assert (batch.assignments, batch.more, batch.contended) == ([], False, False)

@@ -97,6 +97,13 @@ def _portions(due: list[Waiting]) -> list[_Portion]:
     return [_Portion(list(lanes), *how) for how, lanes in groupby(in_order(due), key=apart)]
 
 
+def _counted_apart(rates: list[RatedPool]) -> list[tuple[list[PoolNo], bool]]:
+    """Pools to be asked together, and whether they have limits of their own: each of those alone."""
+    together = [pool.pool_no for pool in rates if not pool.is_limited]
+    apart: list[tuple[list[PoolNo], bool]] = [([pool.pool_no], True) for pool in rates if pool.is_limited]
+    return [(together, False), *apart] if together else apart
+
+
 def _next_at(survey: Survey) -> datetime | None:
     """When the next work known to this worker may start, or be admitted."""
     instants = [entry.ready_at for entry in survey.waiting] + [pool.look_at for pool in survey.rates]
@@ -151,40 +158,49 @@ class Leaser:
         next_at = _next_at(survey)
         if not free_slots:
             return Batch([], next_at, more=bool(due or rates))
-        if rates and (batch := await self._lease_by_rates(rates, free_slots, next_at)) is not None:
-            return batch
+        is_rate_locked = False
+        for pool_nos, is_limited in _counted_apart(rates):
+            batch = await self._lease_by_rates(pool_nos, free_slots, next_at, is_limited=is_limited)
+            if batch is not None and batch.assignments:
+                return batch
+            is_rate_locked = is_rate_locked or batch is None
         if not due:
             # A gate or a rate that is due still is one that somebody else has locked.
-            is_due = survey.gates_at is not None and survey.gates_at <= survey.now
-            return Batch([], next_at, contended=bool(rates) or (is_contended and is_due))
+            is_gate_due = survey.gates_at is not None and survey.gates_at <= survey.now
+            return Batch([], next_at, contended=is_rate_locked or (is_contended and is_gate_due))
         return await self._lease_first(due, free_slots, free_for_suspects, next_at)
 
     async def _survey(self) -> Survey | None:
         async with self._database.connection() as connection:
             return await survey_lanes(connection, self._lanes, self._bounds_of(self._lanes))
 
-    async def _lease_by_rates(self, rates: list[RatedPool], free_slots: int, next_at: datetime | None) -> Batch | None:
-        """Lease who may start by their rates: tokens are taken in the transaction of the lease. None: nobody may.
+    async def _lease_by_rates(
+        self, pool_nos: list[PoolNo], free_slots: int, next_at: datetime | None, *, is_limited: bool
+    ) -> Batch | None:
+        """Lease who may start by their rates: tokens are taken in the transaction of the lease. None: nobody may yet.
 
-        Of a pool with limits of its own apart, since they are counted in the same transaction.
+        A pool with limits of its own is asked alone, since they are counted in the same transaction.
         """
-        limited = next((pool.pool_no for pool in rates if pool.is_limited), None)
-        pool_nos = [limited] if limited is not None else [pool.pool_no for pool in rates]
         lease_id = LeaseId(self._database.clock.new_id())
         async with self._database.transaction() as connection:
-            if limited is not None:
-                allowed = await pool_room(connection, limited, free_slots)
-                free_slots = 0 if allowed is None else allowed.room
-            started = await admit_at_rates(connection, pool_nos, min(free_slots, BATCH)) if free_slots else []
+            if is_limited:
+                allowed = await pool_room(connection, pool_nos[0], free_slots)
+                if allowed is None:
+                    return None
+                free_slots = allowed.room
+            if not free_slots:
+                # Whoever completes an attempt of the pool wakes it; and the next poll looks again.
+                return Batch([])
+            started = await admit_at_rates(connection, pool_nos, min(free_slots, BATCH))
             if not started:
                 return None
             self.pending = lease_id
-            leased = await lease_admitted(connection, lease_id, self._worker_id, started, limited=limited is not None)
+            leased = await lease_admitted(connection, lease_id, self._worker_id, started, limited=is_limited)
             if len(leased) < len(started):
                 # This worker was declared lost: their tokens and places are given back with the transaction.
                 raise Unavailable("The worker may lease no more.")
-            if limited is not None:
-                await take_tokens(connection, limited, len(leased))
+            if is_limited:
+                await take_tokens(connection, pool_nos[0], len(leased))
         async with self._database.connection() as connection:
             assignments = await self._assign(connection, lease_id, leased)
         return self._brought(Batch(assignments, next_at, more=True))
