@@ -17,7 +17,7 @@ from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.outcome import Cancelled
 from ondot.store.executions import lock_gates_of_job
-from ondot.store.queue import pool_room
+from ondot.store.queue import hold_briefly, pool_room
 from tests.flow.test_locks import lease_on
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, World, every, job
@@ -281,3 +281,17 @@ async def test_a_full_pool_holds_up_no_rates_of_other_pools_and_costs_no_busy_lo
     assert len(await worker.lease()) == 1
     batch = await worker.leaser.one_pass(10)
     assert (batch.assignments, batch.more, batch.contended) == ([], False, False)
+
+
+@proves("E13", "E6")
+async def test_a_worker_that_freezes_while_it_holds_a_pool_is_ended_by_the_server(world: World) -> None:
+    """The transaction that leases from a limited pool, or by a rate, is of several statements."""
+    async with world.second_connection() as frozen, world.second_connection() as other, asyncio.timeout(20):
+        await frozen.execute("BEGIN")
+        await hold_briefly(frozen)
+        assert await pool_room(frozen, DEFAULT_POOL, 1) is not None
+        # Waits until the server has had enough of the other.
+        await other.execute("SELECT FROM ondot.pool WHERE pool_no = 1 FOR UPDATE")
+        gone = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND xact_start IS NOT NULL)"
+        assert await other.fetchval(gone, frozen.get_server_pid())
+        frozen.terminate()

@@ -27,6 +27,7 @@ from ondot.store.queue import (
     Survey,
     admit_at_rates,
     find_lease,
+    hold_briefly,
     lease_admitted,
     lease_executions,
     pool_room,
@@ -183,6 +184,7 @@ class Leaser:
         """
         lease_id = LeaseId(self._database.clock.new_id())
         async with self._database.transaction() as connection:
+            await hold_briefly(connection)
             if is_limited:
                 allowed = await pool_room(connection, pool_nos[0], free_slots)
                 if allowed is None:
@@ -247,6 +249,7 @@ class Leaser:
     ) -> tuple[list[Leased], datetime | None]:
         """Lease from a pool that has limits of its own; nothing, and when to ask again, if it has no room."""
         async with self._database.transaction() as connection:
+            await hold_briefly(connection)
             allowed = await pool_room(connection, pool_no, limit)
             if allowed is None or not allowed.room:
                 # Full: whoever completes one of its attempts wakes it. Without a token: then.

@@ -13,6 +13,8 @@ from ondot.store.queries import load_queries
 
 _SQL = load_queries("queue")
 
+FROZEN_FOR_MS = 3_000
+
 _GATES, _RATES = -1, -2
 """Stand for a class where a survey tells of gates."""
 _ADMITTED = 6
@@ -135,6 +137,11 @@ async def lease_admitted(
         _SQL["lease_executions"].text, lease_id, worker_id, len(verdicts), *columns, [EPOCH] * len(lanes), limited
     )
     return [Leased(*row.values()) for row in rows]
+
+
+async def hold_briefly(connection: Connection) -> None:
+    """What this transaction locks is given back soon, also if this process freezes in it."""
+    await connection.fetchval(_SQL["hold_briefly"].text, str(FROZEN_FOR_MS))
 
 
 async def pool_room(connection: Connection, pool_no: PoolNo, wanted: int) -> Room | None:

@@ -30,6 +30,11 @@ CROSS JOIN LATERAL (
 -- $1 pool_nos, $2 at rates, or at the other gates, $3 free slots
 SELECT execution_id, verdict, pool_no, tenant_no, ready_at FROM ondot.admit($1::integer[], $2::boolean, $3::integer);
 
+-- name: hold_briefly :one
+-- A worker that is frozen in a transaction holds gates or a pool for others: the server ends it after these milliseconds.
+-- $1 milliseconds
+SELECT set_config('idle_in_transaction_session_timeout', $1::text, true) AS set;
+
 -- name: lock_pool :one
 -- locks: the pool row, SKIP LOCKED        index: pool_pkey
 -- Until the end of the transaction that leases from it. What runs is counted by a statement after it: the snapshot of
