@@ -143,7 +143,7 @@ async def test_a_target_that_does_not_return_is_timed_out(monkeypatch: pytest.Mo
         return Succeeded()
 
     monkeypatch.setattr(run, "ENDS_WITHIN_S", 0.0)
-    completion = await attempt(leased_of(job(timeout_s=0.001)), never)
+    completion = await attempt(leased_of(job(timeout_s=0.001, cancel_grace_s=0)), never)
     assert (completion.state, completion.outcome) == (State.RETRYING, Outcome.TIMED_OUT)
 
 
