@@ -31,15 +31,21 @@ WITH outcome AS (
     SELECT * FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
                          $9::double precision[], $10::smallint[], $12::integer[])
          AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class, pause_after)
-), ended AS (
+), finished AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1::uuid
-      AND e.state = 'RUNNING'
-      AND (o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'SKIPPED') OR e.cancel_at IS NOT NULL)
-    RETURNING e.*, CASE WHEN o.new_state IN ('RETRYING', 'PENDING') THEN 'CANCELLED' ELSE o.new_state END AS new_state,
-              o.outcome, o.result, o.error, o.pause_after,
-              CASE WHEN o.new_state IN ('RETRYING', 'PENDING', 'CANCELLED') THEN coalesce(e.cancel_reason, o.reason)
-                   ELSE o.reason END AS reason
+      AND e.state = 'RUNNING' AND o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'SKIPPED')
+    RETURNING e.*, o.new_state, o.outcome, o.result, o.error, o.pause_after,
+              CASE WHEN o.new_state = 'CANCELLED' THEN coalesce(e.cancel_reason, o.reason) ELSE o.reason END AS reason
+), stopped AS (
+    -- Apart: one condition on both rows is none on the outcomes alone, and the planner, which then expects many of them,
+    -- goes through the whole table for each (330 ms instead of 20 for a thousand).
+    DELETE FROM ondot.execution e USING outcome o
+    WHERE e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1
+      AND e.state = 'RUNNING' AND o.new_state IN ('RETRYING', 'PENDING') AND e.cancel_at IS NOT NULL
+    RETURNING e.*, 'CANCELLED', o.outcome, o.result, o.error, o.pause_after, coalesce(e.cancel_reason, o.reason)
+), ended AS (
+    SELECT * FROM finished UNION ALL SELECT * FROM stopped
 ), again AS (
     UPDATE ondot.execution e
     SET state = o.new_state, class = o.new_class, worker_id = NULL,
