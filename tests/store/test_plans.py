@@ -63,6 +63,16 @@ SET session_replication_role = origin;
 """
 
 
+EMPTIED: Final = """
+SET session_replication_role = replica;
+CREATE TEMP TABLE kept AS TABLE ondot.execution;
+DELETE FROM ondot.execution;
+ANALYZE ondot.execution;
+INSERT INTO ondot.execution SELECT * FROM kept;
+SET session_replication_role = origin;
+"""
+
+
 def seeded_ids(first: int, count: int) -> list[UUID]:
     """Some of the seeded ids, as the statement's arguments; that they exist does not matter to a plan."""
     start = first_id_at(datetime.now(UTC)).int
@@ -166,7 +176,16 @@ async def fresh_statistics(server: Server) -> AsyncIterator[str]:
         yield url
 
 
-@pytest.fixture(params=["stale_statistics", "fresh_statistics"])
+@pytest.fixture(scope="module")
+async def statistics_of_a_pause(server: Server) -> AsyncIterator[str]:
+    """Analysed while nothing ran, on pages that were full before and are again: the planner expects one row of many."""
+    async with seeded(server, analyzed=True) as url:
+        async with connected(url) as connection:
+            await connection.execute(EMPTIED)
+        yield url
+
+
+@pytest.fixture(params=["stale_statistics", "fresh_statistics", "statistics_of_a_pause"])
 def seeded_url(request: pytest.FixtureRequest) -> str:
     """Either of them: two fixtures and no parameter, since tests in random order would make them anew each time."""
     url: str = request.getfixturevalue(request.param)
