@@ -6,6 +6,7 @@ where that role is wired: `ondot up` starts several processes at once, and each 
 """
 
 import asyncio
+import gc
 import importlib
 import os
 import signal
@@ -42,6 +43,8 @@ TASKS_END_WITHIN_S = 1.0
 SUSPECTS_TOGETHER = 16
 """A sixteenth of a worker's slots: so many suspects share a child process before each is tried alone."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+GARBAGE = 20_000, 20, 20
+"""Objects made and not freed before the collector looks, by its three generations; Python has 700, 10, 10."""
 
 log = get_logger()
 
@@ -122,7 +125,10 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
         recycle = False
         # After the logs were configured: they are not to become lines of attempts.
         capture_prints()
-        async with opened(settings, stop) as database, targets_of(settings, app, room, app_reference) as targets:
+        async with (
+            opened(settings, stop, by_key=True) as database,
+            targets_of(settings, app, room, app_reference) as targets,
+        ):
             pool_nos: list[PoolNo] = []
 
             async def registering() -> None:
@@ -147,9 +153,20 @@ def _begin_anew() -> None:
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - what this process was started with
 
 
+def _collect_seldom() -> None:
+    """What was imported stays; what comes and goes by thousands a second is mostly freed without the collector.
+
+    With Python's own thresholds a third of a worker's time went into looking again and again through what runs.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
+
+
 def run_role(name: str, settings: Settings, role: Role) -> None:
     """Run a role in a fresh event loop until it ends; SIGTERM and Ctrl-C set its `stop`."""
     configure_logs(settings.log_format, settings.log_level, role=name)
+    _collect_seldom()
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -253,9 +270,9 @@ def _told(error: Exception) -> str:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Database | None]:
+async def opened(settings: Settings, stop: asyncio.Event, *, by_key: bool = False) -> AsyncIterator[Database | None]:
     """The database, once it answers and fits; None if `stop` came before that."""
-    database = await open_database(settings)
+    database = await open_database(settings, by_key=by_key)
 
     async def fits() -> None:
         await check_server(database)

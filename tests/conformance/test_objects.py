@@ -4,6 +4,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -135,6 +136,6 @@ def test_a_url_that_names_no_place_is_refused_with_what_to_write(url: str, told:
 
 @proves("E14")
 def test_a_key_tells_whose_it_is_and_of_which_day() -> None:
-    id_ = ExecutionId(uuid7(1_794_700_800_000 * 4096, 7))
+    id_ = ExecutionId(UUID(bytes=uuid7(1_794_700_800_000 * 4096, 7)))
     assert key_of(TenantNo(3), id_, 2, "result") == f"3/2026/11/15/{id_}/2/result.json"
     assert key_of(TenantNo(3), id_, 2, "log").endswith("/2/log.txt")

@@ -8,7 +8,7 @@ from ondot.flow.change import delete, pause, update
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.errors import Conflict, KeyReused
 from ondot.model.execution import PriorityClass, State
-from ondot.model.fairness import Lane
+from ondot.model.fairness import Lane, Take
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, JobId, LeaseId
 from ondot.store.connection import Connection
 from ondot.store.idempotency import store_answer, take_key
@@ -22,7 +22,9 @@ LANE = Lane(DEFAULT_POOL, PriorityClass.NORMAL, DEFAULT_TENANT)
 
 async def lease_on(connection: Connection, worker: Worker, limit: int) -> list[Leased]:
     lease_id = LeaseId(worker.world.database.clock.new_id())
-    return await lease_executions(connection, lease_id, worker.id, limit=limit, lanes=[LANE], from_ats=[EPOCH])
+    return await lease_executions(
+        connection, lease_id, worker.id, limit=limit, takes=[Take(LANE, limit)], from_ats=[EPOCH]
+    )
 
 
 async def plan_on(connection: Connection, world: World, job_id: JobId) -> int:

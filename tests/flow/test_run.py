@@ -53,14 +53,15 @@ def leased_of(spec: JobSpec | None, *, failures: int = 0, losses: int = 0) -> As
         DEFAULT_TENANT,
         DEFAULT_POOL,
         2,
-        NOON,
-        NOON,
-        NOON,
+        NOON.timestamp(),
+        NOON.timestamp(),
+        NOON.timestamp(),
         failures + losses + 1,
         failures,
         losses,
         "fire",
         own_payload=False,
+        gated=False,
     )
     return Assignment(leased, LeaseId(clock.new_id()), spec, b"7")
 

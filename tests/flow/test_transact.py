@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -61,8 +61,9 @@ class Shop:
         notes = Notes(self.world.database, self.worker.id)
 
         def make_call(assignment: Assignment, spec: JobSpec) -> Call:
-            call = notes.call(assignment, spec, None)
-            return replace(call, transaction=self.transactor.opener(assignment, spec)) if shares else call
+            return notes.call(
+                assignment, spec, transaction=self.transactor.opener(assignment, spec) if shares else None
+            )
 
         targets = Targets(HttpCaller(allow_private=True), self.caller, ShellCaller())
         completion = await run_attempt(assignment, targets, make_call, lambda: None)

@@ -53,6 +53,7 @@ OVER_ALL_TENANTS: Final = {
     "make_owed": "the tenant comes from the owed range",
     "put_off_owed": "ranges that this node took",
     "past_deadline": "housekeeping",
+    "succeed_executions": "fenced by worker and attempt",
     "find_chores": "housekeeping",
     "explain_suspects": "the slots of workers are for all tenants",
     "forget_gates": "housekeeping",

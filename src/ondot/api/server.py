@@ -29,6 +29,7 @@ from ondot.api import (
 from ondot.api.cancel import CancelBody
 from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
 from ondot.api.documents import describe
+from ondot.api.door import Door, Entry
 from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
 from ondot.api.pools import PoolBody
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
@@ -54,6 +55,12 @@ BODIES = (
     PoolBody,
 )
 
+ENTRIES = {
+    prefix + path: Entry(path, answer)
+    for prefix in ("/v1", "/api/v1")
+    for path, answer in (("/jobs", jobs.one_created), ("/jobs/batch", jobs.many_created))
+}
+
 log = get_logger()
 
 
@@ -74,6 +81,7 @@ def build_api(services: Services) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _bad_parameters)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _not_routed)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _fault)
+    app.add_middleware(Door, entries=ENTRIES, refused=_refused)
     app.add_middleware(Measured)
     describe(app, BODIES)
     return app

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from ondot.api.auth import Auth
 from ondot.api.bodies import read_json
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.together import Together
 from ondot.model.errors import InvalidParameters, InvalidRequest, NotFound, TooLarge
 from ondot.model.ids import TenantNo
 from ondot.ports.objects import Objects
@@ -36,6 +37,10 @@ class Services:
     """None: only what is in the database is read."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is to end: who waits for something answers then."""
+    together: Together = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.together = Together(self.database, self.dispatcher)
 
 
 def services_of(request: Request) -> Services:
@@ -47,7 +52,12 @@ async def tenant_of(request: Request) -> TenantNo:
     return await services_of(request).auth.tenant(request)
 
 
-Asked = Annotated[Services, Depends(services_of)]
+async def asked_of(request: Request) -> Services:
+    """As a dependency: FastAPI would run one that is not async in a thread, which takes longer than all the rest."""
+    return services_of(request)
+
+
+Asked = Annotated[Services, Depends(asked_of)]
 Tenant = Annotated[TenantNo, Depends(tenant_of)]
 
 

@@ -7,15 +7,15 @@ nobody means it.
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final, Generic, TypeVar, assert_never
-from urllib.parse import urlsplit
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 from pydantic import BaseModel, ValidationError
 
-from ondot.api.attempt_body import RetryBody, TargetBody
+from ondot.api.attempt_wire import name_of, retry_of, target_of
 from ondot.api.bodies import escaped, snake_case
 from ondot.api.defaults import with_own_defaults
 from ondot.api.faults import MAX_FAULTS, Written, came, faults_of, refuse, unknown_field
@@ -40,17 +40,21 @@ from ondot.api.limits_wire import (
 from ondot.api.long_form import schedule_out
 from ondot.api.merging import base_of, merged
 from ondot.api.schedule_wire import Before, schedule_of
-from ondot.api.shorthand import SCHEDULE_KINDS, TARGET_KINDS, Path, lengthened
+from ondot.api.shorthand import SCHEDULE_KINDS, SHORT, TARGET_KINDS, Path, lengthened
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule, TooLarge
-from ondot.model.job import NO_PAYLOAD, FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec
-from ondot.model.retry import Retry
-from ondot.model.schedule import Schedule, for_job
+from ondot.model.ids import EPOCH
+from ondot.model.job import NO_PAYLOAD, JobSpec
+from ondot.model.schedule import Once, Schedule, for_job
 
 MAX_BATCH: Final = 10_000
-MAX_NAME: Final = 200
 MAX_PAYLOAD_BYTES: Final = 1_048_576
 
 _ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+_WHEN: Final = frozenset({"type", *(name for name, path in SHORT.items() if path[0] == "schedule")})
+_LEFT_OUT: Final = frozenset({"payload", "schedule"})
+_LONGEST_REMEMBERED: Final = 2048
+_FAR_S: Final = 10 * 366 * 86_400
 _KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}
 _NOT_YET: Final = {
     ("schedule", "event"): "use `cron`, `every`, `at`, `in` or `rrule`",
@@ -78,6 +82,45 @@ def job_spec(
         before = Before(current.schedule, schedule_out(current.schedule), keeps_anchors=False)
     reading = _read(JobBody, raw, pointer, _A_JOB)
     return _job_spec(reading, now, before, pointer, current=current, may_be_over=may_be_over)
+
+
+def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
+    """The same of a JSON body, for a new job, and quickly if jobs like it came before.
+
+    Most jobs differ from others in nothing but the payload and the instant. What the rest of a body means is remembered
+    by its text; anything else about when goes the long way, since it depends on `now`.
+    """
+    if isinstance(raw, dict) and _WHEN.isdisjoint(raw):
+        written = raw.get("schedule")
+        schedule = None if written is None else _plain_once(written, now)
+        if (written is None) is (schedule is None):
+            text = _ENCODER.encode({name: value for name, value in raw.items() if name not in _LEFT_OUT})
+            known = _remembered(text) if len(text) <= _LONGEST_REMEMBERED else None
+            if known is not None and (schedule is None or known.debounce is None):
+                return structs.replace(known, payload=_payload(raw.get("payload"), pointer), schedule=schedule)
+    return job_spec(raw, now, pointer=pointer)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: bytes) -> JobSpec | None:
+    """The job that this body asks for; None if it cannot be told without its pointer and the time."""
+    try:
+        spec = job_spec(_DECODER.decode(text), EPOCH)
+    except InvalidBody:
+        return None
+    return spec if spec.schedule is None else None
+
+
+def _plain_once(schedule: object, now: datetime) -> Schedule | None:
+    """`{"in": 90}` and `{"at": "…Z"}`, not long ago nor in a far century; None if it is anything else."""
+    if not isinstance(schedule, dict) or len(schedule) != 1:
+        return None
+    delay, at = schedule.get("in"), instant_or_none(schedule.get("at"))
+    if (type(delay) is int or type(delay) is float) and 0 <= delay <= _FAR_S:
+        at = now + timedelta(seconds=delay)
+    if at is None or not now <= at <= now + timedelta(seconds=_FAR_S):
+        return None
+    return Schedule(when=Once(at=at))
 
 
 def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
@@ -116,16 +159,16 @@ def _job_spec(
         reading.refuse(path, message)
     if body is None or body.target is None or reading.faults:
         raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
-    target = _target(body.target)
+    target = target_of(body.target)
     spec = JobSpec(
-        name=body.name or _name_of(target),
+        name=body.name or name_of(target),
         target=target,
         schedule=schedule,
         payload=_payload(body.payload, pointer),
         pool=body.pool,
         priority=body.priority,
         labels=body.labels,
-        retry=_retry(body.retry),
+        retry=retry_of(body.retry),
         timeout_s=body.timeout,
         key=body.key,
         pause_after_failures=body.pause_after_failures,
@@ -158,7 +201,7 @@ def job_specs(raw: object, now: datetime) -> list[JobSpec]:
     told = 0
     for i, job in enumerate(jobs):
         try:
-            specs.append(job_spec(job, now, pointer=f"/jobs/{i}"))
+            specs.append(new_job_spec(job, now, pointer=f"/jobs/{i}"))
         except InvalidBody as refusal:
             refusals.append(refusal)
             told += len(refusal.faults)
@@ -293,50 +336,6 @@ def _read(
 
 def _not_a(pointer: str, message: str) -> InvalidBody:
     return InvalidBody(message, faults=(Fault(pointer, message),))
-
-
-def _target(body: TargetBody) -> TargetSpec:
-    if body.http is not None:
-        return HttpTarget(
-            url=body.http.url,
-            method=body.http.method,
-            headers=body.http.headers,
-            connect_timeout_s=body.http.connect_timeout,
-            first_byte_timeout_s=body.http.first_byte_timeout,
-        )
-    if body.function is not None:
-        return FunctionTarget(name=body.function)
-    assert body.shell is not None, "check_kinds has seen to it that there is one"
-    return ShellTarget(command=tuple(body.shell.command))
-
-
-def _name_of(target: TargetSpec) -> str:
-    """The name of a job whose creator gave none: what it calls, without what may be secret in an address."""
-    match target:
-        case FunctionTarget():
-            return target.name
-        case HttpTarget():
-            parts = urlsplit(target.url)
-            return f"{parts.hostname}{parts.path}"[:MAX_NAME]
-        case ShellTarget():
-            return target.command[0][:MAX_NAME]
-        case _:
-            assert_never(target)
-
-
-def _retry(body: RetryBody) -> Retry:
-    return Retry(
-        max_retries=body.max_retries,
-        backoff=body.backoff,
-        initial_s=body.initial,
-        factor=body.factor,
-        max_s=body.max,
-        jitter=body.jitter,
-        delays_s=tuple(body.delays),
-        max_worker_losses=body.max_worker_losses,
-        retry_on=tuple(body.retry_on),
-        never_on=tuple(body.never_on),
-    )
 
 
 def _payload(payload: object, pointer: str) -> Raw:

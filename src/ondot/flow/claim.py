@@ -141,11 +141,11 @@ def _came_after(job_id: JobId, key: str) -> str:
 
 def _refused(database: Database, job: NewOnceJob, reason: str) -> NewOnceJob:
     EXECUTIONS_SKIPPED.labels(reason.partition(":")[0]).inc()
-    return replace(job, refusal=reason, execution_id=job.execution_id or database.clock.new_id())
+    return structs.replace(job, refusal=reason, execution_id=job.execution_id or database.clock.new_id())
 
 
 def _at(database: Database, job: NewOnceJob, fire_at: datetime, now: datetime) -> NewOnceJob:
     near = fire_at <= now + timedelta(seconds=database.settings.horizon_s)
     spec = structs.replace(job.spec, schedule=Schedule(when=Once(at=fire_at)))
     execution_id = (job.execution_id or database.clock.new_id()) if near else None
-    return replace(job, spec=spec, fire_at=fire_at, ready_at=fire_at, execution_id=execution_id)
+    return structs.replace(job, spec=spec, fire_at=fire_at, ready_at=fire_at, execution_id=execution_id)

@@ -8,9 +8,11 @@ what is in it is split until the bad row stands alone, which then ends FAILED wi
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.run import encode
@@ -19,7 +21,14 @@ from ondot.model.execution import Outcome, State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.store.connection import REFUSED, Connection, is_about_content
 from ondot.store.database import Database
-from ondot.store.executions import Completion, Unchanged, Written, complete_executions, find_outcomes
+from ondot.store.executions import (
+    Completion,
+    Unchanged,
+    Written,
+    complete_executions,
+    find_outcomes,
+    succeed_executions,
+)
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
 
@@ -33,8 +42,7 @@ LONGEST_REFUSAL = 500
 log = get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     completion: Completion
     lease_id: LeaseId
 
@@ -42,10 +50,18 @@ class Done:
 class Completer:
     """Writes the outcomes of one incarnation of a worker, and knows which leases it still holds."""
 
-    def __init__(self, database: Database, dispatcher: Dispatcher, worker_id: WorkerId) -> None:
+    def __init__(
+        self,
+        database: Database,
+        dispatcher: Dispatcher,
+        worker_id: WorkerId,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_written`: called when `unwritten` has become less."""
         self._database = database
         self._dispatcher = dispatcher
         self._worker_id = worker_id
+        self._on_written = on_written
         self._queue: deque[Done] = deque()
         self._arrived = asyncio.Event()
         self._open: Counter[LeaseId] = Counter()
@@ -58,6 +74,11 @@ class Completer:
     def leases(self) -> tuple[LeaseId, ...]:
         """The leases held: named with every beat."""
         return tuple(self._open)
+
+    @property
+    def unwritten(self) -> int:
+        """Outcomes that PostgreSQL does not have yet."""
+        return len(self._queue) + self._writing
 
     def hold(self, lease_id: LeaseId, members: int) -> None:
         if members:
@@ -87,11 +108,12 @@ class Completer:
                 self._arrived.clear()
             if not batch:
                 continue
-            self._writing += 1
+            self._writing += len(batch)
             try:
                 await self._write_until_stored(batch)
             finally:
-                self._writing -= 1
+                self._writing -= len(batch)
+            self._on_written()
             if not self._writing and not self._queue:
                 self._idle.set()
 
@@ -119,31 +141,57 @@ class Completer:
                 return
 
     async def write(self, batch: Sequence[Done]) -> list[Written]:
-        """Write one batch of outcomes: one statement, and a look-up for those that changed nothing."""
+        """Write one batch of outcomes: a statement for plain successes, one for the rest if there is any."""
         members = Counter(done.lease_id for done in batch)
         ended = list(self._ended)
         last_of = [id_ for id_, count in members.items() if self._open[id_] <= count] + ended
         outcomes = [done.completion for done in batch]
         async with self._database.connection() as connection:
-            written = await complete_executions(connection, self._worker_id, outcomes, last_of)
-            while missing := _missing(outcomes, written):
-                why = await self._why_unchanged(connection, missing)
-                # What met a cancel that was just being written is its own still, and is written again.
-                outcomes = [outcome for outcome in missing if why[outcome.execution_id] is Unchanged.HELD]
-                for outcome in missing:
-                    self._count_unchanged(outcome, why[outcome.execution_id])
-                written += await complete_executions(connection, self._worker_id, outcomes, last_of)
+            written = await self._succeed(connection, outcomes, last_of)
+            if len(written) < len(outcomes) or not outcomes:
+                written += await self._complete(connection, _missing(outcomes, written), last_of)
         self._ended = [id_ for id_ in self._ended if id_ not in ended]
         self._release(members, set(last_of))
+        self._tell(batch, written)
+        self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
+        return written
+
+    async def _succeed(
+        self, connection: Connection, outcomes: Sequence[Completion], last_of: Sequence[LeaseId]
+    ) -> list[Written]:
+        """Write the plain successes among them; leases go with the rest, if there is any."""
+        plain = [outcome for outcome in outcomes if outcome.is_plain]
+        if not plain:
+            return []
+        ended = last_of if len(plain) == len(outcomes) else ()
+        return await succeed_executions(connection, self._worker_id, plain, ended)
+
+    async def _complete(
+        self, connection: Connection, outcomes: Sequence[Completion], last_of: Sequence[LeaseId]
+    ) -> list[Written]:
+        """Write whatever there may be, and look up what changed nothing."""
+        written = await complete_executions(connection, self._worker_id, outcomes, last_of)
+        while missing := _missing(outcomes, written):
+            why = await self._why_unchanged(connection, missing)
+            # What met a cancel that was just being written is its own still, and is written again.
+            outcomes = [outcome for outcome in missing if why[outcome.execution_id] is Unchanged.HELD]
+            for outcome in missing:
+                self._count_unchanged(outcome, why[outcome.execution_id])
+            written += await complete_executions(connection, self._worker_id, outcomes, last_of)
+        return written
+
+    @staticmethod
+    def _tell(batch: Sequence[Done], written: Sequence[Written]) -> None:
         states = {entry.execution_id: entry.state for entry in written}
+        outcomes: Counter[Outcome] = Counter()
         for done in batch:
             if (state := states.get(done.completion.execution_id)) is None:
                 continue
-            COMPLETED.labels(done.completion.outcome.value).inc()
+            outcomes[done.completion.outcome] += 1
             if state is not State.SUCCEEDED:
                 _tell(done.completion, state)
-        self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
-        return written
+        for outcome, count in outcomes.items():
+            COMPLETED.labels(outcome.value).inc(count)
 
     def release(self, lease_id: LeaseId) -> None:
         """One member of a lease needs no writing: its handler has committed the outcome itself."""
@@ -201,6 +249,8 @@ def _missing(outcomes: Sequence[Completion], written: Sequence[Written]) -> list
 def wakes_of(written: Iterable[Written], now: datetime) -> Iterator[tuple[PoolNo, datetime]]:
     """Which pools to wake, and when: for what goes on, and for those who waited for a slot that came free."""
     for entry in written:
+        if entry.pool_no is None:
+            continue
         if entry.ready_at is not None:
             yield entry.pool_no, entry.ready_at
         if entry.gated:

@@ -1,8 +1,7 @@
 """④ A worker leases a batch (E1, E2, E11, E13): which lanes is policy (`model.fairness`), SQL only takes.
 
 The lease id is minted before the first try: after a lost reply the worker asks by it, and adopts what it got. A worker
-never leases more than its free slots. The lower bound of each lane, in the worker's memory, keeps the scan off the
-dead rows that pile up at a lane's head while somebody holds an old snapshot.
+never leases more than its free slots. What there is to lease from is known to `flow.lanes`.
 """
 
 from collections.abc import Sequence
@@ -10,11 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from msgspec import Struct
+
 from ondot.flow.gate import admit_pass
+from ondot.flow.lanes import Lanes
 from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass
-from ondot.model.fairness import Lane, Waiting, in_order
-from ondot.model.ids import DEFAULT_TENANT, EPOCH, JobId, LeaseId, PoolNo, WorkerId
+from ondot.model.fairness import Lane, Take, Waiting
+from ondot.model.ids import JobId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import SUSPECT_FROM
 from ondot.store.connection import Connection
@@ -31,7 +33,6 @@ from ondot.store.queue import (
     lease_admitted,
     lease_executions,
     pool_room,
-    survey_lanes,
     take_tokens,
 )
 from ondot.telemetry.metrics import LATENESS, LEASED
@@ -40,12 +41,9 @@ BATCH = 1_000
 MOST_GATES = 6
 LOCKED_FOR = timedelta(milliseconds=5)
 FULL_FOR = timedelta(seconds=1)
-BOUND_BEHIND = timedelta(seconds=2)
-"""How far a lane's bound stays behind the last row taken: commits may come in another order than their instants."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """One attempt to be run. `spec` None: it cannot be read any more, and the attempt fails with that reason."""
 
     leased: Leased
@@ -87,15 +85,29 @@ class _Portion:
     of_suspects: bool
 
 
-def _portions(due: list[Waiting]) -> list[_Portion]:
-    """The lanes in their order, cut where they are counted apart: a pool with limits, suspects."""
+def _portions(due: list[Waiting], in_turn: list[Lane]) -> list[_Portion]:
+    """The lanes in their order, cut where they are counted apart: a pool with limits, suspects.
+
+    A cut in the lanes of one tenant leaves those of the others together.
+    """
     limited = {entry.lane.pool_no for entry in due if entry.is_limited}
 
     def apart(lane: Lane) -> tuple[PoolNo | None, bool]:
         pool_no = lane.pool_no if lane.pool_no in limited else None
         return pool_no, lane.priority_class is PriorityClass.SUSPECT
 
-    return [_Portion(list(lanes), *how) for how, lanes in groupby(in_order(due), key=apart)]
+    if len(kinds := {apart(lane) for lane in in_turn}) == 1:
+        return [_Portion(in_turn, *kinds.pop())]
+    tenants = [
+        [(how, list(lanes)) for how, lanes in groupby(own, key=apart)]
+        for _, own in groupby(in_turn, key=lambda lane: lane.tenant_no)
+    ]
+    portions = []
+    while tenants:
+        how = tenants[0][0][0]
+        portions.append(_Portion([lane for own in tenants if own[0][0] == how for lane in own[0][1]], *how))
+        tenants = [rest for own in tenants if (rest := own[1:] if own[0][0] == how else own)]
+    return portions
 
 
 def _counted_apart(rates: list[RatedPool]) -> list[tuple[list[PoolNo], bool]]:
@@ -124,10 +136,7 @@ class Leaser:
         self._database = database
         self._worker_id = worker_id
         self._pool_nos = tuple(pool_nos)
-        self._lanes = [
-            Lane(pool_no, priority_class, DEFAULT_TENANT) for pool_no in pool_nos for priority_class in PriorityClass
-        ]
-        self._from_ats: dict[Lane, datetime] = {}
+        self._lanes = Lanes(database, pool_nos)
         self.pending: LeaseId | None = None
         """A lease that was asked for and is not held yet. It is named with every beat: while the loop is busy, or the
         reply is lost, nobody may take it for one that its worker never heard of."""
@@ -135,7 +144,7 @@ class Leaser:
     @property
     def bounds(self) -> list[tuple[Lane, datetime]]:
         """Below these this worker looks no more; told with every beat, so that housekeeping can sweep there."""
-        return list(self._from_ats.items())
+        return self._lanes.bounds
 
     async def one_pass(self, free_slots: int, free_for_suspects: int | None = None) -> Batch:
         """Admit who may pass a gate, then lease up to `free_slots` of what is due in the lanes that deserve it most.
@@ -144,14 +153,14 @@ class Leaser:
         """
         if self.pending is not None:
             return await self._adopt(self.pending)
-        survey = await self._survey()
+        survey = await self._lanes.survey()
         is_contended = False
         for _ in range(MOST_GATES):
             if survey is None or survey.gates_at is None or survey.gates_at > survey.now or is_contended:
                 break
             # Once for each gate that stands behind another.
             is_contended = not await admit_pass(self._database, self._pool_nos)
-            survey = await self._survey()
+            survey = await self._lanes.survey(anew=True)
         if survey is None:
             return Batch([])
         due = [entry for entry in survey.waiting if entry.ready_at <= survey.now]
@@ -170,10 +179,6 @@ class Leaser:
             is_gate_due = survey.gates_at is not None and survey.gates_at <= survey.now
             return Batch([], next_at, contended=is_rate_locked or (is_contended and is_gate_due))
         return await self._lease_first(due, free_slots, free_for_suspects, next_at)
-
-    async def _survey(self) -> Survey | None:
-        async with self._database.connection() as connection:
-            return await survey_lanes(connection, self._lanes, self._bounds_of(self._lanes))
 
     async def _lease_by_rates(
         self, pool_nos: list[PoolNo], free_slots: int, next_at: datetime | None, *, is_limited: bool
@@ -215,17 +220,18 @@ class Leaser:
         The others are the next pass's. What is counted apart and has no room is passed over.
         """
         contended = False
-        for portion in _portions(due):
+        for portion in _portions(due, self._lanes.in_turn(due)):
             limit = min(free_slots, BATCH)
             if portion.of_suspects and free_for_suspects is not None:
                 limit = min(limit, free_for_suspects)
             if not limit:
                 continue
             lease_id = LeaseId(self._database.clock.new_id())
+            takes = self._lanes.shares(portion.lanes, limit)
             if portion.limited_pool is None:
-                leased = await self._take(lease_id, portion.lanes, limit)
+                leased = await self._take(lease_id, takes, limit)
             else:
-                leased, token_at = await self._take_limited(lease_id, portion.limited_pool, portion.lanes, limit)
+                leased, token_at = await self._take_limited(lease_id, portion.limited_pool, takes, limit)
                 if not leased and token_at is not None:
                     next_at = min(next_at or token_at, token_at)
                     continue
@@ -237,15 +243,18 @@ class Leaser:
             contended = True
         return Batch([], next_at, contended=contended)
 
-    async def _take(self, lease_id: LeaseId, lanes: list[Lane], limit: int) -> list[Leased]:
+    async def _take(self, lease_id: LeaseId, takes: list[Take], limit: int) -> list[Leased]:
         self.pending = lease_id
+        from_ats = self._lanes.heads_of(takes)
         async with self._database.connection() as connection:
-            return await lease_executions(
-                connection, lease_id, self._worker_id, limit=limit, lanes=lanes, from_ats=self._bounds_of(lanes)
+            leased = await lease_executions(
+                connection, lease_id, self._worker_id, limit=limit, takes=takes, from_ats=from_ats
             )
+        self._lanes.took(takes, leased, limit)
+        return leased
 
     async def _take_limited(
-        self, lease_id: LeaseId, pool_no: PoolNo, lanes: list[Lane], limit: int
+        self, lease_id: LeaseId, pool_no: PoolNo, takes: list[Take], limit: int
     ) -> tuple[list[Leased], datetime | None]:
         """Lease from a pool that has limits of its own; nothing, and when to ask again, if it has no room."""
         async with self._database.transaction() as connection:
@@ -264,11 +273,12 @@ class Leaser:
                 lease_id,
                 self._worker_id,
                 limit=allowed.room,
-                lanes=lanes,
-                from_ats=self._bounds_of(lanes),
+                takes=takes,
+                from_ats=self._lanes.heads_of(takes),
                 of_limited_pool=True,
             )
             await take_tokens(connection, pool_no, len(leased))
+        self._lanes.took(takes, leased, allowed.room)
         return leased, None
 
     async def _adopt(self, lease_id: LeaseId) -> Batch:
@@ -292,10 +302,7 @@ class Leaser:
         if not leased:
             return []
         LEASED.inc(len(leased))
-        for row in leased:
-            lane = Lane(row.pool_no, PriorityClass(row.priority_class), row.tenant_no)
-            self._from_ats[lane] = max(row.ready_at - BOUND_BEHIND, self._from_ats.get(lane, EPOCH))
-            LATENESS.observe(max((row.started_at - row.ready_at).total_seconds(), 0.0))
+        LATENESS.observe(row.started_s - row.ready_s for row in leased)
         specs = await self._database.specs.find(connection, {(row.job_id, row.job_version) for row in leased})
         own = [row.id for row in leased if row.own_payload]
         payloads = await find_payloads(connection, own) if own else {}
@@ -316,6 +323,3 @@ class Leaser:
         """Fires that were leased before and given back without a call: their jobs may have been stopped meanwhile."""
         returned = {row.job_id for row in leased if _came_back(row)}
         return await stopped_jobs(connection, sorted(returned)) if returned else {}
-
-    def _bounds_of(self, lanes: Sequence[Lane]) -> list[datetime]:
-        return [self._from_ats.get(lane, EPOCH) for lane in lanes]

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import cast
 
 from ondot.flow.lease import Assignment
@@ -20,7 +21,7 @@ from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, WorkerId
 from ondot.model.job import JobSpec
 from ondot.ports.objects import Objects, key_of
-from ondot.ports.target import Call
+from ondot.ports.target import Call, Cancel, OpenTransaction
 from ondot.store.connection import REFUSED, is_about_content
 from ondot.store.database import Database
 from ondot.store.logs import LogLine, Progress, Stream, add_log_lines, find_checkpoint, save_progress
@@ -76,7 +77,15 @@ class Notes:
         self._attempts: dict[tuple[ExecutionId, int], _Said] = {}
         self._pending = _Pending()
 
-    def call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None) -> Call:
+    def call(
+        self,
+        assignment: Assignment,
+        spec: JobSpec,
+        checkpoint: str | None = None,
+        *,
+        cancel: Cancel | None = None,
+        transaction: OpenTransaction | None = None,
+    ) -> Call:
         """The call of an attempt, whose words come here."""
         leased = assignment.leased
         return Call(
@@ -88,8 +97,10 @@ class Notes:
             payload=assignment.payload,
             timeout_s=spec.timeout_s,
             say=self._speaker(leased),
-            progress=lambda fraction, message, saved: self.progress(leased, fraction, message, saved),
+            progress=partial(self.progress, leased),
             checkpoint=checkpoint,
+            cancel=cancel or Cancel(spec.cancel_grace_s),
+            transaction=transaction,
             losses=leased.losses,
         )
 

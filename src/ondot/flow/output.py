@@ -7,10 +7,10 @@ cannot be kept is cut, and says so. A log is read from object storage if it was 
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from ondot.flow.spool import as_text
 from ondot.model.errors import NotFound, Unavailable

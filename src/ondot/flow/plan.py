@@ -6,15 +6,19 @@ nothing is left to be computed, and a node that dies delays nothing that is near
 *when*; all else is decided when due. Jitter moves `ready_at`, never `fire_at`.
 """
 
+import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
+
+from msgspec import Struct
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass
 from ondot.model.gates import encoded_stages
-from ondot.model.ids import EPOCH, ExecutionId, JobId, PoolNo
+from ondot.model.ids import EPOCH, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import SkippedRange, Step, Timer, advance
@@ -26,7 +30,10 @@ from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, 
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
 
+TIMERS_A_SCAN = 10_000
+"""For a statement's worth the scan of a herd would read as much: it takes the earliest of all partitions."""
 FIRES_A_STATEMENT = 1_000
+STATEMENTS_AT_ONCE = 2
 FIRES_A_TIMER = 100
 COMPUTED_S = 0.25
 CATCH_UP_AT_ONCE = 100
@@ -42,8 +49,7 @@ LOOK_ASIDE_EVERY = 60
 log = get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
+class Planning(Struct, frozen=True):
     """A timer, what it fires, and the pool its executions go to; `resumes` as in `advance`."""
 
     timer: Timer
@@ -89,47 +95,20 @@ async def plan_timers(
 
 async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps) -> Planned:
     """Write the advance of these timers: one statement, one place."""
+    ids = iter(clock.new_ids(sum(_ids(step) for _, step in steps)))
     moves: list[Move] = []
     fires: list[PlannedFire] = []
     skipped: list[tuple[JobId, SkippedRange]] = []
     owed: list[NewOwed] = []
     for planning, step in steps:
         timer, spec = planning.timer, planning.spec
-        assert spec.schedule is not None
-        moves.append(
-            Move(
-                timer,
-                step.next_fire_at,
-                step.fired_through,
-                step.fires_left,
-                ends=step.next_fire_at is None and not spec.recurs and spec.key is None and timer.version == 1,
-            )
-        )
-        later = jitter_offset(timer.job_id, spec.schedule.jitter_s)
-        stages = encoded_stages(spec.limits, timer.tenant_no, timer.job_id)
-        deadline = None if spec.start_deadline_s is None else timedelta(seconds=spec.start_deadline_s)
-        fires.extend(
-            PlannedFire(
-                ExecutionId(clock.new_id()),
-                timer.job_id,
-                fire_at,
-                fire_at + later,
-                planning.pool_no,
-                int(priority_class),
-                stages,
-                # What is caught up is late by its nature.
-                None if deadline is None or instants is not step.fires else fire_at + later + deadline,
-                instants is step.fires,
-            )
-            for instants, priority_class in (
-                ([step.catch_up] if step.catch_up else [], PriorityClass.CATCH_UP),
-                (step.fires, spec.priority_class),
-            )
-            for fire_at in instants
-        )
+        is_over = step.next_fire_at is None and not spec.recurs and spec.key is None and timer.version == 1
+        moves.append(Move(timer, step.next_fire_at, step.fired_through, step.fires_left, is_over))
+        fires += _fires(planning, step, ids)
         if step.owed:
-            owed.append(NewOwed(clock.new_id(), timer.job_id, step.owed))
-        skipped.extend((timer.job_id, entry) for entry in step.skipped)
+            owed.append(NewOwed(next(ids), timer.job_id, step.owed))
+        if step.skipped:
+            skipped.extend((timer.job_id, entry) for entry in step.skipped)
     planned = await plan_fires(connection, moves, fires, skipped, owed, live_at_once=CATCH_UP_AT_ONCE)
     FIRES_PLANNED.inc(planned.planned)
     PLAN_CONFLICTS.inc(len(moves) - planned.moved)
@@ -138,6 +117,32 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
             tell_skipped(job_id, entry)
         DOUBLE_FIRES.inc(len(fires) - planned.planned)
     return planned
+
+
+def _ids(step: Step) -> int:
+    return len(step.fires) + (step.catch_up is not None) + (step.owed is not None)
+
+
+def _fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedFire]:
+    timer, spec, pool_no = planning.timer, planning.spec, planning.pool_no
+    assert spec.schedule is not None
+    later = jitter_offset(timer.job_id, spec.schedule.jitter_s) if spec.schedule.jitter_s else None
+    stages = encoded_stages(spec.limits, timer.tenant_no, timer.job_id)
+    deadline = None if spec.start_deadline_s is None else timedelta(seconds=spec.start_deadline_s)
+    fires: list[PlannedFire] = []
+    if step.catch_up:
+        # It is late by its nature: no start deadline.
+        ready_at = None if later is None else step.catch_up + later
+        class_ = int(PriorityClass.CATCH_UP)
+        fires.append(
+            PlannedFire(next(ids), timer.job_id, step.catch_up, ready_at, pool_no, class_, stages, None, False)
+        )
+    class_ = int(spec.priority_class)
+    for fire_at in step.fires:
+        ready_at = None if later is None else fire_at + later
+        start_by = None if deadline is None else (ready_at or fire_at) + deadline
+        fires.append(PlannedFire(next(ids), timer.job_id, fire_at, ready_at, pool_no, class_, stages, start_by, True))
+    return fires
 
 
 def tell_skipped(job_id: JobId, skipped: SkippedRange) -> None:
@@ -169,7 +174,7 @@ class Planner:
         self._passes = 0
 
     async def one_pass(self, partitions: Sequence[int]) -> int:
-        """Plan one statement's worth of the timers due before the horizon; gives how many timers moved."""
+        """Plan the timers due before the horizon, a scan's worth at most; gives how many of them moved."""
         if not partitions:
             return 0
         horizon_s = self._database.settings.horizon_s
@@ -179,20 +184,43 @@ class Planner:
                 partitions,
                 self._scan_from(partitions),
                 horizon_s=horizon_s,
-                limit=FIRES_A_STATEMENT,
+                limit=TIMERS_A_SCAN,
                 aside=self._aside,
             )
-            if now is None:
-                return 0
-            plannings = await self._plannings(connection, timers)
-            steps = self._steps(plannings, now, now + timedelta(seconds=horizon_s))
-            planned = await write_steps(connection, self._database.clock, steps)
+        if now is None:
+            return 0
+        moved = await self._plan_all(timers, now, now + timedelta(seconds=horizon_s))
         # What did not move (locked, or more than a statement holds) must be seen again: the bound stays before it.
-        for timer in timers if planned.moved == len(timers) else reversed(timers):
+        for timer in timers if moved == len(timers) else reversed(timers):
             assert timer.next_fire_at is not None
             self._from_ats[timer.partition_no] = min(timer.next_fire_at, now) - BOUND_BEHIND
-        self._dispatcher.wake(planned.pools)
-        return planned.moved
+        return moved
+
+    async def _plan_all(self, timers: list[Timer], now: datetime, horizon_at: datetime) -> int:
+        """Statement by statement, earliest first; while PostgreSQL writes one, the next is computed."""
+        portions = iter([timers[at : at + FIRES_A_STATEMENT] for at in range(0, len(timers), FIRES_A_STATEMENT)])
+
+        async def plan_portions() -> int:
+            moved = 0
+            async with self._database.connection() as connection:
+                for portion in portions:
+                    steps = self._steps(await self._plannings(connection, portion), now, horizon_at)
+                    planned = await write_steps(connection, self._database.clock, steps)
+                    self._dispatcher.wake(planned.pools)
+                    moved += planned.moved
+            return moved
+
+        if len(timers) <= FIRES_A_STATEMENT:
+            return await plan_portions()
+        try:
+            async with asyncio.TaskGroup() as group:
+                writing = [group.create_task(plan_portions()) for _ in range(STATEMENTS_AT_ONCE)]
+        except ExceptionGroup as errors:
+            away, others = errors.split(Unavailable)
+            if away is None or others is not None:
+                raise
+            raise away.exceptions[0] from None
+        return sum(task.result() for task in writing)
 
     def _steps(self, plannings: list[Planning], now: datetime, horizon_at: datetime) -> Steps:
         """A statement's worth, and no more than can be computed without holding up all else in this process."""
@@ -223,12 +251,17 @@ class Planner:
     async def _plannings(self, connection: Connection, timers: Sequence[Timer]) -> list[Planning]:
         specs = await self._database.specs.find(connection, [(timer.job_id, timer.job_version) for timer in timers])
         plannings = []
+        numbers: dict[tuple[TenantNo, str], PoolNo] = {}
         for timer in timers:
             spec = specs.get((timer.job_id, timer.job_version))
             if spec is None:
                 log.error("timer.without_spec", job_id=str(timer.job_id), version=timer.job_version)
                 self._aside.add(timer.job_id)
                 continue
-            pools = await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool])
-            plannings.append(Planning(timer, spec, pools[spec.pool]))
+            pool = timer.tenant_no, spec.pool
+            if pool not in numbers:
+                numbers[pool] = (await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool]))[
+                    spec.pool
+                ]
+            plannings.append(Planning(timer, spec, numbers[pool]))
         return plannings

@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from ondot.flow.lease import Assignment
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.fingerprint import fingerprint
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget
+from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
 from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.model.retryable import retryable
@@ -80,9 +81,10 @@ def _too_late(assignment: Assignment) -> Completion | None:
     """The end of an execution whose first call would begin after its start deadline."""
     leased = assignment.leased
     never_called = leased.failures == 0 and leased.losses == 0
-    if leased.start_by is None or leased.started_at <= leased.start_by or not never_called:
+    if leased.start_by_s is None or leased.started_s <= leased.start_by_s or not never_called:
         return None
-    message = f"It was to start by {leased.start_by.isoformat()}, and a worker took it only after that."
+    start_by = datetime.fromtimestamp(leased.start_by_s, UTC).isoformat()
+    message = f"It was to start by {start_by}, and a worker took it only after that."
     return Completion(
         leased.id,
         leased.attempt_no,
@@ -95,23 +97,30 @@ def _too_late(assignment: Assignment) -> Completion | None:
 
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled | Interrupted:
     try:
+        if isinstance(spec.target, FunctionTarget) and call.losses < SUSPECT_FROM:
+            # Nothing but a future of its own is waited for there: a second timer costs as much as a short function.
+            return await targets.function.call(spec.target, call)
         # A cancel may come in the last moment, and its grace is its own.
         async with asyncio.timeout(spec.timeout_s + spec.cancel_grace_s + ENDS_WITHIN_S + _start_of_child_s(call)):
-            match spec.target:
-                case HttpTarget():
-                    return await targets.http.call(spec.target, call)
-                case FunctionTarget():
-                    return await targets.function.call(spec.target, call)
-                case ShellTarget():
-                    return await targets.shell.call(spec.target, call)
-                case _:
-                    assert_never(spec.target)
+            return await _reach(spec.target, targets, call)
     except TimeoutError:
         return timed_out(spec.timeout_s)
     except ChildLost as lost:
         return Interrupted(lost.message, code="child_lost", detail=lost.detail)
     except Exception as error:  # noqa: BLE001 - a fault of a target must end the attempt, not the worker
         return Failed(AttemptError("internal", f"{type(error).__name__}: {error}"))
+
+
+async def _reach(target: TargetSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled:
+    match target:
+        case HttpTarget():
+            return await targets.http.call(target, call)
+        case FunctionTarget():
+            return await targets.function.call(target, call)
+        case ShellTarget():
+            return await targets.shell.call(target, call)
+        case _:
+            assert_never(target)
 
 
 def _start_of_child_s(call: Call) -> float:
@@ -131,6 +140,7 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
                 Outcome.SUCCEEDED,
                 result=report.result,
                 pause_after=spec.pause_after_failures,
+                gated=leased.gated,
             )
         case Failed():
             decision = after_failure(

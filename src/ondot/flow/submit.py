@@ -95,14 +95,6 @@ async def _submit(
     idempotency: Idempotency | None,
 ) -> str:
     now = database.clock.now()
-    if idempotency is None and len(specs) == 1 and _is_simple(specs[0]):
-        # The most common request by far.
-        async with database.connection() as connection:
-            numbers = await database.pools.numbers(connection, tenant_no, {specs[0].pool})
-            accepted, pools = await _store_once_jobs(connection, database, tenant_no, specs, numbers, now)
-        dispatcher.wake(pools)
-        return answer(accepted)
-
     async with database.transaction() as connection:
         if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
             return earlier
@@ -156,32 +148,43 @@ async def _store_once_jobs(
     numbers: dict[str, PoolNo],
     now: datetime,
 ) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
+    jobs = new_once_jobs(database, specs, numbers, now)
+    if any(claim_of(spec) for spec in specs):
+        jobs = await claim_keys(connection, database, tenant_no, jobs, now)
+    await insert_once_jobs(connection, tenant_no, jobs)
+    return [accepted_of(job, now) for job in jobs], wakes_of(jobs)
+
+
+def new_once_jobs(
+    database: Database, specs: Sequence[JobSpec], numbers: dict[str, PoolNo], now: datetime
+) -> list[NewOnceJob]:
+    """The rows of these one-time jobs, with the ids of their executions where they are due before the horizon."""
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
+    ids = database.clock.new_ids(2 * len(specs))
     jobs: list[NewOnceJob] = []
-    for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
+    for job_id, execution_id, given in zip(ids[: len(specs)], ids[len(specs) :], specs, strict=True):
         spec = completed(given, JobId(job_id), now)
         assert spec.schedule is not None
         assert isinstance(spec.schedule.when, Once)
         fire_at = spec.schedule.when.at
-        execution_id = database.clock.new_id() if fire_at <= horizon_at else None
         ready_at = fire_at + jitter_offset(job_id, spec.schedule.jitter_s)
-        jobs.append(NewOnceJob(JobId(job_id), spec, numbers[spec.pool], fire_at, ready_at, execution_id))
-    if any(claim_of(spec) for spec in specs):
-        jobs = await claim_keys(connection, database, tenant_no, jobs, now)
-    await insert_once_jobs(connection, tenant_no, jobs)
-    return [_accepted(job, now) for job in jobs], [
-        (job.pool_no, job.ready_at) for job in jobs if job.execution_id and job.refusal is None
-    ]
+        planned_id = execution_id if fire_at <= horizon_at else None
+        jobs.append(NewOnceJob(JobId(job_id), spec, numbers[spec.pool], fire_at, ready_at, planned_id))
+    return jobs
 
 
-def _accepted(job: NewOnceJob, now: datetime) -> Accepted:
+def accepted_of(job: NewOnceJob, now: datetime) -> Accepted:
     if job.refusal is not None:
         return Accepted(job.id, job.spec, JobState.ENDED, 1, None, now, job.refusal)
     return Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.fire_at if job.fire_at > now else None, now)
 
 
-def _is_simple(spec: JobSpec) -> bool:
-    """Stored by one statement, which commits by itself."""
+def wakes_of(jobs: Sequence[NewOnceJob]) -> list[tuple[PoolNo, datetime]]:
+    return [(job.pool_no, job.ready_at) for job in jobs if job.execution_id and job.refusal is None]
+
+
+def is_simple(spec: JobSpec) -> bool:
+    """Stored by one statement, and what is answered is known before it is: see `together`."""
     return not spec.recurs and spec.key is None and claim_of(spec) is None
 
 

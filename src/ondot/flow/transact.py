@@ -85,12 +85,17 @@ class Transactor:
         self._database = database
         self._dispatcher = dispatcher
         self._worker_id = worker_id
+        self._reached_by: dict[str, Any] = {
+            "database_url": database.settings.needs_database_url,
+            "pgbouncer": database.settings.pgbouncer,
+            "statement_timeout_s": database.settings.statement_timeout_s,
+        }
         self._room = asyncio.Semaphore(max(1, database.pool.get_max_size() // 2))
         self._committed: dict[tuple[ExecutionId, int], str | None] = {}
 
     def opener(self, assignment: Assignment, spec: JobSpec) -> OpenTransaction:
         """What `Call.transaction` is for this attempt. To be called in the worker's loop."""
-        leased, settings = assignment.leased, self._database.settings
+        leased = assignment.leased
         return self.opener_of(
             Attempt(
                 id=leased.id,
@@ -98,9 +103,7 @@ class Transactor:
                 tenant_no=leased.tenant_no,
                 worker_id=self._worker_id,
                 pause_after=spec.pause_after_failures,
-                database_url=settings.needs_database_url,
-                pgbouncer=settings.pgbouncer,
-                statement_timeout_s=settings.statement_timeout_s,
+                **self._reached_by,
             )
         )
 
@@ -193,19 +196,20 @@ class Transactor:
 
     async def _check_current(self, attempt: Attempt, connection: Connection, *, is_given: bool) -> None:
         with away_as_unavailable():
-            if await self._runs(attempt, connection):
+            if await self._runs(attempt, connection, is_own=not is_given):
                 return
         if is_given:
             async with self._database.connection() as own:
-                if await self._runs(attempt, own):
+                if await self._runs(attempt, own, is_own=False):
                     raise ValueError(
                         "The connection given to ctx.transaction() is to another database than ondot's, so the two "
                         "cannot commit together: connect to the one that ONDOT_DATABASE_URL names."
                     )
         raise _stale(attempt)
 
-    async def _runs(self, attempt: Attempt, connection: Connection) -> bool:
-        return await is_running(connection, attempt.tenant_no, attempt.id, attempt.number, self._worker_id)
+    async def _runs(self, attempt: Attempt, connection: Connection, *, is_own: bool) -> bool:
+        which = (attempt.tenant_no, attempt.id, attempt.number, self._worker_id)
+        return await is_running(connection, *which, is_own=is_own)
 
     async def _complete(self, attempt: Attempt, connection: Connection, result: str | None) -> list[Written]:
         if not connection.is_in_transaction():

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.misfire import Misfire, MissedPolicy
@@ -61,8 +61,7 @@ class OwedRange:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One advance of a timer. A single missed fire that runs after all is `catch_up`, several are `owed`."""
 
     fires: tuple[datetime, ...]
@@ -118,18 +117,14 @@ def advance(
         fires_left = timer.fires_left - len(run) - len(fires)
         if fires_left == 0:
             next_fire_at = None
-    settled = [missed.last_at] if missed else []
-    settled += [*fires[-1:], *([timer.fired_through] if timer.fired_through else [])]
+    settled = (missed.last_at if missed else None, fires[-1] if fires else None, timer.fired_through)
     return Step(
         fires=tuple(fires),
         catch_up=run[0] if len(run) == 1 else None,
         owed=OwedRange(run[0], run[-1], len(run)) if len(run) > 1 else None,
-        skipped=(
-            *([missed.skipped] if missed and missed.skipped else []),
-            *_left_out(schedule, timer, missed, [*run, *fires]),
-        ),
+        skipped=_skipped(schedule, timer, missed, [*run, *fires]) if missed or schedule.calendar else (),
         next_fire_at=next_fire_at,
-        fired_through=max(settled, default=None),
+        fired_through=max((at for at in settled if at is not None), default=None),
         fires_left=fires_left,
     )
 
@@ -214,6 +209,14 @@ def settled_range(schedule: Schedule, after: datetime, now: datetime, *, paused:
     if paused:
         return range_between(schedule, after, now + _MICROSECOND, "paused")
     return calendar_range(schedule, after, now + _MICROSECOND)
+
+
+def _skipped(
+    schedule: Schedule, timer: Timer, missed: _Missed | None, fires: list[datetime]
+) -> tuple[SkippedRange, ...]:
+    """What goes on record as not run: missed, or left out by the calendar."""
+    left_out = _left_out(schedule, timer, missed, fires)
+    return (missed.skipped, *left_out) if missed and missed.skipped else tuple(left_out)
 
 
 def _left_out(schedule: Schedule, timer: Timer, missed: _Missed | None, fires: list[datetime]) -> list[SkippedRange]:

@@ -1,11 +1,11 @@
 """What an attempt calls: http, function, shell. A target turns one call into a report and raises nothing."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.outcome import Cancelled, Failed, Succeeded
@@ -14,19 +14,31 @@ SpecT_contra = TypeVar("SpecT_contra", contravariant=True)
 
 
 class Cancel:
-    """Asks one attempt to end (E8). `requested` may be read from any thread; the rest belongs to the loop."""
+    """Asks one attempt to end (E8). `requested` may be read from any thread; the rest belongs to the loop.
+
+    Who waits is called back: an event and a task that waits for it would cost an attempt more than a short function.
+    """
+
+    __slots__ = ("_listeners", "grace_s", "requested")
 
     def __init__(self, grace_s: float = 10.0) -> None:
         self.grace_s = grace_s
         self.requested = False
-        self._asked = asyncio.Event()
+        self._listeners: tuple[Callable[[], object], ...] = ()
 
     def request(self) -> None:
         self.requested = True
-        self._asked.set()
+        for listener in self._listeners:
+            listener()
 
-    async def wait(self) -> None:
-        await self._asked.wait()
+    def listen(self, listener: Callable[[], object]) -> None:
+        """Call this when somebody asks, at once if somebody has; until `unlisten`."""
+        self._listeners += (listener,)
+        if self.requested:
+            listener()
+
+    def unlisten(self, listener: Callable[[], object]) -> None:
+        self._listeners = tuple(each for each in self._listeners if each is not listener)
 
 
 class OpenTransaction(Protocol):
@@ -43,8 +55,7 @@ class OpenTransaction(Protocol):
     def __call__(self, given: Any, /) -> AbstractAsyncContextManager[Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """Everything a handler may know of the attempt. `payload` is JSON; `say` keeps a line of output."""
 
     execution_id: ExecutionId

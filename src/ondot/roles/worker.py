@@ -12,8 +12,8 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from ondot import __version__
@@ -48,9 +48,15 @@ STUCK_EVERY_S = 1.0
 PATIENCE_S = 300.0
 """What the others get when a process is to be recycled."""
 LOOK_AGAIN_S = 0.02
-GATHER_SLOTS_S = 0.002
-"""After a slot has come free, wait this long for more, so that a busy worker does not lease one at a time."""
+GATHER_SLOTS_S = 0.01
+GATHERED_SHARE = 4
+"""After a slot has come free, wait this long for more, or until a quarter is free: a lease of a hundred costs hardly
+more than one of ten."""
 WRITE_AT_STOP_S = 10.0
+AT_A_TIME = 64
+"""Attempts that are started together: a thousand at once leave the processor's caches before the first of them has run,
+and each takes twice as long (34 µs instead of 18 for one that does nothing)."""
+STEPS_OF_A_SHORT_ONE = 4
 
 log = get_logger()
 
@@ -104,7 +110,6 @@ class Incarnation:
         self._id = WorkerId(database.clock.new_id())
         self._dispatcher = Dispatcher(transport)
         self._leaser = Leaser(database, self._id, pool_nos)
-        self._completer = Completer(database, self._dispatcher, self._id)
         self._transactor = Transactor(database, self._dispatcher, self._id)
         self._notes = Notes(database, self._id, objects)
         self._outputs = None if objects is None else Outputs(objects, database, self._notes.say)
@@ -114,6 +119,7 @@ class Incarnation:
         self._unfit = asyncio.Event()
         self._wake = asyncio.Event()
         self._slot_free = asyncio.Event()
+        self._completer = Completer(database, self._dispatcher, self._id, self._slot_free.set)
         self._leasing = asyncio.Lock()
         self._lost = asyncio.Event()
         self._state: Literal["ALIVE", "DRAINING"] = "ALIVE"
@@ -200,19 +206,26 @@ class Incarnation:
         self._wake.clear()
         self._slot_free.clear()
         async with self._leasing:
-            free = self._slots - len(self._running)
+            free = self._free_slots()
             batch = await self._leaser.one_pass(free, max(self._slots // SUSPECTS_SHARE, 1) - len(self._suspects))
             if batch.assignments:
                 self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
                 self._leaser.held()
-            for assignment in batch.assignments:
-                task = group.create_task(self._attempt(assignment), name=f"attempt-{assignment.leased.id}")
+            for number, assignment in enumerate(batch.assignments, 1):
+                task = group.create_task(self._attempt(assignment), name="attempt")
                 self._running.add(task)
                 if assignment.is_suspect:
                     self._suspects.add(task)
                 task.add_done_callback(self._freed)
+                if number % AT_A_TIME == 0:
+                    await _let_them_run()
         await self._wait(batch, free - len(batch.assignments))
         return 1
+
+    def _free_slots(self) -> int:
+        """Outcomes wait for PostgreSQL without a slot, but not without a bound: as many as there are slots."""
+        free = self._slots - len(self._running)
+        return max(min(free, free + self._slots - self._completer.unwritten), 0)
 
     async def _wait(self, batch: Batch, free: int) -> None:
         """Until a wake-up, the next known instant, a free slot if there is a backlog, or the next poll."""
@@ -223,7 +236,7 @@ class Incarnation:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
                     await self._first_of(self._slot_free, self._lost)
-            await asyncio.sleep(GATHER_SLOTS_S)
+            await self._gather_slots()
             return
         pause_s = LOOK_AGAIN_S if batch.contended else POLL_S
         if batch.next_at is not None:
@@ -231,6 +244,14 @@ class Incarnation:
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._wake.wait()
+
+    async def _gather_slots(self) -> None:
+        enough = self._slots - max(self._slots // GATHERED_SHARE, 1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_SLOTS_S):
+                while len(self._running) > enough:
+                    self._slot_free.clear()
+                    await self._slot_free.wait()
 
     def _heard(self, wake: Wake) -> None:
         """A wake-up for work further off than the next poll changes nothing: the poll will find it."""
@@ -243,23 +264,12 @@ class Incarnation:
     # Running ---------------------------------------------------------------------------------------------------------
 
     async def _attempt(self, assignment: Assignment) -> None:
-        checkpoint = None
-        with suppress(Unavailable, asyncio.CancelledError):
-            # Cancelled here: the worker stops, and the call will not be begun.
-            checkpoint = await self._notes.checkpoint_of(assignment.leased)
-
-        leased = assignment.leased
-
-        def make_call(assignment: Assignment, spec: JobSpec) -> Call:
-            cancel = self._cancels[leased.id, leased.attempt_no] = Cancel(spec.cancel_grace_s)
-            return replace(
-                self._notes.call(assignment, spec, checkpoint),
-                cancel=cancel,
-                losses=leased.losses,
-                transaction=self._transactor.opener(assignment, spec),
-            )
-
-        completion = await run_attempt(assignment, self._targets, make_call, self._may_begin)
+        leased, checkpoint = assignment.leased, None
+        if leased.attempt_no > 1:
+            with suppress(Unavailable, asyncio.CancelledError):
+                # Cancelled here: the worker stops, and the call will not be begun.
+                checkpoint = await self._notes.checkpoint_of(leased)
+        completion = await run_attempt(assignment, self._targets, partial(self._call, checkpoint), self._may_begin)
         self._cancels.pop((leased.id, leased.attempt_no), None)
         try:
             if self._outputs is not None:
@@ -271,6 +281,12 @@ class Incarnation:
                 self._completer.release(assignment.lease_id)
             else:
                 self._completer.add(Done(completion, assignment.lease_id))
+
+    def _call(self, checkpoint: str | None, assignment: Assignment, spec: JobSpec) -> Call:
+        leased = assignment.leased
+        cancel = self._cancels[leased.id, leased.attempt_no] = Cancel(spec.cancel_grace_s)
+        transaction = self._transactor.opener(assignment, spec)
+        return self._notes.call(assignment, spec, checkpoint, cancel=cancel, transaction=transaction)
 
     async def _hear_cancels(self) -> int:
         """One pass: ask those attempts to end that somebody wants ended."""
@@ -377,3 +393,9 @@ class Incarnation:
         finally:
             for wait in waits:
                 wait.cancel()
+
+
+async def _let_them_run() -> None:
+    """As many turns of the loop as an attempt takes that waits for nothing."""
+    for _ in range(STEPS_OF_A_SHORT_ONE):
+        await asyncio.sleep(0)

@@ -28,6 +28,9 @@ from ondot.sdk.transaction import enqueuing, open_transaction
 P = ParamSpec("P")
 R = TypeVar("R")
 
+A_REQUEST = 1000
+"""Jobs of `enqueue_many` in one request."""
+
 
 class Ondot:
     def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
@@ -111,6 +114,7 @@ class Ondot:
                 key=given.pop("key", None),
                 options=given,
                 submit=self._submit,
+                submit_many=self._submit_many,
             )
             if handler.name in self._handlers:
                 raise ValueError(
@@ -142,6 +146,14 @@ class Ondot:
     async def _submit(self, body: dict[str, Any]) -> dict[str, Any]:
         transaction = open_transaction(self)
         return await (self.client.create_job(body) if transaction is None else transaction.submit(body))
+
+    async def _submit_many(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if (transaction := open_transaction(self)) is not None:
+            return await transaction.submit_many(bodies)
+        made: list[dict[str, Any]] = []
+        for start in range(0, len(bodies), A_REQUEST):
+            made += (await self.client.create_jobs(bodies[start : start + A_REQUEST]))["items"]
+        return made
 
     async def close(self) -> None:
         await self.client.close()

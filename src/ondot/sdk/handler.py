@@ -2,6 +2,7 @@
 
     await daily_report(ctx, "eu")                  here and now, without ondot
     await daily_report.enqueue(region="eu")        by a worker, now
+    await daily_report.enqueue_many([{…}, {…}])    the same for each of these
     await daily_report.schedule(at=…, region="eu") by a worker, once, then
 
 Arguments travel as JSON and by name. They are checked against the signature before anything is sent, and once more by
@@ -11,7 +12,7 @@ filled for each job.
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -36,10 +37,12 @@ R = TypeVar("R")
 Answer = dict[str, Any]
 Submit = Callable[[dict[str, Any]], Awaitable[Answer]]
 """Creates a job from its body."""
+SubmitMany = Callable[[list[dict[str, Any]]], Awaitable[list[Answer]]]
 
 MAX_NAME: Final = 200
 _INSTANT: Final = 'an aware datetime, or text in RFC 3339 such as "2030-01-31T09:00:00Z"'
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Handler(Generic[P, R]):
@@ -53,6 +56,7 @@ class Handler(Generic[P, R]):
         pause_after_failures: int | None = None,
         key: str | None = None,
         submit: Submit | None = None,
+        submit_many: SubmitMany | None = None,
     ) -> None:
         """`options` go into the bodies of the jobs of this function, `timing` is the schedule of the recurring one."""
         self.function: Final = function
@@ -63,10 +67,15 @@ class Handler(Generic[P, R]):
         self.pause_after_failures: Final = pause_after_failures
         self.key: Final = key or f"function:{self.name}"
         self._submit = submit
+        self._submit_many = submit_many
         self.signature: Final = _signature(function)
         self.takes_context: Final = _takes_context(self.signature)
         self._check_parameters()
         self._check_keys()
+        self.task_name: Final = f"ondot function {self.name}"
+        named = [p for p in self._own_parameters() if p.kind in _NAMED]
+        self._named: Final = frozenset(p.name for p in named)
+        self._needed: Final = frozenset(p.name for p in named if p.default is p.empty)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,6 +87,17 @@ class Handler(Generic[P, R]):
     async def enqueue(self, **arguments: Any) -> Answer:
         """Have a worker run it now, once. Gives the job that was made."""
         return await self._create(self.body(arguments))
+
+    async def enqueue_many(self, many: Iterable[Mapping[str, Any]]) -> list[Answer]:
+        """Have a worker run it now, once for each of these arguments. Gives the jobs that were made, in their order.
+
+        If some do not fit, none is sent. In a transaction all are one statement; over HTTP each thousand are one
+        request, and those of a request are made all or none.
+        """
+        bodies = [self.body(arguments) for arguments in many]
+        if self._submit_many is None:
+            raise self._belongs_to_no_app()
+        return await self._submit_many(bodies)
 
     async def schedule(
         self, *, at: datetime | str | None = None, in_: Duration | None = None, **arguments: Any
@@ -132,19 +152,31 @@ class Handler(Generic[P, R]):
                 positional = (context,)
             else:
                 named[first.name] = context
-        try:
-            self.signature.bind(*positional, **named)
-        except TypeError as error:
-            raise TypeError(f"{self.name}: {error}; it takes {self._takes()}.") from None
+        if not self._fits(arguments):
+            try:
+                self.signature.bind(*positional, **named)
+            except TypeError as error:
+                raise TypeError(f"{self.name}: {error}; it takes {self._takes()}.") from None
         return positional, named
+
+    def _fits(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether they are seen to fit without asking the signature, which takes as long as a short function."""
+        return self._needed <= arguments.keys() <= self._named
 
     async def _create(self, body: dict[str, Any]) -> Answer:
         if self._submit is None:
-            raise RuntimeError(f"{self.name} belongs to no app: register it with `@app.job` of an `Ondot`.")
+            raise self._belongs_to_no_app()
         return await self._submit(body)
 
+    def _belongs_to_no_app(self) -> RuntimeError:
+        return RuntimeError(f"{self.name} belongs to no app: register it with `@app.job` of an `Ondot`.")
+
+    def _own_parameters(self) -> list[inspect.Parameter]:
+        """Without the context, which is the worker's to give."""
+        return list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
+
     def _takes(self) -> str:
-        parameters = list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
+        parameters = self._own_parameters()
         return (
             f"({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})" if parameters else "no arguments"
         )
@@ -152,7 +184,7 @@ class Handler(Generic[P, R]):
     def _check_parameters(self) -> None:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise TypeError(f"{self.name} is a generator, and nobody would iterate it; return the result instead.")
-        parameters = list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
+        parameters = self._own_parameters()
         needed = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
         if unnamed := [p.name for p in needed if p.kind is p.POSITIONAL_ONLY]:
             raise TypeError(f"{self.name}: arguments travel by name, and {', '.join(unnamed)} cannot be given so.")
@@ -164,7 +196,7 @@ class Handler(Generic[P, R]):
         """What a key names must be among the parameters: told where it is written, not at the first enqueue."""
         parameters = self.signature.parameters.values()
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        named = {p.name for p in list(parameters)[1 if self.takes_context else 0 :]}
+        named = {p.name for p in self._own_parameters()}
         for option, template in templates(self.options):
             try:
                 missing = [name for name in names_in(template) if name not in named]

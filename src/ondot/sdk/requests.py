@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx2
+import msgspec
 
 from ondot import __version__
 from ondot.model.errors import Unavailable
@@ -167,7 +168,7 @@ def plain(value: Any) -> Any:
 def body_of(response: httpx2.Response) -> Any:
     """What was answered; None if it is no JSON."""
     try:
-        return response.json()
+        return msgspec.json.decode(response.content)
     except ValueError:
         return None
 

@@ -15,11 +15,21 @@ CANNOT_KNOW_IT = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, a
 
 
 async def is_running(
-    connection: Connection, tenant_no: TenantNo, execution_id: ExecutionId, attempt_no: int, worker_id: WorkerId
+    connection: Connection,
+    tenant_no: TenantNo,
+    execution_id: ExecutionId,
+    attempt_no: int,
+    worker_id: WorkerId,
+    *,
+    is_own: bool,
 ) -> bool:
-    """Whether this worker's attempt is the one that runs, as this connection's database sees it."""
+    """Whether this worker's attempt is the one that runs, as this connection's database sees it.
+
+    `is_own`: the connection is ondot's, and is handed over to a handler with this.
+    """
     with suppress(*CANNOT_KNOW_IT):
-        return bool(await connection.fetchval(_SQL["is_running"].text, tenant_no, execution_id, attempt_no, worker_id))
+        asked = (tenant_no, execution_id, attempt_no, worker_id, is_own)
+        return bool(await connection.fetchval(_SQL["is_running"].text, *asked))
     return False
 
 

@@ -4,11 +4,14 @@ Decisions are made in SQL by `ondot.clock()`. Here its distance from this proces
 round trips; the node's own wall clock, which may be an hour off, is never read.
 """
 
-import secrets
+import os
+import struct
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
+
+from asyncpg.pgproto import pgproto
 
 from ondot.model.ids import ticks_at, uuid7
 
@@ -53,7 +56,9 @@ class DatabaseClock:
 
     def new_ids(self, count: int) -> list[UUID]:
         """Ids in order, also within one instant: a list by id is a list by age, and a burst fills index pages from
-        one side. Ten thousand at once run 2.4 ms ahead of the clock."""
+        one side. Ten thousand at once run 2.4 ms ahead of the clock. Of the driver's own kind, as all ids that are
+        read: the standard library's takes four times as long to make and to send."""
         first = max(ticks_at(self.now()), self._last_tick + 1)
         self._last_tick = first + count - 1
-        return [uuid7(tick, secrets.randbits(62)) for tick in range(first, first + count)]
+        random = struct.unpack(f"{count}Q", os.urandom(8 * count))
+        return [pgproto.UUID(uuid7(first + number, bits)) for number, bits in enumerate(random)]

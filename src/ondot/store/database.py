@@ -69,8 +69,8 @@ class Database:
             self.pool.terminate()
 
 
-def connect_options(settings: Settings) -> dict[str, Any]:
-    """What every connection of ondot is opened with."""
+def connect_options(settings: Settings, *, by_key: bool = False) -> dict[str, Any]:
+    """What every connection of ondot is opened with. `by_key`: every statement that comes asks by keys."""
     options: dict[str, Any] = {"dsn": settings.needs_database_url, "timeout": CONNECT_TIMEOUT_S}
     options["command_timeout"] = settings.statement_timeout_s
     if settings.pgbouncer:
@@ -81,11 +81,15 @@ def connect_options(settings: Settings) -> dict[str, Any]:
             "application_name": "ondot",
             "timezone": "UTC",
             "jit": "off",
-            # A generic plan made while a table was empty scans the whole of it after a burst, until the next ANALYZE.
-            "plan_cache_mode": "force_custom_plan",
+            # What asks by keys has one good plan whatever the keys are, and is planned once: for a single job planning
+            # was half of the server's work. For the rest a plan made while a table was empty would be a bad one after
+            # a burst, until the next ANALYZE.
+            "plan_cache_mode": "force_generic_plan" if by_key else "force_custom_plan",
             # Ranges of an index are read in its order and left early (due_timers). The planner, which believes that few
             # rows are due, would rather fetch and sort all that are, for every batch of a backlog.
             "enable_bitmapscan": "off",
+            # A queue's tables are empty again and again, and are seen so: a scan of them looks cheap, and then is not.
+            "enable_seqscan": "off",
             "statement_timeout": str(int(settings.statement_timeout_s * 1000)),
             "idle_in_transaction_session_timeout": str(int(settings.statement_timeout_s * 1000)),
         }
@@ -101,13 +105,16 @@ async def _nothing_to_reset(_connection: object) -> None:
     """No session state is ever made, so none is cleared: asyncpg's own reset costs a round trip for every use."""
 
 
-async def open_database(settings: Settings, *, connections: int | None = None) -> Database:
-    """Open the pool. It does not need the database to be there yet: `Unavailable` comes with the first statement."""
+async def open_database(settings: Settings, *, connections: int | None = None, by_key: bool = False) -> Database:
+    """Open the pool. It does not need the database to be there yet: `Unavailable` comes with the first statement.
+
+    `by_key`: every statement that comes asks by keys.
+    """
     pool = asyncpg.create_pool(
         min_size=0,
         max_size=connections or settings.database_connections,
         reset=_nothing_to_reset,
-        **connect_options(settings),
+        **connect_options(settings, by_key=by_key),
     )
     await pool
     return Database(pool, DatabaseClock(), settings)

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from ondot.model.execution import Origin, Outcome, PriorityClass, State
 from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
@@ -27,11 +29,10 @@ class Waiting(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text).
 
-    `pause_after`: failures in a row after which the job is paused.
+    `pause_after`: failures in a row after which the job is paused. `gated`: it was leased with gates to give back.
     """
 
     execution_id: ExecutionId
@@ -44,20 +45,25 @@ class Completion:
     delay_s: float = 0.0
     priority_class: int = 0
     pause_after: int | None = None
+    gated: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """A success with which nothing moves but the execution itself: nearly all are."""
+        return self.state is State.SUCCEEDED and self.pause_after is None and not self.gated
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A completion that counted, and the state it led to. `ready_at`: when it may start again, if it may.
+class Written(Struct, frozen=True):
+    """A completion that counted, and the state it led to.
 
-    `gated`: it has passed gates, and others may now.
+    `pool_no`: which pool has something to do for it: at `ready_at`, or, if it has passed gates (`gated`), now.
     """
 
     execution_id: ExecutionId
-    pool_no: PoolNo
-    ready_at: datetime | None
     state: State
-    gated: bool
+    pool_no: PoolNo | None = None
+    ready_at: datetime | None = None
+    gated: bool = False
 
 
 class Unchanged(StrEnum):
@@ -164,7 +170,7 @@ async def complete_executions(
     connection: Connection, worker_id: WorkerId, completions: Sequence[Completion], last_of: Sequence[LeaseId]
 ) -> list[Written]:
     """Write outcomes, fenced; those that are missing from the answer changed nothing."""
-    ordered = sorted(completions, key=lambda completion: completion.execution_id)
+    ordered = sorted(completions, key=attrgetter("execution_id"))
     rows = await connection.fetch(
         _SQL["complete_executions"].text,
         worker_id,
@@ -180,7 +186,24 @@ async def complete_executions(
         last_of,
         [completion.pause_after for completion in ordered],
     )
-    return [Written(row["id"], row["pool_no"], row["ready_at"], State(row["state"]), row["gated"]) for row in rows]
+    return [Written(id_, State(state), *wakes) for id_, state, *wakes in rows]
+
+
+async def succeed_executions(
+    connection: Connection, worker_id: WorkerId, completions: Sequence[Completion], last_of: Sequence[LeaseId]
+) -> list[Written]:
+    """Write plain successes, fenced; those that are missing from the answer changed nothing, or are plain no more."""
+    ordered = sorted(completions, key=attrgetter("execution_id"))
+    ids = [completion.execution_id for completion in ordered]
+    counted: list[ExecutionId] | None = await connection.fetchval(
+        _SQL["succeed_executions"].text,
+        worker_id,
+        ids,
+        [completion.attempt_no for completion in ordered],
+        [completion.result for completion in ordered],
+        last_of,
+    )
+    return [Written(id_, State.SUCCEEDED) for id_ in (ids if counted is None else counted)]
 
 
 async def find_outcomes(

@@ -17,7 +17,7 @@ from ondot.model.errors import Misconfigured
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 
-NEEDS = 4
+NEEDS = 5
 """The oldest schema this release can run on."""
 
 _LOCK = 0x6F6E646F74

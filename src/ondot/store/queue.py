@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Literal
 
+from msgspec import Struct
+
 from ondot.model.execution import Origin, PriorityClass
-from ondot.model.fairness import Lane, Waiting
+from ondot.model.fairness import Lane, Take, Waiting
 from ondot.model.ids import EPOCH, ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
@@ -14,16 +17,23 @@ from ondot.store.queries import load_queries
 _SQL = load_queries("queue")
 
 FROZEN_FOR_MS = 3_000
+UNKNOWN_AT_ONCE = 1_000
+"""Lanes that one survey finds beyond the known ones: what is found is known to the next, which goes on from there."""
+LAST_TENANT = 2**31 - 1
 
-_GATES, _RATES = -1, -2
-"""Stand for a class where a survey tells of gates."""
+_CLASSES = tuple(PriorityClass)
+_GATES = -1
+"""Stands for a class where a survey tells of gates; those of rates have the number below it."""
 _ADMITTED = 6
 """The lane of those who were given tokens, for as long as the transaction takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leased:
-    """One leased execution: thin on purpose, since a frozen client that has not read its rows holds their locks."""
+class Leased(Struct, frozen=True):
+    """One leased execution: thin on purpose, since a frozen client that has not read its rows holds their locks.
+
+    Instants come as seconds since 1970 (exact to the microsecond): most are only compared, and four datetimes for each
+    row took as long to read as all the rest of it.
+    """
 
     id: ExecutionId
     job_id: JobId
@@ -31,15 +41,24 @@ class Leased:
     tenant_no: TenantNo
     pool_no: PoolNo
     priority_class: int
-    fire_at: datetime
-    ready_at: datetime
-    started_at: datetime
+    fire_s: float
+    ready_s: float
+    started_s: float
     attempt_no: int
     failures: int
     losses: int
     origin: Origin
     own_payload: bool
-    start_by: datetime | None = None
+    gated: bool
+    start_by_s: float | None = None
+
+    @property
+    def fire_at(self) -> datetime:
+        return datetime.fromtimestamp(self.fire_s, UTC)
+
+    @property
+    def ready_at(self) -> datetime:
+        return datetime.fromtimestamp(self.ready_s, UTC)
 
     @property
     def returned(self) -> bool:
@@ -99,20 +118,27 @@ class Room:
     token_at: datetime | None
 
 
-async def survey_lanes(connection: Connection, lanes: Sequence[Lane], from_ats: Sequence[datetime]) -> Survey | None:
-    """What waits in these lanes and before the gates of their pools; None when nothing does."""
-    pool_nos = sorted({lane.pool_no for lane in lanes})
-    rows = await connection.fetch(_SQL["survey_lanes"].text, *_columns(lanes), from_ats, pool_nos)
+async def survey_lanes(
+    connection: Connection, pool_nos: Sequence[PoolNo], lanes: Sequence[Lane], from_ats: Sequence[datetime]
+) -> Survey | None:
+    """What waits in these lanes, in all others of these pools, and before their gates; None when nothing does."""
+    gaps = list(zip(*gaps_between(pool_nos, lanes), strict=True)) or [()] * 4
+    rows = await connection.fetch(
+        _SQL["survey_lanes"].text, *_columns(lanes), from_ats, pool_nos, *gaps, UNKNOWN_AT_ONCE
+    )
     if not rows:
         return None
-    waiting = [
-        Waiting(Lane(row["pool_no"], PriorityClass(row["class"]), row["tenant_no"]), row["ready_at"], row["is_limited"])
-        for row in rows
-        if row["class"] >= 0
-    ]
-    gates_at = min((row["ready_at"] for row in rows if row["class"] == _GATES), default=None)
-    rates = [RatedPool(row["pool_no"], row["ready_at"], row["is_limited"]) for row in rows if row["class"] == _RATES]
-    return Survey(waiting, gates_at, rates, rows[0]["now"])
+    waiting: list[Waiting] = []
+    gates: list[datetime] = []
+    rates: list[RatedPool] = []
+    for pool_no, class_no, tenant_no, ready_at, _, is_limited in rows:
+        if class_no >= 0:
+            waiting.append(Waiting(Lane(pool_no, _CLASSES[class_no], tenant_no), ready_at, is_limited))
+        elif class_no == _GATES:
+            gates.append(ready_at)
+        else:
+            rates.append(RatedPool(pool_no, ready_at, is_limited))
+    return Survey(waiting, min(gates, default=None), rates, rows[0]["now"])
 
 
 async def admit(connection: Connection, pool_nos: Sequence[PoolNo]) -> list[Verdict]:
@@ -133,10 +159,12 @@ async def lease_admitted(
     """Lease who was given tokens by this transaction. Nobody else sees them before its end."""
     lanes = sorted({(verdict.pool_no, verdict.tenant_no) for verdict in verdicts})
     columns = [pool_no for pool_no, _ in lanes], [_ADMITTED] * len(lanes), [tenant_no for _, tenant_no in lanes]
+    count = len(verdicts)
+    from_ats, counts = [EPOCH] * len(lanes), [count] * len(lanes)
     rows = await connection.fetch(
-        _SQL["lease_executions"].text, lease_id, worker_id, len(verdicts), *columns, [EPOCH] * len(lanes), limited
+        _SQL["lease_executions"].text, lease_id, worker_id, count, *columns, from_ats, limited, counts
     )
-    return [Leased(*row.values()) for row in rows]
+    return [Leased(*row) for row in rows]
 
 
 async def hold_briefly(connection: Connection) -> None:
@@ -163,20 +191,21 @@ async def lease_executions(
     worker_id: WorkerId,
     *,
     limit: int,
-    lanes: Sequence[Lane],
+    takes: Sequence[Take],
     from_ats: Sequence[datetime],
     of_limited_pool: bool = False,
 ) -> list[Leased]:
+    lanes, counts = [take.lane for take in takes], [take.count for take in takes]
     rows = await connection.fetch(
-        _SQL["lease_executions"].text, lease_id, worker_id, limit, *_columns(lanes), from_ats, of_limited_pool
+        _SQL["lease_executions"].text, lease_id, worker_id, limit, *_columns(lanes), from_ats, of_limited_pool, counts
     )
-    return [Leased(*row.values()) for row in rows]
+    return [Leased(*row) for row in rows]
 
 
 async def find_lease(connection: Connection, lease_id: LeaseId, worker_id: WorkerId) -> list[Leased]:
     """What a lease whose reply was lost holds."""
     rows = await connection.fetch(_SQL["find_lease"].text, lease_id, worker_id)
-    return [Leased(*row.values()) for row in rows]
+    return [Leased(*row) for row in rows]
 
 
 async def sweep_late_ready(connection: Connection, limit: int) -> dict[PoolNo, int]:
@@ -188,6 +217,20 @@ async def oldest_due(connection: Connection) -> OldestDue:
     row = await connection.fetchrow(_SQL["oldest_due"].text)
     assert row is not None
     return OldestDue(row["pool"], row["waiting_s"], row["unplanned_s"])
+
+
+def gaps_between(pool_nos: Sequence[PoolNo], lanes: Sequence[Lane]) -> list[tuple[int, int, int, int]]:
+    """(pool, class, after, before): where between these lanes, tenant by tenant, there may be others of these pools."""
+    known: dict[tuple[int, int], list[int]] = {}
+    for lane in lanes:
+        known.setdefault((lane.pool_no, lane.priority_class), []).append(lane.tenant_no)
+    return [
+        (pool_no, int(priority_class), after, before)
+        for pool_no in pool_nos
+        for priority_class in PriorityClass
+        for after, before in pairwise([-1, *sorted(known.get((pool_no, priority_class), ())), LAST_TENANT])
+        if before - after > 1
+    ]
 
 
 def _columns(lanes: Sequence[Lane]) -> tuple[list[int], list[int], list[int]]:

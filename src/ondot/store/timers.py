@@ -3,18 +3,22 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from msgspec import Struct
+
+from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.planning import OwedRange, SkippedRange, Timer
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("timers")
 
+_Value = TypeVar("_Value")
 
-@dataclass(frozen=True, slots=True)
-class Move:
+
+class Move(Struct, frozen=True):
     """One timer's advance, expected to stand where `timer` says. `ends`: a one-time job, its timer goes."""
 
     timer: Timer
@@ -24,18 +28,19 @@ class Move:
     ends: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFire:
-    execution_id: ExecutionId
+class PlannedFire(Struct, frozen=True):
+    """An execution to be made. `ready_at` None: at the fire. A live one may be skipped where it would have to wait, one
+    that is caught up may not."""
+
+    execution_id: UUID
     job_id: JobId
     fire_at: datetime
-    ready_at: datetime
+    ready_at: datetime | None
     pool_no: PoolNo
     priority_class: int
     stages: str | None
     start_by: datetime | None
     is_live: bool
-    """Not caught up: it may be skipped where it would have to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +79,7 @@ async def due_timers(
 ) -> tuple[list[Timer], datetime | None]:
     """Timers due before the horizon, earliest first, and the database's time (None when there are none)."""
     rows = await connection.fetch(_SQL["due_timers"].text, partitions, from_ats, horizon_s, limit, list(aside))
-    timers = [
-        Timer(
-            JobId(row["job_id"]),
-            TenantNo(row["tenant_no"]),
-            row["partition_no"],
-            row["version"],
-            row["job_version"],
-            row["next_fire_at"],
-            row["fired_through"],
-            row["fires_left"],
-        )
-        for row in rows
-    ]
-    return timers, rows[0]["now"] if rows else None
+    return [Timer(*row[:-1]) for row in rows], rows[0]["now"] if rows else None
 
 
 async def plan_fires(
@@ -107,12 +99,12 @@ async def plan_fires(
         [move.timer.next_fire_at for move in moves],
         [move.next_fire_at for move in moves],
         [move.fired_through for move in moves],
-        [move.fires_left for move in moves],
-        [move.ends for move in moves],
+        _or_empty([move.fires_left for move in moves]),
+        _or_empty([move.ends or None for move in moves]),
         [fire.execution_id for fire in fires],
         [fire.job_id for fire in fires],
         [fire.fire_at for fire in fires],
-        [fire.ready_at for fire in fires],
+        _or_empty([fire.ready_at for fire in fires]),
         [fire.pool_no for fire in fires],
         [fire.priority_class for fire in fires],
         [job_id for job_id, _ in skipped],
@@ -126,12 +118,17 @@ async def plan_fires(
         [entry.range.to_at for entry in owed],
         [entry.range.count for entry in owed],
         live_at_once,
-        [fire.stages for fire in fires],
-        [fire.start_by for fire in fires],
-        [fire.is_live for fire in fires],
+        _or_empty([fire.stages for fire in fires]),
+        _or_empty([fire.start_by for fire in fires]),
+        _or_empty([None if fire.is_live else False for fire in fires]),
     )
     assert row is not None
     return Planned(row["moved"], row["planned"], tuple(zip(row["pool_nos"], row["ready_ats"], strict=True)))
+
+
+def _or_empty(values: list[_Value | None]) -> list[_Value | None]:
+    """Nothing but None is what unnest makes of an empty array beside others; to send it costs as much as any value."""
+    return values if any(value is not None for value in values) else []
 
 
 async def get_timer(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> Timer | None:

@@ -2,14 +2,14 @@
 
 A function may run in the loop, in a thread, or in both by turns, and speaks from wherever it is. Lines are counted
 where they are said, and of what it reports faster than the loop listens only the latest is kept: a function that
-floods holds up no other, and takes no memory.
+floods holds up no other, and takes no memory. What a function may ask for is made when it does: most never say a word.
 """
 
 import asyncio
 import threading
 from collections import deque
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
@@ -24,6 +24,24 @@ Reported = tuple[float | None, str | None, str | None]
 
 
 class Attempt:
+    __slots__ = (
+        "_beginning",
+        "_call",
+        "_loop",
+        "_output",
+        "_printed",
+        "_reports",
+        "_thread_id",
+        "_withdrawn",
+        "began",
+        "ended",
+        "given_up_at",
+        "in_thread",
+        "saw_cancel",
+        "task",
+        "thread_runs",
+    )
+
     def __init__(self, call: Call) -> None:
         self.began = False
         self.in_thread = False
@@ -35,14 +53,19 @@ class Attempt:
         self.given_up_at: float | None = None
         self.task: asyncio.Task[Succeeded | Failed] | None = None
         self._withdrawn = False
-        self._beginning = threading.Lock()
+        # One that its thread may take twice: what is made under it may collect garbage, and a finalizer may print.
+        self._beginning = threading.RLock()
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
-        self._reports: deque[Reported] = deque()
-        self._output = Output(partial(self._in_loop, self._hand_on))
-        self.printed = Printed(self._output)
-        self.context = Context(
+        self._reports: deque[Reported] | None = None
+        self._output: Output | None = None
+        self._printed: Printed | None = None
+
+    def context(self) -> Context:
+        """What a function that asks for one is handed."""
+        call = self._call
+        return Context(
             execution_id=call.execution_id,
             job_id=call.job_id,
             job_name=call.job_name,
@@ -50,9 +73,9 @@ class Attempt:
             fire_at=call.fire_at,
             fencing_token=call.fencing_token,
             checkpoint=call.checkpoint,
-            say=partial(self._output.add, "log"),
+            say=self._say,
             report=self._report,
-            is_cancelled=self._is_cancelled,
+            is_cancelled=self.is_cancelled,
             transaction=call.transaction,
         )
 
@@ -69,10 +92,13 @@ class Attempt:
             return self._withdrawn
 
     def end(self) -> None:
-        if not self.ended:
-            self.printed.close()
+        if self.ended:
+            return
+        if self._printed is not None:
+            self._printed.close()
+        if self._output is not None:
             self._output.close()
-            self.ended = True
+        self.ended = True
 
     @property
     def runs(self) -> bool:
@@ -92,10 +118,32 @@ class Attempt:
             case Failed():
                 return Cancelled(f"It ended when it was asked to, with an error: {report.error.message}")
 
-    def _is_cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         if self._call.cancel.requested and not self.ended:
             self.saw_cancel = True
         return self.ended or self.saw_cancel
+
+    def write(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        """What the function prints."""
+        output = self._open_output()
+        if output is None:
+            return
+        with self._beginning:
+            if self._printed is None:
+                self._printed = Printed(output)
+            printed = self._printed
+        printed.write(stream, text)
+
+    def _say(self, line: str) -> None:
+        if (output := self._open_output()) is not None:
+            output.add("log", line)
+
+    def _open_output(self) -> Output | None:
+        """None: nobody waits for the attempt any more."""
+        with self._beginning:
+            if self._output is None and not self.ended:
+                self._output = Output(partial(self._in_loop, self._hand_on))
+            return self._output
 
     def _in_loop(self, what: Any, *values: Any) -> None:
         if threading.get_ident() == self._thread_id:
@@ -112,6 +160,8 @@ class Attempt:
             return
         told = (fraction, None if message is None else storable(message), checkpoint)
         with self._beginning:
+            if self._reports is None:
+                self._reports = deque()
             waiting = len(self._reports)
             if waiting < MOST_REPORTS_WAITING:
                 self._reports.append(told)

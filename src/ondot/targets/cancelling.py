@@ -9,11 +9,25 @@ from ondot.ports.target import Cancel
 
 async def until_cancel(work: asyncio.Future[Any], cancel: Cancel, timeout_s: float | None) -> bool:
     """Wait until the work is done, somebody asks it to end, or the time is over. Gives whether somebody asked."""
-    asked = asyncio.ensure_future(cancel.wait())
+    if work.done():
+        return cancel.requested
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+
+    def wake(_work: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    timer = None if timeout_s is None else loop.call_later(timeout_s, wake)
+    work.add_done_callback(wake)
+    cancel.listen(wake)
     try:
-        await asyncio.wait({work, asked}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await over
     finally:
-        asked.cancel()
+        cancel.unlisten(wake)
+        work.remove_done_callback(wake)
+        if timer is not None:
+            timer.cancel()
     return cancel.requested
 
 

@@ -91,7 +91,7 @@ class FunctionCaller:
             return arguments
         attempt = Attempt(call)
         try:
-            positional, named = handler.bound(attempt.context, arguments)
+            positional, named = handler.bound(attempt.context() if handler.takes_context else None, arguments)
         except TypeError as error:
             return Failed(AttemptError("bad_arguments", one_line(str(error))), retryable=False)
         return handler, attempt, partial(handler.function, *positional, **named)
@@ -100,10 +100,9 @@ class FunctionCaller:
         self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]"
     ) -> asyncio.Task[Succeeded | Failed]:
         context = copy_context()
-        context.run(PRINTING.set, attempt.printed.write)
-        name = f"ondot function {handler.name}"
+        context.run(PRINTING.set, attempt.write)
         attempt.task = asyncio.get_running_loop().create_task(
-            self._run(handler, attempt, function), name=name, context=context
+            self._run(handler, attempt, function), name=handler.task_name, context=context
         )
         return attempt.task
 
@@ -119,7 +118,7 @@ class FunctionCaller:
             attempt.in_thread = False
             if isinstance(value, (Succeeded, Failed)):
                 return value
-            if attempt.context.cancelled and (task := attempt.task) is not None:
+            if attempt.is_cancelled() and (task := attempt.task) is not None:
                 task.cancel()
             return _report(await value)
         except asyncio.CancelledError as error:

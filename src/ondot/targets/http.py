@@ -55,19 +55,21 @@ class HttpCaller:
         if call.cancel.requested:
             return not_called()
         phases = Phases(spec, call.timeout_s)
-        asked = asyncio.ensure_future(call.cancel.wait())
+        deadline = asyncio.timeout(call.timeout_s)
+        drop = partial(_drop, deadline)
         try:
-            async with asyncio.timeout(call.timeout_s) as deadline:
-                asked.add_done_callback(partial(_drop, deadline))
+            async with deadline:
+                call.cancel.listen(drop)
                 return await self._call(spec, call, phases)
         except TimeoutError as error:
             if deadline.expired():
-                return _dropped(phases) if asked.done() else phases.total_over(call.timeout_s)
+                was_asked = bool(call.cancel.requested)
+                return _dropped(phases) if was_asked else phases.total_over(call.timeout_s)
             return phases.report() if phases.expired else _not_answered(error)
         except (aiohttp.ClientError, OSError, ValueError, PrivateAddress) as error:
             return _not_sent(error)
         finally:
-            asked.cancel()
+            call.cancel.unlisten(drop)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -167,11 +169,10 @@ def _date(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _drop(deadline: asyncio.Timeout, asked: asyncio.Future[None]) -> None:
-    if not asked.cancelled():
-        # Too late, if the time was over in this very moment.
-        with suppress(RuntimeError):
-            deadline.reschedule(asyncio.get_running_loop().time())
+def _drop(deadline: asyncio.Timeout) -> None:
+    # Too late, if the time was over in this very moment.
+    with suppress(RuntimeError):
+        deadline.reschedule(asyncio.get_running_loop().time())
 
 
 def _dropped(phases: Phases) -> Cancelled:

@@ -3,6 +3,8 @@ API's `/metrics`; these count what only this process knows."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from ondot.telemetry.observed import Observed
+
 REGISTRY = CollectorRegistry()
 
 FIRES_PLANNED = Counter("ondot_fires_planned_total", "Fires turned into executions", registry=REGISTRY)
@@ -34,7 +36,7 @@ SLOTS_MENDED = Counter(
 CANCELS = Counter(
     "ondot_cancels_heard_total", "Requests to end a running attempt, heard by its worker", registry=REGISTRY
 )
-LATENESS = Histogram(
+LATENESS = Observed(
     "ondot_start_lateness_seconds",
     "Start of an execution after the instant it was due",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),

@@ -10,7 +10,6 @@ the horizon of a real scheduler would have left.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -151,7 +150,7 @@ class Engine:
 
         def make_call(assignment: Assignment, spec: JobSpec) -> TargetCall:
             transaction = self._transactor.opener(assignment, spec)
-            call = replace(self._notes.call(assignment, spec, checkpoint), transaction=transaction)
+            call = self._notes.call(assignment, spec, checkpoint, transaction=transaction)
             begun.append(call)
             return call
 

@@ -1,12 +1,17 @@
 -- name: is_running :one
 -- index: execution_pkey
--- Whether an attempt still counts: nobody has recovered, ended or taken it meanwhile.
--- $1 tenant_no, $2 execution_id, $3 attempt_no, $4 worker_id
+-- Whether an attempt still counts: nobody has recovered, ended or taken it meanwhile. On a connection of ondot's own the
+-- planner's settings are a server's usual ones until the end of the transaction: what follows are a handler's statements.
+-- $1 tenant_no, $2 execution_id, $3 attempt_no, $4 worker_id, $5 on a connection of ondot's own
 SELECT EXISTS (
     SELECT FROM ondot.execution
     WHERE id = $2::uuid AND tenant_no = $1::integer AND attempt_no = $3::integer AND worker_id = $4::uuid
       AND state = 'RUNNING'
-) AS is_running;
+) AS is_running,
+CASE WHEN $5::boolean THEN
+    set_config('enable_seqscan', 'on', true) || set_config('enable_bitmapscan', 'on', true)
+    || set_config('plan_cache_mode', 'auto', true)
+END AS planner;
 
 -- name: wait_for_execution :one
 -- locks: the execution row        index: execution_pkey

@@ -2,15 +2,16 @@
 -- transition: plan, refuse        locks: none (new rows), then gates
 -- One-time jobs in one statement: those due before the horizon are planned here, the others get a timer.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs,
--- $8 execution_ids (NULL: due later than the horizon), $9 classes, $10 ready_ats, $11 partition_nos,
--- $12 gates (NULL: none), $13 start deadlines in seconds (NULL: none), $14 why it does not run after all (NULL: it does)
+-- $8 execution_ids (NULL: due later than the horizon), $9 classes, $10 ready_ats, $11 partition_nos (instants as
+-- seconds since 1970), $12 gates (NULL: none), $13 start deadlines in seconds (NULL: none),
+-- $14 why it does not run after all (NULL: it does)
 WITH new AS (
-    SELECT id, name, pool_no, fire_at, labels, spec, execution_id, class, partition_no, stages, deadline_s, refusal,
-           greatest(ready_at, ondot.clock()) AS ready_at
-    FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::timestamptz[], $6::text[], $7::text[],
-                $8::uuid[], $9::smallint[], $10::timestamptz[], $11::smallint[], $12::text[], $13::double precision[],
-                $14::text[])
-         AS n(id, name, pool_no, fire_at, labels, spec, execution_id, class, ready_at, partition_no, stages, deadline_s,
+    SELECT id, name, pool_no, to_timestamp(fire_s) AS fire_at, labels, spec, execution_id, class, partition_no, stages,
+           deadline_s, refusal, greatest(to_timestamp(ready_s), ondot.clock()) AS ready_at
+    FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
+                $8::uuid[], $9::smallint[], $10::double precision[], $11::smallint[], $12::text[],
+                $13::double precision[], $14::text[])
+         AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s, partition_no, stages, deadline_s,
               refusal)
 ), stored AS (
     INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
@@ -36,6 +37,27 @@ INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_versi
 SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire', stages IS NOT NULL,
        ready_at + make_interval(secs => deadline_s)
 FROM new WHERE execution_id IS NOT NULL AND refusal IS NULL;
+
+-- name: insert_due_jobs :none
+-- transition: plan        locks: none (new rows)
+-- What insert_once_jobs does with jobs that go straight into the queue, without the parts that have nothing to do then.
+-- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs, $8 execution_ids, $9 classes,
+-- $10 ready_ats; instants as seconds since 1970
+WITH new AS (
+    SELECT id, name, pool_no, to_timestamp(fire_s) AS fire_at, labels, spec, execution_id, class,
+           greatest(to_timestamp(ready_s), ondot.clock()) AS ready_at
+    FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
+                $8::uuid[], $9::smallint[], $10::double precision[])
+         AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s)
+), stored AS (
+    INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
+    SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json FROM new
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, $1, ready_at, execution_id FROM new
+)
+INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
+SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire' FROM new;
 
 -- name: insert_jobs :none
 -- locks: none (new rows)

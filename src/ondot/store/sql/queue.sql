@@ -1,18 +1,44 @@
 -- name: survey_lanes :many
 -- locks: none        index: ready_pkey
--- The head of each lane: since when its oldest may start, or when its next may. No bound is nearer than two seconds to
--- now: once the database's clock was set back, work enters the queue below the bounds of before. Classes -1 and
--- -2 stand for the gates of a pool, rates apart: when somebody may be admitted there.
--- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats, $5 the pools themselves
-SELECT l.pool_no, l.class, l.tenant_no, head.ready_at, ondot.clock() AS now,
+-- The head of each lane: since when its oldest may start, or when its next may. Of the lanes that the worker knows, by
+-- their bounds, and of those that it does not, by jumps from tenant to tenant within the gaps between the known ones: a
+-- jump that came upon a known lane would walk over all the dead rows that its bound is for. No bound is nearer than two
+-- seconds to now: once the database's clock was set back, work enters the queue below the bounds of before. Classes -1
+-- and -2 stand for the gates of a pool, rates apart: when somebody may be admitted there.
+-- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats, $5 the pools themselves, gaps: $6 pool_nos, $7 classes, $8 tenants
+-- after, $9 and before these, $10 how many unknown lanes at most
+WITH RECURSIVE unknown AS (
+    SELECT g.pool_no, g.class, g.before_no, head.tenant_no, head.ready_at
+    FROM unnest($6::integer[], $7::smallint[], $8::integer[], $9::integer[]) AS g(pool_no, class, after_no, before_no)
+    CROSS JOIN LATERAL (
+        SELECT r.tenant_no, r.ready_at FROM ondot.ready r
+        WHERE r.pool_no = g.pool_no AND r.class = g.class AND r.tenant_no > g.after_no AND r.tenant_no < g.before_no
+        ORDER BY r.tenant_no, r.ready_at LIMIT 1
+    ) head
+    UNION ALL
+    SELECT u.pool_no, u.class, u.before_no, head.tenant_no, head.ready_at
+    FROM unknown u
+    CROSS JOIN LATERAL (
+        SELECT r.tenant_no, r.ready_at FROM ondot.ready r
+        WHERE r.pool_no = u.pool_no AND r.class = u.class AND r.tenant_no > u.tenant_no AND r.tenant_no < u.before_no
+        ORDER BY r.tenant_no, r.ready_at LIMIT 1
+    ) head
+)
+SELECT l.pool_no, l.class, l.tenant_no, l.ready_at, ondot.clock() AS now,
        p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL AS is_limited
-FROM unnest($1::integer[], $2::smallint[], $3::integer[], $4::timestamptz[]) AS l(pool_no, class, tenant_no, from_at)
-CROSS JOIN LATERAL (
-    SELECT r.ready_at FROM ondot.ready r
-    WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
-      AND r.ready_at >= least(l.from_at, ondot.clock() - interval '2 seconds')
-    ORDER BY r.ready_at LIMIT 1
-) head
+FROM (
+    SELECT k.pool_no, k.class, k.tenant_no, head.ready_at
+    FROM unnest($1::integer[], $2::smallint[], $3::integer[], $4::timestamptz[])
+         AS k(pool_no, class, tenant_no, from_at)
+    CROSS JOIN LATERAL (
+        SELECT r.ready_at FROM ondot.ready r
+        WHERE r.pool_no = k.pool_no AND r.class = k.class AND r.tenant_no = k.tenant_no
+          AND r.ready_at >= least(k.from_at, ondot.clock() - interval '2 seconds')
+        ORDER BY r.ready_at LIMIT 1
+    ) head
+    UNION ALL
+    (SELECT pool_no, class, tenant_no, ready_at FROM unknown LIMIT $10::integer)
+) l
 LEFT JOIN ondot.pool p ON p.pool_no = l.pool_no
 UNION ALL
 SELECT n.pool_no, CASE WHEN k.is_rate THEN -2 ELSE -1 END, 0, head.look_at, ondot.clock(),
@@ -69,26 +95,27 @@ WHERE pool_no = $1::integer AND rate_limit IS NOT NULL;
 
 -- name: lease_executions :many
 -- transition: start        locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey, execution_pkey
--- Lanes are taken in the order given, up to the limit in all. A worker that was declared lost gets nothing; one whose
--- loss commits at this very moment may get a last batch, which recovery finds by its lease row in the next pass, and
--- which it does not begin, having had no confirmed beat for its timeout.
+-- Lanes are taken in the order given, of each up to its count, and up to the limit in all. `from_at` is the head that a
+-- survey saw a moment ago: below it are dead rows, and what the next survey finds. A worker that was declared
+-- lost gets nothing; one whose loss commits at this very moment may get a last batch, which recovery finds by its lease
+-- row in the next pass, and which it does not begin, having had no confirmed beat for its timeout.
 -- $1 lease_id, $2 worker_id, $3 limit, $4 pool_nos, $5 classes, $6 tenant_nos, $7 from_ats, $8 of a limited pool: each
--- holds one of its slots
+-- holds one of its slots, $9 counts
 WITH taken AS (
     DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
         SELECT head.ctid
-        FROM unnest($4::integer[], $5::smallint[], $6::integer[], $7::timestamptz[])
-             AS l(pool_no, class, tenant_no, from_at)
+        FROM unnest($4::integer[], $5::smallint[], $6::integer[], $7::timestamptz[], $9::integer[])
+             AS l(pool_no, class, tenant_no, from_at, count)
         CROSS JOIN LATERAL (
             SELECT r.ctid FROM ondot.ready r
             WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
-              AND r.ready_at >= least(l.from_at, ondot.clock() - interval '2 seconds') AND r.ready_at <= ondot.clock()
+              AND r.ready_at BETWEEN l.from_at AND ondot.clock()
             ORDER BY r.ready_at, r.execution_id
-            LIMIT $3::integer
+            LIMIT l.count
             FOR UPDATE SKIP LOCKED
         ) head
         WHERE EXISTS (SELECT FROM ondot.worker WHERE id = $2::uuid AND state = 'ALIVE')
-        LIMIT $3
+        LIMIT $3::integer
     ))
     RETURNING execution_id
 ), started AS (
@@ -96,15 +123,16 @@ WITH taken AS (
     SET state = 'RUNNING', attempt_no = e.attempt_no + 1, worker_id = $2, started_at = ondot.clock(),
         gated = e.gated OR $8::boolean
     WHERE e.id = ANY (ARRAY(SELECT execution_id FROM taken)) AND e.state IN ('PENDING', 'RETRYING')
-    RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, e.fire_at, e.ready_at, e.started_at,
-              e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload, e.start_by
+    RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
+              date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
+              e.origin, e.payload IS NOT NULL AS own_payload, e.gated, date_part('epoch', e.start_by) AS start_by_s
 ), held AS (
     INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
     SELECT $1::uuid, $2, ondot.clock(), array_agg(id ORDER BY id), array_agg(attempt_no ORDER BY id)
     FROM started HAVING count(*) > 0
 ), slotted AS (
     INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
-    SELECT ondot.pool_gate(pool_no), id, tenant_no, false, started_at FROM started WHERE $8
+    SELECT ondot.pool_gate(pool_no), id, tenant_no, false, ondot.clock() FROM started WHERE $8
     ON CONFLICT DO NOTHING
 )
 SELECT * FROM started;
@@ -113,8 +141,9 @@ SELECT * FROM started;
 -- index: lease_pkey, execution_pkey
 -- What a lease whose reply was lost holds, in the form of lease_executions.
 -- $1 lease_id, $2 worker_id
-SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, e.fire_at, e.ready_at, e.started_at,
-       e.attempt_no, e.failures, e.losses, e.origin, e.payload IS NOT NULL AS own_payload, e.start_by
+SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
+       date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
+       e.origin, e.payload IS NOT NULL AS own_payload, e.gated, date_part('epoch', e.start_by) AS start_by_s
 FROM ondot.lease l
 CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
 JOIN ondot.execution e ON e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = $2::uuid AND e.state = 'RUNNING'

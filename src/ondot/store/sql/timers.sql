@@ -1,6 +1,7 @@
 -- name: due_timers :many
 -- locks: none        index: timer_due
--- One range of the index for each partition; from_at keeps it off the dead rows of fires planned before.
+-- One range of the index for each partition; from_at keeps it off the dead rows of fires planned before. Jobs are spread
+-- evenly: four times its share of each partition has the earliest of all, but for a few that the next scan finds.
 -- $1 partition_nos, $2 from_ats, $3 horizon in seconds, $4 limit, $5 jobs to leave aside
 SELECT t.job_id, t.tenant_no, t.partition_no, t.version, t.job_version, t.next_fire_at, t.fired_through, t.fires_left,
        ondot.clock() AS now
@@ -10,7 +11,7 @@ CROSS JOIN LATERAL (
     WHERE t.partition_no = p.partition_no AND t.next_fire_at >= p.from_at
       AND t.next_fire_at <= ondot.clock() + make_interval(secs => $3::double precision)
       AND t.job_id <> ALL ($5::uuid[])
-    ORDER BY t.next_fire_at LIMIT $4::integer
+    ORDER BY t.next_fire_at LIMIT least($4::integer, greatest($4 * 4 / cardinality($1), 100))
 ) t
 ORDER BY t.next_fire_at LIMIT $4;
 
@@ -18,21 +19,22 @@ ORDER BY t.next_fire_at LIMIT $4;
 -- transition: plan        locks: timer rows, SKIP LOCKED, then gates        index: timer_pkey, execution_fire
 -- Advances timers by compare-and-set on (next_fire_at, version), and makes the executions of those that moved. A fire
 -- that has an execution already is left out (its timer moves all the same), also one that was cancelled ahead and has
--- ended. LIMIT holds the planner to one probe for each
--- timer, and ctid to what was found: left to itself it scans the whole table, unless that is very large.
+-- ended. LIMIT holds the planner to one probe for each timer, and ctid to what was found: left to itself it scans the
+-- whole table, unless that is very large. An array that would hold nothing but NULLs may be empty: unnest fills it up.
 -- timers: $1 job_ids, $2 versions, $3 expected next_fire_ats, $4 next_fire_ats (NULL: none), $5 fired_throughs,
---         $6 fires_left, $7 ends (a one-time job: its timer goes)
--- fires: $8 execution_ids, $9 job_ids, $10 fire_ats, $11 ready_ats, $12 pool_nos, $13 classes
+--         $6 fires_left, $7 ends (a one-time job: its timer goes; NULL: no)
+-- fires: $8 execution_ids, $9 job_ids, $10 fire_ats, $11 ready_ats (NULL: at the fire), $12 pool_nos, $13 classes
 -- skipped: $14 job_ids, $15 from_ats, $16 to_ats, $17 reasons, $18 counts
 -- owed: $19 ids, $20 job_ids, $21 from_ats, $22 to_ats, $23 counts, $24 how many of each may be live at once
--- fires: $25 their gates (NULL: none), $26 start_bys (NULL: none), $27 whether it may be skipped where it would have to wait
+-- fires: $25 their gates (NULL: none), $26 start_bys (NULL: none), $27 whether it may be skipped where it would have to
+--        wait (NULL: yes)
 WITH step AS (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::integer[], $7::boolean[])
          AS s(job_id, version, expected_at, next_fire_at, fired_through, fires_left, ends)
 ), taken AS MATERIALIZED (
     SELECT t.row_at, t.job_id, t.tenant_no, t.job_version, t.partition_no, t.guard_until, s.next_fire_at,
-           s.fired_through, s.fires_left, s.ends
+           s.fired_through, s.fires_left, coalesce(s.ends, false) AS ends
     FROM step s CROSS JOIN LATERAL (
         SELECT ctid AS row_at, job_id, tenant_no, job_version, partition_no, guard_until FROM ondot.timer
         WHERE job_id = s.job_id AND version = s.version AND next_fire_at = s.expected_at
@@ -45,22 +47,22 @@ WITH step AS (
 ), dropped AS (
     DELETE FROM ondot.timer WHERE ctid = ANY (ARRAY(SELECT row_at FROM taken WHERE ends))
 ), fire AS (
-    SELECT f.*, k.tenant_no, k.job_version
+    SELECT f.execution_id, f.job_id, f.fire_at, greatest(coalesce(f.ready_at, f.fire_at), ondot.clock()) AS ready_at,
+           f.pool_no, f.class, f.stages, f.start_by, coalesce(f.is_fire, true) AS is_fire, k.tenant_no, k.job_version
     FROM unnest($8::uuid[], $9::uuid[], $10::timestamptz[], $11::timestamptz[], $12::integer[], $13::smallint[],
                 $25::text[], $26::timestamptz[], $27::boolean[])
          AS f(execution_id, job_id, fire_at, ready_at, pool_no, class, stages, start_by, is_fire)
     JOIN taken k ON k.job_id = f.job_id
-    LEFT JOIN LATERAL (
-        SELECT true AS is_there FROM ondot.history
-        WHERE k.guard_until >= f.fire_at AND job_id = f.job_id AND fire_at = f.fire_at
-          AND origin IN ('fire', 'backfill') LIMIT 1
-    ) h ON true
-    WHERE h.is_there IS NULL
+    -- CASE: history, with all its days, is asked only for those that say so. LIMIT: EXISTS might hash the whole of it.
+    WHERE CASE WHEN k.guard_until >= f.fire_at THEN (
+        SELECT true FROM ondot.history h
+        WHERE h.job_id = f.job_id AND h.fire_at = f.fire_at AND h.origin IN ('fire', 'backfill') LIMIT 1
+    ) END IS NULL
 ), planned AS (
     INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
                                  gated, start_by)
-    SELECT execution_id, job_id, fire_at, greatest(ready_at, ondot.clock()), tenant_no, job_version, pool_no, class,
-           'PENDING', 'fire', stages IS NOT NULL, start_by
+    SELECT execution_id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, 'PENDING', 'fire',
+           stages IS NOT NULL, start_by
     FROM fire
     ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
     RETURNING id, pool_no, class, tenant_no, ready_at, gated

@@ -1,0 +1,155 @@
+"""④a The lanes of many tenants: all are found, each has its turn, and dead rows are not walked over."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondot.model.execution import PriorityClass
+from ondot.model.fairness import Lane
+from ondot.model.ids import EPOCH, PoolNo, TenantNo
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+from ondot.store.queue import LAST_TENANT, gaps_between
+from tests.proves import proves
+from tests.world import DEFAULT_POOL, Worker, World, job
+
+SEED = """
+WITH new AS (
+    SELECT gen_random_uuid() AS id, gen_random_uuid() AS job_id, t.tenant_no, c.class
+    FROM unnest($1::integer[]) AS t(tenant_no), unnest($2::smallint[]) AS c(class), generate_series(1, $3::integer)
+), stored AS (
+    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
+    SELECT id, job_id, ondot.clock(), ondot.clock(), tenant_no, 1, 1, class, 'PENDING', 'fire' FROM new
+)
+INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+SELECT 1, class, tenant_no, ondot.clock(), id FROM new
+"""
+
+
+async def seed(world: World, tenants: Sequence[int], each: int = 1, classes: Sequence[int] = (2,)) -> None:
+    """So many executions in each of these lanes, as if they had been submitted."""
+    await world.fetch(SEED, tenants, classes, each)
+
+
+async def leased(worker: Worker, slots: int = 100) -> Counter[int]:
+    """How many one lease brought of each tenant."""
+    return Counter(assignment.leased.tenant_no for assignment in await worker.lease(slots))
+
+
+@proves("E2", "T1")
+async def test_the_work_of_every_tenant_is_found_whatever_its_number(world: World) -> None:
+    worker = await world.worker()
+    for tenants in ([0, 1, 2, 77, LAST_TENANT - 1], [3, 77, 1000], [1]):
+        await seed(world, tenants, each=2, classes=[1, 2, 3])
+        found: Counter[int] = Counter()
+        while brought := await leased(worker):
+            found += brought
+        assert found == dict.fromkeys(tenants, 6)
+
+
+@proves("E2", "L6")
+async def test_a_tenant_with_a_backlog_does_not_hold_up_one_that_comes_later(world: World) -> None:
+    worker = await world.worker()
+    await seed(world, [1], each=60)
+    await world.advance(100)
+    await seed(world, [2], each=10)
+    assert await leased(worker, 10) == {1: 5, 2: 5}
+    assert await leased(worker, 10) == {1: 5, 2: 5}
+    assert await leased(worker, 10) == {1: 10}
+
+
+@proves("E2", "N6")
+async def test_with_more_tenants_than_a_lease_takes_from_all_have_their_turn(world: World) -> None:
+    worker = await world.worker()
+    tenants = range(1, 251)
+    await seed(world, tenants, each=3)
+    counted: Counter[int] = Counter()
+    for _ in range(4):
+        counted += await leased(worker, 200)
+    assert sorted(counted) == list(tenants)
+    assert counted.total() >= 600
+
+
+@proves("E2")
+async def test_a_class_that_is_due_first_goes_first_within_a_tenant_and_not_among_tenants(world: World) -> None:
+    worker = await world.worker()
+    await seed(world, [1], each=20, classes=[PriorityClass.HIGH, PriorityClass.LOW])
+    await seed(world, [2], each=20, classes=[PriorityClass.LOW])
+    batch = await worker.lease(20)
+    assert Counter((one.leased.tenant_no, one.leased.priority_class) for one in batch) == {
+        (1, PriorityClass.HIGH): 10,
+        (2, PriorityClass.LOW): 10,
+    }
+
+
+@proves("E1")
+async def test_new_work_is_found_at_once_after_everything_was_taken(world: World) -> None:
+    worker = await world.worker()
+    await seed(world, range(1, 41))
+    assert (await leased(worker)).total() == 40
+    await seed(world, [500])
+    assert await leased(worker) == {500: 1}
+
+
+@proves("L6", "N6")
+async def test_a_survey_walks_over_no_dead_rows_that_an_old_snapshot_keeps(world: World) -> None:
+    tenants = [1, 2, 3]
+    async with world.second_connection() as holder, holder.transaction(isolation="repeatable_read"):
+        await holder.fetchval("SELECT count(*) FROM ondot.pool")
+        await seed(world, tenants, each=5000)
+        await world.fetch("DELETE FROM ondot.ready")
+        await world.advance(60)
+        await seed(world, tenants)
+        lanes = [Lane(DEFAULT_POOL, PriorityClass.NORMAL, TenantNo(tenant)) for tenant in tenants]
+        async with world.database.connection() as connection:
+            from_the_start = await _pages_read(connection, lanes, EPOCH)
+            by_bounds = await _pages_read(connection, lanes, world.after(-30))
+    assert by_bounds < 50 < from_the_start
+
+
+async def _pages_read(connection: Connection, lanes: Sequence[Lane], from_at: datetime) -> int:
+    """What a survey reads that knows these lanes by this bound."""
+    gaps = list(zip(*gaps_between([DEFAULT_POOL], lanes), strict=True))
+    columns = [[1] * len(lanes), [2] * len(lanes), [lane.tenant_no for lane in lanes], [from_at] * len(lanes), [1]]
+    block = load_queries("queue")["survey_lanes"].text
+    [plan] = json.loads(
+        await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {block}", *columns, *gaps, 100)
+    )
+    return int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])
+
+
+@proves("L5")
+async def test_the_bound_of_a_quiet_lane_stays_behind_what_long_transactions_bring(world: World) -> None:
+    worker = await world.worker()
+    await seed(world, [4])
+    await worker.lease()
+    await world.advance(600)
+    assert await worker.lease() == []
+    [(lane, from_at)] = worker.leaser.bounds
+    assert (lane.tenant_no, world.now - from_at) == (4, timedelta(seconds=30))
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.sampled_from(PriorityClass), st.integers(0, 12)), unique=True))
+@proves("E2")
+def test_known_lanes_and_the_gaps_between_them_are_all_lanes_and_each_once(
+    known: list[tuple[int, PriorityClass, int]],
+) -> None:
+    pools = [PoolNo(1), PoolNo(2)]
+    lanes = [Lane(PoolNo(pool_no), priority_class, TenantNo(tenant)) for pool_no, priority_class, tenant in known]
+    places = Counter((lane.pool_no, int(lane.priority_class), lane.tenant_no) for lane in lanes)
+    for pool_no, class_no, after, before in gaps_between(pools, lanes):
+        places.update((PoolNo(pool_no), class_no, TenantNo(tenant)) for tenant in range(14) if after < tenant < before)
+    everywhere = product(pools, map(int, PriorityClass), range(14))
+    assert places == dict.fromkeys(everywhere, 1)
+
+
+@proves("E2")
+async def test_jobs_of_the_default_tenant_go_on_as_before(world: World) -> None:
+    worker = await world.worker()
+    await world.submit_all([job(f"report {n}") for n in range(3)])
+    assert sorted(one.spec.name for one in await worker.lease() if one.spec) == ["report 0", "report 1", "report 2"]
