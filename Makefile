@@ -28,8 +28,8 @@ format: $(VENV)/dev ## put the sources into form, and the generated documents
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/python -m docs.state_machine
 
-bench: $(VENV)/dev ## what can be measured on this machine
-	@for question in start idle schedules; do $(BIN)/python bench/$$question.py || exit 1; done
+bench: $(VENV)/bench ## every question of bench/, as a table and plots in bench/results/latest (QUICK=1: minutes, not hours)
+	@$(BIN)/python bench/common/everything.py $(if $(QUICK),--quick) $(QUESTIONS)
 
 clean: ## forget the environment
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -49,4 +49,9 @@ $(VENV)/server: $(VENV)/pip pyproject.toml constraints.txt
 
 $(VENV)/dev: $(VENV)/server
 	@$(PIP) --group dev
+	@touch $@
+
+$(VENV)/bench: $(VENV)/dev
+	@$(PIP) --group bench
+	@command -v redis-server >/dev/null || bench/common/install_redis.sh
 	@touch $@

@@ -1,16 +1,23 @@
 """What ondot costs with nothing to do: statements a second and share of a core, all roles and PostgreSQL together.
 
 Statements are transactions counted by pg_stat_database, less those of the counting itself: every statement of the idle
-loops commits by itself.
+loops commits by itself. A whole `ondot up` (API, scheduler, worker, embedded PostgreSQL with fsync and
+synchronous_commit on) is watched for two minutes (20 seconds with --quick), after 8 seconds in which it settles.
 """
 
-import argparse
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parent / "common")  # not this directory: its http.py would hide the library's
+
 import asyncio
-import json
 import time
 
 import asyncpg
+from question import Result, ask
 from started import ondot_up
+
+SETTLE_S = 8
 
 
 async def transactions(url: str) -> int:
@@ -26,35 +33,23 @@ async def transactions(url: str) -> int:
         await connection.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="20 seconds instead of 120")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    watched_s = 20 if arguments.quick else 120
+def idle(quick: bool) -> Result:
     with ondot_up() as started:
-        time.sleep(8)
+        time.sleep(SETTLE_S)
         before, cpu_before_s = asyncio.run(transactions(started.database_url)), started.cpu_s()
         began_s = time.monotonic()
-        time.sleep(watched_s)
+        time.sleep(20 if quick else 120)
         took_s = time.monotonic() - began_s
         cpu_s = started.cpu_s() - cpu_before_s
         count = asyncio.run(transactions(started.database_url)) - before
         memory = started.memory_bytes()
-    result = {
+    return {
         "question": "idle",
         "statements_per_s": round(count / took_s, 2),
         "core_percent": round(100 * cpu_s / took_s, 2),
         "memory_mib": memory // 2**20,
     }
-    if arguments.json:
-        print(json.dumps(result))
-    else:
-        print(
-            f"idle: {result['statements_per_s']} statements/s, {result['core_percent']} % of a core,"
-            f" {result['memory_mib']} MiB, all roles and PostgreSQL together"
-        )
 
 
 if __name__ == "__main__":
-    main()
+    ask(idle, full="two minutes", quick="20 seconds")

@@ -11,6 +11,11 @@ out a second (pure), and fires planned a second: the real planner's passes over 
 fsync on, from the first timer read to the last execution committed.
 """
 
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parent / "common")  # not this directory: its http.py would hide the library's
+
 import argparse
 import asyncio
 import json

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,10 +29,11 @@ from ondot.store.database import open_database
 from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 APP = "handlers:app"
 BEGINS_WITHIN_S = 60.0
-URL = "ONDOT_BENCH_DATABASE_URL"
+GIVEN_URL = os.environ.pop("ONDOT_BENCH_DATABASE_URL", None)
+"""Taken out of the environment: ondot refuses variables of its own that it does not know."""
 
 
 @dataclass(slots=True)
@@ -47,9 +49,10 @@ class Fleet:
         """Start `ondot <role> <words>`; settings as environment, e.g. ONDOT_SLOTS="1000"."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ONDOT_")}
         ours = {"ONDOT_DATABASE_URL": self.url, "ONDOT_LOG_LEVEL": "warning", "ONDOT_LOG_FORMAT": "json"}
+        path = os.pathsep.join([str(HERE), *filter(None, [kept.get("PYTHONPATH")])])
         process = psutil.Popen(
             [sys.executable, "-m", "ondot", role, *words],
-            env=kept | ours | settings | {"PYTHONPATH": str(HERE)},
+            env=kept | ours | settings | {"PYTHONPATH": path},
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -94,7 +97,7 @@ class Fleet:
         self.members = [member for member in self.members if member not in ending]
 
     def cpu_s(self) -> dict[str, float]:
-        """Processor time by kind, with all children; PostgreSQL's without its backends that have ended."""
+        """Processor time by kind, with all children, also those that have ended and were waited for."""
         total: dict[str, float] = {}
         for kind, process in [("postgres", self.postmaster), *self.members]:
             if process is not None:
@@ -108,6 +111,18 @@ class Fleet:
             members = [self.postmaster]
         return sum(_pss(each) for member in members for each in _family(member))
 
+    async def beside(self, name: str) -> str:
+        """One more migrated database of the same server; gives its URL. Where the server was given, it stays there."""
+        connection = await self.connect()
+        try:
+            await connection.execute(f'CREATE DATABASE "{name}"')
+        finally:
+            await connection.close()
+        parts = urllib.parse.urlsplit(self.url)
+        url = urllib.parse.urlunsplit(parts._replace(path=f"/{name}"))
+        await _prepare(url)
+        return url
+
     async def connect(self) -> asyncpg.Connection:
         return await asyncpg.connect(self.url, server_settings={"timezone": "UTC", "jit": "off"})
 
@@ -117,7 +132,7 @@ def fleet(**settings: str) -> Iterator[Fleet]:
     """A migrated database with no process on it yet. `settings`: of the embedded server, over ondot's own."""
     with place() as home:
         home.parent.joinpath("work").mkdir()
-        given = os.environ.get(URL)
+        given = GIVEN_URL
         postgres = None if given else EmbeddedPostgres(home, settings=settings)
         with capture_logs():
             url = given or _start(postgres)
@@ -164,7 +179,7 @@ def _cpu_s(process: psutil.Process) -> float:
         times = process.cpu_times()
     except psutil.NoSuchProcess:
         return 0.0
-    return float(times.user + times.system)
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def _pss(process: psutil.Process) -> int:
