@@ -282,7 +282,9 @@ async def test_a_worker_without_room_asks_what_it_runs_to_end_when_the_next_fire
     await fleet.submit(job(schedule=schedule, limits=Limits(overlap="cancel"), cancel_grace_s=5))
     async with asyncio.timeout(PATIENCE_S):
         call = await fleet.handler.calls.get()
-        await call.cancel.wait()
+        asked = asyncio.Event()
+        call.cancel.listen(asked.set)
+        await asked.wait()
     fleet.handler.go.set()
 
 

@@ -303,7 +303,8 @@ class Leaser:
             return []
         LEASED.inc(len(leased))
         LATENESS.observe(row.started_s - row.ready_s for row in leased)
-        specs = await self._database.specs.find(connection, {(row.job_id, row.job_version) for row in leased})
+        versions = [(row.job_id, row.job_version) for row in leased]
+        specs = await self._database.specs.find(connection, versions)
         own = [row.id for row in leased if row.own_payload]
         payloads = await find_payloads(connection, own) if own else {}
         over = await self._over(connection, leased)
@@ -311,11 +312,11 @@ class Leaser:
             Assignment(
                 row,
                 lease_id,
-                spec := specs.get((row.job_id, row.job_version)),
+                spec := specs.get(version),
                 payloads.get(row.id) or (bytes(spec.payload) if spec else b"null"),
                 over.get(row.job_id) if _came_back(row) else None,
             )
-            for row in leased
+            for row, version in zip(leased, versions, strict=True)
         ]
 
     @staticmethod

@@ -49,7 +49,7 @@ LOOK_ASIDE_EVERY = 60
 log = get_logger()
 
 
-class Planning(Struct, frozen=True):
+class Planning(Struct, frozen=True, gc=False):
     """A timer, what it fires, and the pool its executions go to; `resumes` as in `advance`."""
 
     timer: Timer

@@ -61,7 +61,7 @@ class OwedRange:
     count: int
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class Step(Struct, frozen=True, kw_only=True, gc=False):
     """One advance of a timer. A single missed fire that runs after all is `catch_up`, several are `owed`."""
 
     fires: tuple[datetime, ...]
@@ -117,14 +117,18 @@ def advance(
         fires_left = timer.fires_left - len(run) - len(fires)
         if fires_left == 0:
             next_fire_at = None
-    settled = (missed.last_at if missed else None, fires[-1] if fires else None, timer.fired_through)
+    settled = [missed.last_at] if missed else []
+    if fires:
+        settled.append(fires[-1])
+    if timer.fired_through:
+        settled.append(timer.fired_through)
     return Step(
         fires=tuple(fires),
         catch_up=run[0] if len(run) == 1 else None,
         owed=OwedRange(run[0], run[-1], len(run)) if len(run) > 1 else None,
         skipped=_skipped(schedule, timer, missed, [*run, *fires]) if missed or schedule.calendar else (),
         next_fire_at=next_fire_at,
-        fired_through=max((at for at in settled if at is not None), default=None),
+        fired_through=max(settled, default=None),
         fires_left=fires_left,
     )
 

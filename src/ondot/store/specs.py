@@ -30,7 +30,7 @@ class Specs:
         """The specs of these versions; one that is gone or cannot be read is missing from the answer."""
         found: dict[Version, JobSpec] = {}
         missing: list[Version] = []
-        for version in set(versions):
+        for version in dict.fromkeys(versions):
             if (spec := self._specs.get(version)) is not None:
                 self._specs.move_to_end(version)
                 found[version] = spec
@@ -40,16 +40,16 @@ class Specs:
             rows = await connection.fetch(
                 _SQL["find_specs"].text, [job_id for job_id, _ in missing], [number for _, number in missing]
             )
-            for row in rows:
-                if row["spec"] is None:
+            for job_id, number, text in rows:
+                if text is None:
                     continue
                 try:
-                    spec = decode_spec(row["spec"])
+                    spec = decode_spec(text)
                 except msgspec.MsgspecError as error:
                     # A newer release's: one spec that cannot be read must not stop all the others of its batch.
-                    log.warning("spec.unreadable", job_id=str(row["job_id"]), version=row["version"], error=str(error))
+                    log.warning("spec.unreadable", job_id=str(job_id), version=number, error=str(error))
                     continue
-                self._keep((row["job_id"], row["version"]), found, spec)
+                self._keep((job_id, number), found, spec)
         return found
 
     def _keep(self, version: Version, found: dict[Version, JobSpec], spec: JobSpec) -> None:

@@ -18,7 +18,7 @@ _SQL = load_queries("timers")
 _Value = TypeVar("_Value")
 
 
-class Move(Struct, frozen=True):
+class Move(Struct, frozen=True, gc=False):
     """One timer's advance, expected to stand where `timer` says. `ends`: a one-time job, its timer goes."""
 
     timer: Timer
@@ -28,7 +28,7 @@ class Move(Struct, frozen=True):
     ends: bool
 
 
-class PlannedFire(Struct, frozen=True):
+class PlannedFire(Struct, frozen=True, gc=False):
     """An execution to be made. `ready_at` None: at the fire. A live one may be skipped where it would have to wait, one
     that is caught up may not."""
 
