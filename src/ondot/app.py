@@ -227,7 +227,8 @@ async def targets_of(
     function = Functions(FunctionCaller(app.handlers, slots=slots), apart)
     shell = ShellCaller(allow=settings.allow_shell)
     try:
-        yield Targets(http=http, function=function, shell=shell, stuck=lambda: function.stuck)
+        stuck, begin = (lambda: function.stuck), function.begin
+        yield Targets(http=http, function=function, shell=shell, stuck=stuck, begin=begin)
     finally:
         await function.close()
         await http.close()

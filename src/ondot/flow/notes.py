@@ -189,6 +189,10 @@ class Notes:
                     raise
         return 0
 
+    def has_words_of(self, leased: Leased) -> bool:
+        """Whether there is anything to be written before the attempt is completed."""
+        return (leased.id, leased.attempt_no) in self._attempts or leased.id in self._pending.progress
+
     async def close(self, leased: Leased) -> None:
         """Before an attempt is completed: write what it said, so that who sees the end sees the words."""
         with self._lock:

@@ -40,10 +40,14 @@ class Outputs:
         self._database = database
         self._say = say
 
+    def fits(self, completion: Completion) -> bool:
+        """Whether nothing is to be kept elsewhere."""
+        return completion.result is None or _fits(completion.result, self._database.settings.inline_bytes)
+
     async def keep(self, leased: Leased, completion: Completion) -> Completion:
         """The completion to be written; never raises. Cancelled, it gives up and cuts: an outcome is not to wait."""
         text = completion.result
-        if text is None or _fits(text, self._database.settings.inline_bytes):
+        if text is None or self.fits(completion):
             return completion
         content = text.encode(errors="replace")
         try:

@@ -22,7 +22,7 @@ from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, Ta
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
 from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.model.retryable import retryable
-from ondot.ports.target import Call, Target
+from ondot.ports.target import Call, End, Interrupt, Target
 from ondot.store.executions import Completion
 from ondot.targets.child import STARTS_WITHIN_S, ChildLost
 from ondot.targets.reports import timed_out
@@ -30,7 +30,11 @@ from ondot.targets.reports import timed_out
 ENDS_WITHIN_S = 10.0
 """How much longer than its timeout a target may take to end a call before the attempt is reported without it."""
 
+INTERRUPTED = Interrupted("The worker stopped before the attempt ended, its grace was over.")
 GONE = JobSpec(name="", target=FunctionTarget(name=""), retry=Retry(max_retries=0))
+
+
+BeginFunction = Callable[[FunctionTarget, Call, End], Interrupt | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Targets:
     shell: Target[ShellTarget]
     stuck: Callable[[], int] = lambda: 0
     """How many calls were given up and will not end: what they hold is free only with their process."""
+    begin: BeginFunction | None = None
+    """Begins a function in this process without a task that waits for it; None: they are called as the others are."""
 
 
 MakeCall = Callable[[Assignment, JobSpec], Call]
@@ -53,11 +59,54 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
     """Run one attempt; never raises but for its own cancellation."""
     spec = assignment.spec
     if spec is None:
-        return decide(
-            assignment,
-            GONE,
-            Failed(AttemptError("spec_gone", "The job's definition is gone."), retryable=False),
-        )
+        return _gone(assignment)
+    if (refusal := _refused(assignment, spec, may_begin)) is not None:
+        return refusal
+    try:
+        report: Report = await _call(spec, targets, make_call(assignment, spec))
+    except asyncio.CancelledError:
+        report = INTERRUPTED
+    return decide(assignment, spec, report)
+
+
+def begin_function(
+    assignment: Assignment,
+    begin: BeginFunction,
+    make_call: MakeCall,
+    may_begin: MayBegin,
+    end: Callable[[Completion], None],
+) -> Interrupt | None:
+    """The same for a function of this process, by callbacks; None: `end` has been told already."""
+    spec = assignment.spec
+    assert spec is not None
+    assert isinstance(spec.target, FunctionTarget)
+    if (refusal := _refused(assignment, spec, may_begin)) is not None:
+        end(refusal)
+        return None
+
+    def told(report: Succeeded | Failed | Cancelled | None) -> None:
+        end(decide(assignment, spec, INTERRUPTED if report is None else report))
+
+    try:
+        return begin(spec.target, make_call(assignment, spec), told)
+    except Exception as error:  # noqa: BLE001 - a fault of ours must end the attempt, not the worker
+        told(_internal(error))
+        return None
+
+
+def is_function_of(assignment: Assignment) -> bool:
+    """Whether it may be begun by `begin_function`: it is no suspect, and has left no checkpoint to be read first."""
+    leased, spec = assignment.leased, assignment.spec
+    return leased.attempt_no == 1 and spec is not None and isinstance(spec.target, FunctionTarget)
+
+
+def _gone(assignment: Assignment) -> Completion:
+    error = AttemptError("spec_gone", "The job's definition is gone.")
+    return decide(assignment, GONE, Failed(error, retryable=False))
+
+
+def _refused(assignment: Assignment, spec: JobSpec, may_begin: MayBegin) -> Completion | None:
+    """What becomes of an attempt whose call is not to be made."""
     if assignment.over:
         return Completion(
             assignment.leased.id,
@@ -70,11 +119,7 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
         return late
     if reason := may_begin():
         return decide(assignment, spec, NotBegun(reason))
-    try:
-        report: Report = await _call(spec, targets, make_call(assignment, spec))
-    except asyncio.CancelledError:
-        report = Interrupted("The worker stopped before the attempt ended, its grace was over.")
-    return decide(assignment, spec, report)
+    return None
 
 
 def _too_late(assignment: Assignment) -> Completion | None:
@@ -97,9 +142,6 @@ def _too_late(assignment: Assignment) -> Completion | None:
 
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled | Interrupted:
     try:
-        if isinstance(spec.target, FunctionTarget) and call.losses < SUSPECT_FROM:
-            # Nothing but a future of its own is waited for there: a second timer costs as much as a short function.
-            return await targets.function.call(spec.target, call)
         # A cancel may come in the last moment, and its grace is its own.
         async with asyncio.timeout(spec.timeout_s + spec.cancel_grace_s + ENDS_WITHIN_S + _start_of_child_s(call)):
             return await _reach(spec.target, targets, call)
@@ -108,7 +150,11 @@ async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Fail
     except ChildLost as lost:
         return Interrupted(lost.message, code="child_lost", detail=lost.detail)
     except Exception as error:  # noqa: BLE001 - a fault of a target must end the attempt, not the worker
-        return Failed(AttemptError("internal", f"{type(error).__name__}: {error}"))
+        return _internal(error)
+
+
+def _internal(error: Exception) -> Failed:
+    return Failed(AttemptError("internal", f"{type(error).__name__}: {error}"))
 
 
 async def _reach(target: TargetSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled:

@@ -38,7 +38,7 @@ class Cancel:
             listener()
 
     def unlisten(self, listener: Callable[[], object]) -> None:
-        self._listeners = tuple(each for each in self._listeners if each is not listener)
+        self._listeners = tuple(each for each in self._listeners if each != listener)
 
 
 class OpenTransaction(Protocol):
@@ -78,6 +78,13 @@ class Call(Struct, frozen=True):
     def fencing_token(self) -> int:
         """Grows with every attempt of one execution: a receiver refuses a smaller one than it has seen."""
         return self.attempt_no
+
+
+End = Callable[[Succeeded | Failed | Cancelled | None], None]
+"""Told once how a call ended; None: it was interrupted."""
+
+Interrupt = Callable[[], object]
+"""Ends a call that nobody waits for any longer: its worker stops, or is lost."""
 
 
 class Target(Protocol[SpecT_contra]):

@@ -23,7 +23,7 @@ from ondot.flow.lease import Assignment, Batch, Leaser
 from ondot.flow.notes import Notes
 from ondot.flow.output import Outputs
 from ondot.flow.recover import BEATS_A_TIMEOUT
-from ondot.flow.run import Targets, run_attempt
+from ondot.flow.run import Targets, begin_function, is_function_of, run_attempt
 from ondot.flow.transact import Transactor
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
@@ -34,9 +34,10 @@ from ondot.ports.target import Call, Cancel
 from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
 from ondot.roles.loop import every
+from ondot.roles.running import Running
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.executions import find_cancels
+from ondot.store.executions import Completion, find_cancels
 from ondot.store.workers import beat_worker, leave_worker, register_worker
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import CANCELS
@@ -113,12 +114,11 @@ class Incarnation:
         self._transactor = Transactor(database, self._dispatcher, self._id)
         self._notes = Notes(database, self._id, objects)
         self._outputs = None if objects is None else Outputs(objects, database, self._notes.say)
-        self._running: set[asyncio.Task[None]] = set()
-        self._suspects: set[asyncio.Task[None]] = set()
         self._cancels: dict[tuple[ExecutionId, int], Cancel] = {}
         self._unfit = asyncio.Event()
         self._wake = asyncio.Event()
         self._slot_free = asyncio.Event()
+        self._running = Running(self._slot_free.set)
         self._completer = Completer(database, self._dispatcher, self._id, self._slot_free.set)
         self._leasing = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -207,16 +207,12 @@ class Incarnation:
         self._slot_free.clear()
         async with self._leasing:
             free = self._free_slots()
-            batch = await self._leaser.one_pass(free, max(self._slots // SUSPECTS_SHARE, 1) - len(self._suspects))
+            batch = await self._leaser.one_pass(free, max(self._slots // SUSPECTS_SHARE, 1) - self._running.suspects)
             if batch.assignments:
                 self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
                 self._leaser.held()
             for number, assignment in enumerate(batch.assignments, 1):
-                task = group.create_task(self._attempt(assignment), name="attempt")
-                self._running.add(task)
-                if assignment.is_suspect:
-                    self._suspects.add(task)
-                task.add_done_callback(self._freed)
+                self._begin(group, assignment)
                 if number % AT_A_TIME == 0:
                     await _let_them_run()
         await self._wait(batch, free - len(batch.assignments))
@@ -263,6 +259,34 @@ class Incarnation:
 
     # Running ---------------------------------------------------------------------------------------------------------
 
+    def _begin(self, group: asyncio.TaskGroup, assignment: Assignment) -> None:
+        leased = assignment.leased
+        attempt = (leased.id, leased.attempt_no)
+        self._running.add(attempt, is_suspect=assignment.is_suspect)
+        begin = self._targets.begin
+        if begin is not None and is_function_of(assignment):
+            ended = partial(self._ended, group, assignment)
+            interrupt = begin_function(assignment, begin, partial(self._call, None), self._may_begin, ended)
+            self._running.by(attempt, interrupt)
+        else:
+            task = group.create_task(self._attempt(assignment), name="attempt")
+            task.add_done_callback(lambda _task: self._running.remove(attempt))
+            self._running.by(attempt, task.cancel)
+
+    def _ended(self, group: asyncio.TaskGroup, assignment: Assignment, completion: Completion) -> None:
+        """A function has ended. Most leave nothing behind that would have to be kept first."""
+        leased = assignment.leased
+        attempt = (leased.id, leased.attempt_no)
+        fits = self._outputs is None or self._outputs.fits(completion)
+        if fits and not self._notes.has_words_of(leased):
+            self._cancels.pop(attempt, None)
+            self._settle(assignment, completion)
+            self._running.remove(attempt)
+        else:
+            task = group.create_task(self._finish(assignment, completion), name="finish")
+            task.add_done_callback(lambda _task: self._running.remove(attempt))
+            self._running.by(attempt, task.cancel)
+
     async def _attempt(self, assignment: Assignment) -> None:
         leased, checkpoint = assignment.leased, None
         if leased.attempt_no > 1:
@@ -270,6 +294,10 @@ class Incarnation:
                 # Cancelled here: the worker stops, and the call will not be begun.
                 checkpoint = await self._notes.checkpoint_of(leased)
         completion = await run_attempt(assignment, self._targets, partial(self._call, checkpoint), self._may_begin)
+        await self._finish(assignment, completion)
+
+    async def _finish(self, assignment: Assignment, completion: Completion) -> None:
+        leased = assignment.leased
         self._cancels.pop((leased.id, leased.attempt_no), None)
         try:
             if self._outputs is not None:
@@ -277,10 +305,13 @@ class Incarnation:
             await self._notes.close(leased)
         finally:
             # Whatever becomes of the words, the outcome is not lost.
-            if self._transactor.settled(completion):
-                self._completer.release(assignment.lease_id)
-            else:
-                self._completer.add(Done(completion, assignment.lease_id))
+            self._settle(assignment, completion)
+
+    def _settle(self, assignment: Assignment, completion: Completion) -> None:
+        if self._transactor.settled(completion):
+            self._completer.release(assignment.lease_id)
+        else:
+            self._completer.add(Done(completion, assignment.lease_id))
 
     def _call(self, checkpoint: str | None, assignment: Assignment, spec: JobSpec) -> Call:
         leased = assignment.leased
@@ -315,36 +346,26 @@ class Incarnation:
             return "The worker had no confirmed heartbeat for its timeout: it may have been declared lost."
         return None
 
-    def _freed(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._suspects.discard(task)
-        self._slot_free.set()
-
     # Ending ----------------------------------------------------------------------------------------------------------
 
     async def _let_others_end(self, stop: asyncio.Event) -> None:
         """Of a process that will be recycled: its innocent attempts have a while, unless it is to stop anyway."""
-        others = asyncio.create_task(self._all_ended())
+        others = asyncio.create_task(self._running.ended())
         ends = [others, *(asyncio.create_task(event.wait()) for event in (stop, self._lost))]
         await asyncio.wait(ends, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
-
-    async def _all_ended(self) -> None:
-        while self._running:
-            await asyncio.wait(self._running)
 
     async def _drain(self) -> None:
         """Running attempts get their grace, then are ended; every outcome is written."""
         grace_s = self._database.settings.grace_s
         if self._running:
             log.info("worker.draining", running=len(self._running), grace_s=grace_s)
-            await asyncio.wait(self._running, timeout=grace_s)
-        for task in list(self._running):
-            task.cancel()
+            await self._ended_within(grace_s)
         if self._running:
             log.warning("worker.interrupts", running=len(self._running))
-            await asyncio.wait(self._running, timeout=WRITE_AT_STOP_S)
+            self._running.interrupt()
+            await self._ended_within(WRITE_AT_STOP_S)
         try:
             async with asyncio.timeout(WRITE_AT_STOP_S):
                 await self._completer.drained()
@@ -354,13 +375,16 @@ class Incarnation:
     async def _drop(self) -> None:
         """Others run what this incarnation had: its own attempts are ended, their outcomes refused and counted."""
         log.warning("worker.was_lost", worker_id=str(self._id), dropped=len(self._running))
-        for task in list(self._running):
-            task.cancel()
+        self._running.interrupt()
         with suppress(TimeoutError):
             async with asyncio.timeout(WRITE_AT_STOP_S):
-                if self._running:
-                    await asyncio.wait(self._running)
+                await self._running.ended()
                 await self._completer.drained()
+
+    async def _ended_within(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._running.ended()
 
     def _leases(self) -> tuple[LeaseId, ...]:
         """The leases held, and the one that is on its way: read first, since it becomes a held one and not back."""

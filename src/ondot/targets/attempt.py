@@ -27,7 +27,6 @@ class Attempt:
     __slots__ = (
         "_beginning",
         "_call",
-        "_loop",
         "_output",
         "_printed",
         "_reports",
@@ -37,6 +36,7 @@ class Attempt:
         "ended",
         "given_up_at",
         "in_thread",
+        "loop",
         "saw_cancel",
         "task",
         "thread_runs",
@@ -56,7 +56,7 @@ class Attempt:
         # One that its thread may take twice: what is made under it may collect garbage, and a finalizer may print.
         self._beginning = threading.RLock()
         self._call = call
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._reports: deque[Reported] | None = None
         self._output: Output | None = None
@@ -149,7 +149,7 @@ class Attempt:
         if threading.get_ident() == self._thread_id:
             what(*values)
         elif not self.ended:
-            self._loop.call_soon_threadsafe(what, *values)
+            self.loop.call_soon_threadsafe(what, *values)
 
     def _hand_on(self, stream: str, line: str) -> None:
         if not self.ended:

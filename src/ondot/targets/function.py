@@ -9,7 +9,7 @@ and `stuck` counts those that run on, so that the worker can give up its process
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
@@ -19,10 +19,10 @@ import msgspec
 
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
-from ondot.ports.target import Call
+from ondot.ports.target import Call, End, Interrupt
 from ondot.sdk.handler import Handler
 from ondot.targets.attempt import Attempt
-from ondot.targets.cancelling import not_called, until_cancel
+from ondot.targets.cancelling import not_called
 from ondot.targets.exceptions import failure
 from ondot.targets.output import MAX_RESULT_BYTES
 from ondot.targets.prints import PRINTING
@@ -54,27 +54,35 @@ class FunctionCaller:
         self._given_up = {attempt for attempt in self._given_up if attempt.runs}
         return len(self._given_up)
 
-    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
+    def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
+        """Begin a call, and tell `end` once what became of it; None: it has been told already.
+
+        Nobody awaits it but the loop: a task that did would cost more than a short function.
+        """
         if call.cancel.requested:
-            return not_called()
+            end(not_called())
+            return None
         prepared = self._prepared(spec, call)
         if isinstance(prepared, Failed):
-            return prepared
+            end(prepared)
+            return None
         handler, attempt, function = prepared
-        task = self._begin(handler, attempt, function)
+        self._start(handler, attempt, function)
+        return _Watched(self, handler, attempt, call, end).interrupt
+
+    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
+        over: asyncio.Future[Succeeded | Failed | Cancelled | None] = asyncio.get_running_loop().create_future()
+        interrupt = self.begin(spec, call, over.set_result)
         try:
-            asked = await until_cancel(task, call.cancel, call.timeout_s)
-            if task.done():
-                return attempt.judged()
-            if asked:
-                return await self._cancel(handler, attempt, task, call.cancel.grace_s)
-            await self._end(task, attempt)
-            return timed_out(call.timeout_s, self._what_is_left(handler, attempt))
+            await asyncio.wait({over})
         except asyncio.CancelledError:
-            await self._end(task, attempt)
+            if interrupt is not None:
+                interrupt()
+            await asyncio.wait({over})
             raise
-        finally:
-            attempt.end()
+        report = over.result()
+        assert report is not None, "only this task could have interrupted it"
+        return report
 
     async def close(self) -> None:
         for attempt in self._given_up:
@@ -96,15 +104,12 @@ class FunctionCaller:
             return Failed(AttemptError("bad_arguments", one_line(str(error))), retryable=False)
         return handler, attempt, partial(handler.function, *positional, **named)
 
-    def _begin(
-        self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]"
-    ) -> asyncio.Task[Succeeded | Failed]:
+    def _start(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> None:
         context = copy_context()
         context.run(PRINTING.set, attempt.write)
-        attempt.task = asyncio.get_running_loop().create_task(
+        attempt.task = attempt.loop.create_task(
             self._run(handler, attempt, function), name=handler.task_name, context=context
         )
-        return attempt.task
 
     async def _run(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> Succeeded | Failed:
         """Never raises but for its own cancellation."""
@@ -130,12 +135,14 @@ class FunctionCaller:
         finally:
             _only_in(process_id)
 
-    async def _cancel(
-        self, handler: Handler[..., Any], attempt: Attempt, task: asyncio.Task[Succeeded | Failed], grace_s: float
+    async def cancel(
+        self, handler: Handler[..., Any], attempt: Attempt, grace_s: float
     ) -> Succeeded | Failed | Cancelled:
         """Somebody asked it to end: let it, for the length of its grace."""
+        task = attempt.task
+        assert task is not None
         if attempt.withdraw():
-            await self._end(task, attempt)
+            await self.give_up(attempt)
             return not_called()
         if not attempt.in_thread:
             attempt.saw_cancel = True
@@ -143,7 +150,7 @@ class FunctionCaller:
         await asyncio.wait({task}, timeout=grace_s)
         if task.done():
             return attempt.judged()
-        await self._end(task, attempt)
+        await self.give_up(attempt)
         remark = self._what_is_left(handler, attempt)
         return Cancelled(
             f"It did not end within its grace of {grace_s:g} s after it was cancelled, and was abandoned."
@@ -151,11 +158,18 @@ class FunctionCaller:
             forced=True,
         )
 
-    async def _end(self, task: asyncio.Task[Succeeded | Failed], attempt: Attempt) -> None:
+    async def time_out(self, handler: Handler[..., Any], attempt: Attempt, timeout_s: float) -> Failed:
+        """Its time is over."""
+        await self.give_up(attempt)
+        return timed_out(timeout_s, self._what_is_left(handler, attempt))
+
+    async def give_up(self, attempt: Attempt) -> None:
         """Cancel it, and give it a moment to end; one that swallows the cancellation runs on, on its own account."""
+        task = attempt.task
+        assert task is not None
         attempt.withdraw()
         attempt.end()
-        attempt.given_up_at = asyncio.get_running_loop().time()
+        attempt.given_up_at = attempt.loop.time()
         task.cancel()
         self._given_up.add(attempt)
         await asyncio.wait({task}, timeout=self._ends_within_s)
@@ -174,6 +188,71 @@ class FunctionCaller:
         known = ", ".join(sorted(self._handlers)[:20]) or "none"
         message = f"This worker knows no function {one_line(name)!r}; it knows: {known}."
         return Failed(AttemptError("unknown_function", message))
+
+
+class _Watched:
+    """A function that runs: whichever comes first of its end, a cancel, the end of its time, an interruption."""
+
+    __slots__ = ("_attempt", "_call", "_caller", "_end", "_ending", "_handler", "_timer")
+
+    def __init__(
+        self, caller: FunctionCaller, handler: Handler[..., Any], attempt: Attempt, call: Call, end: End
+    ) -> None:
+        self._caller = caller
+        self._handler = handler
+        self._attempt = attempt
+        self._call = call
+        self._end = end
+        self._ending: asyncio.Task[None] | None = None
+        """What brings it to its end, if it does not come there by itself."""
+        assert attempt.task is not None
+        attempt.task.add_done_callback(self._has_ended)
+        self._timer = attempt.loop.call_later(call.timeout_s, self._is_over)
+        call.cancel.listen(self._is_asked)
+
+    def interrupt(self) -> None:
+        if self._ending is None:
+            self._bring_to_its_end(self._interrupted())
+        else:
+            self._ending.cancel()
+
+    def _has_ended(self, _task: asyncio.Task[Succeeded | Failed]) -> None:
+        if self._ending is None:
+            self._watch_no_more()
+            self._attempt.end()
+            self._end(self._attempt.judged())
+
+    def _is_asked(self) -> None:
+        self._bring_to_its_end(self._caller.cancel(self._handler, self._attempt, self._call.cancel.grace_s))
+
+    def _is_over(self) -> None:
+        self._bring_to_its_end(self._caller.time_out(self._handler, self._attempt, self._call.timeout_s))
+
+    async def _interrupted(self) -> None:
+        await self._caller.give_up(self._attempt)
+
+    def _bring_to_its_end(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
+        if self._attempt.task is not None and self._attempt.task.done():
+            # In the same moment it ended by itself, and is about to be told so.
+            how.close()
+            return
+        self._watch_no_more()
+        self._ending = self._attempt.loop.create_task(self._until_ended(how), name="ondot ending")
+
+    async def _until_ended(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
+        report = None
+        try:
+            report = await how
+        except asyncio.CancelledError:
+            # Interrupted while it had its grace.
+            await self._caller.give_up(self._attempt)
+        finally:
+            self._attempt.end()
+            self._end(report)
+
+    def _watch_no_more(self) -> None:
+        self._timer.cancel()
+        self._call.cancel.unlisten(self._is_asked)
 
 
 def _arguments(payload: bytes) -> dict[str, Any] | Failed:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.ports.target import Call
+from ondot.ports.target import Call, End, Interrupt
 from ondot.targets.child import ChildCaller
 from ondot.targets.function import FunctionCaller
 
@@ -31,6 +31,10 @@ class Functions:
         if self._apart is None or call.losses < APART_FROM_LOSSES:
             return await self._here.call(spec, call)
         return await self._apart.call(spec, call)
+
+    def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
+        """As `FunctionCaller.begin`: of one that runs in this process."""
+        return self._here.begin(spec, call, end)
 
     async def close(self) -> None:
         if self._apart is not None:
