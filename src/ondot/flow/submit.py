@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ondot.flow.change import update_locked
 from ondot.flow.claim import claim_keys
@@ -40,8 +40,7 @@ from ondot.store.jobs import (
 UPSERT_TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """A job as it was stored, with what the answer to its creator needs."""
 
     id: JobId
@@ -167,7 +166,8 @@ def new_once_jobs(
         assert spec.schedule is not None
         assert isinstance(spec.schedule.when, Once)
         fire_at = spec.schedule.when.at
-        ready_at = fire_at + jitter_offset(job_id, spec.schedule.jitter_s)
+        jitter_s = spec.schedule.jitter_s
+        ready_at = fire_at + jitter_offset(job_id, jitter_s) if jitter_s else fire_at
         planned_id = execution_id if fire_at <= horizon_at else None
         jobs.append(NewOnceJob(JobId(job_id), spec, numbers[spec.pool], fire_at, ready_at, planned_id))
     return jobs

@@ -11,9 +11,9 @@ the success when it writes an outcome of its own, and finds this one recorded.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from ondot.store.attempts import is_running, wait_for_execution
 from ondot.store.connection import REFUSED, Connection, away_as_unavailable
 from ondot.store.database import CONNECT_TIMEOUT_S, Database
 from ondot.store.executions import Completion, Unchanged, Written, complete_executions, find_outcomes
+from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED
 
@@ -61,14 +62,23 @@ class Attempt(Struct, frozen=True):
         )
 
 
-# No repr: the database's password would be in it.
-@dataclass(slots=True, repr=False)
 class _Opener:
-    transactor: "Transactor"
-    attempt: Attempt
-    loop: asyncio.AbstractEventLoop
-    is_open: bool = False
-    is_committed: bool = False
+    """Few functions ask for their transaction, so what it needs is put together when one does.
+
+    No repr: the database's password would be in it.
+    """
+
+    __slots__ = ("_attempt", "is_committed", "is_open", "transactor")
+
+    def __init__(self, transactor: "Transactor", attempt: Callable[[], Attempt]) -> None:
+        self.transactor = transactor
+        self._attempt = attempt
+        self.is_open = False
+        self.is_committed = False
+
+    @property
+    def attempt(self) -> Attempt:
+        return self._attempt()
 
     @property
     def elsewhere(self) -> str:
@@ -85,6 +95,7 @@ class Transactor:
         self._database = database
         self._dispatcher = dispatcher
         self._worker_id = worker_id
+        self._loop = asyncio.get_running_loop()
         self._reached_by: dict[str, Any] = {
             "database_url": database.settings.needs_database_url,
             "pgbouncer": database.settings.pgbouncer,
@@ -95,20 +106,20 @@ class Transactor:
 
     def opener(self, assignment: Assignment, spec: JobSpec) -> OpenTransaction:
         """What `Call.transaction` is for this attempt. To be called in the worker's loop."""
-        leased = assignment.leased
-        return self.opener_of(
-            Attempt(
-                id=leased.id,
-                number=leased.attempt_no,
-                tenant_no=leased.tenant_no,
-                worker_id=self._worker_id,
-                pause_after=spec.pause_after_failures,
-                **self._reached_by,
-            )
-        )
+        return _Opener(self, partial(self._attempt_of, assignment.leased, spec))
 
     def opener_of(self, attempt: Attempt) -> OpenTransaction:
-        return _Opener(self, attempt, asyncio.get_running_loop())
+        return _Opener(self, lambda: attempt)
+
+    def _attempt_of(self, leased: Leased, spec: JobSpec) -> Attempt:
+        return Attempt(
+            id=leased.id,
+            number=leased.attempt_no,
+            tenant_no=leased.tenant_no,
+            worker_id=self._worker_id,
+            pause_after=spec.pause_after_failures,
+            **self._reached_by,
+        )
 
     def forget(self, attempt: Attempt) -> None:
         """Nobody will ask here what became of it: its worker is another process, and finds it in the database."""
@@ -143,7 +154,7 @@ class Transactor:
 
     @asynccontextmanager
     async def open(self, opener: _Opener, given: Any) -> AsyncIterator[Opened]:
-        check_loop(opener.loop)
+        check_loop(self._loop)
         if opener.is_committed:
             raise RuntimeError("This attempt is completed: ctx.transaction() commits once.")
         if opener.is_open:

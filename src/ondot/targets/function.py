@@ -219,8 +219,12 @@ class _Watched:
     def _has_ended(self, _task: asyncio.Task[Succeeded | Failed]) -> None:
         if self._ending is None:
             self._watch_no_more()
-            self._attempt.end()
-            self._end(self._attempt.judged())
+            attempt = self._attempt
+            attempt.end()
+            report = attempt.judged()
+            # Its task's context leads back to it: what is a ring waits for the collector, a fifth of a worker's time.
+            attempt.task = None
+            self._end(report)
 
     def _is_asked(self) -> None:
         self._bring_to_its_end(self._caller.cancel(self._handler, self._attempt, self._call.cancel.grace_s))
