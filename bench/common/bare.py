@@ -30,7 +30,7 @@ from ondot.model.job import FunctionTarget, JobSpec, completed
 from ondot.settings import load_settings
 from ondot.store.connection import Connection, OwnConnection, Record
 from ondot.store.database import Database, connect, open_database
-from ondot.store.executions import Completion, complete_executions
+from ondot.store.executions import Completion, succeed_executions
 from ondot.store.jobs import NewOnceJob, insert_once_jobs
 from ondot.store.queue import lease_executions
 from ondot.store.workers import register_worker
@@ -71,6 +71,9 @@ class _Recorder:
     async def fetch(self, text: str, *arguments: Any) -> list[Any]:
         self.sent = Sent(text, arguments)
         return []
+
+    async def fetchval(self, text: str, *arguments: Any) -> None:
+        self.sent = Sent(text, arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +125,8 @@ class Statements:
     async def complete(self, ids: Sequence[UUID], lease_id: UUID) -> Sent:
         """First attempts that gave back nothing."""
         recorder = _Recorder()
-        outcomes = [
-            Completion(ExecutionId(id_), 1, State.SUCCEEDED, Outcome.SUCCEEDED, result="null", priority_class=2)
-            for id_ in ids
-        ]
-        await complete_executions(_as_connection(recorder), self.worker_id, outcomes, [LeaseId(lease_id)])
+        outcomes = [Completion(ExecutionId(id_), 1, State.SUCCEEDED, Outcome.SUCCEEDED) for id_ in ids]
+        await succeed_executions(_as_connection(recorder), self.worker_id, outcomes, [LeaseId(lease_id)])
         return recorder.sent
 
 
@@ -185,16 +185,16 @@ class Strand:
             arguments = [each[: len(rows)] if isinstance(each, list) else each for each in arguments]
         arguments[self._ids_at] = sorted([row["id"] for row in rows])
         arguments[self._last_of_at] = [lease_id]
-        ended = await self._connection.fetch(self._complete.text, *arguments)
-        if len(ended) != len(rows):
-            raise RuntimeError(f"{len(ended)} of {len(rows)} leased executions could be completed")
-        return len(ended)
+        counted = await self._connection.fetchval(self._complete.text, *arguments)
+        if counted is not None:
+            raise RuntimeError(f"{len(counted)} of {len(rows)} leased executions could be completed")
+        return len(rows)
 
 
 async def _one_process(url: str, seconds: float) -> None:
     settings = load_settings(database_url=url)
     database = await open_database(settings)
-    connections = [await connect(settings) for _ in range(STRANDS)]
+    connections = [await connect(settings, by_key=True) for _ in range(STRANDS)]
     try:
         statements = await statements_of(database)
         strands = [await Strand.of(connection, statements) for connection in connections]

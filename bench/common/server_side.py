@@ -46,7 +46,7 @@ BEGIN
         SELECT array_agg(id ORDER BY id), count(*) INTO ids, size FROM pg_temp.lease_({lease}) AS l({lease_columns});
         COMMIT;
         IF size > 0 THEN
-            IF (SELECT count(*) FROM pg_temp.complete_({complete}) AS c({complete_columns})) <> size THEN
+            IF (SELECT c.counted IS NOT NULL FROM pg_temp.complete_({complete}) AS c({complete_columns})) THEN
                 RAISE EXCEPTION 'not all that was leased could be completed';
             END IF;
             COMMIT;

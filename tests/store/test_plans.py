@@ -134,6 +134,8 @@ def arguments(name: str) -> list[Any]:
         ],
         "due_timers": [list(range(64)), [EPOCH] * 64, 20.0, BATCH, []],
         "find_specs": [ids, [1] * BATCH],
+        "find_once_specs": [ids, ids[0], ids[-1]],
+        "succeed_executions": [WORKER, ids, [1] * BATCH, [None] * BATCH, [uuid4()]],
     }
     return each[name]
 
@@ -144,11 +146,13 @@ HOT: Final = [
         ("queue", "survey_lanes"),
         ("queue", "lease_executions"),
         ("executions", "complete_executions"),
+        ("executions", "succeed_executions"),
         ("timers", "plan_fires"),
         ("timers", "due_timers"),
         ("owed", "take_owed"),
         ("owed", "make_owed"),
         ("jobs", "find_specs"),
+        ("jobs", "find_once_specs"),
     )
 ]
 

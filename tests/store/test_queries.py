@@ -83,6 +83,7 @@ OVER_ALL_TENANTS: Final = {
     "find_outcomes": "fenced by worker and attempt",
     "find_payloads": "of executions that this worker leased",
     "stopped_jobs": "of executions that this worker leased",
+    "find_once_specs": "of executions that were leased and timers that are due",
     "find_specs": "of executions that were leased and timers that are due",
     "lost_executions": "of leases without a worker",
     "add_log_lines": "each line carries its tenant",

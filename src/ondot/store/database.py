@@ -96,9 +96,9 @@ def connect_options(settings: Settings, *, by_key: bool = False) -> dict[str, An
     return options
 
 
-async def connect(settings: Settings) -> OwnConnection:
+async def connect(settings: Settings, *, by_key: bool = False) -> OwnConnection:
     """One connection of its own, for a thread that beats or a task that listens."""
-    return await asyncpg.connect(**connect_options(settings))
+    return await asyncpg.connect(**connect_options(settings, by_key=by_key))
 
 
 async def _nothing_to_reset(_connection: object) -> None:

@@ -36,25 +36,34 @@ class Specs:
                 found[version] = spec
             else:
                 missing.append(version)
+        if once := [job_id for job_id, number in missing if number == 1]:
+            # Most work is done once; a range of ids reads it in half the time of a probe for each.
+            rows = await connection.fetch(_SQL["find_once_specs"].text, once, min(once), max(once))
+            for job_id, text in rows:
+                if (spec := _decoded(job_id, 1, text)) is not None:
+                    found[job_id, 1] = spec
+            missing = [version for version in missing if version not in found]
         if missing:
             rows = await connection.fetch(
                 _SQL["find_specs"].text, [job_id for job_id, _ in missing], [number for _, number in missing]
             )
             for job_id, number, text in rows:
-                if text is None:
-                    continue
-                try:
-                    spec = decode_spec(text)
-                except msgspec.MsgspecError as error:
-                    # A newer release's: one spec that cannot be read must not stop all the others of its batch.
-                    log.warning("spec.unreadable", job_id=str(job_id), version=number, error=str(error))
-                    continue
-                self._keep((job_id, number), found, spec)
+                if text is not None and (spec := _decoded(job_id, number, text)) is not None:
+                    found[job_id, number] = spec
+                    self._keep((job_id, number), spec)
         return found
 
-    def _keep(self, version: Version, found: dict[Version, JobSpec], spec: JobSpec) -> None:
-        found[version] = spec
+    def _keep(self, version: Version, spec: JobSpec) -> None:
         if spec.recurs:
             self._specs[version] = spec
             if len(self._specs) > self._kept:
                 self._specs.popitem(last=False)
+
+
+def _decoded(job_id: UUID, number: int, text: str) -> JobSpec | None:
+    try:
+        return decode_spec(text)
+    except msgspec.MsgspecError as error:
+        # A newer release's: one spec that cannot be read must not stop all the others of its batch.
+        log.warning("spec.unreadable", job_id=str(job_id), version=number, error=str(error))
+        return None

@@ -133,6 +133,13 @@ WHERE id = $2 AND tenant_no = $1;
 -- $1 ids
 SELECT id, state FROM ondot.job WHERE id = ANY ($1::uuid[]) AND state IN ('PAUSED', 'DELETED');
 
+-- name: find_once_specs :many
+-- index: job_once_pkey
+-- What to run, of one-time jobs that were never changed. The bounds leave the tables of one or two days, also in a plan
+-- that is made once: `id = ANY($1)` alone would not.
+-- $1 job_ids, $2 the smallest of them, $3 the largest
+SELECT id, spec FROM ondot.job_once WHERE id BETWEEN $2::uuid AND $3::uuid AND id = ANY ($1::uuid[]);
+
 -- name: find_specs :many
 -- index: job_version_pkey, job_once_pkey
 -- What to run: LIMIT holds the planner to one probe for each. Left to itself it hashes whole tables, and
