@@ -33,6 +33,7 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
 
 GATHER_S = 0.003
+GATHERS, MANY = 5, 40
 BATCH = 1_000
 WRITERS = 2
 AGAIN_S = 0.5
@@ -102,7 +103,7 @@ class Completer:
     async def _write_for_ever(self) -> None:
         while True:
             await self._arrived.wait()
-            await asyncio.sleep(GATHER_S)
+            await self._gather()
             batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
             if not self._queue:
                 self._arrived.clear()
@@ -116,6 +117,16 @@ class Completer:
             self._on_written()
             if not self._writing and not self._queue:
                 self._idle.set()
+
+    async def _gather(self) -> None:
+        """A few milliseconds; while many come, some more, since a statement for a thousand costs that of a hundred."""
+        seen = 0
+        for _ in range(GATHERS):
+            await asyncio.sleep(GATHER_S)
+            waiting = len(self._queue)
+            if waiting >= BATCH or waiting - seen < MANY:
+                return
+            seen = waiting
 
     async def _write_until_stored(self, batch: list[Done]) -> None:
         while True:
