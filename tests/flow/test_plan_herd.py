@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ondot.flow.plan import FIRES_A_STATEMENT
+from ondot.flow.plan import FIRES_A_STATEMENT, Planner
 from ondot.model.errors import Unavailable
 from ondot.model.ids import PARTITIONS
 from ondot.store.timers import lock_timer
@@ -57,3 +57,13 @@ async def test_a_database_that_goes_away_while_a_herd_is_planned_is_one_error_an
             await planning
     await world.plan()
     assert tuple((await world.fetch(FIRES))[0])[:2] == (HERD, HERD)
+
+
+@proves("N3", "C2")
+async def test_a_crowd_beyond_the_horizon_is_planned_sooner_than_a_few(world: World) -> None:
+    await world.submit_all([job(schedule=every(3600, world.after(-3550))) for _ in range(20)])
+    few = Planner(world.database, world.dispatcher, crowd=21)
+    assert await few.one_pass(range(PARTITIONS)) == 0
+    many = Planner(world.database, world.dispatcher, crowd=20)
+    assert await many.one_pass(range(PARTITIONS)) == 20
+    assert tuple((await world.fetch(FIRES))[0])[:2] == (20, 20)

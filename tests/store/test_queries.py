@@ -48,6 +48,7 @@ TENANTS_TABLES: Final = [
 OVER_ALL_TENANTS: Final = {
     # Schedulers and housekeeping serve every tenant; what they write carries the tenant of the row they read.
     "due_timers": "a node plans its partitions",
+    "is_crowded": "a node plans its partitions",
     "plan_fires": "the tenant comes from the timer",
     "take_owed": "a node works off its partitions",
     "make_owed": "the tenant comes from the owed range",

@@ -26,7 +26,7 @@ from ondot.model.schedule import jitter_offset
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, plan_fires
+from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, is_crowded, plan_fires
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
 
@@ -43,6 +43,8 @@ BOUND_BEHIND = timedelta(seconds=2)
 """How far behind the last planned fire a scan begins: commits may come in another order than their instants."""
 FULL_SCAN_EVERY = 5
 """Every fifth pass scans from the start, for timers that were committed late."""
+FURTHER = 3
+"""Times the horizon: how far ahead is planned while a crowd comes."""
 LOOK_ASIDE_EVERY = 60
 """Timers that cannot be planned are left out, so that they do not fill every pass, and looked at again this often."""
 
@@ -166,9 +168,12 @@ def _weight(step: Step) -> int:
 class Planner:
     """Plans the partitions of one node. What it remembers only saves work, and may be lost with the node."""
 
-    def __init__(self, database: Database, dispatcher: Dispatcher) -> None:
+    def __init__(self, database: Database, dispatcher: Dispatcher, *, crowd: int = TIMERS_A_SCAN) -> None:
+        """`crowd`: so many fires that come beyond the horizon are planned sooner."""
         self._database = database
         self._dispatcher = dispatcher
+        self._crowd = crowd
+        self._is_crowded = False
         self._from_ats: dict[int, datetime] = {}
         self._aside: set[JobId] = set()
         self._passes = 0
@@ -177,8 +182,8 @@ class Planner:
         """Plan the timers due before the horizon, a scan's worth at most; gives how many of them moved."""
         if not partitions:
             return 0
-        horizon_s = self._database.settings.horizon_s
         async with self._database.connection() as connection:
+            horizon_s = await self._horizon_s(connection, partitions)
             timers, now = await due_timers(
                 connection,
                 partitions,
@@ -195,6 +200,14 @@ class Planner:
             assert timer.next_fire_at is not None
             self._from_ats[timer.partition_no] = min(timer.next_fire_at, now) - BOUND_BEHIND
         return moved
+
+    async def _horizon_s(self, connection: Connection, partitions: Sequence[int]) -> float:
+        """How far ahead to plan: further while a crowd comes, which would take longer than the horizon is away."""
+        near_s = self._database.settings.horizon_s
+        far_s = near_s * FURTHER
+        if self._passes % FULL_SCAN_EVERY == 0:
+            self._is_crowded = await is_crowded(connection, partitions, from_s=near_s, to_s=far_s, crowd=self._crowd)
+        return far_s if self._is_crowded else near_s
 
     async def _plan_all(self, timers: list[Timer], now: datetime, horizon_at: datetime) -> int:
         """Statement by statement, earliest first; while PostgreSQL writes one, the next is computed."""

@@ -44,7 +44,7 @@ from ondot.telemetry.metrics import CANCELS
 
 POLL_S = 1.0
 NOTES_EVERY_S = 1.0
-CANCELS_EVERY_S = 1.0
+CANCELS_EVERY_S = 0.5
 STUCK_EVERY_S = 1.0
 PATIENCE_S = 300.0
 """What the others get when a process is to be recycled."""

@@ -82,6 +82,13 @@ async def due_timers(
     return [Timer(*row[:-1]) for row in rows], rows[0]["now"] if rows else None
 
 
+async def is_crowded(
+    connection: Connection, partitions: Sequence[int], *, from_s: float, to_s: float, crowd: int
+) -> bool:
+    """Whether at least `crowd` fires come in this stretch of time, in seconds from now."""
+    return bool(await connection.fetchval(_SQL["is_crowded"].text, partitions, from_s, to_s, crowd))
+
+
 async def plan_fires(
     connection: Connection,
     moves: Sequence[Move],

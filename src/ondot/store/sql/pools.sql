@@ -44,14 +44,21 @@ WHERE tenant_no = $1::integer AND name = $2::text
 RETURNING pool_no;
 
 -- name: slot_running :none
--- locks: executions that run        index: none, a scan of all that lives, if there are limited pools
--- What runs in limited pools and holds no slot: it began before the limit was there, or in that very moment.
+-- locks: executions that run        index: execution_pkey
+-- What runs in limited pools and holds no slot: it began before the limit was there, or in that very moment. Leases name
+-- what runs, so that what waits is not looked at; and without a limited pool nothing is.
 -- $1 pool_no (NULL: of all)
-WITH running AS (
+WITH limited AS MATERIALIZED (
+    SELECT pool_no FROM ondot.pool WHERE concurrency IS NOT NULL AND ($1::integer IS NULL OR pool_no = $1)
+), running AS (
     UPDATE ondot.execution e SET gated = true
-    WHERE e.pool_no = ANY (ARRAY(SELECT pool_no FROM ondot.pool
-                                 WHERE concurrency IS NOT NULL AND ($1::integer IS NULL OR pool_no = $1)))
-      AND e.state = 'RUNNING'
+    WHERE e.ctid = ANY (ARRAY(
+        SELECT found.row_at FROM ondot.lease l CROSS JOIN LATERAL unnest(l.execution_ids) AS m(id) CROSS JOIN LATERAL (
+            SELECT x.ctid AS row_at FROM ondot.execution x
+            WHERE x.id = m.id AND x.state = 'RUNNING' AND x.pool_no = ANY (ARRAY(SELECT pool_no FROM limited)) LIMIT 1
+        ) found
+        WHERE EXISTS (SELECT FROM limited)
+    )) AND e.state = 'RUNNING'
       AND NOT EXISTS (SELECT FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(e.pool_no) AND s.execution_id = e.id)
     RETURNING e.id, e.tenant_no, e.pool_no
 )

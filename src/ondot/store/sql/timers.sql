@@ -15,6 +15,23 @@ CROSS JOIN LATERAL (
 ) t
 ORDER BY t.next_fire_at LIMIT $4;
 
+-- name: is_crowded :one
+-- locks: none        index: timer_due
+-- Whether so many fires come in a stretch of time further ahead.
+-- $1 partition_nos, $2 from and $3 to, in seconds from now, $4 how many are a crowd
+SELECT count(*) >= $4::integer AS is_crowded
+FROM (
+    SELECT FROM unnest($1::smallint[]) AS p(partition_no)
+    CROSS JOIN LATERAL (
+        SELECT FROM ondot.timer t
+        WHERE t.partition_no = p.partition_no
+          AND t.next_fire_at > ondot.clock() + make_interval(secs => $2::double precision)
+          AND t.next_fire_at <= ondot.clock() + make_interval(secs => $3::double precision)
+        LIMIT $4
+    ) ahead
+    LIMIT $4
+) many;
+
 -- name: plan_fires :one
 -- transition: plan        locks: timer rows, SKIP LOCKED, then gates        index: timer_pkey, execution_fire
 -- Advances timers by compare-and-set on (next_fire_at, version), and makes the executions of those that moved. A fire
