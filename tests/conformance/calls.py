@@ -53,7 +53,7 @@ def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float = 1
         job_id=JOB,
         job_name=fields.pop("job_name", "report"),
         attempt_no=fields.pop("attempt_no", 3),
-        fire_at=FIRE_AT,
+        fire_s=FIRE_AT.timestamp(),
         payload=payload if isinstance(payload, bytes) else msgspec.json.encode(payload),
         timeout_s=timeout_s,
         say=heard.say,

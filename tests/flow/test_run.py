@@ -80,7 +80,7 @@ async def attempt(
             job_id=leased.job_id,
             job_name=spec.name,
             attempt_no=leased.attempt_no,
-            fire_at=leased.fire_at,
+            fire_s=leased.fire_s,
             payload=assignment.payload,
             timeout_s=spec.timeout_s,
             say=lambda _stream, _line: None,

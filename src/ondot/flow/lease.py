@@ -126,7 +126,7 @@ def _next_at(survey: Survey) -> datetime | None:
 
 
 def _came_back(row: Leased) -> bool:
-    return row.origin == "fire" and row.returned
+    return row.attempt_no > 1 and row.origin == "fire" and row.returned
 
 
 class Leaser:

@@ -93,7 +93,7 @@ class Notes:
             job_id=leased.job_id,
             job_name=spec.name,
             attempt_no=leased.attempt_no,
-            fire_at=leased.fire_at,
+            fire_s=leased.fire_s,
             payload=assignment.payload,
             timeout_s=spec.timeout_s,
             say=self._speaker(leased),

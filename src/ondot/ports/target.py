@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -62,7 +62,8 @@ class Call(Struct, frozen=True):
     job_id: JobId
     job_name: str
     attempt_no: int
-    fire_at: datetime
+    fire_s: float
+    """When it was due, in seconds since 1970: few ask."""
     payload: bytes
     timeout_s: float
     say: Callable[[str, str], None]
@@ -73,6 +74,10 @@ class Call(Struct, frozen=True):
     """None: this worker has no database to share."""
     losses: int = 0
     """Workers lost so far while they ran this execution: from two on a function is a suspect, and runs in a child."""
+
+    @property
+    def fire_at(self) -> datetime:
+        return datetime.fromtimestamp(self.fire_s, UTC)
 
     @property
     def fencing_token(self) -> int:

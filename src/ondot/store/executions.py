@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ondot.model.execution import Origin, Outcome, PriorityClass, State
 from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
+from ondot.store.columns import once
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
@@ -199,8 +200,8 @@ async def succeed_executions(
         _SQL["succeed_executions"].text,
         worker_id,
         ids,
-        [completion.attempt_no for completion in ordered],
-        [completion.result for completion in ordered],
+        once([completion.attempt_no for completion in ordered]),
+        once([completion.result for completion in ordered]),
         last_of,
     )
     return [Written(id_, State.SUCCEEDED) for id_ in (ids if counted is None else counted)]

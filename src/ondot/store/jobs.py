@@ -11,6 +11,7 @@ from msgspec import Struct
 from ondot.model.gates import encoded_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
+from ondot.store.columns import once
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
@@ -78,13 +79,13 @@ class JobRow:
 async def insert_once_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewOnceJob]) -> None:
     columns = (
         [job.id for job in jobs],
-        [job.spec.name for job in jobs],
-        [job.pool_no for job in jobs],
+        once([job.spec.name for job in jobs]),
+        once([job.pool_no for job in jobs]),
         _instants([job.fire_at for job in jobs]),
-        [_json(job.spec.labels) if job.spec.labels else "{}" for job in jobs],
+        once([_json(job.spec.labels) if job.spec.labels else "{}" for job in jobs]),
         [encode_spec(job.spec) for job in jobs],
         [job.execution_id for job in jobs],
-        [int(job.spec.priority_class) for job in jobs],
+        once([int(job.spec.priority_class) for job in jobs]),
         _instants([job.ready_at for job in jobs]),
     )
     if all(job.is_plain for job in jobs):
@@ -103,9 +104,7 @@ async def insert_once_jobs(connection: Connection, tenant_no: TenantNo, jobs: Se
 
 def _instants(ats: list[datetime]) -> list[float]:
     """As seconds since 1970, exact to the microsecond: a datetime takes five times as long to send."""
-    if len(set(ats)) == 1:
-        return [ats[0].timestamp()] * len(ats)
-    return [at.timestamp() for at in ats]
+    return [at.timestamp() for at in once(ats)]
 
 
 async def insert_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewJob]) -> None:

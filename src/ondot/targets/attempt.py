@@ -42,7 +42,7 @@ class Attempt:
         "thread_runs",
     )
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
         self.began = False
         self.in_thread = False
         """A plain function is running, as far as the loop knows: no CancelledError can reach it."""
@@ -56,7 +56,7 @@ class Attempt:
         # One that its thread may take twice: what is made under it may collect garbage, and a finalizer may print.
         self._beginning = threading.RLock()
         self._call = call
-        self.loop = asyncio.get_running_loop()
+        self.loop = loop
         self._thread_id = threading.get_ident()
         self._reports: deque[Reported] | None = None
         self._output: Output | None = None

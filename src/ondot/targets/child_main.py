@@ -109,7 +109,7 @@ class Child(asyncio.Protocol):
             job_id=JobId(begin.job_id),
             job_name=begin.job_name,
             attempt_no=begin.attempt_no,
-            fire_at=begin.fire_at,
+            fire_s=begin.fire_at.timestamp(),
             payload=begin.payload,
             timeout_s=begin.timeout_s,
             say=lambda stream, line: self.send(Said(number, stream, line)),  # type: ignore[arg-type]

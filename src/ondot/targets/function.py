@@ -23,6 +23,7 @@ from ondot.ports.target import Call, End, Interrupt
 from ondot.sdk.handler import Handler
 from ondot.targets.attempt import Attempt
 from ondot.targets.cancelling import not_called
+from ondot.targets.deadlines import Deadlines
 from ondot.targets.exceptions import failure
 from ondot.targets.output import MAX_RESULT_BYTES
 from ondot.targets.prints import PRINTING
@@ -38,6 +39,7 @@ class FunctionCaller:
         self._threads = Threads(slots)
         self._ends_within_s = ends_within_s
         self._given_up: set[Attempt] = set()
+        self._deadlines: Deadlines | None = None
 
     @property
     def stuck(self) -> int:
@@ -70,6 +72,13 @@ class FunctionCaller:
         self._start(handler, attempt, function)
         return _Watched(self, handler, attempt, call, end).interrupt
 
+    @property
+    def deadlines(self) -> Deadlines:
+        """Of the loop in which the first call was made, and all are."""
+        if self._deadlines is None:
+            self._deadlines = Deadlines(asyncio.get_running_loop())
+        return self._deadlines
+
     async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
         over: asyncio.Future[Succeeded | Failed | Cancelled | None] = asyncio.get_running_loop().create_future()
         interrupt = self.begin(spec, call, over.set_result)
@@ -97,7 +106,7 @@ class FunctionCaller:
         arguments = _arguments(call.payload)
         if isinstance(arguments, Failed):
             return arguments
-        attempt = Attempt(call)
+        attempt = Attempt(call, self.deadlines.loop)
         try:
             positional, named = handler.bound(attempt.context() if handler.takes_context else None, arguments)
         except TypeError as error:
@@ -113,7 +122,7 @@ class FunctionCaller:
 
     async def _run(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> Succeeded | Failed:
         """Never raises but for its own cancellation."""
-        process_id = os.getpid()
+        forks = _FORKS.count
         try:
             if handler.is_async:
                 attempt.begin()
@@ -133,7 +142,7 @@ class FunctionCaller:
         except BaseException as error:  # noqa: BLE001 - the user's handler; SystemExit too must not end the worker
             return failure(error)
         finally:
-            _only_in(process_id)
+            _only_before(forks)
 
     async def cancel(
         self, handler: Handler[..., Any], attempt: Attempt, grace_s: float
@@ -193,7 +202,7 @@ class FunctionCaller:
 class _Watched:
     """A function that runs: whichever comes first of its end, a cancel, the end of its time, an interruption."""
 
-    __slots__ = ("_attempt", "_call", "_caller", "_end", "_ending", "_handler", "_timer")
+    __slots__ = ("_attempt", "_call", "_caller", "_end", "_ending", "_handler", "_take_back")
 
     def __init__(
         self, caller: FunctionCaller, handler: Handler[..., Any], attempt: Attempt, call: Call, end: End
@@ -207,7 +216,7 @@ class _Watched:
         """What brings it to its end, if it does not come there by itself."""
         assert attempt.task is not None
         attempt.task.add_done_callback(self._has_ended)
-        self._timer = attempt.loop.call_later(call.timeout_s, self._is_over)
+        self._take_back = caller.deadlines.add(call.timeout_s, self._is_over)
         call.cancel.listen(self._is_asked)
 
     def interrupt(self) -> None:
@@ -255,7 +264,7 @@ class _Watched:
             self._end(report)
 
     def _watch_no_more(self) -> None:
-        self._timer.cancel()
+        self._take_back()
         self._call.cancel.unlisten(self._is_asked)
 
 
@@ -277,7 +286,7 @@ def _arguments(payload: bytes) -> dict[str, Any] | Failed:
 
 def _in_thread(function: Any, attempt: Attempt) -> Any:
     """The report, made in the thread too; or, of a decorated async function, what is still to be awaited."""
-    process_id = os.getpid()
+    forks = _FORKS.count
     attempt.thread_runs = True
     try:
         if not attempt.begin():
@@ -287,13 +296,28 @@ def _in_thread(function: Any, attempt: Attempt) -> Any:
     except BaseException as error:  # noqa: BLE001 - the user's handler
         return failure(error)
     finally:
-        _only_in(process_id)
+        _only_before(forks)
         attempt.thread_runs = False
 
 
-def _only_in(process_id: int) -> None:
+class _Forks:
+    """How often this process has come out of a fork. Counted there, since asking for the process's id costs a call of
+    the system, and would twice for each attempt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.count += 1
+
+
+_FORKS = _Forks()
+
+
+def _only_before(forks: int) -> None:
     """A function that forks comes back twice. The copy of the worker must not go on: it holds the same connections."""
-    if os.getpid() != process_id:
+    if _FORKS.count != forks:
         os._exit(0)
 
 

@@ -134,9 +134,12 @@ SELECT id, state, pool_no, ready_at, gated FROM again;
 -- What complete_executions does with a success of an execution that has no gates, of a job whose failures nobody counts:
 -- a third of the columns, and none of the parts that have nothing to do. Those that are not such any more change nothing.
 -- Gives the ids that counted; NULL: all.
--- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 results, $5 leases of which this is the last
+-- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 results (each once if equal for all), $5 leases of which this is the
+-- last
 WITH outcome AS (
-    SELECT * FROM unnest($2::uuid[], $3::integer[], $4::text[]) AS o(id, attempt_no, result)
+    SELECT o.id, coalesce(o.attempt_no, ($3)[1]) AS attempt_no,
+           CASE WHEN cardinality($4) = 1 THEN ($4)[1] ELSE o.result END AS result
+    FROM unnest($2::uuid[], $3::integer[], $4::text[]) AS o(id, attempt_no, result)
 ), ended AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no

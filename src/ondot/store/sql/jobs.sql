@@ -3,11 +3,13 @@
 -- One-time jobs in one statement: those due before the horizon are planned here, the others get a timer.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs,
 -- $8 execution_ids (NULL: due later than the horizon), $9 classes, $10 ready_ats, $11 partition_nos (instants as
--- seconds since 1970), $12 gates (NULL: none), $13 start deadlines in seconds (NULL: none),
--- $14 why it does not run after all (NULL: it does)
+-- seconds since 1970; of $3 to $6, $9 and $10 each once if equal for all), $12 gates (NULL: none),
+-- $13 start deadlines in seconds (NULL: none), $14 why it does not run after all (NULL: it does)
 WITH new AS (
-    SELECT id, name, pool_no, to_timestamp(fire_s) AS fire_at, labels, spec, execution_id, class, partition_no, stages,
-           deadline_s, refusal, greatest(to_timestamp(ready_s), ondot.clock()) AS ready_at
+    SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
+           to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
+           coalesce(class, ($9)[1]) AS class, partition_no, stages, deadline_s, refusal,
+           greatest(to_timestamp(coalesce(ready_s, ($10)[1])), ondot.clock()) AS ready_at
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
                 $8::uuid[], $9::smallint[], $10::double precision[], $11::smallint[], $12::text[],
                 $13::double precision[], $14::text[])
@@ -42,10 +44,12 @@ FROM new WHERE execution_id IS NOT NULL AND refusal IS NULL;
 -- transition: plan        locks: none (new rows)
 -- What insert_once_jobs does with jobs that go straight into the queue, without the parts that have nothing to do then.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs, $8 execution_ids, $9 classes,
--- $10 ready_ats; instants as seconds since 1970
+-- $10 ready_ats; instants as seconds since 1970, and of all but ids and specs each once if equal for all
 WITH new AS (
-    SELECT id, name, pool_no, to_timestamp(fire_s) AS fire_at, labels, spec, execution_id, class,
-           greatest(to_timestamp(ready_s), ondot.clock()) AS ready_at
+    SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
+           to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
+           coalesce(class, ($9)[1]) AS class,
+           greatest(to_timestamp(coalesce(ready_s, ($10)[1])), ondot.clock()) AS ready_at
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
                 $8::uuid[], $9::smallint[], $10::double precision[])
          AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s)
