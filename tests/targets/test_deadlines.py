@@ -12,6 +12,11 @@ from ondot.targets.deadlines import EXACT_BELOW_S, GRAIN_S, Deadlines
 from tests.proves import proves
 
 
+class HandTimer:
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self.cancel = cancel
+
+
 class HandLoop:
     """As much of a loop as deadlines need, with a clock turned by hand."""
 
@@ -22,8 +27,10 @@ class HandLoop:
     def time(self) -> float:
         return self.now_s
 
-    def call_at(self, at_s: float, callback: Callable[..., object], *values: Any) -> None:
-        self.timers.append((at_s, callback, values))
+    def call_at(self, at_s: float, callback: Callable[..., object], *values: Any) -> "HandTimer":
+        timer = (at_s, callback, values)
+        self.timers.append(timer)
+        return HandTimer(partial(self.timers.remove, timer))
 
     def turn(self, to_s: float) -> None:
         self.now_s = to_s
@@ -60,6 +67,17 @@ def test_calls_of_one_moment_share_a_timer_and_those_that_ended_do_not_ring() ->
     assert rung == list(range(1, 1000, 2))
     for each in taken:
         each()
+
+
+@proves("E7")
+def test_deadlines_that_are_taken_back_leave_nothing_behind() -> None:
+    loop = HandLoop(100.0)
+    deadlines = deadlines_of(loop)
+    for _ in range(3):
+        for taken in [deadlines.add(86_400.0, print) for _ in range(64)]:
+            taken()
+        assert loop.timers == []
+        loop.turn(loop.now_s + 1.0)
 
 
 @proves("E7")

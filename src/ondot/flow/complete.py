@@ -159,11 +159,13 @@ class Completer:
         outcomes = [done.completion for done in batch]
         async with self._database.connection() as connection:
             written = await self._succeed(connection, outcomes, last_of)
+            self._tell(batch, written)
             if len(written) < len(outcomes) or not outcomes:
-                written += await self._complete(connection, _missing(outcomes, written), last_of)
+                rest = await self._complete(connection, _missing(outcomes, written), last_of)
+                self._tell(batch, rest)
+                written += rest
         self._ended = [id_ for id_ in self._ended if id_ not in ended]
         self._release(members, set(last_of))
-        self._tell(batch, written)
         self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
         return written
 

@@ -27,7 +27,7 @@ QUIET_BEHIND: Final = timedelta(seconds=30)
 than this, housekeeping finds."""
 KEPT_FOR_S: Final = 600.0
 """A lane without work is known for this long: as long as its dead rows may be there to be walked over."""
-GOOD_FOR_S: Final = 0.05
+GOOD_FOR_S, GOOD_AT_MOST_S = 0.05, 1.0
 COST_SHARE: Final = 20
 """A survey is good for this many times what it took: with thousands of lanes surveys cost a twentieth of the time."""
 FEW_LANES, LARGE_BATCH = 16, 100
@@ -68,7 +68,7 @@ class Lanes:
         async with self._database.connection() as connection:
             survey = await survey_lanes(connection, self._pool_nos, lanes, list(self._from_ats.values()))
         now_s = time.monotonic()
-        self._good_until_s = now_s + max(GOOD_FOR_S, COST_SHARE * (now_s - began_s))
+        self._good_until_s = now_s + max(GOOD_FOR_S, min(COST_SHARE * (now_s - began_s), GOOD_AT_MOST_S))
         self._last, self._brought = survey, 0
         self._see([] if survey is None else survey.waiting, asked_at, now_s)
         return survey

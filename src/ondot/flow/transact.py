@@ -229,10 +229,14 @@ class Transactor:
                 "are not one: leave COMMIT and ROLLBACK to the block."
             )
         with away_as_unavailable():
-            written = await complete_executions(connection, self._worker_id, [attempt.completion(result)], [])
-        if not written:
-            raise _stale(attempt)
-        return written
+            while True:
+                written = await complete_executions(connection, self._worker_id, [attempt.completion(result)], [])
+                if written:
+                    return written
+                # Who was just changing the row (a cancel, a new limit) makes it another row, which is its own still.
+                why = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.number)])
+                if why.get(attempt.id) is not Unchanged.HELD:
+                    raise _stale(attempt)
 
     async def _commit(self, opener: _Opener, transaction: Any, result: str | None, written: Sequence[Written]) -> None:
         attempt = opener.attempt

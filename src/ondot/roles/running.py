@@ -6,11 +6,11 @@ more than how many there are.
 
 import asyncio
 from collections.abc import Callable
-from uuid import UUID
 
+from ondot.model.ids import ExecutionId
 from ondot.ports.target import Interrupt
 
-Attempt = tuple[UUID, int]
+Attempt = tuple[ExecutionId, int]
 """An execution, and the number of its attempt."""
 
 

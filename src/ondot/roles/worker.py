@@ -10,11 +10,11 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from ondot import __version__
 from ondot.flow.complete import Completer, Done
@@ -34,7 +34,7 @@ from ondot.ports.target import Call, Cancel
 from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
 from ondot.roles.loop import every
-from ondot.roles.running import Running
+from ondot.roles.running import Attempt, Running
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import Completion, find_cancels
@@ -267,25 +267,40 @@ class Incarnation:
         if begin is not None and is_function_of(assignment):
             ended = partial(self._ended, group, assignment)
             interrupt = begin_function(assignment, begin, partial(self._call, None), self._may_begin, ended)
-            self._running.by(attempt, interrupt)
+            if interrupt is not None:
+                self._running.by(attempt, interrupt)
         else:
-            task = group.create_task(self._attempt(assignment), name="attempt")
-            task.add_done_callback(lambda _task: self._running.remove(attempt))
-            self._running.by(attempt, task.cancel)
+            self._run_task(group, attempt, self._attempt(assignment))
+
+    def _run_task(self, group: asyncio.TaskGroup, attempt: Attempt, work: Coroutine[Any, Any, None]) -> None:
+        task = group.create_task(work, name="attempt")
+        task.add_done_callback(lambda _task: self._running.remove(attempt))
+        # Not before its first step: a task that is cancelled sooner does nothing at all, and its outcome would be lost.
+        self._running.by(attempt, partial(self._loop.call_soon, task.cancel))
 
     def _ended(self, group: asyncio.TaskGroup, assignment: Assignment, completion: Completion) -> None:
-        """A function has ended. Most leave nothing behind that would have to be kept first."""
+        """A function has ended. A fault of ours in what follows must not leave its execution with a live worker."""
         leased = assignment.leased
         attempt = (leased.id, leased.attempt_no)
+        try:
+            self._take_over(group, assignment, attempt, completion)
+        except Exception:
+            log.exception("attempt.unsettled", execution_id=str(leased.id), then="the worker is recycled")
+            self._running.remove(attempt)
+            self._unfit.set()
+
+    def _take_over(
+        self, group: asyncio.TaskGroup, assignment: Assignment, attempt: Attempt, completion: Completion
+    ) -> None:
+        """Most leave nothing behind that would have to be kept first."""
+        leased = assignment.leased
         fits = self._outputs is None or self._outputs.fits(completion)
         if fits and not self._notes.has_words_of(leased):
             self._cancels.pop(attempt, None)
             self._settle(assignment, completion)
             self._running.remove(attempt)
         else:
-            task = group.create_task(self._finish(assignment, completion), name="finish")
-            task.add_done_callback(lambda _task: self._running.remove(attempt))
-            self._running.by(attempt, task.cancel)
+            self._run_task(group, attempt, self._finish(assignment, completion))
 
     async def _attempt(self, assignment: Assignment) -> None:
         leased, checkpoint = assignment.leased, None

@@ -103,7 +103,7 @@ async def insert_once_jobs(connection: Connection, tenant_no: TenantNo, jobs: Se
 
 
 def _instants(ats: list[datetime]) -> list[float]:
-    """As seconds since 1970, exact to the microsecond: a datetime takes five times as long to send."""
+    """As seconds since 1970, to the microsecond: a datetime takes five times as long to send."""
     return [at.timestamp() for at in once(ats)]
 
 

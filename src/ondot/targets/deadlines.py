@@ -7,6 +7,8 @@ call that may take long is ended up to a tenth of a second late for it, a short 
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 GRAIN_S: Final = 0.1
@@ -17,10 +19,18 @@ Taken = Callable[[], object]
 """Takes a deadline back."""
 
 
+@dataclass(slots=True)
+class _Shared:
+    """Calls whose time is over at one tick."""
+
+    timer: asyncio.TimerHandle
+    rings: dict[int, Ring] = field(default_factory=dict)
+
+
 class Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._shared: dict[int, dict[int, Ring]] = {}
+        self._shared: dict[int, _Shared] = {}
         self._count = 0
 
     def add(self, seconds: float, ring: Ring) -> Taken:
@@ -30,13 +40,21 @@ class Deadlines:
         tick = math.ceil((self.loop.time() + seconds) / GRAIN_S)
         shared = self._shared.get(tick)
         if shared is None:
-            shared = self._shared[tick] = {}
-            self.loop.call_at(tick * GRAIN_S, self._over, tick)
+            shared = self._shared[tick] = _Shared(self.loop.call_at(tick * GRAIN_S, self._over, tick))
         self._count += 1
-        number = self._count
-        shared[number] = ring
-        return lambda: shared.pop(number, None)
+        shared.rings[self._count] = ring
+        return partial(self._take_back, tick, self._count)
+
+    def _take_back(self, tick: int, number: int) -> None:
+        shared = self._shared.get(tick)
+        if shared is None:
+            return
+        shared.rings.pop(number, None)
+        if not shared.rings:
+            # Not kept until its time: of work that may take a day there would be a million.
+            shared.timer.cancel()
+            del self._shared[tick]
 
     def _over(self, tick: int) -> None:
-        for ring in list(self._shared.pop(tick).values()):
+        for ring in list(self._shared.pop(tick).rings.values()):
             ring()

@@ -223,7 +223,8 @@ class _Watched:
         if self._ending is None:
             self._bring_to_its_end(self._interrupted())
         else:
-            self._ending.cancel()
+            # Not before its first step: a task that is cancelled sooner does nothing at all, and nobody would be told.
+            self._attempt.loop.call_soon(self._ending.cancel)
 
     def _has_ended(self, _task: asyncio.Task[Succeeded | Failed]) -> None:
         if self._ending is None:
@@ -245,8 +246,8 @@ class _Watched:
         await self._caller.give_up(self._attempt)
 
     def _bring_to_its_end(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
-        if self._attempt.task is not None and self._attempt.task.done():
-            # In the same moment it ended by itself, and is about to be told so.
+        if self._attempt.task is None or self._attempt.task.done():
+            # In the same moment it ended by itself, and it has been told so, or is about to be.
             how.close()
             return
         self._watch_no_more()

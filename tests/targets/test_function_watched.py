@@ -1,0 +1,85 @@
+"""A function that is begun without anybody who awaits it: whatever happens in whatever order, it is told of once."""
+
+import asyncio
+from itertools import permutations
+
+import pytest
+
+from ondot.model.job import FunctionTarget
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import Cancel, Interrupt
+from ondot.sdk.handler import Handler
+from ondot.targets.function import FunctionCaller
+from tests.conformance.calls import a_call
+from tests.proves import proves
+
+Report = Succeeded | Failed | Cancelled | None
+
+
+class Begun:
+    """A function that waits until it is let go, begun."""
+
+    def __init__(self, *, timeout_s: float = 100.0) -> None:
+        self.go = asyncio.Event()
+        self.told: list[Report] = []
+        self.over = asyncio.Event()
+        self.cancel = Cancel(100.0)
+        self.caller = FunctionCaller({"function": Handler(self.function)}, ends_within_s=0.1)
+        call = a_call(timeout_s=timeout_s, cancel=self.cancel)
+        interrupt = self.caller.begin(FunctionTarget(name="function"), call, self.end)
+        assert interrupt is not None
+        self.interrupt: Interrupt = interrupt
+
+    async def function(self) -> str:
+        await self.go.wait()
+        return "done"
+
+    def end(self, report: Report) -> None:
+        self.told.append(report)
+        self.over.set()
+
+    async def ended(self) -> list[Report]:
+        async with asyncio.timeout(10):
+            await self.over.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await self.caller.close()
+        return self.told
+
+
+@proves("E7", "E8")
+@pytest.mark.parametrize("order", [*permutations(("end", "cancel", "interrupt")), *permutations(("end", "cancel"))])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+async def test_of_what_comes_in_the_same_moment_one_thing_is_told(order: tuple[str, ...], turns: int) -> None:
+    begun = Begun()
+    await asyncio.sleep(0)
+    happens: dict[str, Interrupt] = {
+        "end": begun.go.set,
+        "cancel": begun.cancel.request,
+        "interrupt": begun.interrupt,
+    }
+    for what in order:
+        happens[what]()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    assert len(await begun.ended()) == 1
+
+
+@proves("E7")
+async def test_an_interruption_while_it_has_its_grace_ends_it_and_is_told() -> None:
+    begun = Begun()
+    await asyncio.sleep(0)
+    begun.cancel.request()
+    begun.interrupt()
+    assert await begun.ended() == [None]
+
+
+@proves("E7")
+async def test_the_end_of_its_time_and_an_interruption_in_the_same_moment_are_told_once() -> None:
+    begun = Begun(timeout_s=0.001)
+    async with asyncio.timeout(10):
+        await begun.over.wait()
+    begun.interrupt()
+    [report] = await begun.ended()
+    assert isinstance(report, Failed)
+    assert report.error.code == "timeout"
