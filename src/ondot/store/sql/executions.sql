@@ -145,18 +145,19 @@ WITH outcome AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1::uuid AND e.state = 'RUNNING' AND NOT e.gated
-    RETURNING e.*, o.result
+    RETURNING e.id, e.job_id, e.fire_at, e.ready_at, e.started_at, e.tenant_no, e.job_version, e.pool_no, e.attempt_no,
+              e.failures, e.losses, e.class, e.origin, e.payload, e.replay_of, o.result
 ), recorded AS (
     INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
         pool_no, attempt_no, failures, losses, class, state, origin, payload, result, replay_of)
-    SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
+    SELECT id, job_id, $1, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
            pool_no, attempt_no, failures, losses, class, 'SUCCEEDED', origin, payload, result::json, replay_of
     FROM ended
 ), given_back AS (
     DELETE FROM ondot.lease WHERE id = ANY ($5::uuid[]) AND worker_id = $1
       AND (SELECT count(*) FROM ended) = cardinality($2)
 )
-SELECT nullif(ARRAY(SELECT id FROM ended), $2) AS counted;
+SELECT CASE WHEN (SELECT count(*) FROM ended) < cardinality($2) THEN ARRAY(SELECT id FROM ended) END AS counted;
 
 -- name: find_outcomes :many
 -- index: history_pkey, attempt_pkey

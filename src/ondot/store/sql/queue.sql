@@ -128,8 +128,7 @@ WITH taken AS (
               e.origin, e.payload IS NOT NULL AS own_payload, e.gated, date_part('epoch', e.start_by) AS start_by_s
 ), held AS (
     INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
-    SELECT $1::uuid, $2, ondot.clock(), array_agg(id ORDER BY id), array_agg(attempt_no ORDER BY id)
-    FROM started HAVING count(*) > 0
+    SELECT $1::uuid, $2, ondot.clock(), array_agg(id), array_agg(attempt_no) FROM started HAVING count(*) > 0
 ), slotted AS (
     INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
     SELECT ondot.pool_gate(pool_no), id, tenant_no, false, ondot.clock() FROM started WHERE $8
