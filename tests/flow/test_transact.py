@@ -401,6 +401,26 @@ async def test_a_cancellation_during_the_commit_waits_for_what_becomes_of_it(sho
     assert (await shop.effects(), await shop.state(assignment)) == (1, State.SUCCEEDED)
 
 
+@proves("E11", "P8")
+async def test_a_change_of_the_row_in_the_same_moment_does_not_make_a_current_attempt_stale(shop: Shop) -> None:
+    assignment = await shop.lease("pay")
+
+    async def pay() -> None:
+        async with shop.opened(assignment) as connection:
+            await connection.execute(EFFECT)
+
+    async with shop.world.second_connection() as other:
+        holding = other.transaction()
+        await holding.start()
+        # As a new limit of its pool does, or a request to cancel it.
+        await other.execute("UPDATE ondot.execution SET gated = gated WHERE id = $1", assignment.leased.id)
+        task = asyncio.create_task(pay())
+        await shop.world.until_someone_waits()
+        await holding.commit()
+    await task
+    assert (await shop.effects(), await shop.state(assignment)) == (1, State.SUCCEEDED)
+
+
 @pytest.fixture
 async def relay(world: World) -> AsyncIterator[Relay]:
     async with open_relay(world.url) as relay:

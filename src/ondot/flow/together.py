@@ -25,8 +25,8 @@ from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
+from ondot.store.idempotency import take_keys
 from ondot.store.jobs import NewOnceJob, insert_once_jobs
-from ondot.store.together import take_keys
 
 MOST_REQUESTS: Final = 500
 MOST_JOBS: Final = 20

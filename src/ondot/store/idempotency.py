@@ -1,5 +1,7 @@
 """Idempotency keys (P2): one object for each key within seven days, over any number of retries and crashes."""
 
+from collections.abc import Sequence
+
 from ondot.model.errors import KeyReused
 from ondot.model.ids import TenantNo
 from ondot.store.connection import Connection
@@ -23,6 +25,19 @@ async def take_key(connection: Connection, tenant_no: TenantNo, key: str, reques
         )
     answer: str = row["answer"]
     return answer
+
+
+async def take_keys(
+    connection: Connection, tenant_no: TenantNo, keys: Sequence[tuple[str, bytes, str]]
+) -> frozenset[str]:
+    """Of these, each with the request's hash and its answer, the keys that were free, and are ours if this commits.
+
+    Raises one of REFUSED if a key is being taken elsewhere, and that takes its time: who waits for it does so alone.
+    """
+    await connection.execute(_SQL["wait_briefly"].text)
+    columns = zip(*sorted(keys), strict=True)
+    rows = await connection.fetch(_SQL["take_keys"].text, tenant_no, *(list(column) for column in columns))
+    return frozenset(row["key"] for row in rows)
 
 
 async def store_answer(connection: Connection, tenant_no: TenantNo, key: str, answer: str) -> None:
