@@ -22,6 +22,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import uvloop
+from crew import crew_of
 
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.fairness import Lane, Take
@@ -227,28 +228,10 @@ async def _one_process(url: str, seconds: float) -> None:
 
 async def bare_lives(url: str, seconds: float, processes: int) -> Lives:
     """So many processes at once, from the same instant on."""
-    command = [sys.executable, str(Path(__file__).resolve()), url, str(seconds)]
-    pipe = asyncio.subprocess.PIPE
-    started = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(processes)]
-    try:
-        for process in started:
-            assert process.stdout is not None
-            if (await process.stdout.readline()).strip() != b"ready":
-                raise RuntimeError("a process of the bare SQL did not begin: see its message above")
-        told = await asyncio.gather(*(process.communicate(b"go\n") for process in started))
-        results = [json.loads(out) for out, _ in told]
-        count, everything, cpu_us = (sum(each[name] for each in results) for name in ("count", "all", "cpu_us"))
-        return Lives(count, everything, seconds, cpu_us / processes)
-    finally:
-        for process in started:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-
-async def bare_lifecycles(url: str, seconds: float, processes: int) -> float:
-    """Lifecycles a second of bare SQL through asyncpg."""
-    return (await bare_lives(url, seconds, processes)).per_s
+    told = await crew_of(processes, sys.executable, str(Path(__file__).resolve()), url, str(seconds))
+    results = [json.loads(out) for out in told]
+    count, everything, cpu_us = (sum(each[name] for each in results) for name in ("count", "all", "cpu_us"))
+    return Lives(count, everything, seconds, cpu_us / processes)
 
 
 def _as_connection(recorder: _Recorder) -> Connection:

@@ -11,25 +11,13 @@ from uuid import uuid4
 
 import aiohttp
 import uvloop
+from crew import crew_of
 
 
 async def plain_calls(url: str, seconds: float, processes: int, connections: int) -> float:
     """So many processes at once, from the same instant on; gives calls a second."""
-    command = [sys.executable, str(Path(__file__).resolve()), url, str(seconds), str(connections)]
-    pipe = asyncio.subprocess.PIPE
-    started = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(processes)]
-    try:
-        for process in started:
-            assert process.stdout is not None
-            if (await process.stdout.readline()).strip() != b"ready":
-                raise RuntimeError("a process of plain calls did not begin: see its message above")
-        told = await asyncio.gather(*(process.communicate(b"go\n") for process in started))
-        return sum(int(out) for out, _ in told) / seconds
-    finally:
-        for process in started:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    command = (sys.executable, str(Path(__file__).resolve()), url, str(seconds), str(connections))
+    return sum(int(out) for out in await crew_of(processes, *command)) / seconds
 
 
 async def _one_process(url: str, seconds: float, connections: int) -> None:
