@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from uuid import RFC_4122, UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,8 +66,19 @@ def test_the_clock_prefers_the_reading_of_the_quickest_round_trip_for_a_while() 
     clock.see(NOON, 99.9)
     assert abs(clock.now() - NOON - timedelta(seconds=0.05)) < timedelta(milliseconds=1)
     monotonic = 110.0
-    clock.see(NOON + timedelta(seconds=3600), 105.0)
-    assert clock.now() - NOON < timedelta(seconds=11)
+    clock.see(NOON + timedelta(seconds=10), 105.0)
+    assert clock.now() - NOON < timedelta(seconds=10.1)
     monotonic = 140.0
-    clock.see(NOON + timedelta(seconds=3600), 139.0)
-    assert clock.now() - NOON > timedelta(seconds=3600)
+    clock.see(NOON + timedelta(seconds=40), 139.0)
+    assert clock.now() - NOON > timedelta(seconds=40.4)
+
+
+@proves("C3")
+@pytest.mark.parametrize("step_s", [3600, -3600, 4, -4])
+def test_the_clock_follows_a_step_of_the_database_s_at_once(step_s: float) -> None:
+    monotonic = 100.0
+    clock = DatabaseClock(lambda: monotonic)
+    clock.see(NOON, 99.9)
+    monotonic = 110.0
+    clock.see(NOON + timedelta(seconds=10 + step_s), 108.0)
+    assert abs(clock.now() - NOON - timedelta(seconds=11 + step_s)) < timedelta(milliseconds=1)

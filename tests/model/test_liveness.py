@@ -83,3 +83,11 @@ def test_a_silent_worker_is_lost_exactly_when_the_timeout_has_passed(pauses: lis
     for pause in pauses:
         seconds += pause
         assert look(watch, seconds, 0) == (at(seconds) - at(0) > timedelta(seconds=TIMEOUT_S) and seconds > TIMEOUT_S)
+
+
+@proves("E6", "C3", "L3")
+def test_who_died_before_the_clock_was_set_back_is_lost_after_a_full_timeout_and_not_an_hour_later() -> None:
+    watch = Watch(TIMEOUT_S)
+    assert not look(watch, 0, beat_at=0)
+    looks = [look(watch, seconds, beat_at=0, database_s=seconds - 3600) for seconds in (4, 8, 12, 14, 14.1)]
+    assert looks == [False, False, False, False, True]

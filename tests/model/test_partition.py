@@ -1,10 +1,13 @@
 """How nodes share the partitions: evenly, completely, and with few moves."""
 
+from collections import Counter
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.model.ids import PARTITIONS
-from ondot.model.partition import balance
+from ondot.model.ids import PARTITIONS, NodeId
+from ondot.model.partition import balance, bequeath
 from tests.proves import proves
 
 
@@ -50,3 +53,17 @@ def test_nodes_that_come_and_go_settle_with_every_partition_owned_once(changes: 
         if owned:
             held = [partition for each in owned.values() for partition in each]
             assert sorted(held) == list(range(PARTITIONS))
+
+
+@given(st.frozensets(st.integers(0, PARTITIONS - 1)), st.dictionaries(st.integers(0, 99), st.integers(0, 40)))
+@proves("C1", "C11")
+def test_what_a_leaving_node_has_goes_to_those_who_have_least_and_all_of_it(
+    partitions: frozenset[int], owned: dict[int, int]
+) -> None:
+    heirs = {NodeId(UUID(int=number)): count for number, count in owned.items()}
+    given_to = bequeath(partitions, heirs)
+    assert set(given_to) == (partitions if heirs else set())
+    gains = Counter(given_to.values())
+    after = {node_id: count + gains[node_id] for node_id, count in heirs.items()}
+    if gains:
+        assert max(after[node_id] for node_id in gains) <= min(after.values()) + 1

@@ -1,7 +1,9 @@
 """Scheduler nodes: partitions have one owner at a time, and a new one as soon as the old one's lease is over."""
 
+from datetime import timedelta
+
 from ondot.model.ids import PARTITIONS, NodeId, PoolNo, WorkerId
-from ondot.model.partition import balance
+from ondot.model.partition import balance, bequeath
 from ondot.store import nodes
 from ondot.store.workers import register_worker
 from tests.proves import proves
@@ -33,11 +35,55 @@ async def test_nodes_that_come_and_go_share_all_partitions(world: World) -> None
     shares = [await balanced(world, id_) for id_ in ids]
     assert sorted(shares) == [21, 21, 22]
     async with world.database.connection() as connection:
-        await nodes.give_back_partitions(connection, ids[0], None)
         await nodes.leave_node(connection, ids[0])
     for _ in range(2):
         shares = [await balanced(world, id_) for id_ in ids[1:]]
     assert shares == [32, 32]
+
+
+@proves("C1", "C11", "L2")
+async def test_what_a_leaving_node_owns_has_other_owners_at_once_with_a_new_epoch(world: World) -> None:
+    ids = [NodeId(id_) for id_ in world.database.clock.new_ids(3)]
+    for _ in range(3):
+        for id_ in ids:
+            await balanced(world, id_)
+    leaving = (await beat(world, ids[1])).owned
+    before = {row["partition_no"]: row["epoch"] for row in await world.fetch("SELECT * FROM ondot.partition")}
+    async with world.database.transaction() as connection:
+        heirs = bequeath(leaving, await nodes.find_heirs(connection, ids[1]))
+        assert await nodes.hand_over_partitions(connection, ids[1], heirs) == len(leaving)
+        await nodes.leave_node(connection, ids[1])
+    assert sorted([len((await beat(world, id_)).owned) for id_ in (ids[0], ids[2])]) == [32, 32]
+    after = {row["partition_no"]: row["epoch"] for row in await world.fetch("SELECT * FROM ondot.partition")}
+    assert {number for number in after if after[number] == before[number] + 1} == leaving
+
+
+@proves("C1", "C11")
+async def test_a_node_that_leaves_alone_leaves_its_partitions_free(world: World) -> None:
+    last = NodeId(world.database.clock.new_id())
+    await balanced(world, last)
+    async with world.database.transaction() as connection:
+        assert bequeath((await beat(world, last)).owned, await nodes.find_heirs(connection, last)) == {}
+        await nodes.leave_node(connection, last)
+    assert {row["owner"] for row in await world.fetch("SELECT owner FROM ondot.partition")} == {None}
+    assert await balanced(world, NodeId(world.database.clock.new_id())) == PARTITIONS
+
+
+@proves("C2", "L2")
+async def test_a_beat_tells_when_the_lease_of_another_is_over(world: World) -> None:
+    one, other = (NodeId(id_) for id_ in world.database.clock.new_ids(2))
+    assert (await beat(world, one)).next_expiry_s is None
+    await world.advance(2)
+    assert (await beat(world, other)).next_expiry_s == 3
+
+
+@proves("C1", "C3")
+async def test_a_node_that_died_before_the_clock_was_set_back_owns_nothing_for_the_hour(world: World) -> None:
+    dead, alive = (NodeId(id_) for id_ in world.database.clock.new_ids(2))
+    await balanced(world, dead)
+    await beat(world, alive)
+    await world.set_clock(world.now - timedelta(hours=1))
+    assert await balanced(world, alive) == PARTITIONS
 
 
 @proves("C1", "C2", "L2")

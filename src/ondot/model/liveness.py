@@ -8,7 +8,7 @@ anew.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 CLOCK_STEP_S = 2.0
@@ -52,7 +52,9 @@ class Watch:
                 continue
             seen[beat.worker_id] = before
             still_here = monotonic_s - before.at_s > self.timeout_s
-            still_there = database_now - beat.beat_at > timedelta(seconds=self.timeout_s)
+            # A beat of the future is one from before the clock was set back: that clock tells nothing of its age.
+            age_s = (database_now - beat.beat_at).total_seconds()
+            still_there = age_s > self.timeout_s or age_s < -CLOCK_STEP_S
             if still_here and still_there:
                 lost.append(beat)
         self._seen = seen

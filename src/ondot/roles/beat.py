@@ -17,12 +17,19 @@ from ondot.telemetry.log import get_logger
 
 log = get_logger()
 
-OneBeat = Callable[[Connection], Awaitable[bool]]
-"""Beats once; False: there is nothing left to beat for."""
+OneBeat = Callable[[Connection], Awaitable[float | None]]
+"""Beats once and says in how many seconds to beat again; None: there is nothing left to beat for."""
+
+SHORTEST_TIMEOUT_S = 1.0
+SHORTEST_PAUSE_S = 0.05
 
 
 class BeatThread:
-    """Beats each `every_s`. `confirmed_s` is when the last beat that PostgreSQL confirmed was *sent* (monotonic)."""
+    """Beats each `every_s`, or sooner if a beat asks for it. One that is not answered before the next would be due is
+    given up, with its connection: of two tries at least one must fit into the time after which nobody waits for us.
+
+    `confirmed_s` is when the last beat that PostgreSQL confirmed was *sent* (monotonic).
+    """
 
     def __init__(self, settings: Settings, one_beat: OneBeat, *, every_s: float, name: str) -> None:
         self._settings = settings
@@ -69,12 +76,15 @@ class BeatThread:
         missed = 0
         while not self._stop.is_set():
             sent_s = time.monotonic()
+            pause_s = self._every_s
             try:
-                async with asyncio.timeout(max(self._every_s * 2, 2.0)):
+                async with asyncio.timeout(max(self._every_s, SHORTEST_TIMEOUT_S)):
                     if connection is None or connection.is_closed():
                         connection = await connect(self._settings)
-                    if not await self._one_beat(connection):
+                    again_s = await self._one_beat(connection)
+                    if again_s is None:
                         break
+                    pause_s = min(again_s, self._every_s)
                 self.confirmed_s = sent_s
                 if missed:
                     log.info("beat.back", missed=missed)
@@ -89,7 +99,7 @@ class BeatThread:
                     connection.terminate()
                     connection = None
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(self._every_s - (time.monotonic() - sent_s), 0.05)):
+                async with asyncio.timeout(max(pause_s - (time.monotonic() - sent_s), SHORTEST_PAUSE_S)):
                     await nudged.wait()
             nudged.clear()
         if connection is not None:

@@ -2,9 +2,10 @@
 owns partition 0 (C1, C2).
 
 Beat, renewal and balance come from a thread of their own, each 1.5 s by default: partitions are owned while the node's
-row has not expired. A node that cannot reach the database stops planning when its lease has run out; two that both
+row has not expired. The others beat again as soon as it has, so that what a dead node owned has an owner within the
+lease and a moment. A node that cannot reach the database stops planning when its lease has run out; two that both
 believe they own a partition do double work and nothing worse, since timers move by compare-and-set. A stopping node
-gives its partitions back at once.
+hands its partitions over at once.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.model.errors import Unavailable
 from ondot.model.ids import NodeId
-from ondot.model.partition import balance
+from ondot.model.partition import balance, bequeath
 from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
 from ondot.roles.housekeeper import Housekeeper
@@ -27,13 +28,24 @@ from ondot.roles.loop import every
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.days import make_days
-from ondot.store.nodes import beat_node, give_back_partitions, leave_node, take_partitions
+from ondot.store.nodes import (
+    Standing,
+    beat_node,
+    find_heirs,
+    give_back_partitions,
+    hand_over_partitions,
+    leave_node,
+    take_partitions,
+)
 from ondot.telemetry.log import get_logger
 
 PLAN_EVERY_S = 1.0
 OWED_EVERY_S = 2.0
 """How often to look whether anything is owed; while there is, each range has a turn each TURN_S."""
 BEATS_A_LEASE = 10 / 3
+AFTER_EXPIRY_S = 0.05
+SHORT_OF_SHARE_S = 0.25
+"""A node that has less than its share looks this often: what others give back is not to lie about for a beat."""
 
 log = get_logger()
 
@@ -48,9 +60,8 @@ class Scheduler:
         self._loop = asyncio.get_running_loop()
         self._moved = asyncio.Event()
         self._owing = asyncio.Event()
-        self._beat = BeatThread(
-            database.settings, self._beat_once, every_s=database.settings.lease_s / BEATS_A_LEASE, name="node"
-        )
+        self._beat_every_s = database.settings.lease_s / BEATS_A_LEASE
+        self._beat = BeatThread(database.settings, self._beat_once, every_s=self._beat_every_s, name="node")
 
     @property
     def owned(self) -> frozenset[int]:
@@ -58,7 +69,7 @@ class Scheduler:
         return self._owned if self._beat.silent_s < self._database.settings.lease_s else frozenset()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`; then give the partitions back."""
+        """Until `stop`; then hand the partitions over."""
         with suppress(Unavailable):
             await make_days(self._database)
         self._beat.start()
@@ -77,12 +88,14 @@ class Scheduler:
             for task in tasks:
                 task.cancel()
         await self._beat.stop()
+        handed_over = 0
         # If the database is away, the lease runs out by itself.
         with suppress(Unavailable):
             async with self._database.transaction() as connection:
-                await give_back_partitions(connection, self._node_id, None)
+                heirs = bequeath(self._owned, await find_heirs(connection, self._node_id))
+                handed_over = await hand_over_partitions(connection, self._node_id, heirs)
                 await leave_node(connection, self._node_id)
-        log.info("scheduler.stopped", gave_back=len(self._owned))
+        log.info("scheduler.stopped", handed_over=handed_over, of=len(self._owned))
 
     async def _plan(self) -> int:
         return await self._planner.one_pass(sorted(self.owned))
@@ -94,8 +107,9 @@ class Scheduler:
             self._loop.call_later(TURN_S, self._owing.set)
         return 0
 
-    async def _beat_once(self, connection: Connection) -> bool:
+    async def _beat_once(self, connection: Connection) -> float:
         """Renew, then take or give back towards a fair share. Runs in the beat's thread."""
+        was_silent = self._beat.silent_s > self._database.settings.lease_s
         sent_s = time.monotonic()
         standing = await beat_node(
             connection,
@@ -111,10 +125,18 @@ class Scheduler:
         if decision.give_back:
             self._owned = owned
             await give_back_partitions(connection, self._node_id, decision.give_back)
-        elif decision.take:
+        elif decision.take and not was_silent:
+            # Who was silent may be the first to be back after the database was away: the others have a beat's time.
             owned |= await take_partitions(connection, self._node_id, decision.take)
         if owned != self._owned:
             log.info("partitions.owned", count=len(owned), nodes=standing.live_nodes)
             self._owned = owned
             self._loop.call_soon_threadsafe(self._moved.set)
-        return True
+        return self._again_s(standing, is_short=not was_silent and len(owned - standing.owned) < decision.take)
+
+    def _again_s(self, standing: Standing, *, is_short: bool) -> float:
+        """When to beat again: no later than the lease of another may be over, sooner while there is more to take."""
+        again_s = SHORT_OF_SHARE_S if is_short else self._beat_every_s
+        if standing.next_expiry_s is not None:
+            again_s = min(again_s, standing.next_expiry_s + AFTER_EXPIRY_S)
+        return again_s

@@ -124,12 +124,8 @@ class Incarnation:
         self._lost = asyncio.Event()
         self._state: Literal["ALIVE", "DRAINING"] = "ALIVE"
         self._loop = asyncio.get_running_loop()
-        self._beat = BeatThread(
-            database.settings,
-            self._beat_once,
-            every_s=database.settings.heartbeat_s / BEATS_A_TIMEOUT,
-            name="worker",
-        )
+        self._beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
+        self._beat = BeatThread(database.settings, self._beat_once, every_s=self._beat_every_s, name="worker")
 
     @property
     def unfit(self) -> bool:
@@ -407,7 +403,7 @@ class Incarnation:
         held = self._completer.leases
         return held if pending is None else (*held, pending)
 
-    async def _beat_once(self, connection: Connection) -> bool:
+    async def _beat_once(self, connection: Connection) -> float | None:
         """Runs in the beat's thread; what it reads are snapshots."""
         sent_s = time.monotonic()
         now = await beat_worker(
@@ -420,9 +416,9 @@ class Incarnation:
         )
         if now is None:
             self._loop.call_soon_threadsafe(self._lost.set)
-            return False
+            return None
         self._database.clock.see(now, sent_s)
-        return True
+        return self._beat_every_s
 
     @staticmethod
     async def _first_of(*events: asyncio.Event) -> None:

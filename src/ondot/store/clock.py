@@ -19,6 +19,8 @@ TOO_SLOW_S = 1.0
 """A reading that took longer tells less than the one there is."""
 SETTLE_S = 30.0
 """An estimate from a quick round trip is preferred to newer, slower ones for this long."""
+STEP_S = 0.5
+"""A reading that is further off than the round trip explains, and by this much more: the clock was set."""
 
 
 class DatabaseClock:
@@ -35,10 +37,13 @@ class DatabaseClock:
         received_s = self._monotonic()
         round_trip_s = received_s - sent_s
         settled = received_s - self._seen_s < SETTLE_S
-        if self._offset is not None and round_trip_s > (self._round_trip_s if settled else TOO_SLOW_S):
-            return
         middle = timedelta(seconds=(sent_s + received_s) / 2)
-        self._offset = database_now - datetime.fromtimestamp(0, UTC) - middle
+        offset = database_now - datetime.fromtimestamp(0, UTC) - middle
+        if self._offset is not None and round_trip_s > (self._round_trip_s if settled else TOO_SLOW_S):
+            off_s = abs((offset - self._offset).total_seconds())
+            if off_s < (round_trip_s + self._round_trip_s) / 2 + STEP_S:
+                return
+        self._offset = offset
         self._round_trip_s, self._seen_s = round_trip_s, received_s
 
     def freeze(self, now: datetime | None) -> None:

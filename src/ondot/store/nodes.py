@@ -1,6 +1,6 @@
 """Scheduler nodes and the partitions they own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,12 +13,16 @@ _SQL = load_queries("nodes")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a beat tells a node: its partitions, how many nodes live, and its place among them."""
+    """What a beat tells a node: its partitions, how many nodes live, and its place among them.
+
+    `next_expiry_s`: how soon another one's lease is over if it does not beat; None: there is no other.
+    """
 
     now: datetime
     owned: frozenset[int]
     live_nodes: int
     rank: int
+    next_expiry_s: float | None
 
 
 async def beat_node(
@@ -26,7 +30,7 @@ async def beat_node(
 ) -> Standing:
     row = await connection.fetchrow(_SQL["beat_node"].text, node_id, host, pid, release, lease_s)
     assert row is not None
-    return Standing(row["now"], frozenset(row["owned"]), row["live"], row["rank"])
+    return Standing(row["now"], frozenset(row["owned"]), row["live"], row["rank"], row["next_expiry_s"])
 
 
 async def take_partitions(connection: Connection, node_id: NodeId, at_most: int) -> frozenset[int]:
@@ -34,8 +38,20 @@ async def take_partitions(connection: Connection, node_id: NodeId, at_most: int)
     return frozenset(row["partition_no"] for row in rows)
 
 
-async def give_back_partitions(connection: Connection, node_id: NodeId, partitions: Sequence[int] | None) -> None:
+async def give_back_partitions(connection: Connection, node_id: NodeId, partitions: Sequence[int]) -> None:
     await connection.execute(_SQL["give_back_partitions"].text, node_id, partitions)
+
+
+async def find_heirs(connection: Connection, node_id: NodeId) -> dict[NodeId, int]:
+    """Who may take over from a node that leaves, and how many partitions each has."""
+    rows = await connection.fetch(_SQL["find_heirs"].text, node_id)
+    return {NodeId(row["id"]): row["owned"] for row in rows}
+
+
+async def hand_over_partitions(connection: Connection, node_id: NodeId, heirs: Mapping[int, NodeId]) -> int:
+    """Make others the owners of what this node owns still; gives of how many."""
+    rows = await connection.fetch(_SQL["hand_over_partitions"].text, node_id, list(heirs.keys()), list(heirs.values()))
+    return len(rows)
 
 
 async def leave_node(connection: Connection, node_id: NodeId) -> None:

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import sys
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -46,7 +46,11 @@ _RETRYABLE_4XX: Final = frozenset({408, 425, 429})
 class HttpCaller:
     """Makes the calls of one process, over one pool of connections."""
 
-    def __init__(self, *, allow_private: bool = False, limit_per_host: int = 0) -> None:
+    def __init__(
+        self, *, allow_private: bool = False, limit_per_host: int = 0, now: Callable[[], datetime] | None = None
+    ) -> None:
+        """`now`: the clock that receivers are told; without it this machine's own."""
+        self._now = now or partial(datetime.now, UTC)
         self._allow_private = allow_private
         self._limit_per_host = limit_per_host
         self._session: aiohttp.ClientSession | None = None
@@ -86,7 +90,7 @@ class HttpCaller:
             spec.method,
             url,
             data=None if spec.method in _WITHOUT_BODY else call.payload,
-            headers=headers(spec, call),
+            headers=headers(spec, call, self._now()),
             allow_redirects=False,
         )
         async with phases:
@@ -126,7 +130,7 @@ class HttpCaller:
         return session
 
 
-def headers(spec: HttpTarget, call: Call) -> CIMultiDict[str]:
+def headers(spec: HttpTarget, call: Call, now: datetime) -> CIMultiDict[str]:
     """The job's own, then the facts, which win: a receiver must be able to trust them."""
     merged = CIMultiDict({"user-agent": f"ondot/{__version__}", "accept": "*/*", "accept-encoding": "identity"})
     if spec.method not in _WITHOUT_BODY:
@@ -135,7 +139,7 @@ def headers(spec: HttpTarget, call: Call) -> CIMultiDict[str]:
     merged.update(
         {
             "webhook-id": str(call.execution_id),
-            "webhook-timestamp": str(int(time.time())),
+            "webhook-timestamp": str(int(now.timestamp())),
             "ondot-job-id": str(call.job_id),
             "ondot-fire-at": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
             "ondot-attempt": str(call.attempt_no),

@@ -1,6 +1,7 @@
 -- name: beat_node :one
 -- locks: the node row        index: node_pkey
--- Beat and renewal in one: partitions are owned while their owner's row has not expired.
+-- Beat and renewal in one: partitions are owned while their owner's row has not expired. A beat of the future is one
+-- from before the clock was set back: its node beats again soon, or is dead, and must not stay an owner until then.
 -- $1 id, $2 host, $3 pid, $4 release, $5 lease in seconds
 WITH beat AS (
     INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at)
@@ -10,8 +11,11 @@ WITH beat AS (
 )
 SELECT ondot.clock() AS now,
        ARRAY(SELECT partition_no FROM ondot.partition WHERE owner = $1 ORDER BY partition_no) AS owned,
-       1 + (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock() AND id <> $1) AS live,
-       (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock() AND id < $1) AS rank;
+       1 + count(*) AS live,
+       count(*) FILTER (WHERE n.id < $1) AS rank,
+       extract(epoch FROM min(n.expires_at) - ondot.clock())::double precision AS next_expiry_s
+FROM ondot.node n
+WHERE n.id <> $1 AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second';
 
 -- name: take_partitions :many
 -- locks: partition rows, SKIP LOCKED
@@ -20,19 +24,40 @@ UPDATE ondot.partition SET owner = $1::uuid, epoch = epoch + 1, owned_since = on
 WHERE partition_no = ANY (ARRAY(
     SELECT p.partition_no FROM ondot.partition p
     WHERE p.owner IS NULL
-       OR NOT EXISTS (SELECT FROM ondot.node n WHERE n.id = p.owner AND n.expires_at > ondot.clock())
+       OR NOT EXISTS (SELECT FROM ondot.node n WHERE n.id = p.owner AND n.expires_at > ondot.clock()
+                        AND n.beat_at < ondot.clock() + interval '1 second')
     ORDER BY p.partition_no LIMIT $2::integer
     FOR UPDATE OF p SKIP LOCKED
 ))
 RETURNING partition_no;
 
 -- name: give_back_partitions :none
--- $1 node id, $2 partition_nos (NULL: all)
+-- $1 node id, $2 partition_nos
 UPDATE ondot.partition SET owner = NULL, owned_since = NULL
-WHERE owner = $1::uuid AND ($2::smallint[] IS NULL OR partition_no = ANY ($2));
+WHERE owner = $1::uuid AND partition_no = ANY ($2::smallint[]);
+
+-- name: find_heirs :many
+-- Who may take over from a node that leaves, and how much each has.
+-- $1 node id
+SELECT n.id, (SELECT count(*) FROM ondot.partition p WHERE p.owner = n.id) AS owned
+FROM ondot.node n
+WHERE n.id <> $1::uuid AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second'
+ORDER BY n.id;
+
+-- name: hand_over_partitions :many
+-- locks: partition rows
+-- $1 node id, $2 partition_nos, $3 their new owners
+UPDATE ondot.partition p SET owner = h.heir, epoch = p.epoch + 1, owned_since = ondot.clock()
+FROM unnest($2::smallint[], $3::uuid[]) AS h(partition_no, heir)
+WHERE p.partition_no = h.partition_no AND p.owner = $1::uuid
+RETURNING p.partition_no;
 
 -- name: leave_node :none
+-- What was not handed over has no owner.
 -- $1 node id
+WITH left_behind AS (
+    UPDATE ondot.partition SET owner = NULL, owned_since = NULL WHERE owner = $1::uuid
+)
 DELETE FROM ondot.node WHERE id = $1::uuid;
 
 -- name: forget_nodes :none
