@@ -16,6 +16,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ from ondot.store.database import Database, check_server, open_database
 from ondot.store.days import make_days
 from ondot.store.migrate import Migration, Status, check_schema, migrate_up, read_status
 from ondot.telemetry.log import configure_logs, get_logger
+from ondot.transports.local import LocalTransport
 from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
 
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from ondot.flow.run import Targets
     from ondot.sdk.app import Ondot
 
-WAIT_FOR_DATABASE_S = 2.0
+WAIT_FOR_DATABASE_S = 0.5
+TOLD_AGAIN = 30
+"""Tries for the database until it is told again that it is awaited: half a minute."""
 CLOCK_EVERY_S = 10.0
 TASKS_END_WITHIN_S = 1.0
 SUSPECTS_TOGETHER = 16
@@ -74,7 +78,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
     from ondot.roles.loop import every
     from ondot.ui.pages import build_pages
 
-    async with opened(settings, stop) as database:
+    async with opened(settings, stop, brief=True) as database:
         if database is None:
             return
         dispatcher = Dispatcher(choose_transport(database))
@@ -105,7 +109,7 @@ def run_scheduler(settings: Settings) -> None:
     from ondot.roles.scheduler import Scheduler
 
     async def role(stop: asyncio.Event) -> None:
-        async with opened(settings, stop) as database:
+        async with opened(settings, stop, hurried=True) as database:
             if database is not None:
                 await Scheduler(database, choose_transport(database)).run(stop)
 
@@ -127,7 +131,7 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
         # After the logs were configured: they are not to become lines of attempts.
         capture_prints()
         async with (
-            opened(settings, stop, by_key=True) as database,
+            opened(settings, stop, by_key=True, hurried=True) as database,
             targets_of(settings, app, room, app_reference, database.clock.now if database else None) as targets,
         ):
             pool_nos: list[PoolNo] = []
@@ -207,7 +211,7 @@ async def _end_what_is_left() -> None:
 
 
 def choose_transport(database: Database) -> Transport:
-    return PollingTransport() if database.settings.pgbouncer else PostgresTransport(database)
+    return LocalTransport() if database.settings.pgbouncer else PostgresTransport(database)
 
 
 @asynccontextmanager
@@ -273,9 +277,9 @@ def _told(error: Exception) -> str:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, stop: asyncio.Event, *, by_key: bool = False) -> AsyncIterator[Database | None]:
-    """The database, once it answers and fits; None if `stop` came before that."""
-    database = await open_database(settings, by_key=by_key)
+async def opened(settings: Settings, stop: asyncio.Event, **how: bool) -> AsyncIterator[Database | None]:
+    """The database, opened like this, once it answers and fits; None if `stop` came before that."""
+    database = await open_database(settings, **how)
 
     async def fits() -> None:
         await check_server(database)
@@ -291,13 +295,18 @@ async def opened(settings: Settings, stop: asyncio.Event, *, by_key: bool = Fals
 
 async def patiently(action: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
     """Do what needs the database, however long it is away; False if `stop` came before it was done."""
-    while not stop.is_set():
+    from ondot.roles.loop import pause_after
+
+    for tries in count(1):
+        if stop.is_set():
+            break
         try:
             await action()
         except Unavailable as error:
-            log.warning("database.awaited", error=error.message)
+            if tries % TOLD_AGAIN == 1:
+                log.warning("database.awaited", error=error.message, tries=tries)
             with suppress(TimeoutError):
-                async with asyncio.timeout(WAIT_FOR_DATABASE_S):
+                async with asyncio.timeout(pause_after(tries, WAIT_FOR_DATABASE_S)):
                     await stop.wait()
         else:
             return True

@@ -11,6 +11,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Transport, Wake
 from ondot.store.database import Database, open_database
+from ondot.transports.local import LocalTransport
 from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import CHANNEL, PostgresTransport, parse
 from tests.proves import proves
@@ -53,17 +54,23 @@ async def until_heard(transport: Transport, heard: "asyncio.Queue[Wake]", wake: 
 
 
 @proves("C4")
-@pytest.mark.parametrize("kind", ["postgres", "polling"])
+@pytest.mark.parametrize("kind", ["postgres", "local", "polling"])
 async def test_publishing_to_nobody_is_no_error(database: Database, kind: str) -> None:
-    transport: Transport = PostgresTransport(database) if kind == "postgres" else PollingTransport()
+    transports: dict[str, Transport] = {
+        "postgres": PostgresTransport(database),
+        "local": LocalTransport(),
+        "polling": PollingTransport(),
+    }
+    transport = transports[kind]
     await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
     async with heard_by(transport):
         await transport.publish([])
 
 
 @proves("C4")
-async def test_wake_ups_arrive_as_they_were_sent(database: Database) -> None:
-    transport = PostgresTransport(database)
+@pytest.mark.parametrize("kind", ["postgres", "local"])
+async def test_wake_ups_arrive_as_they_were_sent(database: Database, kind: str) -> None:
+    transport: Transport = PostgresTransport(database) if kind == "postgres" else LocalTransport()
     async with heard_by(transport) as heard:
         await until_heard(transport, heard, Wake(PoolNo(7), AT))
         await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])

@@ -1,7 +1,8 @@
 """Roles as real processes on a database of a test's own: started, frozen, killed, looked at, and ended by their ids.
 
-Each process writes its log to a file, whose events a test can wait for. Whatever a test does, all that was started is
-ended when the fleet is left: frozen ones too.
+Each process writes its log to a file, whose events a test can wait for. A member may have a database URL of its own (a
+proxy's), a wrong clock, a network namespace or a planted bug; restarted it is the same member in a new process.
+Whatever a test does, all that was started is ended when the fleet is left: frozen ones too.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -28,6 +30,7 @@ from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.store.database import Database, open_database
 from ondot.transports.polling import PollingTransport
+from tests.faults.netns import Namespace
 from tests.servers import settings_for
 
 ROOT = Path(__file__).parent.parent.parent
@@ -35,26 +38,76 @@ APP = "tests.faults.hostile:app"
 LOOK_AGAIN_S = 0.03
 COULD_NOT_BEGIN = (1, 2)
 """What Python and the command line exit with; hostile functions take other codes."""
+FAKETIME = "libfaketimeMT.so.1"
 EFFECTS = """
-CREATE TABLE public.effect (
+CREATE TABLE IF NOT EXISTS public.effect (
     execution_id uuid NOT NULL, attempt integer NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())
 """
 
 Fact = TypeVar("Fact")
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a member is started, and started again.
+
+    `bug`: with that planted bug (tests.faults.bugs). `clock`: what libfaketime makes of the time of day, such as
+    "+3600s" or "+0 x1.01"; for schedulers and APIs, since under it Python's `time.sleep` fails, which workers use
+    around shell targets.
+    """
+
+    words: tuple[str, ...]
+    environment: dict[str, str]
+    log: Path
+    bug: str | None = None
+    clock: str | None = None
+    netns: Namespace | None = None
+
+    def start(self) -> psutil.Popen:
+        module = ["ondot"] if self.bug is None else ["tests.faults.bugs", self.bug]
+        command = [sys.executable, "-m", *module, *self.words]
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("ONDOT_")}
+        with self.log.open("ab") as stderr:
+            return psutil.Popen(
+                self.netns.command(command) if self.netns else command,
+                env=inherited | self.environment | self._faketime(),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+
+    def _faketime(self) -> dict[str, str]:
+        if self.clock is None:
+            return {}
+        library = _faketime_library()
+        if library is None:
+            raise RuntimeError("No libfaketime on this machine: install faketime, or leave wrong clocks out.")
+        return {"LD_PRELOAD": str(library), "FAKETIME": self.clock, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
 @dataclass(slots=True)
 class Member:
-    """One process of the fleet."""
+    """One role of the fleet: its process, and the next one if it is started again."""
 
     name: str
-    log: Path
+    launch: Launch
     process: psutil.Popen
+    born_at_byte: int = 0
+    """Where in the log its present process began."""
 
-    def events(self, name: str) -> list[dict[str, Any]]:
+    @property
+    def role(self) -> str:
+        return self.launch.words[0]
+
+    @property
+    def log(self) -> Path:
+        return self.launch.log
+
+    def events(self, name: str, *, from_byte: int = 0) -> list[dict[str, Any]]:
         """What it has logged under this name. Its last line may be half written."""
         events = []
-        for line in self.log.read_text(errors="replace").splitlines():
+        for line in self.log.read_bytes()[from_byte:].decode(errors="replace").splitlines():
             if f'"event": "{name}"' in line:
                 with suppress(ValueError):
                     events.append(json.loads(line))
@@ -65,6 +118,11 @@ class Member:
             self.process.send_signal(number)
 
     @property
+    def stands(self) -> bool:
+        """Its present process runs, and has said that it has begun."""
+        return self.runs and bool(self.events(f"{self.role}.started", from_byte=self.born_at_byte))
+
+    @property
     def is_frozen(self) -> bool:
         return bool(self.process.status() == psutil.STATUS_STOPPED)
 
@@ -72,13 +130,28 @@ class Member:
     def runs(self) -> bool:
         return self.process.poll() is None
 
+    def freeze(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def restart(self, *, clock: str | None = None) -> None:
+        """A new process under the same name, once the old one has ended; by the right clock unless one is given."""
+        if self.runs:
+            raise RuntimeError(f"{self.name} runs: kill or stop it first")
+        self.launch = replace(self.launch, clock=clock)
+        self.born_at_byte = self.log.stat().st_size
+        self.process = self.launch.start()
+
     async def kill(self) -> None:
         """`kill -9`, and until it is gone."""
         self.signal(signal.SIGKILL)
         await asyncio.to_thread(self.process.wait, 10)
 
     async def stop(self, within_s: float = 20.0) -> int:
-        self.signal(signal.SIGCONT)
+        """As a service manager does; gives the exit code."""
+        self.thaw()
         self.signal(signal.SIGTERM)
         return int(await asyncio.to_thread(self.process.wait, within_s))
 
@@ -96,28 +169,40 @@ class Fleet:
     def notes(self) -> Path:
         return self.directory / "notes.jsonl"
 
-    def start(self, *words: str, name: str = "") -> Member:
+    def start(
+        self,
+        *words: str,
+        name: str = "",
+        url: str | None = None,
+        bug: str | None = None,
+        clock: str | None = None,
+        netns: Namespace | None = None,
+    ) -> Member:
+        """A process of these words. `url`: its own way to the database; see `Launch` for the rest."""
         name = f"{name or words[0]}-{len(self.members)}"
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("ONDOT_")}
-        log = self.directory / f"{name}.log"
-        with log.open("wb") as stderr:
-            process = psutil.Popen(
-                [sys.executable, "-m", "ondot", *words],
-                env=inherited | self.settings,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-            )
-        member = Member(name, log, process)
+        environment = self.settings | ({"ONDOT_DATABASE_URL": url} if url else {})
+        launch = Launch(words, environment, self.directory / f"{name}.log", bug, clock, netns)
+        member = Member(name, launch, launch.start())
         self.members.append(member)
         return member
 
-    def scheduler(self) -> Member:
-        return self.start("scheduler")
+    def api(self, port: int, **how: Any) -> Member:
+        return self.start("api", "--port", str(port), **how)
 
-    def worker(self, *words: str, slots: int = 20) -> Member:
-        return self.start("worker", "--slots", str(slots), "--allow-shell", *words, APP)
+    def scheduler(self, **how: Any) -> Member:
+        return self.start("scheduler", **how)
+
+    def worker(self, *words: str, slots: int = 20, **how: Any) -> Member:
+        return self.start("worker", "--slots", str(slots), "--allow-shell", *words, APP, **how)
+
+    async def stands(self, *members: Member, within_s: float = 30.0) -> None:
+        """Until each of them has begun."""
+
+        async def all_stand() -> bool | None:
+            return all(member.stands for member in members) or None
+
+        names = ", ".join(member.name for member in members)
+        await self.until(all_stand, within_s=within_s, what=f"{names} stand")
 
     async def submit(self, *bodies: dict[str, Any]) -> list[UUID]:
         """Store jobs as the API would; gives their ids."""
@@ -215,3 +300,14 @@ async def a_fleet(url: str, directory: Path, **settings: str) -> AsyncIterator[F
         await fleet.end()
         await connection.close()
         await database.close()
+
+
+@cache
+def _faketime_library() -> Path | None:
+    places = (Path("/usr/lib"), Path("/usr/local/lib"))
+    return next((path for place in places for path in place.glob(f"**/faketime/{FAKETIME}")), None)
+
+
+def clocks_available() -> bool:
+    """Whether members can be given a wrong clock here."""
+    return _faketime_library() is not None

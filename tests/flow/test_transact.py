@@ -28,9 +28,9 @@ from ondot.targets.function import FunctionCaller
 from ondot.targets.http import HttpCaller
 from ondot.targets.shell import ShellCaller
 from ondot.telemetry.metrics import REPEATED, STALE
+from tests.faults.proxy import Proxy, a_proxy
 from tests.flow.test_recover import lose
 from tests.proves import proves
-from tests.relay import Relay, open_relay
 from tests.servers import Server, connected, new_database, settings_for
 from tests.world import Worker, World, job
 
@@ -422,34 +422,34 @@ async def test_a_change_of_the_row_in_the_same_moment_does_not_make_a_current_at
 
 
 @pytest.fixture
-async def relay(world: World) -> AsyncIterator[Relay]:
-    async with open_relay(world.url) as relay:
-        yield relay
+async def proxy(world: World) -> AsyncIterator[Proxy]:
+    async with a_proxy(world.url) as proxy:
+        yield proxy
 
 
 @proves("E11", "P2", "P8")
-async def test_a_commit_whose_reply_is_lost_is_found_to_have_happened(shop: Shop, relay: Relay) -> None:
+async def test_a_commit_whose_reply_is_lost_is_found_to_have_happened(shop: Shop, proxy: Proxy) -> None:
     assignment = await shop.lease("pay")
-    async with connected(relay.url) as mine:
+    async with connected(proxy.url) as mine:
         with capture_logs() as lines:
             async with shop.opened(assignment, mine) as connection:
                 await connection.execute(EFFECT)
-                relay.cut_before_reply(b"COMMIT\x00")
-    assert relay.was_cut
+                proxy.cut_before_reply("COMMIT\x00")
+    assert proxy.was_struck
     assert [line["event"] for line in lines] == ["transaction.in_doubt"]
     assert shop.transactor.was_committed(assignment.leased.id, 1)
     assert (await shop.effects(), await shop.state(assignment)) == (1, State.SUCCEEDED)
 
 
 @proves("E11", "P2", "P8")
-async def test_a_commit_that_never_arrived_is_found_not_to_have_happened(shop: Shop, relay: Relay) -> None:
+async def test_a_commit_that_never_arrived_is_found_not_to_have_happened(shop: Shop, proxy: Proxy) -> None:
     assignment = await shop.lease("pay")
-    async with connected(relay.url) as mine:
+    async with connected(proxy.url) as mine:
         with pytest.raises(Unavailable):  # noqa: PT012 - the block is what is tried
             async with shop.opened(assignment, mine) as connection:
                 await connection.execute(EFFECT)
-                relay.cut_before_request(b"COMMIT;")
-    assert relay.was_cut
+                proxy.cut_before_request("COMMIT;")
+    assert proxy.was_struck
     assert not shop.transactor.was_committed(assignment.leased.id, 1)
     assert (await shop.effects(), await shop.state(assignment)) == (0, State.RUNNING)
 

@@ -37,6 +37,8 @@ GATHERS, MANY = 5, 40
 BATCH = 1_000
 WRITERS = 2
 AGAIN_S = 0.5
+TOLD_EVERY = 60
+"""Tries after which it is told again that outcomes are kept."""
 LONGEST_REFUSAL = 500
 """Of the words of a refusal: some repeat all that was refused."""
 
@@ -129,16 +131,16 @@ class Completer:
             seen = waiting
 
     async def _write_until_stored(self, batch: list[Done]) -> None:
+        tries = 0
         while True:
+            tries += 1
             try:
                 await self.write(batch)
-            except Unavailable as error:
-                log.warning("outcomes.kept", count=len(batch), error=error.message)
-                await asyncio.sleep(AGAIN_S)
-            except (REFUSED, ValueError) as error:
+            except (REFUSED, Unavailable, ValueError) as error:
                 # ValueError: it could not even be sent (half of a surrogate pair).
                 if not is_about_content(error):
-                    log.warning("outcomes.kept", count=len(batch), error=str(error))
+                    if tries % TOLD_EVERY == 1:
+                        log.warning("outcomes.kept", count=len(batch), error=str(error))
                     await asyncio.sleep(AGAIN_S)
                     continue
                 if len(batch) == 1:

@@ -5,7 +5,8 @@
 The completion is written by the same fenced statement as any other. If the fence refuses, the transaction is rolled
 back and `Stale` is raised: the effect did not happen. Once committed the execution is SUCCEEDED, whatever the handler
 does afterwards. When the reply to COMMIT is lost the database is asked what became of it, for as long as it takes.
-Half of the worker's connections may be held so, and no more: leasing and completing never wait for handlers.
+The worker has connections apart for it, where a handler may take its time (`Database.patient`): leasing and completing
+never wait for handlers.
 A function that runs in a child process opens its transaction there (`Attempt`, `roles.child`): its worker learns of
 the success when it writes an outcome of its own, and finds this one recorded.
 """
@@ -29,8 +30,8 @@ from ondot.model.job import JobSpec
 from ondot.ports.target import OpenTransaction
 from ondot.sdk.transaction import Opened, Stale
 from ondot.store.attempts import is_running, wait_for_execution
-from ondot.store.connection import REFUSED, Connection, away_as_unavailable
-from ondot.store.database import CONNECT_TIMEOUT_S, Database
+from ondot.store.connection import REFUSED, Connection, away_as_unavailable, drop, is_lost
+from ondot.store.database import ACQUIRE_TIMEOUT_S, Database
 from ondot.store.executions import Completion, Unchanged, Written, complete_executions, find_outcomes
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
@@ -93,6 +94,7 @@ class Transactor:
 
     def __init__(self, database: Database, dispatcher: Dispatcher, worker_id: WorkerId) -> None:
         self._database = database
+        self._pool = database.patient.pool
         self._dispatcher = dispatcher
         self._worker_id = worker_id
         self._loop = asyncio.get_running_loop()
@@ -101,7 +103,7 @@ class Transactor:
             "pgbouncer": database.settings.pgbouncer,
             "statement_timeout_s": database.settings.statement_timeout_s,
         }
-        self._room = asyncio.Semaphore(max(1, database.pool.get_max_size() // 2))
+        self._room = asyncio.Semaphore(max(1, self._pool.get_max_size() // (1 if database.patient_pool else 2)))
         self._committed: dict[tuple[ExecutionId, int], str | None] = {}
 
     def opener(self, assignment: Assignment, spec: JobSpec) -> OpenTransaction:
@@ -185,7 +187,7 @@ class Transactor:
             return
         async with self._room:
             with away_as_unavailable():
-                connection = await self._database.pool.acquire(timeout=CONNECT_TIMEOUT_S)
+                connection = await self._pool.acquire(timeout=ACQUIRE_TIMEOUT_S)
             try:
                 yield connection
             finally:
@@ -194,16 +196,16 @@ class Transactor:
     async def _give_back(self, connection: Any) -> None:
         """Without what the handler has set for the session: the next to use it is ondot itself."""
         try:
-            if not self._database.settings.pgbouncer and not connection.is_closed():
-                await connection.reset(timeout=CONNECT_TIMEOUT_S)
+            if not self._database.settings.pgbouncer and not is_lost(connection):
+                await connection.reset(timeout=ACQUIRE_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - what was committed is: only the connection is of no more use
             log.warning("connection.not_reset", error=str(error), then="it is closed")
-            connection.terminate()
+            drop(connection)
         except BaseException:
-            connection.terminate()
+            drop(connection)
             raise
         finally:
-            await self._database.pool.release(connection)
+            await self._pool.release(connection)
 
     async def _check_current(self, attempt: Attempt, connection: Connection, *, is_given: bool) -> None:
         with away_as_unavailable():
@@ -298,11 +300,11 @@ async def _roll_back(connection: Connection, transaction: Any) -> None:
     """Never hides why: a connection that is lost has rolled back by itself."""
     try:
         with away_as_unavailable():
-            if not connection.is_closed():
+            if not is_lost(connection):
                 await transaction.rollback()
     except (Unavailable, REFUSED) as error:
         log.warning("transaction.not_rolled_back", error=str(error), then="the connection is closed")
-        connection.terminate()
+        drop(connection)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

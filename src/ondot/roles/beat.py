@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from ondot.roles.loop import pause_after
 from ondot.settings import Settings
 from ondot.store.connection import AWAY, Connection, OwnConnection
 from ondot.store.database import connect
@@ -22,6 +23,7 @@ OneBeat = Callable[[Connection], Awaitable[float | None]]
 
 SHORTEST_TIMEOUT_S = 1.0
 SHORTEST_PAUSE_S = 0.05
+TRY_AGAIN_S = 0.5
 
 
 class BeatThread:
@@ -91,6 +93,8 @@ class BeatThread:
                 missed = 0
             except Exception as error:  # the boundary of a pass
                 missed += 1
+                # Not a whole interval: until the next beat is confirmed, nothing is begun here.
+                pause_s = pause_after(missed, TRY_AGAIN_S)
                 if not isinstance(error, AWAY):
                     log.exception("beat.failed")
                 elif missed == 1:

@@ -25,7 +25,7 @@ from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
 from ondot.roles.housekeeper import Housekeeper
 from ondot.roles.loop import every
-from ondot.store.connection import Connection
+from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
 from ondot.store.days import make_days
 from ondot.store.nodes import (
@@ -70,7 +70,7 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then hand the partitions over."""
-        with suppress(Unavailable):
+        with suppress(Unavailable, REFUSED):
             await make_days(self._database)
         self._beat.start()
         log.info("scheduler.started", node_id=str(self._node_id))
@@ -90,7 +90,7 @@ class Scheduler:
         await self._beat.stop()
         handed_over = 0
         # If the database is away, the lease runs out by itself.
-        with suppress(Unavailable):
+        with suppress(Unavailable, REFUSED):
             async with self._database.transaction() as connection:
                 heirs = bequeath(self._owned, await find_heirs(connection, self._node_id))
                 handed_over = await hand_over_partitions(connection, self._node_id, heirs)

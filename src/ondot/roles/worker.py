@@ -35,7 +35,7 @@ from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
 from ondot.roles.loop import every
 from ondot.roles.running import Attempt, Running
-from ondot.store.connection import Connection
+from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
 from ondot.store.executions import Completion, find_cancels
 from ondot.store.workers import beat_worker, leave_worker, register_worker
@@ -180,8 +180,9 @@ class Incarnation:
                         pool_nos=self._pool_nos,
                         slots=self._slots,
                     )
-            except Unavailable as error:
-                log.warning("worker.waits", error=error.message)
+            except (Unavailable, REFUSED) as error:
+                # Refused: of a server that is being set up, or whose password is being changed.
+                log.warning("worker.waits", error=str(error))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
                         await stop.wait()

@@ -1,6 +1,8 @@
 """What a connection to PostgreSQL is to the rest of the store, and what it looks like when the database is away."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,21 +27,25 @@ AWAY = (
     EOFError,
     TimeoutError,
     asyncpg.InterfaceError,
-    # Its protocol lost its place when a backend was terminated in the middle of a statement.
+    # Its protocol lost its place when a backend was terminated in the middle of a statement; and "none of the hosts
+    # is the primary", while a standby is being promoted.
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.QueryCanceledError,
+    # Shut down, crashed, starting up; a statement that took too long.
+    asyncpg.OperatorInterventionError,
+    # The disk is full, too many connections, no memory.
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    # What was the primary is a standby now.
     asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.DiskFullError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     # Of two that wait for each other one is sent away, and finds its way free when it tries again.
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
+    asyncpg.TransactionRollbackError,
 )
 """What asyncpg raises when the database cannot be reached or cannot answer now: the same may succeed later."""
+
+DEAD = (TimeoutError, asyncpg.ReadOnlySQLTransactionError)
+"""A connection on which nothing came for the whole deadline, or that leads to a standby: of no more use."""
 
 REFUSED = asyncpg.PostgresError
 """Whatever else PostgreSQL answers instead of doing what it was asked."""
@@ -73,4 +79,41 @@ class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
             if task is not None and task.cancelling():
                 # A cancelled statement on a server that hangs ends in asyncpg's own time-out: still a cancellation.
                 raise asyncio.CancelledError from error
-            raise Unavailable(f"PostgreSQL does not answer: {str(error) or type(error).__name__}.") from error
+            cause = _first(error)
+            raise Unavailable(f"PostgreSQL does not answer: {_words(cause)}.") from cause
+
+
+@contextmanager
+def dropped_when_dead(connection: Connection) -> Iterator[None]:
+    """Terminates a dead connection at once: asyncpg would wait for it as long again, to cancel and to roll back."""
+    try:
+        yield
+    except DEAD:
+        drop(connection)
+        raise
+
+
+def drop(connection: Connection) -> None:
+    """Terminate it, in whatever state: one that was lost has left its pool already, and says so."""
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()
+
+
+def is_lost(connection: Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
+
+
+def _first(error: BaseException) -> BaseException:
+    """Why it began: what follows is only that a lost connection cannot be rolled back or given back either."""
+    while isinstance(error.__context__, AWAY):
+        error = error.__context__
+    return error
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return "nothing came from it in time"
+    return (str(error) or type(error).__name__).rstrip(".")

@@ -37,6 +37,8 @@ async def read_day_tables(connection: Connection) -> list[DayTable]:
 
 async def make_days(database: Database) -> int:
     """One pass: make the days that are missing up to a week ahead; gives how many were made."""
+    # A day is cut off the catch-all, which may hold much.
+    database = database.patient
     async with database.connection() as connection:
         lacking = [table for table in await read_day_tables(connection) if table.lacks_days]
     made = 0

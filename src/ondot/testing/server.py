@@ -152,7 +152,7 @@ async def new_database(on: Server) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _admin(on: Server) -> AsyncIterator[OwnConnection]:
     try:
-        connection = await connect(settings_for(on.url))
+        connection = await connect(settings_for(on.url), hurried=False)
     except (*AWAY, REFUSED) as error:
         where = f"The PostgreSQL in {VARIABLE}" if os.environ.get(VARIABLE) else "The embedded PostgreSQL"
         raise Unavailable(f"{where} cannot be used: {error}.") from error

@@ -1,4 +1,4 @@
-"""No wake-ups at all: for PgBouncer in transaction mode, which knows no LISTEN. Work starts within a poll (C5)."""
+"""No wake-ups at all: for whoever stores work in passing and keeps no transport. It starts within a poll (C5)."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,18 +1,19 @@
 """Wake-ups by LISTEN and NOTIFY: nothing to install, one connection for each listening process (C4, C5)."""
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Wake
-from ondot.store.connection import AWAY, REFUSED
 from ondot.store.database import Database, connect
 from ondot.telemetry.log import get_logger
 
 CHANNEL = "ondot_wake"
 AGAIN_S = 1.0
-CHECK_EVERY_S = 15.0
+CHECK_EVERY_S = 5.0
 """A half-open connection hears nothing and says nothing: it is asked this often."""
 
 log = get_logger()
@@ -37,20 +38,24 @@ class PostgresTransport:
             try:
                 connection = await connect(self._database.settings)
                 try:
+                    lost = asyncio.Event()
+                    connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
                     await connection.add_listener(CHANNEL, heard)
                     if away:
                         log.info("transport.back", transport="postgres")
                     away = False
-                    while True:
-                        await asyncio.sleep(CHECK_EVERY_S)
+                    while not lost.is_set():
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(CHECK_EVERY_S):
+                                await lost.wait()
                         await connection.execute("SELECT 1")
                 finally:
                     connection.terminate()
-            except (*AWAY, REFUSED) as error:
+            except Exception as error:  # noqa: BLE001 - without it polling goes on, whatever the reason
                 if not away:
                     log.warning("transport.away", transport="postgres", error=str(error), then="polling goes on")
                 away = True
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311 - a fleet comes back one by one
 
 
 def parse(payload: str) -> list[Wake]:

@@ -1,0 +1,343 @@
+"""The PostgreSQL of a fault run, and everything that can befall one: restarts, absence, terminated backends, a slow or
+a full disk, a crowd, an old snapshot, a clock that steps, a failover to its standby.
+
+A server of the run's own, durable as ondot demands (P1), migrated, and gone with the run. A fault that lasts is a
+method that begins it and one that ends it, or a block.
+"""
+
+import asyncio
+import os
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import asyncpg
+
+from ondot.roles.embedded import DATABASE, ROLE
+from ondot.store.connection import AWAY
+from ondot.store.database import open_database
+from ondot.store.days import make_days
+from ondot.store.migrate import migrate_up, migrations
+from tests.faults.instance import LOOK_AGAIN_S, Instance, Mode
+from tests.servers import settings_for
+
+LONGEST_COMMIT_DELAY_MS = 100
+STANDBY = "standby"
+ANSWERS_WITHIN_S = 30.0
+CROWD_LOOKS_S = 0.1
+LEFT_ON_A_FULL_DISK = 64 * 1024
+LOG_FILES_AT_MOST = 64
+OTHERS = """
+SELECT pid FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name <> 'harness'
+ORDER BY backend_start, pid
+"""
+
+
+class Postgres:
+    def __init__(self, directory: Path, *, disk_mb: int | None = None, **settings: str) -> None:
+        """`disk_mb`: the data lie on a file system of their own that can be filled; root alone can make one."""
+        self.directory = directory
+        self._settings = settings
+        self._disk_mb = disk_mb
+        self._primary = self._instance("primary")
+        self._standby: Instance | None = None
+        self._retired: list[Instance] = []
+
+    def _instance(self, name: str) -> Instance:
+        place = self.directory / name
+        place.mkdir()
+        place.chmod(0o755)
+        if self._disk_mb is not None:
+            _run("mount", "-t", "tmpfs", "-o", f"size={self._disk_mb}m,mode=755", f"ondot-{name}", str(place))
+        return Instance(place, self._settings)
+
+    @property
+    def url(self) -> str:
+        """Of who is the primary now."""
+        return self._primary.url()
+
+    @property
+    def failover_url(self) -> str:
+        """Of whoever is the primary, among all there ever were."""
+        ports = [each.port for each in (*self._retired, self._primary, self._standby) if each is not None]
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        return f"postgresql://{ROLE}@{hosts}/{DATABASE}?sslmode=disable&target_session_attrs=primary"
+
+    @property
+    def port(self) -> int:
+        return self._primary.port
+
+    @property
+    def has_standby(self) -> bool:
+        return self._standby is not None
+
+    @property
+    def can_fill_disk(self) -> bool:
+        return self._disk_mb is not None
+
+    async def connect(self) -> asyncpg.Connection:
+        """One more connection, which no fault of the harness itself ends."""
+        return await asyncpg.connect(self.url, timeout=10, server_settings={"application_name": "harness"})
+
+    async def make(self) -> None:
+        """A new server with the schema of this release."""
+        await self._primary.make()
+        await self._primary.start()
+        admin = await asyncpg.connect(self._primary.url("postgres"))
+        await admin.execute(f"CREATE DATABASE {DATABASE}")
+        await admin.close()
+        database = await open_database(settings_for(self.url))
+        await migrate_up(database)
+        await make_days(database)
+        await database.close()
+
+    # There and not there ----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self._primary.start()
+
+    async def stop(self, mode: Mode = "fast") -> None:
+        await self._primary.stop(mode)
+
+    async def restart(self, mode: Mode = "immediate") -> None:
+        await self.stop(mode)
+        await self.start()
+
+    async def away(self, seconds: float, mode: Mode = "immediate") -> None:
+        await self.stop(mode)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await self.start()
+
+    def freeze(self) -> None:
+        self._primary.freeze()
+
+    def thaw(self) -> None:
+        self._primary.thaw()
+
+    async def mend(self) -> None:
+        """Whatever was going on: it answers, its clock is right, its disk quick and not full."""
+        self.thaw()
+        if self._disk_mb is not None:
+            await self.free_disk()
+        await self.start()
+        await self.slow_commits(0)
+        await self.step_clock(0)
+
+    # Connections ------------------------------------------------------------------------------------------------------
+
+    async def terminate_backends(
+        self, rng: random.Random, *, count: int | None = None, share: float | None = None
+    ) -> int:
+        """End so many of the others' connections, or such a share of them; gives how many."""
+        connection = await self.connect()
+        try:
+            return await _terminate(connection, rng, count=count, share=share)
+        finally:
+            await _close(connection)
+
+    async def crowd(self, seconds: float, rng: random.Random, *, share: float = 0.5) -> int:
+        """Take every connection there is, and a share of the others' too: who must connect anew finds no room.
+
+        Gives how many were taken.
+        """
+        taken: list[asyncpg.Connection] = []
+        try:
+            await self._take_all(taken)
+            await _terminate(taken[0], rng, share=share)
+            async with asyncio.timeout(seconds):
+                while True:
+                    await self._take_all(taken)
+                    await asyncio.sleep(CROWD_LOOKS_S)
+        except TimeoutError:
+            return len(taken)
+        finally:
+            await asyncio.gather(*map(_close, taken))
+
+    async def _take_all(self, taken: list[asyncpg.Connection]) -> None:
+        with suppress(asyncpg.TooManyConnectionsError):
+            while True:
+                taken.append(await self.connect())
+
+    @asynccontextmanager
+    async def hold_snapshot(self) -> AsyncIterator[None]:
+        """While the block lasts nothing that dies can be cleaned away."""
+        connection = await self.connect()
+        try:
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            await connection.fetchval("SELECT count(*) FROM ondot.installation")
+            yield
+        finally:
+            await _close(connection)
+
+    # Disk and clock ---------------------------------------------------------------------------------------------------
+
+    async def slow_commits(self, ms: int) -> None:
+        """Each commit waits so long before it is flushed, as on a slow disk; 0: as before."""
+        if not 0 <= ms <= LONGEST_COMMIT_DELAY_MS:
+            raise ValueError(f"PostgreSQL delays a commit by 0 to {LONGEST_COMMIT_DELAY_MS} ms, not by {ms}.")
+        await self._set("commit_delay", str(ms * 1000) if ms else None)
+        await self._set("commit_siblings", "0" if ms else None)
+
+    async def step_clock(self, seconds: float) -> None:
+        """The database's clock is so far off; 0: right again, as the migration made it."""
+        [made] = [
+            text
+            for migration in migrations()
+            for text in re.findall(r"CREATE FUNCTION ondot\.clock\(\).*?;", migration.sql, re.DOTALL)
+        ]
+        replaced = made.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)
+        if seconds:
+            now = "statement_timestamp()"
+            replaced = replaced.replace(now, f"{now} + interval ''{seconds:g} seconds''")
+        connection = await self.connect()
+        try:
+            await connection.execute(replaced)
+        finally:
+            await _close(connection)
+
+    async def fill_disk(self, *, up_to_the_log: bool = False) -> None:
+        """Not a byte is left for new pages, until `free_disk`.
+
+        `up_to_the_log`: nor in the files that the server keeps in stock for its log of changes, without which it ends.
+        """
+        if self._disk_mb is None:
+            raise ValueError("Its disk cannot be filled: make it with disk_mb, as root.")
+        place = self._primary.directory
+        used = os.statvfs(place)
+        size = (used.f_blocks - used.f_bfree) * used.f_frsize + LEFT_ON_A_FULL_DISK
+        _run("mount", "-o", f"remount,size={size}", str(place))
+        if up_to_the_log:
+            await self._use_up_the_log()
+
+    async def _use_up_the_log(self) -> None:
+        connection = await self.connect()
+        try:
+            with suppress(*AWAY):
+                for _ in range(LOG_FILES_AT_MOST):
+                    await connection.execute("SELECT pg_logical_emit_message(true, 'full', '')")
+                    await connection.execute("SELECT pg_switch_wal()")
+        finally:
+            await _close(connection)
+
+    async def free_disk(self) -> None:
+        """There is room again. A server that found none for its log of changes has ended, and is started."""
+        _run("mount", "-o", f"remount,size={self._disk_mb}m", str(self._primary.directory))
+        try:
+            await self._primary.answers()
+        except RuntimeError:
+            await self._primary.stop("immediate")
+            await self._primary.start()
+
+    async def _set(self, name: str, value: str | None) -> None:
+        connection = await self.connect()
+        try:
+            await connection.execute(f"ALTER SYSTEM SET {name} = '{value}'" if value else f"ALTER SYSTEM RESET {name}")
+            await connection.execute("SELECT pg_reload_conf()")
+        finally:
+            await _close(connection)
+
+    # Standby ----------------------------------------------------------------------------------------------------------
+
+    async def add_standby(self, *, synchronous: bool = True) -> str:
+        """A streaming copy; a synchronous one has every commit before the client hears of it. Gives its URL."""
+        if self._standby is not None:
+            raise ValueError("It has a standby already.")
+        standby = self._instance(f"standby-{len(self._retired) + 1}")
+        command = [str(standby.found / "pg_basebackup"), "-h", "127.0.0.1", "-p", str(self.port), "-U", ROLE]
+        command += ["-D", str(standby.data), "-X", "stream", "-c", "fast", "--no-sync"]
+        await asyncio.to_thread(_run, *command)
+        with (standby.data / "postgresql.auto.conf").open("a") as file:
+            source = f"host=127.0.0.1 port={self.port} user={ROLE} application_name={STANDBY}"
+            file.write(f"primary_conninfo = '{source}'\n")
+        (standby.data / "standby.signal").touch()
+        standby.give_away(standby.data)
+        await standby.start()
+        self._standby = standby
+        if synchronous:
+            await self._set("synchronous_standby_names", STANDBY)
+        await self._until(
+            "SELECT count(*) > 0 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = $1",
+            "sync" if synchronous else "async",
+        )
+        return standby.url()
+
+    async def fail_over(self) -> None:
+        """The primary ends at once and for good, and the standby takes its place."""
+        if self._standby is None:
+            raise ValueError("There is no standby to fail over to: add_standby first.")
+        await self._primary.stop("immediate")
+        self._retired.append(self._primary)
+        self._primary, self._standby = self._standby, None
+        connection = await self.connect()
+        try:
+            await connection.execute("SELECT pg_promote(wait => true)")
+        finally:
+            await _close(connection)
+        await self._until("SELECT NOT pg_is_in_recovery()")
+
+    async def _until(self, fact: str, *arguments: object) -> None:
+        connection = await self.connect()
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                while not await connection.fetchval(fact, *arguments):
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        finally:
+            await _close(connection)
+
+    async def close(self) -> None:
+        """End what runs, whatever state it is in, and take its disks away."""
+        for instance in (self._primary, self._standby, *self._retired):
+            if instance is not None:
+                await instance.stop("immediate")
+                if self._disk_mb is not None:
+                    _run("umount", "--lazy", str(instance.directory))
+
+
+async def _terminate(
+    connection: asyncpg.Connection, rng: random.Random, *, count: int | None = None, share: float | None = None
+) -> int:
+    pids = [row["pid"] for row in await connection.fetch(OTHERS)]
+    wanted = count if count is not None else round(len(pids) * (share or 0.0))
+    chosen = rng.sample(pids, min(wanted, len(pids)))
+    await connection.execute("SELECT pg_terminate_backend(pid) FROM unnest($1::integer[]) AS pid", chosen)
+    return len(chosen)
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    """Also one whose server is gone."""
+    with suppress(*AWAY):
+        await connection.close(timeout=5)
+
+
+def _place() -> Path:
+    """Not among pytest's directories: those are closed to others, and as root the server is another."""
+    directory = Path(tempfile.mkdtemp(prefix="ondot-faults-", dir="/var/tmp"))
+    directory.chmod(0o755)
+    return directory
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()}")
+
+
+@asynccontextmanager
+async def a_postgres(*, disk_mb: int | None = None, **settings: str) -> AsyncIterator[Postgres]:
+    """A server of one's own, started and migrated. Settings by PostgreSQL's names."""
+    directory = _place()
+    postgres = Postgres(directory, disk_mb=disk_mb, **settings)
+    try:
+        await postgres.make()
+        yield postgres
+    finally:
+        await postgres.close()
+        shutil.rmtree(directory, ignore_errors=True)
