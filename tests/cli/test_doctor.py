@@ -7,12 +7,14 @@ import pytest
 
 from ondot.cli.doctor import in_sum
 from ondot.flow.change import pause
+from ondot.model.check import Kind
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.liveness import Beat
 from ondot.model.retry import Retry
-from ondot.roles import doctor
+from ondot.roles import doctor, judgements
 from ondot.roles.doctor import Finding, examine_database
 from ondot.settings import Settings, load_settings
+from ondot.store.check import Found, record_found
 from ondot.store.database import open_database
 from ondot.store.days import DayTable
 from ondot.store.overview import PausedRow
@@ -86,37 +88,37 @@ async def test_a_database_that_is_not_there_is_one_finding(database_url: str) ->
     ("version", "level"), [("14.9", "problem"), ("15.1 (Debian)", "ok"), ("18beta1", "ok"), ("19.0", "warning")]
 )
 def test_versions_15_to_18_are_well(version: str, level: str) -> None:
-    assert doctor.judge_version(version).level == level
+    assert judgements.judge_version(version).level == level
 
 
 def test_a_database_that_loses_jobs_on_purpose_is_a_warning() -> None:
-    assert doctor.judge_durability(["fsync"], allowed=True).level == "warning"
+    assert judgements.judge_durability(["fsync"], allowed=True).level == "warning"
 
 
 @pytest.mark.parametrize(("ahead", "level"), [(7, "ok"), (2, "warning"), (0, "problem")])
 def test_days_are_made_ahead(ahead: int, level: str) -> None:
     tables = [DayTable("history", TODAY, TODAY + timedelta(days=days), TODAY) for days in (ahead, 8)]
-    assert doctor.judge_days(tables).level == level
+    assert judgements.judge_days(tables).level == level
 
 
 @pytest.mark.parametrize(("ahead_s", "level"), [(0.01, "ok"), (-30, "warning"), (3600, "warning")])
 def test_clocks_that_differ_are_told(ahead_s: float, level: str) -> None:
-    assert doctor.judge_clock(ahead_s).level == level
+    assert judgements.judge_clock(ahead_s).level == level
 
 
 @pytest.mark.parametrize(("owned", "level"), [([32, 32], "ok"), ([32], "problem"), ([], "problem")])
 def test_every_partition_has_an_owner(owned: list[int], level: str) -> None:
-    assert doctor.judge_schedulers(owned).level == level
+    assert judgements.judge_schedulers(owned).level == level
 
 
 def test_a_pool_with_work_needs_a_worker() -> None:
-    assert doctor.judge_workers(["default"], 1, ["default"]).level == "ok"
-    assert doctor.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
+    assert judgements.judge_workers(["default"], 1, ["default"]).level == "ok"
+    assert judgements.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
 
 
 def test_workers_that_were_lost_are_counted_by_host() -> None:
-    assert doctor.judge_lost_workers([]).level == "ok"
-    finding = doctor.judge_lost_workers(["fell", "tarn", "tarn"])
+    assert judgements.judge_lost_workers([]).level == "ok"
+    finding = judgements.judge_lost_workers(["fell", "tarn", "tarn"])
     assert (finding.level, finding.message.partition(":")[0]) == (
         "warning",
         "3 in the last 10 minutes, 2 on tarn, 1 on fell",
@@ -165,20 +167,20 @@ async def test_dead_letters_are_told_with_the_command_that_groups_them(world: Wo
     ],
 )
 def test_a_late_fire_is_told_with_what_it_waits_for(due: OldestDue, level: str, advice: str) -> None:
-    finding = doctor.judge_lag(due, 30)
+    finding = judgements.judge_lag(due, 30)
     assert finding.level == level
     assert advice in (finding.advice or "")
 
 
 @pytest.mark.parametrize(("used", "level"), [(50, "ok"), (92, "warning"), (96, "problem"), (120, "problem")])
 def test_a_further_role_should_find_connections(used: int, level: str) -> None:
-    assert doctor.judge_connections(97, used, 8).level == level
+    assert judgements.judge_connections(97, used, 8).level == level
 
 
 def test_jobs_that_were_paused_for_failing_are_named_with_what_to_do() -> None:
-    assert doctor.judge_paused_jobs([]).level == "ok"
+    assert judgements.judge_paused_jobs([]).level == "ok"
     job_id, at = JobId(UUID("019a1de9-4d8d-7d9d-8dd7-1801991e16d7")), datetime(2026, 11, 15, tzinfo=UTC)
-    finding = doctor.judge_paused_jobs([PausedRow(job_id, "report", "5 failures in a row", at, total=7)])
+    finding = judgements.judge_paused_jobs([PausedRow(job_id, "report", "5 failures in a row", at, total=7)])
     assert finding.level == "warning"
     assert "7 jobs were paused for failing" in finding.message
     assert f"report ({job_id}): 5 failures in a row; and 6 more." in finding.message
@@ -194,8 +196,34 @@ async def test_the_doctor_finds_a_job_that_ondot_paused(world: World) -> None:
     assert "calm" not in findings["paused jobs"].message
 
 
+def test_what_the_self_check_found_is_told_with_what_it_means_and_an_example() -> None:
+    now = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    assert judgements.judge_self_check([], now).level == "ok"
+    example = {"ids": ["019a1de9", "019a1dea"], "done": "put back into their queue or line"}
+    old = Found("of_a_newer_release", 7, now - timedelta(days=9), now - timedelta(days=2), example)
+    finding = judgements.judge_self_check([old], now)
+    assert (finding.level, finding.advice) == ("ok", None)
+    assert "7 × of_a_newer_release" in finding.message
+    finding = judgements.judge_self_check([old, Found("unqueued", 1234, now, now, example)], now)
+    assert finding.level == "warning"
+    assert "1,234 × executions that waited in no queue and in no line (last 2026-11-15 12:00:00 UTC" in finding.message
+    assert "e.g. 019a1de9: put back into their queue or line" in finding.message
+    assert "newer_release" not in finding.message
+    assert "report" in (finding.advice or "")
+
+
+async def test_the_doctor_shows_what_the_self_check_found(world: World) -> None:
+    assert (await levels_of(world.url))["self-check"] == "ok"
+    async with world.database.connection() as connection:
+        for count in (2, 3):
+            await record_found(connection, Kind.EMPTY_LEASE, count, {"ids": ["019a1de9"], "done": "deleted"})
+    findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
+    assert findings["self-check"].level == "warning"
+    assert "5 × leases of which nothing ran any more" in findings["self-check"].message
+
+
 def test_an_old_transaction_is_named() -> None:
-    finding = doctor.judge_snapshots([("session 12 of app (psql)", 1800.0)])
+    finding = judgements.judge_snapshots([("session 12 of app (psql)", 1800.0)])
     assert finding.level == "warning"
     assert "session 12 of app (psql), for 30 min" in finding.message
 

@@ -364,21 +364,6 @@ async def test_many_workers_at_one_gate_never_exceed_it_and_leave_nothing_behind
     assert await world.count("gate") == 0
 
 
-@proves("E13")
-async def test_a_slot_that_was_left_behind_is_mended(world: World) -> None:
-    await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])
-    worker = await world.worker()
-    [running] = await worker.lease()
-    await worker.complete(running)
-    await world.value(
-        "INSERT INTO ondot.slot SELECT id, gen_random_uuid(), 1, false, ondot.clock() FROM ondot.gate RETURNING 1"
-    )
-    assert await worker.lease() == []
-    await world.advance(120)
-    await tidy_pass(world.database)
-    assert len(await worker.lease()) == 1
-
-
 @proves("L7", "E13")
 async def test_who_stands_before_a_gate_that_nobody_looks_at_counts_as_late(world: World) -> None:
     await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])

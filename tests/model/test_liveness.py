@@ -91,3 +91,14 @@ def test_who_died_before_the_clock_was_set_back_is_lost_after_a_full_timeout_and
     assert not look(watch, 0, beat_at=0)
     looks = [look(watch, seconds, beat_at=0, database_s=seconds - 3600) for seconds in (4, 8, 12, 14, 14.1)]
     assert looks == [False, False, False, False, True]
+
+
+@proves("L3")
+def test_the_watch_tells_when_the_next_may_be_lost() -> None:
+    watch = Watch(TIMEOUT_S)
+    assert watch.next_loss_s(0) is None
+    look(watch, 0, beat_at=0)
+    assert watch.next_loss_s(4) == 6
+    look(watch, 4, beat_at=4, beat_no=1)
+    assert watch.next_loss_s(4) == TIMEOUT_S
+    assert watch.next_loss_s(15) == 0

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ondot import __version__
-from ondot.model.errors import Misconfigured
+from ondot.model.errors import Misconfigured, Unavailable
+from ondot.store import migrate
 from ondot.store.database import check_server, open_database
 from ondot.store.migrate import Status, check_schema, fits, migrate_up, migrations, read_status, release_key
 from tests.proves import proves
@@ -30,6 +31,42 @@ async def test_four_that_migrate_an_empty_database_at_once_apply_each_migration_
         status = await read_status(connection)
         await check_schema(connection)
     assert status == Status(tuple(m.number for m in migrations()), (), (), "0.1.0")
+
+
+@proves("C11", "O9")
+async def test_a_migration_that_waits_for_a_table_lets_others_pass_and_is_applied_in_the_end(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_S", 0.05)
+    changes = migrate.Migration(9_999, "a_column_more", "ALTER TABLE ondot.execution ADD COLUMN more text")
+    database = await open_database(settings_for(database_url))
+    async with connected(database_url) as reader, connected(database_url) as other:
+        async with reader.transaction():
+            await reader.execute("SELECT FROM ondot.execution")
+            migrating = asyncio.create_task(migrate.apply(database, changes))
+            for _ in range(20):
+                # Behind one who waits for the whole table this would wait as long as the reader reads.
+                await other.fetch("SELECT FROM ondot.execution", timeout=10)
+            assert not migrating.done()
+        assert await migrating
+        assert not await migrate.apply(database, changes)
+        assert (await read_status(other)).applied[-1] == 9_999
+    await database.close()
+
+
+@proves("C11", "O9")
+async def test_a_migration_that_never_gets_its_lock_says_what_to_look_for(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LOCK_S", 0.01), ("LET_PASS_S", 0.0), ("TRIES", 3)):
+        monkeypatch.setattr(migrate, name, value)
+    changes = migrate.Migration(9_999, "a_column_more", "ALTER TABLE ondot.execution ADD COLUMN more text")
+    database = await open_database(settings_for(database_url))
+    async with connected(database_url) as reader, reader.transaction():
+        await reader.execute("SELECT FROM ondot.execution")
+        with pytest.raises(Unavailable, match=r"9999 got no lock.*pg_stat_activity"):
+            await migrate.apply(database, changes)
+    await database.close()
 
 
 @proves("O9")

@@ -23,6 +23,7 @@ from tests.servers import Server, connected, new_database
 ROWS: Final = 20_000
 BATCH: Final = 100
 WORKER: Final = UUID(int=7)
+NOTHING: Final = UUID(int=0)
 NEVER_SCANNED: Final = ("execution", "ready", "timer", "history", "job_once", "job_version", "job", "owed")
 
 SEED: Final = """
@@ -137,6 +138,14 @@ def arguments(name: str) -> list[Any]:
         "find_specs": [ids, [1] * BATCH],
         "find_once_specs": [ids, ids[0], ids[-1]],
         "succeed_executions": [WORKER, ids, [1] * BATCH, [None] * BATCH, [uuid4()]],
+        "look_at_executions": [NOTHING, seeded_ids(ROWS, 1)[0], BATCH],
+        "look_at_ready": [0, 0, 0, EPOCH, NOTHING, now, BATCH],
+        "look_at_waiting": [NOTHING, 0, EPOCH, NOTHING, BATCH],
+        "look_at_gated": [NOTHING, BATCH],
+        "look_at_slots": [NOTHING, NOTHING, BATCH],
+        "look_at_lines": [NOTHING, 0, BATCH],
+        "look_at_leases": [NOTHING, BATCH],
+        "look_at_timers": [30.0, BATCH],
     }
     return each[name]
 
@@ -155,6 +164,14 @@ HOT: Final = [
         ("owed", "make_owed"),
         ("jobs", "find_specs"),
         ("jobs", "find_once_specs"),
+        ("check", "look_at_executions"),
+        ("check", "look_at_ready"),
+        ("check", "look_at_waiting"),
+        ("check", "look_at_gated"),
+        ("check", "look_at_slots"),
+        ("check", "look_at_lines"),
+        ("check", "look_at_leases"),
+        ("check", "look_at_timers"),
     )
 ]
 
@@ -225,6 +242,19 @@ async def test_a_lease_of_a_batch_reads_about_a_batch(seeded_url: str) -> None:
 @proves("N6")
 async def test_the_scan_for_due_timers_reads_at_most_a_batch_of_each_partition(seeded_url: str) -> None:
     assert (await _rows_read(seeded_url, load_queries("timers")["due_timers"]))["timer"] == 64 * BATCH
+
+
+@proves("N6")
+async def test_a_step_of_the_self_check_reads_its_rows_and_one_probe_for_each(seeded_url: str) -> None:
+    for name, walked, probed in (
+        ("look_at_executions", "execution", "ready"),
+        ("look_at_ready", "ready", "execution"),
+        ("look_at_waiting", "waiting", "execution"),
+        ("look_at_slots", "slot", "execution"),
+    ):
+        read = await _rows_read(seeded_url, load_queries("check")[name])
+        assert read[walked] == BATCH, name
+        assert read[probed] <= BATCH, name
 
 
 async def _rows_read(url: str, query: Query) -> dict[str, int]:

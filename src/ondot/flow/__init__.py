@@ -16,6 +16,7 @@
   cancel    any time: not due, in the queue, running
   explain   why something does not run, and when it may
   recover   lost workers → back to the queue
+  check     what nobody owns → mended, counted, told
   failing   jobs that keep failing → paused
   zones     new rules of time zones → stored fires computed anew
   retain    day partitions, what has aged out, what was committed late

@@ -13,11 +13,11 @@ from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, PoolNo
 from ondot.store.database import Database
 from ondot.store.executions import end_queued, past_deadline, request_cancels
-from ondot.store.gates import forget_gates, mend_slots
+from ondot.store.gates import call_put_off, forget_gates
 from ondot.store.pools import slot_running
 from ondot.store.queue import Verdict, admit
 from ondot.telemetry.log import get_logger
-from ondot.telemetry.metrics import EXECUTIONS_SKIPPED, SLOTS_MENDED
+from ondot.telemetry.metrics import EXECUTIONS_SKIPPED
 
 DEADLINES_A_PASS = 500
 FORGOTTEN_A_PASS = 1_000
@@ -62,19 +62,15 @@ async def skip_queued(database: Database, ids: Sequence[ExecutionId], reason: st
 
 
 async def tidy_pass(database: Database) -> int:
-    """Forget gates that nobody stands before, and mend slots that nobody holds, which must not be; gives how many.
+    """Forget gates that nobody stands before, gives how many; and see to what a change of clock or limits left behind.
 
-    A slot goes with its execution by a trigger, in the same transaction: one that is left over is a fault.
+    Slots that nobody holds are the self-check's: they must not be.
     """
     async with database.connection() as connection:
-        mended = await mend_slots(connection)
+        await call_put_off(connection)
         # What was just being leased when a pool got its limit.
         await slot_running(connection)
-        forgotten = await forget_gates(connection, FORGOTTEN_A_PASS)
-    if mended:
-        SLOTS_MENDED.inc(mended)
-        log.error("slots.mended", count=mended, why="their executions were gone: please report this")
-    return forgotten
+        return await forget_gates(connection, FORGOTTEN_A_PASS)
 
 
 def _those(verdicts: Sequence[Verdict], verdict: str) -> list[ExecutionId]:

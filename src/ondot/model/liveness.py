@@ -60,6 +60,11 @@ class Watch:
         self._seen = seen
         return lost
 
+    def next_loss_s(self, monotonic_s: float) -> float | None:
+        """In how many seconds the one that is silent for longest is lost, if it stays so; None: there is nobody."""
+        oldest_s = min((seen.at_s for seen in self._seen.values()), default=None)
+        return None if oldest_s is None else max(oldest_s + self.timeout_s - monotonic_s, 0.0)
+
     def _gap_or_step(self, monotonic_s: float, database_now: datetime) -> bool:
         if self._last_look is None:
             return False

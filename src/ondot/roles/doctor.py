@@ -1,6 +1,6 @@
 """What is wrong with an installation, and how to mend it: the checks behind `ondot doctor`.
 
-Each check reads a few facts and judges them; the judgements are plain functions. Nothing is changed, nothing is waited
+Each check reads a few facts, which `roles.judgements` judges. Nothing is changed, nothing is waited
 for longer than a few seconds, and no check hides another: one that cannot look says so and the next goes on. Works with
 the database down, and with nothing but an HTTP server to ask.
 """
@@ -12,45 +12,39 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from ondot.model.errors import Misconfigured, OndotError, Unavailable
-from ondot.model.ids import DEFAULT_TENANT, PARTITIONS
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.roles.judgements import (
+    Finding,
+    judge_clock,
+    judge_connections,
+    judge_days,
+    judge_durability,
+    judge_lag,
+    judge_lost_workers,
+    judge_paused_jobs,
+    judge_schedulers,
+    judge_self_check,
+    judge_snapshots,
+    judge_version,
+    judge_workers,
+)
 from ondot.settings import SECRETS, TOML, Settings
 
 if TYPE_CHECKING:
     from ondot.store.connection import Connection
-    from ondot.store.days import DayTable
-    from ondot.store.overview import PausedRow
-    from ondot.store.queue import OldestDue
 
-Level = Literal["ok", "warning", "problem"]
+__all__ = ["Finding", "examine", "examine_database"]
 
 ASK_S: Final = 5.0
-CLOCK_WARNING_S: Final = 2.0
 OLD_SNAPSHOT_S: Final = 600
 """A snapshot keeps dead rows alive, and the queue's index is read through them: an old one slows every lease down."""
-DAYS_WARNING: Final = timedelta(days=3)
-DAY: Final = timedelta(days=1)
 PAUSED_TOLD: Final = 3
-HOSTS_TOLD: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    check: str
-    level: Level
-    message: str
-    advice: str | None = None
-
-    def as_dict(self) -> dict[str, str | None]:
-        return asdict(self)
 
 
 def examine(settings: Settings) -> list[Finding]:
@@ -249,6 +243,13 @@ async def look_at_paused_jobs(connection: "Connection", _settings: Settings) -> 
     return judge_paused_jobs(await paused_by_itself(connection, DEFAULT_TENANT, PAUSED_TOLD))
 
 
+async def look_at_self_check(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.check import found_by_check
+
+    now = await connection.fetchval("SELECT ondot.clock()")
+    return judge_self_check(await found_by_check(connection), now)
+
+
 async def look_at_snapshots(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.server import old_snapshots
 
@@ -270,131 +271,10 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "lag": look_at_lag,
     "dead letters": look_at_dead_letters,
     "paused jobs": look_at_paused_jobs,
+    "self-check": look_at_self_check,
 }
 SERVER_CHECKS: Final[dict[str, Check]] = {
     "clock": look_at_clock,
     "snapshots": look_at_snapshots,
     "connections": look_at_connections,
 }
-
-
-# Judgements ----------------------------------------------------------------------------------------------------------
-
-
-def judge_version(version: str) -> Finding:
-    from ondot.store.database import NEWEST, OLDEST
-
-    major = int("".join(takewhile(str.isdigit, version)) or 0)
-    if major < OLDEST:
-        return Finding("database", "problem", f"PostgreSQL {version} is too old.", f"Take {OLDEST} to {NEWEST}.")
-    if major > NEWEST:
-        message = f"PostgreSQL {version} answers; it is newer than this release was tried on ({OLDEST} to {NEWEST})."
-        return Finding("database", "warning", message)
-    return Finding("database", "ok", f"PostgreSQL {version} answers.")
-
-
-def judge_durability(off: Sequence[str], *, allowed: bool) -> Finding:
-    if not off:
-        return Finding("durability", "ok", "What PostgreSQL confirmed survives a crash.")
-    message = f"{' and '.join(f'{name}=off' for name in off)}: a crash loses acknowledged jobs, or the database."
-    advice = f"Set {', '.join(off)} to on in postgresql.conf, and reload."
-    return Finding("durability", "warning" if allowed else "problem", message, advice)
-
-
-def judge_days(tables: "Iterable[DayTable]") -> Finding:
-    next_day, today, parent = min((table.next_day, table.today, table.parent) for table in tables)
-    advice = "A scheduler makes them: is one running (`ondot scheduler`)? `ondot migrate up` makes them too."
-    if next_day <= today:
-        message = f"{parent} has no partition for today; what comes in is kept, and harder to drop."
-        return Finding("days", "problem", message, advice)
-    if next_day - today < DAYS_WARNING:
-        return Finding("days", "warning", f"{parent} has partitions only until {next_day - DAY}.", advice)
-    return Finding("days", "ok", f"Partitions are made until {next_day - DAY}.")
-
-
-def judge_clock(ahead_s: float) -> Finding:
-    if abs(ahead_s) < CLOCK_WARNING_S:
-        return Finding("clock", "ok", f"This host and the database differ by {abs(ahead_s):.3f} s.")
-    message = f"This host is {abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the database."
-    advice = "Fires follow the database's clock; synchronise both (NTP) so that logs and `--at` mean what they say."
-    return Finding("clock", "warning", message, advice)
-
-
-def judge_schedulers(owned: Sequence[int]) -> Finding:
-    """`owned`: how many partitions each live node owns."""
-    if not owned:
-        return Finding(
-            "schedulers", "problem", "None is alive: no fire is planned.", "Start one with `ondot scheduler`."
-        )
-    alive = f"{len(owned)} alive"
-    if sum(owned) < PARTITIONS:
-        message = f"{alive}, but {PARTITIONS - sum(owned)} of {PARTITIONS} partitions have no owner."
-        return Finding(
-            "schedulers", "problem", message, "Look again in 10 s: partitions of a lost node are taken over."
-        )
-    return Finding("schedulers", "ok", f"{alive}, all {PARTITIONS} partitions are owned.")
-
-
-def judge_workers(served: Iterable[str], alive: int, waiting: Iterable[str]) -> Finding:
-    """`served`: the pools of live workers; `waiting`: the pools in which due work waits."""
-    unserved = sorted(set(waiting) - set(served))
-    if unserved:
-        advice = "Start one: " + ", ".join(f"`ondot worker --pool {pool}`" for pool in unserved)
-        return Finding("workers", "problem", f"Work waits in {', '.join(unserved)}, which no worker serves.", advice)
-    if not alive:
-        return Finding("workers", "warning", "None is alive; nothing is due either.", "Start one with `ondot worker`.")
-    return Finding("workers", "ok", f"{alive} alive, for {', '.join(sorted(set(served)))}.")
-
-
-def judge_lost_workers(hosts: Sequence[str]) -> Finding:
-    """`hosts`: where each of those ran that were declared lost in the last ten minutes."""
-    if not hosts:
-        return Finding("lost workers", "ok", "None in the last 10 minutes.")
-    told = ", ".join(f"{count:,} on {host}" for host, count in Counter(hosts).most_common(HOSTS_TOLD))
-    message = f"{len(hosts):,} in the last 10 minutes, {told}: what they ran is recovered."
-    advice = "Killed for memory (see the system's log), hung, or cut off from the database? See their last log lines."
-    return Finding("lost workers", "warning", message, advice)
-
-
-def judge_lag(due: "OldestDue", limit_s: float) -> Finding:
-    if due.lag_s <= limit_s:
-        return Finding(
-            "lag", "ok", f"The oldest due fire has waited {due.lag_s:.1f} s." if due.lag_s else "Nothing is late."
-        )
-    message = f"A fire is due for {due.lag_s:.0f} s and not served."
-    if (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0):
-        return Finding("lag", "problem", message, "It is not planned: is a scheduler running and well (see its log)?")
-    advice = f"It waits in pool {due.pool}: add workers or slots (`ondot worker --pool {due.pool} --slots N`)."
-    return Finding("lag", "problem", message, advice)
-
-
-def judge_paused_jobs(paused: "Sequence[PausedRow]") -> Finding:
-    """`paused`: the latest of the jobs that ondot paused by itself."""
-    if not paused:
-        return Finding("paused jobs", "ok", "No job was paused for failing.")
-    total = paused[0].total
-    told = "; ".join(f"{row.name} ({row.id}): {row.reason}" for row in paused)
-    more = f"; and {total - len(paused):,} more" if total > len(paused) else ""
-    message = f"{total:,} {'job was' if total == 1 else 'jobs were'} paused for failing: {told}{more}."
-    advice = (
-        "See why with `ondot job get ID`, mend it, then `ondot job resume ID`; all: `ondot job list --state PAUSED`."
-    )
-    return Finding("paused jobs", "warning", message, advice)
-
-
-def judge_snapshots(holders: Sequence[tuple[str, float]]) -> Finding:
-    if not holders:
-        return Finding("snapshots", "ok", "No old transaction keeps dead rows alive.")
-    told = "; ".join(f"{holder}, for {age_s / 60:.0f} min" for holder, age_s in holders)
-    advice = "End it (pg_terminate_backend, ROLLBACK PREPARED): leasing slows down until VACUUM can clean up."
-    return Finding("snapshots", "warning", f"Old transactions keep dead rows alive: {told}.", advice)
-
-
-def judge_connections(room: int, used: int, of_one_role: int) -> Finding:
-    left = max(room - used, 0)
-    told = f"{used} of {room} connections are used."
-    if left < of_one_role:
-        advice = "Raise max_connections, lower ONDOT_DATABASE_CONNECTIONS, or put PgBouncer in between."
-        message = f"{told} A further role (up to {of_one_role}) does not fit."
-        return Finding("connections", "problem" if left < 3 else "warning", message, advice)
-    return Finding("connections", "ok", told)

@@ -1,8 +1,10 @@
 """Housekeeping: runs in scheduler nodes, on the owner of partition 0 (E6, L3, S4, S12)."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
+from ondot.flow.check import SelfCheck, make_partitions_pass
 from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.failing import pause_failing_pass
@@ -18,47 +20,74 @@ from ondot.store.database import Database
 LOSE_EVERY_S = 1.0
 LOOKS_A_TIMEOUT = 5
 """Beats are looked at often enough that the housekeeper's own rhythm is never taken for a gap (`model.liveness`)."""
+AFTER_TIMEOUT_S = 0.02
 SWEEP_EVERY_S = 5.0
 CHORES_EVERY_S = 1.0
 RETAIN_EVERY_S = 60.0
 ZONES_EVERY_S = 60.0
+CHECK_EVERY_S = 10.0
+CHECK_GOES_ON_S = 0.25
+"""While a table is long: a step of a few thousand rows takes some 20 ms, and the rest of this belongs to others."""
+PARTITIONS_EVERY_S = 60.0
 
 
 class Housekeeper:
     def __init__(self, database: Database, dispatcher: Dispatcher, on_duty: Callable[[], bool]) -> None:
         self._database = database
+        # Only who is lost must be known soon: the rest may meet a large table, and takes its time.
+        self._patient = database.patient
         self._dispatcher = dispatcher
         self._on_duty = on_duty
+        self._check = SelfCheck(self._patient, dispatcher)
+        self._check_goes_on = asyncio.Event()
         self._watch = Watch(database.settings.heartbeat_s)
+        self._may_be_lost = asyncio.Event()
         self._lose_every_s = min(LOSE_EVERY_S, database.settings.heartbeat_s / LOOKS_A_TIMEOUT)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, tick_s, one_pass in (
-                ("recover", self._lose_every_s, self._recover),
-                ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._database, self._dispatcher)),
+                ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
                 ("chores", CHORES_EVERY_S, self._chores),
-                ("tidy", RETAIN_EVERY_S, lambda: tidy_pass(self._database)),
-                ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._database)),
-                ("zones", ZONES_EVERY_S, lambda: zones_pass(self._database, self._dispatcher)),
+                ("tidy", RETAIN_EVERY_S, lambda: tidy_pass(self._patient)),
+                ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._patient)),
+                ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
+            recover = every(self._lose_every_s, self._recover, name="recover", wake=self._may_be_lost)
+            group.create_task(recover, name="recover")
+            check = every(CHECK_EVERY_S, self._if_on_duty(self._look), name="check", wake=self._check_goes_on)
+            group.create_task(check, name="check")
+            # On duty or not: without the first partition nobody is.
+            partitions = every(PARTITIONS_EVERY_S, lambda: make_partitions_pass(self._patient), name="partitions")
+            group.create_task(partitions, name="partitions")
+
+    async def _look(self) -> int:
+        """One step of the self-check, and the next soon if there is more to do."""
+        if await self._check.one_pass():
+            asyncio.get_running_loop().call_later(CHECK_GOES_ON_S, self._check_goes_on.set)
+        return 0
 
     async def _recover(self) -> int:
-        await lose_pass(self._database, self._watch)
-        return await recover_pass(self._database, self._dispatcher)
+        """Every node watches who is lost, so that the next on duty knows; and looks no later than need be."""
+        on_duty = self._on_duty()
+        await lose_pass(self._database, self._watch, on_duty=on_duty)
+        silent_s = self._watch.next_loss_s(time.monotonic())
+        if silent_s is not None and 0 < silent_s < self._lose_every_s:
+            asyncio.get_running_loop().call_later(silent_s + AFTER_TIMEOUT_S, self._may_be_lost.set)
+        return await recover_pass(self._database, self._dispatcher) if on_duty else 0
 
     async def _chores(self) -> int:
         """What comes up now and then: looked for all at once, done by passes of their own."""
-        async with self._database.connection() as connection:
+        async with self._patient.connection() as connection:
             chores = await find_chores(connection)
         if chores.expire:
-            await expire_pass(self._database)
+            await expire_pass(self._patient)
         if chores.failing:
-            await pause_failing_pass(self._database)
+            await pause_failing_pass(self._patient)
         if chores.bulk:
-            await bulk_pass(self._database, self._dispatcher)
+            await bulk_pass(self._patient, self._dispatcher)
         return 0
 
     def _if_on_duty(self, one_pass: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:

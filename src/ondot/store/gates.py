@@ -1,4 +1,4 @@
-"""Gates: what is forgotten of them, and mended (E13). Lines and slots are kept by triggers (migration 0003)."""
+"""Gates: what is forgotten of them (E13). Lines and slots are kept by triggers (migration 0003)."""
 
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
@@ -11,7 +11,6 @@ async def forget_gates(connection: Connection, limit: int) -> int:
     return len(await connection.fetch(_SQL["forget_gates"].text, limit))
 
 
-async def mend_slots(connection: Connection) -> int:
-    """Give back slots whose executions are gone, and call those who stand in line behind; gives how many."""
-    count: int = await connection.fetchval(_SQL["mend_slots"].text)
-    return count
+async def call_put_off(connection: Connection) -> None:
+    """Have lines looked at that wait for a token since before the clock was set back."""
+    await connection.execute(_SQL["call_put_off"].text)

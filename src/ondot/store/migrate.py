@@ -1,10 +1,13 @@
 """Migrations: numbered SQL, forward only, safe when several processes start at once.
 
 Each migration is one transaction under one advisory lock (of the transaction: a session's would not pass PgBouncer).
+It may be applied under load: who waits for a table makes all others wait behind it, so it waits for a moment only, lets
+them pass, and tries again.
 A role runs on a schema that is not older than the one it needs and whose `oldest_release` is not newer than the role:
 release N runs on the schema of N-1 and N, so that a rolling upgrade may migrate first.
 """
 
+import asyncio
 import hashlib
 import re
 from dataclasses import dataclass
@@ -13,12 +16,17 @@ from importlib.resources import files
 import asyncpg
 
 from ondot import __version__
-from ondot.model.errors import Misconfigured
+from ondot.model.errors import Misconfigured, Unavailable
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 
-NEEDS = 5
+NEEDS = 6
 """The oldest schema this release can run on."""
+
+TRIES = 60
+LOCK_S = 1.0
+LET_PASS_S = 0.5
+LONGEST_S = 6 * 3600.0
 
 _LOCK = 0x6F6E646F74
 """The key of the advisory lock: the bytes of "ondot"."""
@@ -83,23 +91,41 @@ async def read_status(connection: Connection) -> Status:
 
 async def migrate_up(database: Database) -> list[Migration]:
     """Apply what waits. Twice at the same time: the second waits, and finds nothing to do."""
-    applied = []
-    for migration in migrations():
-        async with database.transaction() as connection:
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-            await connection.execute(_BOOKKEEPING)
-            if await connection.fetchval("SELECT true FROM ondot.migration WHERE number = $1", migration.number):
-                continue
-            await connection.execute(migration.sql)
-            await connection.execute(
-                "INSERT INTO ondot.migration (number, name, checksum, release) VALUES ($1, $2, $3, $4)",
-                migration.number,
-                migration.name,
-                migration.checksum,
-                __version__,
-            )
-            applied.append(migration)
-    return applied
+    return [migration for migration in migrations() if await apply(database, migration)]
+
+
+async def apply(database: Database, migration: Migration) -> bool:
+    """Apply one, unless it was; True: it was not."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            async with database.transaction() as connection:
+                return await _apply(connection, migration)
+        except asyncpg.LockNotAvailableError as error:
+            if not tries_left:
+                raise Unavailable(
+                    f"Migration {migration.number:04} got no lock on a table that it changes in {TRIES} tries: look for"
+                    " a transaction that has been open for long (pg_stat_activity), end it, and try again."
+                ) from error
+            await asyncio.sleep(LET_PASS_S)
+    raise AssertionError("the last try returns or raises")
+
+
+async def _apply(connection: Connection, migration: Migration) -> bool:
+    await connection.execute("SET LOCAL statement_timeout = 0")
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=LONGEST_S)
+    await connection.execute(f"SET LOCAL lock_timeout = '{int(LOCK_S * 1000)}ms'")
+    await connection.execute(_BOOKKEEPING)
+    if await connection.fetchval("SELECT true FROM ondot.migration WHERE number = $1", migration.number):
+        return False
+    await connection.execute(migration.sql, timeout=LONGEST_S)
+    await connection.execute(
+        "INSERT INTO ondot.migration (number, name, checksum, release) VALUES ($1, $2, $3, $4)",
+        migration.number,
+        migration.name,
+        migration.checksum,
+        __version__,
+    )
+    return True
 
 
 async def check_schema(connection: Connection) -> None:

@@ -30,11 +30,17 @@ SWEPT = Counter("ondot_late_ready_swept_total", "Queue rows found below every wo
 EXECUTIONS_SKIPPED = Counter(
     "ondot_executions_skipped_total", "Executions that were not to wait", ["reason"], registry=REGISTRY
 )
-SLOTS_MENDED = Counter(
-    "ondot_slots_mended_total", "Slots of limits left behind by executions that are gone: a fault", registry=REGISTRY
+FOUND = Counter(
+    "ondot_self_check_found_total", "What nobody owned, found by the self-check: a fault", ["kind"], registry=REGISTRY
 )
 CANCELS = Counter(
     "ondot_cancels_heard_total", "Requests to end a running attempt, heard by its worker", registry=REGISTRY
+)
+SUBMISSIONS_REFUSED = Counter(
+    "ondot_submissions_refused_total",
+    "Submissions refused since the queue of their pool was full",
+    ["pool"],
+    registry=REGISTRY,
 )
 LATENESS = Observed(
     "ondot_start_lateness_seconds",

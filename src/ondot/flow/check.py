@@ -1,0 +1,226 @@
+"""The self-check: looks for what nobody owns, mends it, counts it, and says so, since each is a bug (P4, P5, L6).
+
+Every state has an owner who will move it on; here it is looked whether that is so. Tables are walked in the order of
+their keys, a few thousand rows a step, one look at a time: without work that is one statement each tick. What a look
+finds is suspected; what is still there, unchanged, some seconds later is mended, by a statement that looks at it once
+more and passes by what somebody has locked (`model.check`). Findings are counted in the database, by kind, in the
+transaction that mends them. What cannot be mended is told again as long as it is there.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.plan import Planning, Steps, step_of, write_steps
+from ondot.model.check import MEANINGS, Kind, Memory, Place, Suspect
+from ondot.model.planning import Timer
+from ondot.store.check import (
+    Cursor,
+    call_overlooked,
+    drop_gated,
+    drop_leases,
+    drop_ready,
+    drop_slots,
+    drop_waiting,
+    lease_to_recovery,
+    look_at,
+    look_at_partitions,
+    look_at_timers,
+    make_partitions,
+    queue_again,
+    record_found,
+    timers_standing,
+    walk_start,
+)
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import FOUND
+
+ROWS_A_LOOK: Final[dict[Place, int]] = {
+    "executions": 2_000,
+    "ready": 2_000,
+    "waiting": 2_000,
+    "gated": 2_000,
+    "slots": 2_000,
+    "lines": 1_000,
+    "leases": 20,  # of hundreds of executions each
+    "timers": 50,  # of each partition
+    "partitions": 0,
+}
+"""In the order of a round."""
+PLACES: Final = tuple(ROWS_A_LOOK)
+MENDED_A_PASS: Final = 200
+OVERDUE_S: Final = 30.0
+LEASES_OVERDUE: Final = 3
+TOLD: Final = 5
+REPORT: Final = "this is a fault of ondot: please report it with the lines before this one"
+
+Mend = Callable[[Connection, Sequence[Suspect]], Awaitable[Sequence[object]]]
+
+_MENDS: Final[dict[Place, Mend]] = {
+    "ready": drop_ready,
+    "waiting": drop_waiting,
+    "gated": drop_gated,
+    "slots": drop_slots,
+    "lines": call_overlooked,
+    "leases": drop_leases,
+}
+
+log = get_logger()
+
+
+async def make_partitions_pass(database: Database) -> int:
+    """Make partitions that are missing; by every node, since without the first of them nobody keeps house."""
+    async with database.connection() as connection:
+        made = [str(number) for number in await make_partitions(connection)]
+        if made:
+            await _count(connection, Kind.PARTITION, made)
+            _tell(Kind.PARTITION, made)
+    return 0
+
+
+class SelfCheck:
+    """Of one housekeeper. What it remembers only saves it from crying at races, and may be lost with it."""
+
+    def __init__(
+        self,
+        database: Database,
+        dispatcher: Dispatcher,
+        monotonic: Callable[[], float] = time.monotonic,
+        rows_a_look: int | None = None,
+    ) -> None:
+        """`rows_a_look`: at most so many rows are looked at in one step, of each table."""
+        self._database = database
+        self._dispatcher = dispatcher
+        self._monotonic = monotonic
+        self._rows_a_look = rows_a_look
+        self._memory = Memory()
+        self._place = 0
+        self._cursor: Cursor | None = None
+        settings = database.settings
+        self._overdue_s = max(settings.horizon_s, LEASES_OVERDUE * settings.lease_s, OVERDUE_S)
+
+    async def one_pass(self) -> bool:
+        """One step: see to what has been suspected for long enough, else look further. Whether there is more to do."""
+        if ripe := self._memory.take_ripe(monotonic_s=self._monotonic(), limit=MENDED_A_PASS):
+            await self._see_to(ripe)
+            return True
+        if self._memory.is_full:
+            return False
+        place = PLACES[self._place]
+        suspects, self._cursor = await self._look(place)
+        self._memory.suspect(suspects, monotonic_s=self._monotonic())
+        if self._cursor is not None:
+            return True
+        self._place = (self._place + 1) % len(PLACES)
+        return False
+
+    async def _look(self, place: Place) -> tuple[list[Suspect], Cursor | None]:
+        limit = self._rows_a_look or ROWS_A_LOOK[place]
+        async with self._database.connection() as connection:
+            if place == "timers":
+                return await look_at_timers(connection, self._overdue_s, limit), None
+            if place == "partitions":
+                return await look_at_partitions(connection), None
+            cursor = self._cursor or walk_start(place, self._database.clock.now())
+            looked = await look_at(connection, place, cursor, limit)
+            return looked.suspects, looked.through
+
+    async def _see_to(self, suspects: list[Suspect]) -> None:
+        """All of one kind and place."""
+        kind, place = suspects[0].kind, suspects[0].place
+        if place == "timers":
+            return await self._plan(suspects)
+        if place == "partitions":
+            return await self._name_unowned(suspects)
+        async with self._database.transaction() as connection:
+            mended = [str(name) for name in await self._mend(connection, suspects)]
+            if mended:
+                await _count(connection, kind, mended)
+        if mended:
+            _tell(kind, mended)
+        return None
+
+    async def _mend(self, connection: Connection, suspects: list[Suspect]) -> Sequence[object]:
+        """Gives the ids of those that were mended."""
+        match suspects[0].kind:
+            case Kind.RUNNING_OF_GONE_WORKER:
+                lease_ids = self._database.clock.new_ids(len(suspects))
+                return await lease_to_recovery(connection, suspects, lease_ids)
+            case Kind.UNQUEUED:
+                queued = await queue_again(connection, suspects)
+                self._dispatcher.wake((entry.pool_no, entry.ready_at) for entry in queued)
+                return [entry.id for entry in queued]
+            case _:
+                return await _MENDS[suspects[0].place](connection, suspects)
+
+    async def _plan(self, suspects: list[Suspect]) -> None:
+        """Plan what is overdue as any plan does, but by its ids: no bound of any scan hides it from here."""
+        async with self._database.transaction() as connection:
+            timers, now = await timers_standing(connection, suspects)
+            if now is None:
+                return
+            steps, faults = await self._steps(connection, timers, now)
+            planned = await write_steps(connection, self._database.clock, steps)
+            standing = {timer.job_id for timer in (await timers_standing(connection, suspects))[0]}
+            moved = [str(timer.job_id) for timer in timers if timer.job_id not in standing]
+            new = self._memory.not_told(suspect for suspect in suspects if suspect.name in faults)
+            if moved:
+                await _count(connection, Kind.OVERDUE_TIMER, moved)
+            if new:
+                names = [suspect.name for suspect in new]
+                await _count(connection, Kind.OVERDUE_TIMER, names, done=f"not planned: {faults[names[0]]}")
+        self._dispatcher.wake(planned.pools)
+        if moved:
+            _tell(Kind.OVERDUE_TIMER, moved)
+        for job_id, fault in faults.items():
+            _tell(Kind.OVERDUE_TIMER, [job_id], done=f"not planned: {fault}", advice="update or delete the job")
+
+    async def _steps(self, connection: Connection, timers: list[Timer], now: datetime) -> tuple[Steps, dict[str, str]]:
+        """What becomes of these timers; and of those of which nothing can, by their job, why."""
+        horizon_at = now + timedelta(seconds=self._database.settings.horizon_s)
+        specs = await self._database.specs.find(connection, [(timer.job_id, timer.job_version) for timer in timers])
+        steps: Steps = []
+        faults: dict[str, str] = {}
+        for timer in timers:
+            spec = specs.get((timer.job_id, timer.job_version))
+            if spec is None:
+                faults[str(timer.job_id)] = f"version {timer.job_version} of its spec is gone, or of a newer release"
+                continue
+            numbers = await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool])
+            planning = Planning(timer, spec, numbers[spec.pool])
+            try:
+                steps.append((planning, step_of(planning, now=now, horizon_at=horizon_at)))
+            except Exception as error:  # noqa: BLE001 - a schedule that cannot be computed must not stop the others
+                faults[str(timer.job_id)] = f"its schedule cannot be computed: {type(error).__name__}: {error}"
+        return steps, faults
+
+    async def _name_unowned(self, suspects: list[Suspect]) -> None:
+        async with self._database.transaction() as connection:
+            unowned = set(await look_at_partitions(connection)) & set(suspects)
+            if new := self._memory.not_told(unowned):
+                await _count(connection, Kind.PARTITION, sorted(suspect.name for suspect in new))
+        if unowned:
+            _tell(Kind.PARTITION, sorted(suspect.name for suspect in unowned), done="left to the schedulers")
+
+
+async def _count(connection: Connection, kind: Kind, names: list[str], *, done: str | None = None) -> None:
+    example: dict[str, Any] = {"ids": names[:TOLD], "done": done or MEANINGS[kind].done}
+    await record_found(connection, kind, len(names), example)
+    FOUND.labels(kind.value).inc(len(names))
+
+
+def _tell(kind: Kind, names: list[str], *, done: str | None = None, advice: str = REPORT) -> None:
+    meaning = MEANINGS[kind]
+    log.error(
+        "self_check.found",
+        kind=kind.value,
+        count=len(names),
+        ids=names[:TOLD],
+        what=meaning.what,
+        then=done or meaning.done,
+        advice=advice,
+    )

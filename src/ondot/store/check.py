@@ -1,0 +1,170 @@
+"""The self-check's reading and mending (P4, P5, L6): tables are walked in the order of their keys, some rows at a time.
+What is mended is looked at again by the statement that mends it, and passed by if somebody has it locked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ondot.model.check import Kind, Place, Suspect
+from ondot.model.ids import EPOCH, PoolNo, first_id_at
+from ondot.model.planning import Timer
+from ondot.store.connection import Connection, Record
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("check")
+_QUEUE = load_queries("executions")
+
+_FIRST = UUID(int=0)
+
+Cursor = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What one look brought; `through`: where the next begins, None if this was the last of the table."""
+
+    suspects: list[Suspect]
+    through: Cursor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    id: UUID
+    pool_no: PoolNo
+    ready_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How often a kind was found, and the latest example: ids, and what was done."""
+
+    kind: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    example: dict[str, Any]
+
+
+def walk_start(place: Place, now: datetime) -> Cursor:
+    """Where the walk through a table begins. What comes after that is the next walk's, so that each has an end."""
+    starts: dict[Place, Cursor] = {
+        "executions": (_FIRST, first_id_at(now)),
+        "ready": (0, 0, 0, EPOCH, _FIRST, now),
+        "waiting": (_FIRST, 0, EPOCH, _FIRST),
+        "gated": (_FIRST,),
+        "slots": (_FIRST, _FIRST),
+        "lines": (_FIRST, 0),
+        "leases": (_FIRST,),
+    }
+    return starts[place]
+
+
+async def look_at(connection: Connection, place: Place, cursor: Cursor, limit: int) -> Looked:
+    """Look at some rows of a table, those after `cursor`."""
+    rows = await connection.fetch(_SQL[f"look_at_{place}"].text, *cursor, limit)
+    through = tuple(rows[0])[: len(cursor)]
+    return Looked(_suspects(place, rows, len(cursor)), through if through[0] is not None else None)
+
+
+async def look_at_timers(connection: Connection, overdue_s: float, limit: int) -> list[Suspect]:
+    """Timers of owned partitions that are long due, the first of each partition."""
+    return _suspects("timers", await connection.fetch(_SQL["look_at_timers"].text, overdue_s, limit))
+
+
+async def look_at_partitions(connection: Connection) -> list[Suspect]:
+    """Partitions without an owner, while there are nodes."""
+    return _suspects("partitions", await connection.fetch(_SQL["look_at_partitions"].text))
+
+
+def _suspects(place: Place, rows: Sequence[Record], width: int = 0) -> list[Suspect]:
+    """After the columns of the cursor comes the kind, then the key."""
+    return [Suspect(Kind(row[width]), place, tuple(row)[width + 1 :]) for row in rows if row[width] is not None]
+
+
+async def make_partitions(connection: Connection) -> list[int]:
+    """Make the partitions that are missing."""
+    return [row["partition_no"] for row in await connection.fetch(_SQL["make_partitions"].text)]
+
+
+async def lease_to_recovery(
+    connection: Connection, suspects: Sequence[Suspect], lease_ids: Sequence[UUID]
+) -> list[UUID]:
+    """Name what runs under workers that are gone in leases of theirs, by which recovery finds it."""
+    ids, attempt_nos, _ = _columns(suspects)
+    return await _ids(connection, "lease_to_recovery", ids, attempt_nos, lease_ids)
+
+
+async def queue_again(connection: Connection, suspects: Sequence[Suspect]) -> list[Requeued]:
+    """Put executions that wait nowhere back into the queue, or into line. In a transaction: gates are locked first."""
+    columns = _columns(suspects)
+    await connection.execute(_QUEUE["lock_gates_of_executions"].text, columns[0])
+    rows = await connection.fetch(_SQL["stand_again"].text, *columns)
+    rows += await connection.fetch(_SQL["queue_again"].text, *columns)
+    return [Requeued(*row) for row in rows]
+
+
+async def drop_ready(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
+    return await _ids(connection, "drop_ready", *_columns(suspects))
+
+
+async def drop_waiting(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
+    """In a transaction: gates are locked first, and called after it."""
+    return await _at_gates(connection, "drop_waiting", _columns(suspects), 1)
+
+
+async def drop_gated(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
+    return await _ids(connection, "drop_gated", *_columns(suspects))
+
+
+async def drop_slots(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
+    """In a transaction: gates are locked first, and called after it."""
+    return await _at_gates(connection, "drop_slots", _columns(suspects), 1)
+
+
+async def call_overlooked(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
+    """Have lines looked at that nobody was to. In a transaction: gates are locked first."""
+    return await _at_gates(connection, "call_overlooked", _columns(suspects), 0)
+
+
+async def drop_leases(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
+    return await _ids(connection, "drop_leases", _columns(suspects)[0])
+
+
+async def timers_standing(connection: Connection, suspects: Sequence[Suspect]) -> tuple[list[Timer], datetime | None]:
+    """Those of these timers that have not moved since they were seen, and the database's time (None: none)."""
+    rows = await connection.fetch(_SQL["timers_standing"].text, *_columns(suspects))
+    return [Timer(*row[:-1]) for row in rows], rows[0]["now"] if rows else None
+
+
+async def record_found(connection: Connection, kind: Kind, count: int, example: dict[str, Any]) -> None:
+    await connection.execute(_SQL["record_found"].text, kind.value, count, msgspec.json.encode(example).decode())
+
+
+async def found_by_check(connection: Connection) -> list[Found]:
+    """What the self-check has found since the installation was made, by kind; what it never found is missing."""
+    rows = await connection.fetch(_SQL["found_by_check"].text)
+    return [
+        Found(kind, count, first_at, last_at, msgspec.json.decode(example))
+        for kind, count, first_at, last_at, example in rows
+    ]
+
+
+def _columns(suspects: Sequence[Suspect]) -> list[list[Any]]:
+    return [list(column) for column in zip(*(suspect.key for suspect in suspects), strict=True)]
+
+
+async def _ids(connection: Connection, block: str, *columns: Sequence[Any]) -> list[UUID]:
+    return [row["id"] for row in await connection.fetch(_SQL[block].text, *columns)]
+
+
+async def _at_gates(connection: Connection, block: str, columns: list[list[Any]], gates: int) -> list[UUID]:
+    """`gates`: which of the columns holds them."""
+    await connection.execute(_SQL["lock_gates"].text, columns[gates])
+    ids = await _ids(connection, block, *columns)
+    await connection.execute(_SQL["call_lines"].text, columns[gates])
+    return ids
