@@ -72,9 +72,17 @@ class Settings(BaseSettings):
     horizon_s: float = Field(20.0, ge=5, le=600, description="how far ahead fires are planned")
     grace_s: float = Field(25.0, ge=0, le=3600, description="what running attempts get on a stop")
     ready_lag_s: float = Field(30.0, gt=0, description="/readyz says no when a due fire has waited longer than this")
+    queue_ceiling: int | None = Field(
+        None, ge=1, le=1_000_000, description="when so many due executions wait in a pool, no more are taken for it"
+    )
     slots: int = Field(100, ge=1, le=100_000, description="attempts that one worker process runs at a time")
     max_body_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="the largest request body")
-    database_connections: int = Field(8, ge=2, le=200, description="connections of one process to PostgreSQL")
+    database_connections: int = Field(
+        8,
+        ge=2,
+        le=200,
+        description="connections of one process to PostgreSQL; half as many more for what takes its time",
+    )
     statement_timeout_s: float = Field(30.0, ge=1, description="no statement of ondot takes longer")
     inline_bytes: int = Field(
         64 * 1024, ge=1024, le=64 * 1024 * 1024, description="larger results go to object storage"

@@ -48,4 +48,6 @@ async def test_metrics_tell_depth_lag_and_fleet(api: Caller) -> None:
     assert 'ondot_queue_depth{class="normal",pool="default"} 1.0' in text
     assert "ondot_lag_seconds 7.0" in text
     assert "ondot_database_up 1.0" in text
+    assert "ondot_partitions_unowned 64.0" in text
+    assert "ondot_partitions_owned 0.0" in text
     assert 'ondot_http_request_seconds_count{method="POST",route="/jobs",status="201"}' in text

@@ -13,10 +13,22 @@ async def test_a_pool_says_who_serves_it_and_what_waits(api: Caller) -> None:
     default, mail = (await api.get("/v1/pools"))["items"]
     assert (default["name"], mail["name"], mail["workers"], mail["waiting"]) == ("default", "mail", 0, 1)
     assert mail["oldest_waiting_at"] is not None
+    assert (mail["oldest_waiting_s"], default["oldest_waiting_s"], mail["gated"]) == (5, None, 0)
     await api.world.worker()
     default = await api.get("/v1/pools/default")
     assert (default["workers"], default["slots"], default["concurrency"], default["rate"]) == (1, 100, None, None)
     assert (await api.http.get("/v1/pools/none")).status_code == 404
+
+
+@proves("E1", "E13")
+async def test_a_pool_says_what_is_held_back_before_a_limit_of_its_job(api: Caller) -> None:
+    job = await api.create({"function": "f", "every": "1h", "concurrency": 1})
+    for _ in range(3):
+        await api.http.post(f"/v1/jobs/{job['id']}/run")
+    worker = await api.world.worker()
+    assert len(await worker.lease()) == 1
+    pool = await api.get("/v1/pools/default")
+    assert (pool["waiting"], pool["gated"]) == (0, 2)
 
 
 @proves("E13", "T6")

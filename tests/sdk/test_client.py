@@ -17,6 +17,7 @@ from ondot.model.errors import (
     InvalidSchedule,
     NotFound,
     OndotError,
+    QueueFull,
     Unauthorized,
     Unavailable,
 )
@@ -181,13 +182,14 @@ async def test_what_makes_something_carries_a_key_of_its_own(client: Client, rec
     assert third == "mine"
 
 
-@proves("P2")
+@proves("P2", "C7")
+@pytest.mark.parametrize("refusal", [Unavailable("The database is away."), QueueFull("The queue is full.")])
 async def test_a_create_is_tried_again_with_the_same_key_while_the_server_asks_for_it(
-    client: Client, receiver: Receiver
+    client: Client, receiver: Receiver, refusal: OndotError
 ) -> None:
     async def busy_twice(_: web.Request) -> web.StreamResponse:
         if len(receiver.received) <= 2:
-            return problem_response(Unavailable("The database is away."), **{"Retry-After": "0"})
+            return problem_response(refusal, **{"Retry-After": "0"})
         return web.json_response({"id": str(JOB)}, status=201)
 
     receiver.answering = busy_twice
@@ -196,10 +198,13 @@ async def test_a_create_is_tried_again_with_the_same_key_while_the_server_asks_f
     assert len({received.headers["idempotency-key"] for received in receiver.received}) == 1
 
 
-@proves("P2")
-async def test_a_create_is_given_up_after_three_retries(client: Client, receiver: Receiver) -> None:
-    receiver.answer(lambda: problem_response(Unavailable("The database is away."), **{"Retry-After": "0"}))
-    with pytest.raises(Unavailable, match="The database is away"):
+@proves("P2", "C7")
+@pytest.mark.parametrize("refusal", [Unavailable("The database is away."), QueueFull("The queue is full.")])
+async def test_a_create_is_given_up_after_three_retries(
+    client: Client, receiver: Receiver, refusal: OndotError
+) -> None:
+    receiver.answer(lambda: problem_response(refusal, **{"Retry-After": "0"}))
+    with pytest.raises(type(refusal), match=refusal.message):
         await client.create_job({})
     assert len(receiver.received) == 4
 

@@ -11,7 +11,7 @@ from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.store.database import Database, open_database
 from ondot.ui import feed as feed_module
 from ondot.ui.feed import Feed
-from ondot.ui.pages import Pages
+from ondot.ui.pages import LIVE, Pages
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World, job, once
@@ -31,7 +31,7 @@ class CountingFeed(Feed):
 
 def make_feed(database: Database, tick_s: float = 1.0) -> CountingFeed:
     pages = Pages()
-    return CountingFeed(database, pages.section, pages.liveness, tick_s=tick_s)
+    return CountingFeed(database, LIVE, pages.section, pages.liveness, tick_s=tick_s)
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ async def test_the_database_is_asked_only_while_somebody_watches(world: World) -
         await _round_trips(world)
         assert feed.passes == 0
 
-        watching = feed.watch(DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT)
         await anext(watching)
         await anext(watching)
         assert feed.passes >= 2
@@ -65,7 +65,7 @@ async def test_the_database_is_asked_only_while_somebody_watches(world: World) -
 @proves("O5")
 async def test_who_comes_gets_all_of_the_page_and_then_what_changed(world: World) -> None:
     feed = make_feed(world.database)
-    watching = feed.watch(DEFAULT_TENANT)
+    watching = feed.watch("overview", DEFAULT_TENANT)
     first = asyncio.ensure_future(anext(watching))
     await _until_watched(feed)
     assert await feed.one_pass() == len(SECTIONS)
@@ -85,7 +85,7 @@ async def test_who_comes_gets_all_of_the_page_and_then_what_changed(world: World
 @proves("O5")
 async def test_a_slow_watcher_misses_versions_and_gets_the_newest(world: World) -> None:
     feed = make_feed(world.database)
-    watching = feed.watch(DEFAULT_TENANT)
+    watching = feed.watch("overview", DEFAULT_TENANT)
     first = asyncio.ensure_future(anext(watching))
     await _until_watched(feed)
     await feed.one_pass()
@@ -103,11 +103,11 @@ async def test_a_slow_watcher_misses_versions_and_gets_the_newest(world: World) 
 async def test_who_comes_back_is_shown_nothing_old(world: World) -> None:
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        watching = feed.watch(DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT)
         await anext(watching)
         await watching.aclose()
         await world.submit(job("meanwhile", schedule=once(world.after(90))))
-        watching = feed.watch(DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT)
         assert "meanwhile" in (await anext(watching))["fires"]
         await watching.aclose()
 
@@ -117,7 +117,7 @@ async def test_tenants_watch_their_own_page(world: World) -> None:
     await world.submit(job("secret", schedule=once(world.after(90))))
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        mine, theirs = feed.watch(DEFAULT_TENANT), feed.watch(TenantNo(2))
+        mine, theirs = feed.watch("overview", DEFAULT_TENANT), feed.watch("overview", TenantNo(2))
         assert "secret" in (await anext(mine))["fires"]
         assert "secret" not in "".join((await anext(theirs)).values())
         await mine.aclose()
@@ -129,7 +129,7 @@ async def test_a_database_that_is_away_is_told_to_those_who_watch() -> None:
     database = await open_database(settings_for("postgresql://nobody@127.0.0.1:1/none"))
     feed = make_feed(database, tick_s=60)
     async with running(feed):
-        watching = feed.watch(DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT)
         fragments = await anext(watching)
         assert set(fragments) == {"live"}
         assert "Not live: the database does not answer" in fragments["live"]
@@ -141,7 +141,7 @@ async def test_a_database_that_is_away_is_told_to_those_who_watch() -> None:
 async def test_closing_ends_every_stream(world: World) -> None:
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        streams = [feed.watch(DEFAULT_TENANT) for _ in range(3)]
+        streams = [feed.watch("overview", DEFAULT_TENANT) for _ in range(3)]
         for stream in streams:
             await anext(stream)
         feed.close()
@@ -155,10 +155,10 @@ async def test_more_streams_than_a_process_can_hold_are_refused(world: World, mo
     monkeypatch.setattr(feed_module, "WATCHERS", 1)
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        watching = feed.watch(DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT)
         await anext(watching)
         with pytest.raises(Unavailable, match="live pages are open"):
-            feed.watch(DEFAULT_TENANT)
+            feed.watch("overview", DEFAULT_TENANT)
         await watching.aclose()
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ondot.api.audit import Actor
+from ondot.api.backpressure import TOLD as QUEUE_FULL
 from ondot.api.dead_letter_answers import (
     LetterCount,
     LetterDetail,
@@ -59,6 +60,7 @@ from ondot.store.dead_letters import (
     list_letters,
 )
 from ondot.store.executions import get_execution, list_attempts
+from ondot.store.pools import pools_of_letters
 
 JOBS_OF_A_GROUP = 10
 MICROSECOND = timedelta(microseconds=1)
@@ -127,7 +129,7 @@ async def group_dead_letters(
     return LetterGroupList(items=[group_out(group, names) for group in groups])
 
 
-@router.post("/dead-letters/replay", responses=COUNTED_OR_STARTED, openapi_extra=takes(ReplayBody))
+@router.post("/dead-letters/replay", responses=COUNTED_OR_STARTED | QUEUE_FULL, openapi_extra=takes(ReplayBody))
 async def replay_dead_letters(
     request: Request, asked: Asked, tenant_no: Tenant, actor: Actor, body: Body, key: Key = None
 ) -> Response:
@@ -138,17 +140,24 @@ async def replay_dead_letters(
         return await _counted(asked, tenant_no, wanted)
     if wanted.ids is None:
         return await _started(request, asked, tenant_no, wanted, how, actor, key)
-    text = await replay(
-        asked.database,
-        asked.dispatcher,
-        tenant_no,
-        wanted.execution_ids,
-        how,
-        actor=actor,
-        reason=wanted.reason,
-        answer=lambda entries: done_out(entries).model_dump_json(),
-        idempotency=idempotency_of(request, key),
-    )
+    idempotency = idempotency_of(request, key)
+
+    async def pools() -> dict[str, int]:
+        async with asked.database.connection() as connection:
+            return await pools_of_letters(connection, tenant_no, wanted.execution_ids)
+
+    async with asked.room_now(tenant_no, pools, idempotency):
+        text = await replay(
+            asked.database,
+            asked.dispatcher,
+            tenant_no,
+            wanted.execution_ids,
+            how,
+            actor=actor,
+            reason=wanted.reason,
+            answer=lambda entries: done_out(entries).model_dump_json(),
+            idempotency=idempotency,
+        )
     return _json(text, 200)
 
 

@@ -4,14 +4,19 @@ Ready follows the oldest due fire that is not served yet (L7), not "the process 
 classic outage.
 """
 
+from collections.abc import Awaitable, Callable
+from typing import Final
+
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from ondot import __version__
-from ondot.api.services import Asked, Services
+from ondot.api.services import Asked
 from ondot.model.errors import Unavailable
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.store.nodes import list_nodes
+from ondot.store.check import found_by_check
+from ondot.store.connection import Connection
+from ondot.store.fleet import read_nodes
 from ondot.store.overview import count_dead_letters, count_jobs, queue_depth
 from ondot.store.queue import oldest_due
 from ondot.store.workers import list_workers
@@ -55,14 +60,16 @@ async def metrics(asked: Asked) -> Response:
     registry = CollectorRegistry()
     up = Gauge("ondot_database_up", "Whether the database answered", registry=registry)
     try:
-        await _gauges(asked, registry)
+        async with asked.database.connection() as connection:
+            for tell in READ_FROM_THE_DATABASE:
+                await tell(connection, registry)
         up.set(1)
     except Unavailable:
         up.set(0)
     return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _gauges(asked: Services, registry: CollectorRegistry) -> None:
+async def _tell_queues(connection: Connection, registry: CollectorRegistry) -> None:
     depth = Gauge(
         "ondot_queue_depth",
         "Due executions waiting for a worker (counted up to 10,000)",
@@ -71,28 +78,54 @@ async def _gauges(asked: Services, registry: CollectorRegistry) -> None:
     )
     age = Gauge("ondot_queue_oldest_seconds", "Wait of the oldest due execution", ["pool", "class"], registry=registry)
     lag = Gauge("ondot_lag_seconds", "Age of the oldest due fire that is not served", registry=registry)
+    for entry in await queue_depth(connection):
+        labels = (entry.pool, entry.priority_class.name.lower())
+        depth.labels(*labels).set(entry.count)
+        age.labels(*labels).set(entry.oldest_s)
+    lag.set((await oldest_due(connection)).lag_s)
+
+
+async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> None:
     workers = Gauge("ondot_workers", "Workers by state", ["state"], registry=registry)
     slots = Gauge("ondot_slots", "Slots of live workers", ["use"], registry=registry)
-    nodes = Gauge("ondot_scheduler_nodes", "Live scheduler nodes", registry=registry)
-    partitions = Gauge("ondot_partitions_owned", "Partitions that a live node owns", registry=registry)
+    rows = await list_workers(connection)
+    alive = [row for row in rows if row["state"] == "ALIVE"]
+    for state in ("ALIVE", "DRAINING", "LOST"):
+        workers.labels(state.lower()).set(sum(row["state"] == state for row in rows))
+    slots.labels("all").set(sum(row["slots"] for row in alive))
+    slots.labels("running").set(sum(row["running"] for row in alive))
+
+
+async def _tell_nodes(connection: Connection, registry: CollectorRegistry) -> None:
+    live = Gauge("ondot_scheduler_nodes", "Live scheduler nodes", registry=registry)
+    owned = Gauge("ondot_partitions_owned", "Partitions that a live node owns", registry=registry)
+    unowned = Gauge("ondot_partitions_unowned", "Partitions without a live owner", registry=registry)
+    nodes = await read_nodes(connection)
+    live.set(sum(row.is_alive for row in nodes.rows))
+    owned.set(nodes.partitions - len(nodes.unowned))
+    unowned.set(len(nodes.unowned))
+
+
+async def _tell_jobs(connection: Connection, registry: CollectorRegistry) -> None:
     jobs = Gauge("ondot_jobs", "Recurring jobs by state", ["state"], registry=registry)
     dead_letters = Gauge("ondot_dead_letters", "Failed executions that wait for a person", registry=registry)
-    async with asked.database.connection() as connection:
-        for entry in await queue_depth(connection):
-            labels = (entry.pool, entry.priority_class.name.lower())
-            depth.labels(*labels).set(entry.count)
-            age.labels(*labels).set(entry.oldest_s)
-        lag.set((await oldest_due(connection)).lag_s)
-        rows = await list_workers(connection)
-        alive = [row for row in rows if row["state"] == "ALIVE"]
-        for state in ("ALIVE", "DRAINING", "LOST"):
-            workers.labels(state.lower()).set(sum(row["state"] == state for row in rows))
-        slots.labels("all").set(sum(row["slots"] for row in alive))
-        slots.labels("running").set(sum(row["running"] for row in alive))
-        live = await list_nodes(connection)
-        nodes.set(len(live))
-        partitions.set(sum(len(row["partitions"]) for row in live))
-        active, paused = await count_jobs(connection, DEFAULT_TENANT)
-        jobs.labels("active").set(active)
-        jobs.labels("paused").set(paused)
-        dead_letters.set(await count_dead_letters(connection, DEFAULT_TENANT))
+    active, paused = await count_jobs(connection, DEFAULT_TENANT)
+    jobs.labels("active").set(active)
+    jobs.labels("paused").set(paused)
+    dead_letters.set(await count_dead_letters(connection, DEFAULT_TENANT))
+
+
+async def _tell_found(connection: Connection, registry: CollectorRegistry) -> None:
+    found = Gauge("ondot_found", "What the self-check has ever found, over all processes", ["kind"], registry=registry)
+    for entry in await found_by_check(connection):
+        found.labels(entry.kind).set(entry.count)
+
+
+READ_FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitable[None]], ...]] = (
+    _tell_queues,
+    _tell_workers,
+    _tell_nodes,
+    _tell_jobs,
+    _tell_found,
+)
+"""What all processes share; each reads its own, and adds its gauges."""

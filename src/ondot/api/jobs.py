@@ -1,6 +1,8 @@
 """`/v1/jobs`: create, list, get, update, patch, delete, pause, resume, run, status, executions."""
 
 import hashlib
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -9,6 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import answers
 from ondot.api.accepted import batch_text, one_text
+from ondot.api.backpressure import TOLD as QUEUE_FULL
 from ondot.api.documents import takes, takes_patch
 from ondot.api.job_body import JobBody, ResumeBody, RunBody
 from ondot.api.long_form import SpecOut
@@ -29,11 +32,11 @@ from ondot.api.services import (
 from ondot.api.views import execution_out, job_row_out
 from ondot.api.wire import job_spec, job_specs, new_job_spec, patched_spec, resume_missed, run_payload
 from ondot.flow.change import delete, patch, pause, resume, update
-from ondot.flow.submit import Idempotency, run_now
+from ondot.flow.submit import Answer, Idempotency, run_now
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.job import JobState
+from ondot.model.job import JobSpec, JobState
 from ondot.store.executions import latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
@@ -62,7 +65,9 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 
 
-@router.post("/jobs", status_code=201, response_model=answers.JobOut, openapi_extra=takes(JobBody))
+@router.post(
+    "/jobs", status_code=201, response_model=answers.JobOut, responses=QUEUE_FULL, openapi_extra=takes(JobBody)
+)
 async def create_job(request: Request, key: Key = None) -> Response:
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
     return await one_created(request)
@@ -72,7 +77,8 @@ async def one_created(request: Request) -> Response:
     asked, tenant_no, body, key = await _asked_to_create(request)
     now = asked.database.clock.now()
     spec = await considered(body, lambda: new_job_spec(body, now))
-    text = await asked.together.submit(tenant_no, [spec], answer=one_text, idempotency=idempotency_of(request, key))
+    idempotency = idempotency_of(request, key)
+    text = await _submitted(asked, tenant_no, [spec], now, one_text, idempotency)
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
     return _created(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
 
@@ -81,6 +87,7 @@ async def one_created(request: Request) -> Response:
     "/jobs/batch",
     status_code=201,
     response_model=answers.JobBatch,
+    responses=QUEUE_FULL,
     openapi_extra=takes(JobBody, many="jobs"),
 )
 async def create_jobs(request: Request, key: Key = None) -> Response:
@@ -92,7 +99,8 @@ async def many_created(request: Request) -> Response:
     asked, tenant_no, body, key = await _asked_to_create(request)
     now = asked.database.clock.now()
     specs = await considered(body, lambda: job_specs(body, now))
-    text = await asked.together.submit(tenant_no, specs, answer=batch_text, idempotency=idempotency_of(request, key))
+    idempotency = idempotency_of(request, key)
+    text = await _submitted(asked, tenant_no, specs, now, batch_text, idempotency)
     return _created(text)
 
 
@@ -218,6 +226,7 @@ async def resume_job(
     "/jobs/{id}/run",
     status_code=201,
     response_model=answers.Started,
+    responses=QUEUE_FULL,
     openapi_extra=takes(RunBody, required=False),
 )
 async def run_job(
@@ -225,15 +234,21 @@ async def run_job(
 ) -> Response:
     """Start one execution now, with the job's payload or another; it is no fire."""
     payload = run_payload(body)
-    text = await run_now(
-        asked.database,
-        asked.dispatcher,
-        tenant_no,
-        JobId(id_),
-        bytes(payload) if payload is not None else None,
-        answer=lambda execution_id: answers.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
-        idempotency=idempotency_of(request, key),
-    )
+    idempotency = idempotency_of(request, key)
+
+    async def pools() -> dict[str, int]:
+        return {(await job_row(asked, tenant_no, JobId(id_))).spec.pool: 1}
+
+    async with asked.room_now(tenant_no, pools, idempotency):
+        text = await run_now(
+            asked.database,
+            asked.dispatcher,
+            tenant_no,
+            JobId(id_),
+            bytes(payload) if payload is not None else None,
+            answer=lambda execution_id: answers.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
+            idempotency=idempotency,
+        )
     return Response(text, status_code=201, media_type="application/json")
 
 
@@ -292,6 +307,20 @@ async def _asked_to_create(request: Request) -> tuple[Services, TenantNo, object
     """What FastAPI would find out for a route by its parameters: by hand, for a fraction of the time."""
     tenant_no = await tenant_of(request)
     return services_of(request), tenant_no, await body_of(request), request.headers.get("idempotency-key")
+
+
+async def _submitted(
+    asked: Services,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    now: datetime,
+    answer: Answer,
+    idempotency: Idempotency | None,
+) -> str:
+    if asked.backpressure is None:
+        return await asked.together.submit(tenant_no, specs, answer=answer, idempotency=idempotency)
+    async with asked.backpressure.room_for_jobs(tenant_no, specs, now, idempotency):
+        return await asked.together.submit(tenant_no, specs, answer=answer, idempotency=idempotency)
 
 
 def _created(text: str, headers: dict[str, str] | None = None) -> Response:

@@ -54,8 +54,15 @@ class PoolOut(BaseModel):
     workers: int = Field(description="Live workers that serve it.")
     slots: int = Field(description="Attempts that they can run at once.")
     running: int = Field(description="Attempts that they run, as of their last beats.")
-    waiting: int = Field(description="Executions that are due and not started; counted up to 10,000.")
-    oldest_waiting_at: datetime | None
+    waiting: int = Field(
+        description="The depth of its queue: executions that are due and wait for a worker; counted up to 10,000."
+    )
+    oldest_waiting_at: datetime | None = Field(description="When the oldest of them was due.")
+    oldest_waiting_s: float | None = Field(description="How many seconds that one has waited.")
+    gated: int = Field(
+        description="Executions that are due and held back by a limit of their job: `overlap`, `concurrency`, `rate`,"
+        " `order_key`. Of the first 10,000 that are, over all pools."
+    )
     concurrency: int | None
     rate: RateOut | None
     created_at: datetime
@@ -123,6 +130,8 @@ def _out(row: PoolRow) -> PoolOut:
         running=row.running,
         waiting=row.waiting,
         oldest_waiting_at=row.oldest_waiting_at,
+        oldest_waiting_s=row.oldest_waiting_s,
+        gated=row.gated,
         concurrency=row.concurrency,
         rate=rate,
         created_at=row.created_at,

@@ -29,6 +29,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "not-found": 404,
         "conflict": 409,
         "precondition-failed": 412,
+        "queue-full": 429,
         "unavailable": 503,
         "misconfigured": 500,
     }

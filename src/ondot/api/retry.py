@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from ondot.api import answers
 from ondot.api.audit import Actor
+from ondot.api.backpressure import TOLD as QUEUE_FULL
 from ondot.api.dead_letter_bodies import RetryExecutionBody, replay_of, retry_request
 from ondot.api.documents import takes
 from ondot.api.jobs import Key, idempotency_of
@@ -15,6 +16,7 @@ from ondot.api.services import Asked, OptionalBody, Tenant, id_in_path, only_kno
 from ondot.api.views import execution_out
 from ondot.flow.retry import retry
 from ondot.model.ids import ExecutionId
+from ondot.store.executions import get_execution
 
 router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
 
@@ -29,7 +31,10 @@ class _Identified(msgspec.Struct):
     "/executions/{id}/retry",
     status_code=201,
     response_model=answers.ExecutionOut,
-    responses={202: {"model": answers.ExecutionOut, "description": "It was waiting for its next attempt."}},
+    responses={
+        202: {"model": answers.ExecutionOut, "description": "It was waiting for its next attempt."},
+        **QUEUE_FULL,
+    },
     openapi_extra=takes(RetryExecutionBody, required=False),
 )
 async def retry_execution(
@@ -43,17 +48,25 @@ async def retry_execution(
 ) -> Response:
     """Run it again: the next attempt now if it waits for one (202), a new execution if it has ended (201)."""
     wanted = retry_request(body)
-    text = await retry(
-        asked.database,
-        asked.dispatcher,
-        tenant_no,
-        ExecutionId(id_),
-        replay_of(wanted),
-        actor=actor,
-        reason=wanted.reason,
-        answer=lambda retried: execution_out(retried.execution, retried.job_name).model_dump_json(),
-        idempotency=idempotency_of(request, key),
-    )
+    idempotency = idempotency_of(request, key)
+
+    async def pools() -> dict[str, int]:
+        async with asked.database.connection() as connection:
+            found = await get_execution(connection, tenant_no, ExecutionId(id_))
+        return {found.pool: 1} if found else {}
+
+    async with asked.room_now(tenant_no, pools, idempotency):
+        text = await retry(
+            asked.database,
+            asked.dispatcher,
+            tenant_no,
+            ExecutionId(id_),
+            replay_of(wanted),
+            actor=actor,
+            reason=wanted.reason,
+            answer=lambda retried: execution_out(retried.execution, retried.job_name).model_dump_json(),
+            idempotency=idempotency,
+        )
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
     status = 202 if msgspec.json.decode(text, type=_Identified).id == id_ else 201
     return Response(text, status_code=status, media_type="application/json")

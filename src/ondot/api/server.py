@@ -20,12 +20,14 @@ from ondot.api import (
     dead_letters,
     executions,
     explain,
+    fleet,
     health,
     jobs,
     pools,
     retry,
     schedules,
 )
+from ondot.api.backpressure import headers_of
 from ondot.api.cancel import CancelBody
 from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
 from ondot.api.documents import describe
@@ -34,13 +36,13 @@ from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, R
 from ondot.api.pools import PoolBody
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.services import Services
-from ondot.model.errors import InvalidParameters, OndotError, Unavailable
+from ondot.model.errors import InvalidParameters, OndotError, QueueFull, Unavailable
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import REQUESTS
 
 RETRY_AFTER_S = "2"
 
-PARTS = (jobs, backfills, schedules, executions, cancel, retry, explain, dead_letters, pools, audit)
+PARTS = (jobs, backfills, schedules, executions, cancel, retry, explain, dead_letters, pools, fleet, audit)
 """In the order in which the reference tells of them."""
 BODIES = (
     JobBody,
@@ -93,6 +95,8 @@ async def _refused(request: Request, error: OndotError) -> Response:
     if isinstance(error, Unavailable):
         headers["Retry-After"] = RETRY_AFTER_S
         log.warning("request.unavailable", path=request.url.path, error=error.message)
+    if isinstance(error, QueueFull):
+        headers |= headers_of(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(problem(error, request.url.path), status, headers, CONTENT_TYPE)

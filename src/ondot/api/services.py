@@ -1,7 +1,8 @@
 """What the routes need, handed to them by the app: no module-level state."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -12,8 +13,10 @@ from fastapi import Depends, Path, Query, Request
 from starlette.requests import ClientDisconnect
 
 from ondot.api.auth import Auth
+from ondot.api.backpressure import Backpressure
 from ondot.api.bodies import read_json
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.submit import Idempotency
 from ondot.flow.together import Together
 from ondot.model.errors import InvalidParameters, InvalidRequest, NotFound, TooLarge
 from ondot.model.ids import TenantNo
@@ -38,9 +41,27 @@ class Services:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is to end: who waits for something answers then."""
     together: Together = field(init=False)
+    backpressure: Backpressure | None = field(init=False)
+    """None: no ceiling is set, and everything is taken."""
 
     def __post_init__(self) -> None:
         self.together = Together(self.database, self.dispatcher)
+        ceiling = self.database.settings.queue_ceiling
+        self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)
+
+    @asynccontextmanager
+    async def room_now(
+        self,
+        tenant_no: TenantNo,
+        pools: Callable[[], Awaitable[Mapping[str, int]]],
+        idempotency: Idempotency | None,
+    ) -> AsyncIterator[None]:
+        """While executions that start now are made; `pools`, how many in which, is asked only if there is a ceiling."""
+        if self.backpressure is None:
+            yield
+            return
+        async with self.backpressure.room_now(tenant_no, await pools(), idempotency):
+            yield
 
 
 def services_of(request: Request) -> Services:

@@ -3,7 +3,7 @@
     up · api · scheduler · worker        run a server, or one role of it          up.py, roles.py
     migrate · doctor · key               look after an installation               migrate.py, doctor.py, key.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
-    pool · audit                         the same                                 pool.py, audit.py
+    fleet · pool · audit                 the same                                 fleet.py, pool.py, audit.py
     cron · version                       need nothing else                        cron.py
 
 Promises to start fast: whatever is heavy (the server, pydantic, rich) is imported by the command that needs it.
@@ -18,6 +18,7 @@ from ondot.cli import cron, dead_letter, execution, job, key, migrate, pool
 from ondot.cli.audit import audit
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import Root
+from ondot.cli.fleet import fleet
 from ondot.cli.output import show_line
 from ondot.cli.roles import api, scheduler, worker
 from ondot.cli.up import up
@@ -64,6 +65,7 @@ app.command("worker", rich_help_panel=RUN)(worker)
 app.add_typer(job.app, name="job", rich_help_panel=USE)
 app.add_typer(execution.app, name="execution", rich_help_panel=USE)
 app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
+app.command("fleet", rich_help_panel=USE)(fleet)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)
 app.command("audit", rich_help_panel=USE)(audit)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)

@@ -1,6 +1,6 @@
 """From an error to what a person reads and a script gets: one message on standard error, and an exit code.
 
-    0 done · 1 the run failed · 2 usage or settings · 3 not found · 4 conflict · 5 unavailable · 130 Ctrl-C
+    0 done · 1 the run failed · 2 usage or settings · 3 not found · 4 conflict · 5 unavailable or full · 130 Ctrl-C
 
 Promises that no foreseeable error shows a traceback. One that nobody foresaw is told in a line, and in full with
 `ondot --debug …`; a role shows it in full anyway, since whoever operates it needs it.
@@ -22,6 +22,7 @@ from ondot.model.errors import (
     NotFound,
     OndotError,
     PreconditionFailed,
+    QueueFull,
     Unauthorized,
     Unavailable,
 )
@@ -34,7 +35,7 @@ UNAVAILABLE: Final = 5
 
 ORDER: Final = (
     *("up", "api", "scheduler", "worker"),
-    *("job", "execution", "dead-letter", "pool", "audit", "cron"),
+    *("job", "execution", "dead-letter", "fleet", "pool", "audit", "cron"),
     *("migrate", "doctor", "key", "version"),
 )
 SERVER_PACKAGES: Final = frozenset(
@@ -111,7 +112,7 @@ def exit_code(error: OndotError) -> int:
             return NOT_FOUND
         case Conflict() | PreconditionFailed():
             return CONFLICT
-        case Unavailable():
+        case Unavailable() | QueueFull():
             return UNAVAILABLE
         case InvalidRequest() | Unauthorized() | Forbidden() | Misconfigured():
             return USAGE

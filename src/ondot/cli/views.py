@@ -17,6 +17,7 @@ from ondot.cli.output import (
     instant_of,
     lasting,
     relative,
+    rough,
     state_cell,
     table,
     time_cell,
@@ -325,15 +326,19 @@ def _if_not_ended(execution: Json, line: str | None) -> str | None:
     return line if execution["ended_at"] is None and execution["started_at"] is None else None
 
 
-def pool_table(pools: Iterable[Json], now: datetime) -> "Table":
+def pool_table(pools: Iterable[Json], _now: datetime) -> "Table":
     drawn = table("POOL", "WORKERS", "RUNNING", "WAITING", "AT ONCE", "RATE", whole=("WORKERS", "RUNNING", "WAITING"))
     for pool in pools:
-        oldest_at, concurrency = instant_of(pool["oldest_waiting_at"]), pool["concurrency"]
+        concurrency = pool["concurrency"]
         drawn.add_row(
             cell(pool["name"], style="bold"),
             f"{pool['workers']:,}",
             f"{pool['running']:,} of {pool['slots']:,}",
-            cell(f"{pool['waiting']:,}", f"oldest {relative(oldest_at, now)}" if oldest_at else None),
+            cell(
+                f"{pool['waiting']:,}",
+                f"oldest {rough(pool['oldest_waiting_s'])}" if pool["oldest_waiting_s"] is not None else None,
+                f"held back {pool['gated']:,}" if pool["gated"] else None,
+            ),
             "no limit" if concurrency is None else f"{concurrency:,}",
             rate_in_words(pool["rate"]) or "no limit",
         )

@@ -13,6 +13,7 @@
     ├── NotFound              404
     ├── Conflict              409  the state does not allow it
     ├── PreconditionFailed    412  If-Match names an older version
+    ├── QueueFull             429  so much waits in a pool that no more is taken for now
     ├── Unavailable           503  the database is away; try again
     └── Misconfigured              this installation: settings, schema, embedded server
 
@@ -105,6 +106,11 @@ class Conflict(OndotError):
 class PreconditionFailed(OndotError):
     code = "precondition-failed"
     title = "It was changed by someone else"
+
+
+class QueueFull(OndotError):
+    code = "queue-full"
+    title = "The queue is full"
 
 
 class Unavailable(OndotError):

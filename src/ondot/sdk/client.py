@@ -209,7 +209,14 @@ class Client(Requests):
         """No further letters; what was done stays done."""
         return await self._call("POST", f"/v1/dead-letters/operations/{_segment(id_)}/cancel")
 
-    # Pools, and who did what.
+    # The fleet, pools, and who did what.
+
+    async def list_nodes(self) -> Json:
+        """Scheduler nodes with the partitions they own."""
+        return await self._call("GET", "/v1/nodes")
+
+    async def list_workers(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/workers", query=filters)
 
     async def list_pools(self) -> Json:
         return await self._call("GET", "/v1/pools")

@@ -174,7 +174,8 @@ def body_of(response: httpx2.Response) -> Any:
 
 
 def _asks_to_wait_s(response: httpx2.Response) -> float | None:
+    """How long to wait before it is sent again: the database is away, or the queue is full. None: do not send it."""
     text = response.headers.get("retry-after", "")
-    if response.status_code != 503 or not (text.isascii() and text.isdigit()):
+    if response.status_code not in {429, 503} or not (text.isascii() and text.isdigit()):
         return None
     return min(float(text), LONGEST_WAIT_S)

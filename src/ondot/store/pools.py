@@ -1,11 +1,11 @@
-"""Pools by name: a pool comes to be when a job or a worker first names it. And their limits (E13)."""
+"""Pools by name: a pool comes to be when a job or a worker first names it. What waits there; limits (E13)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from ondot.model.gates import Rate
-from ondot.model.ids import PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, PoolNo, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -17,7 +17,10 @@ WAITING_COUNTED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """A pool as it is shown; what waits is counted up to a ceiling."""
+    """A pool as it is shown; what waits is counted up to a ceiling.
+
+    `waiting`: due, and nobody has started it; `gated`: due, and held back by a limit of its job.
+    """
 
     name: str
     created_at: datetime
@@ -28,6 +31,12 @@ class PoolRow:
     running: int
     waiting: int
     oldest_waiting_at: datetime | None
+    gated: int
+    now: datetime
+
+    @property
+    def oldest_waiting_s(self) -> float | None:
+        return None if self.oldest_waiting_at is None else (self.now - self.oldest_waiting_at).total_seconds()
 
 
 class Pools:
@@ -76,9 +85,25 @@ async def list_pools(connection: Connection, tenant_no: TenantNo, *, name: str |
             row["running"],
             row["waiting"],
             row["oldest_waiting_at"],
+            row["gated"],
+            row["now"],
         )
         for row in rows
     ]
+
+
+async def pool_depths(
+    connection: Connection, tenant_no: TenantNo, names: Sequence[str], ceiling: int
+) -> dict[str, int]:
+    """How many due executions wait for a worker in each of these pools, counted up to the ceiling."""
+    rows = await connection.fetch(_SQL["pool_depths"].text, tenant_no, names, ceiling)
+    return {row["name"]: row["depth"] for row in rows}
+
+
+async def pools_of_letters(connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]) -> dict[str, int]:
+    """How many of these dead letters are open, by pool."""
+    rows = await connection.fetch(_SQL["pools_of_letters"].text, tenant_no, ids)
+    return {row["name"]: row["count"] for row in rows}
 
 
 async def set_pool_limits(

@@ -6,17 +6,16 @@ slow one misses versions and never makes a queue grow.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.store.database import Database
 from ondot.telemetry.log import get_logger
-from ondot.ui.overview import Overview, Section, read_overview
 
 TICK_S = 1.0
 WATCHERS = 500
@@ -25,17 +24,30 @@ WATCHERS = 500
 log = get_logger()
 
 Liveness = Literal["live", "away"]
-RenderSection = Callable[[str, Section, datetime], str]
+RenderSection = Callable[[str, Any, datetime], str]
 RenderLiveness = Callable[[Liveness, datetime | None], str]
+
+
+class Shown(Protocol):
+    """A page as it was read: its sections by the names of their templates."""
+
+    @property
+    def now(self) -> datetime: ...
+
+    @property
+    def sections(self) -> Mapping[str, object]: ...
+
+
+Read = Callable[[Database, TenantNo], Awaitable[Shown]]
 
 
 @dataclass(slots=True)
 class Channel:
-    """What the watchers of one tenant see: each fragment with the version in which it last changed."""
+    """What the watchers of one page and tenant see: each fragment with the version in which it last changed."""
 
     version: int = 0
     fragments: dict[str, tuple[int, str]] = field(default_factory=dict)
-    shown: Overview | None = None
+    shown: Shown | None = None
     watchers: set[asyncio.Event] = field(default_factory=set)
 
     def put(self, fragments: dict[str, str]) -> None:
@@ -52,16 +64,19 @@ class Feed:
     def __init__(
         self,
         database: Database,
+        pages: Mapping[str, Read],
         render_section: RenderSection,
         render_liveness: RenderLiveness,
         *,
         tick_s: float = TICK_S,
     ) -> None:
+        """`pages`: how each live page is read, by its name."""
         self._database = database
+        self._pages = pages
         self._render_section = render_section
         self._render_liveness = render_liveness
         self._tick_s = tick_s
-        self._channels: dict[TenantNo, Channel] = {}
+        self._channels: dict[tuple[str, TenantNo], Channel] = {}
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -76,11 +91,11 @@ class Feed:
                     await self._wake.wait()
 
     async def one_pass(self) -> int:
-        """Read and render once for each tenant that is watched; gives how many fragments changed."""
+        """Read and render once for each page and tenant that is watched; gives how many fragments changed."""
         changed = 0
-        for tenant_no, channel in list(self._channels.items()):
+        for (page, tenant_no), channel in list(self._channels.items()):
             try:
-                changed += self._show(channel, await read_overview(self._database, tenant_no))
+                changed += self._show(channel, await self._pages[page](self._database, tenant_no))
             except Unavailable:
                 channel.put({"live": self._render_liveness("away", channel.shown.now if channel.shown else None)})
             except Exception:  # the boundary of a pass: the API outlives a page that cannot be drawn
@@ -98,14 +113,14 @@ class Feed:
             for wake in channel.watchers:
                 wake.set()
 
-    def watch(self, tenant_no: TenantNo) -> AsyncGenerator[dict[str, str]]:
+    def watch(self, page: str, tenant_no: TenantNo) -> AsyncGenerator[dict[str, str]]:
         """The fragments that changed, by name: all of them first, then as they change; ends with the feed."""
         if self.watchers >= WATCHERS:
             raise Unavailable(f"{WATCHERS} live pages are open already: close some, or reload this one now and then.")
-        return self._follow(tenant_no)
+        return self._follow(page, tenant_no)
 
-    async def _follow(self, tenant_no: TenantNo) -> AsyncGenerator[dict[str, str]]:
-        channel = self._channels.setdefault(tenant_no, Channel())
+    async def _follow(self, page: str, tenant_no: TenantNo) -> AsyncGenerator[dict[str, str]]:
+        channel = self._channels.setdefault((page, tenant_no), Channel())
         wake = asyncio.Event()
         channel.watchers.add(wake)
         if not channel.fragments:
@@ -123,15 +138,15 @@ class Feed:
             channel.watchers.discard(wake)
             if not channel.watchers:
                 # Forgotten, not kept for the next one: who comes back must not be shown what was true an hour ago.
-                self._channels.pop(tenant_no, None)
+                self._channels.pop((page, tenant_no), None)
 
-    def _show(self, channel: Channel, overview: Overview) -> int:
+    def _show(self, channel: Channel, page: Shown) -> int:
         shown = channel.shown.sections if channel.shown else {}
         changed = {
-            name: self._render_section(name, section, overview.now)
-            for name, section in overview.sections.items()
+            name: self._render_section(name, section, page.now)
+            for name, section in page.sections.items()
             if shown.get(name) != section
         }
-        channel.shown = overview
-        channel.put({**changed, "live": self._render_liveness("live", overview.now)})
+        channel.shown = page
+        channel.put({**changed, "live": self._render_liveness("live", page.now)})
         return len(changed)

@@ -1,4 +1,4 @@
-"""The pages, `/` and its live stream `/ui/live` first, and `/ui/static/…` (O5, S9, E10, E14, E17).
+"""The pages, `/` and the live streams `/ui/live…` first, and `/ui/static/…` (O5, S9, E10, E14, E17).
 
 Each page is whole without JavaScript, a snapshot; with it, fragments are swapped in as the feed sends them or as the
 page asks for itself again. Names and messages come from users and are hostile until escaped: Jinja escapes everything,
@@ -35,10 +35,11 @@ from ondot.ui.dead_letters import LettersView, count_open, read_letters
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.execution import ExecutionView, read_execution
 from ondot.ui.executions import ExecutionsView, read_executions
-from ondot.ui.feed import Feed, Liveness
+from ondot.ui.feed import Feed, Liveness, Read
+from ondot.ui.fleet import FleetView, read_fleet
 from ondot.ui.job import JobView, read_job
 from ondot.ui.jobs import JobsView, asked_of, read_jobs
-from ondot.ui.overview import Overview, Section, read_overview
+from ondot.ui.overview import Overview, read_overview
 from ondot.ui.reference import Reference, read_reference
 from ondot.ui.schedules import EXAMPLES, FIELD_OF, REMARKS, Form, ReadPreview, Refused, Told, form_of, tell, zones
 
@@ -56,6 +57,8 @@ KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 RECONNECT_MS = 1000
 DOCS_KEPT = 16
 EMPTY = "data:\n"
+LIVE: Mapping[str, Read] = {"overview": read_overview, "fleet": read_fleet}
+"""The pages that are read once a second for all who watch."""
 STATUS: dict[type[OndotError], int] = {Unauthorized: 401, Forbidden: 403, NotFound: 404, Unavailable: 503}
 # A form that is sent by hand, where there is no script, may go to this server.
 FORM_HEADERS = HEADERS | {"Content-Security-Policy": POLICY.replace("form-action 'none'", "form-action 'self'")}
@@ -96,25 +99,35 @@ class Pages:
     def address(self, name: str) -> str:
         return f"/ui/static/{name}?v={self.static[name].hash}"
 
-    def section(self, name: str, section: Section, now: datetime) -> str:
+    def section(self, name: str, section: object, now: datetime) -> str:
         return self._templates.get_template(f"{name}.html").render(section=section, now=now)
 
     def liveness(self, liveness: Liveness, now: datetime | None) -> str:
         return self._templates.get_template("live.html").render(liveness=liveness, now=now)
 
     def page(self, overview: Overview, base_url: str) -> str:
-        fragments = {
-            name: Markup(self.section(name, section, overview.now))  # noqa: S704 - escaped when it was rendered
-            for name, section in overview.sections.items()
-        }
         return self._templates.get_template("page.html").render(
             now=overview.now,
             liveness="snapshot",
-            fragments=fragments,
+            fragments=self._fragments(overview.sections, overview.now),
             is_new=overview.is_new,
             base_url=base_url,
             open_letters=overview.open_letters,
         )
+
+    def fleet(self, fleet: FleetView, open_letters: int) -> str:
+        return self._templates.get_template("fleet.html").render(
+            now=fleet.now,
+            liveness="snapshot",
+            fragments=self._fragments(fleet.sections, fleet.now),
+            open_letters=open_letters,
+        )
+
+    def _fragments(self, sections: Mapping[str, object], now: datetime) -> dict[str, Markup]:
+        return {
+            name: Markup(self.section(name, section, now))  # noqa: S704 - escaped when it was rendered
+            for name, section in sections.items()
+        }
 
     def docs(self, reference: Reference, base_url: str, *, with_key: bool) -> str:
         return self._templates.get_template("docs.html").render(
@@ -175,7 +188,7 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
     `read_preview` is how the API reads a schedule; without it there is no page that previews one.
     """
     pages = Pages(previews=read_preview is not None)
-    feed = Feed(database, pages.section, pages.liveness)
+    feed = Feed(database, LIVE, pages.section, pages.liveness)
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
@@ -234,6 +247,10 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
             request, lambda tenant_no: read_letters(database, tenant_no, asked), pages.letters, FORM_HEADERS
         )
 
+    @router.get("/fleet")
+    async def fleet_page(request: Request) -> Response:
+        return await shown(request, lambda tenant_no: read_fleet(database, tenant_no), pages.fleet)
+
     if read_preview is not None:
         _add_schedules(router, pages, database, auth, read_preview)
 
@@ -254,12 +271,19 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
             with_key = True
         return HTMLResponse(render_docs(base_url, with_key), headers=HEADERS)
 
-    @router.get("/ui/live")
-    async def live(request: Request) -> Response:
-        changes = feed.watch(await auth.tenant(request))
+    async def followed(request: Request, page: str) -> Response:
+        changes = feed.watch(page, await auth.tenant(request))
         # Proxies must pass each event on as it comes.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(_events(changes), media_type="text/event-stream", headers=headers)
+
+    @router.get("/ui/live")
+    async def live(request: Request) -> Response:
+        return await followed(request, "overview")
+
+    @router.get("/ui/live/fleet")
+    async def live_fleet(request: Request) -> Response:
+        return await followed(request, "fleet")
 
     @router.get("/ui/static/{name}")
     async def static(name: str) -> Response:

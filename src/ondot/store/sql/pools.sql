@@ -12,28 +12,69 @@ SELECT $1::integer, name FROM unnest($2::text[]) AS name
 ON CONFLICT DO NOTHING;
 
 -- name: list_pools :many
--- index: pool_tenant_no_name_key, ready_pkey
--- $1 tenant_no, $2 name (NULL: all), $3 up to how many waiting are counted
+-- index: pool_tenant_no_name_key, ready_pkey, waiting_pkey
+-- Each with who serves it, what is due and waits for a worker, and what is due and waits before a limit of its job.
+-- Whatever waits is counted up to a ceiling, so that a queue of millions does not slow down who looks: by class for a
+-- pool, and before limits in all, since a line is kept by its gate and not by its pool.
+-- $1 tenant_no, $2 name (NULL: all), $3 ceiling
+WITH gated AS MATERIALIZED (
+    SELECT w.pool_no, count(*) AS count
+    FROM (SELECT pool_no, tenant_no, ready_at FROM ondot.waiting LIMIT $3::integer) w
+    WHERE w.tenant_no = $1::integer AND w.ready_at <= ondot.clock()
+    GROUP BY w.pool_no
+)
 SELECT p.name, p.created_at, p.concurrency, p.rate_limit, p.rate_per_s, p.rate_burst, w.workers, w.slots, w.running,
-       q.waiting, q.oldest_waiting_at
+       q.waiting, q.oldest_waiting_at, coalesce((SELECT count FROM gated g WHERE g.pool_no = p.pool_no), 0) AS gated,
+       ondot.clock() AS now
 FROM ondot.pool p
 CROSS JOIN LATERAL (
     SELECT count(*) AS workers, coalesce(sum(slots), 0) AS slots, coalesce(sum(running), 0) AS running
-    FROM ondot.worker WHERE state IN ('ALIVE', 'DRAINING') AND p.pool_no = ANY (pool_nos)
+    FROM ondot.worker WHERE state = 'ALIVE' AND p.pool_no = ANY (pool_nos)
 ) w
 CROSS JOIN LATERAL (
-    SELECT count(*) AS waiting, min(ready_at) AS oldest_waiting_at
-    FROM (
-        SELECT r.ready_at FROM generate_series(0, 5) AS c(class) CROSS JOIN LATERAL (
-            SELECT ready_at FROM ondot.ready r
-            WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1::integer
+    SELECT least(sum(lane.count), $3)::bigint AS waiting, min(lane.oldest_at) AS oldest_waiting_at
+    FROM generate_series(0, 5) AS c(class) CROSS JOIN LATERAL (
+        SELECT count(*) AS count, min(head.ready_at) AS oldest_at FROM (
+            SELECT r.ready_at FROM ondot.ready r
+            WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1
               AND r.ready_at <= ondot.clock()
-            ORDER BY r.ready_at LIMIT $3::integer
-        ) r LIMIT $3
-    ) due
+            ORDER BY r.ready_at LIMIT $3
+        ) head
+    ) lane
 ) q
 WHERE p.tenant_no = $1 AND ($2::text IS NULL OR p.name = $2)
 ORDER BY p.name;
+
+-- name: pool_depths :many
+-- index: pool_tenant_no_name_key, ready_pkey
+-- How many due executions wait for a worker, in each of these pools that there is; counted up to a ceiling.
+-- $1 tenant_no, $2 names, $3 ceiling
+SELECT p.name, due.depth
+FROM ondot.pool p
+CROSS JOIN LATERAL (
+    SELECT count(*) AS depth FROM (
+        SELECT FROM generate_series(0, 5) AS c(class) CROSS JOIN LATERAL (
+            SELECT FROM ondot.ready r
+            WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1::integer
+              AND r.ready_at <= ondot.clock()
+            LIMIT $3::integer
+        ) lane LIMIT $3
+    ) counted
+) due
+WHERE p.tenant_no = $1 AND p.name = ANY ($2::text[]);
+
+-- name: pools_of_letters :many
+-- index: dead_letter_pkey, history_pkey
+-- How many of these letters are open, by the pool that each ran in.
+-- $1 tenant_no, $2 execution_ids
+SELECT p.name, count(*) AS count
+FROM unnest($2::uuid[]) AS m(id)
+CROSS JOIN LATERAL (
+    SELECT h.pool_no FROM ondot.dead_letter d JOIN ondot.history h ON h.id = d.execution_id
+    WHERE d.execution_id = m.id AND d.tenant_no = $1::integer AND d.resolved_at IS NULL LIMIT 1
+) h
+JOIN ondot.pool p ON p.pool_no = h.pool_no AND p.tenant_no = $1
+GROUP BY p.name;
 
 -- name: set_pool_limits :one
 -- locks: the pool row        index: pool_tenant_no_name_key

@@ -1,0 +1,78 @@
+"""`ondot fleet`: schedulers, workers and pools on one screen; who owns what and since when, what is wrong (C1, C7)."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from ondot.cli.options import Output
+from ondot.cli.output import Format, console, show, show_document
+from ondot.cli.pages import gather
+from ondot.cli.serving import ask
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.text import Text
+
+    from ondot.sdk.client import Client
+
+Json = dict[str, Any]
+
+WORKERS: Final = 10_000
+LOOK_EVERY_S: Final = 2.0
+
+
+def fleet(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show schedulers, workers and pools: who owns what, what waits, and what is wrong."""
+    if not watch:
+        return _show(ask(_read), output)
+    if output is not Format.TABLE:
+        raise typer.BadParameter("--watch draws a table: leave out -o, or ask again yourself.", param_hint="--watch")
+    return ask(_watch)
+
+
+async def _read(client: "Client") -> Json:
+    latest: Json = {}
+
+    async def page_of_workers(paging: Json) -> Json:
+        latest.update(await client.list_workers(**paging))
+        return latest
+
+    workers = await gather(page_of_workers, WORKERS)
+    return {
+        "nodes": await client.list_nodes(),
+        "workers": latest | workers,
+        "pools": await client.list_pools(),
+    }
+
+
+def _show(seen: Json, output: Format) -> None:
+    if output is not Format.TABLE:
+        return show_document(seen, output)
+    from ondot.cli.fleet_views import fleet_screen
+
+    return show(fleet_screen(seen, datetime.now(UTC)))
+
+
+async def _watch(client: "Client") -> None:
+    """A server that is away for a while is told, and asked again: who watches a restart wants to see its end."""
+    import asyncio
+
+    from rich.live import Live
+
+    from ondot.cli.fleet_views import away_screen, fleet_screen
+    from ondot.model.errors import Unavailable
+
+    screen = console()
+    with Live(console=screen, auto_refresh=False, screen=screen.is_terminal) as live:
+        while True:
+            drawn: Group | Text
+            try:
+                drawn = fleet_screen(await _read(client), datetime.now(UTC))
+            except Unavailable as error:
+                drawn = away_screen(error.message, datetime.now(UTC))
+            live.update(drawn, refresh=True)
+            await asyncio.sleep(LOOK_EVERY_S)

@@ -1,0 +1,129 @@
+"""The fleet as people see it on a terminal: what is wrong above, then schedulers, workers and pools.
+
+Drawn from the API's answers; a time is told by the server's own reckoning (`silent_s`) where it has one, since this
+machine's clock may differ from its.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ondot.cli.output import Json, cell, exact, instant_of, relative, rough, table
+from ondot.cli.views import pool_table
+from ondot.ui.fleet_words import PoolLoad, Trouble, WorkerBeat, all_well, is_silent, ranges, troubles
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+STYLES: Final = {"ALIVE": "green", "DRAINING": "cyan", "SILENT": "yellow", "LOST": "bold red", "EXPIRED": "bold red"}
+
+
+def fleet_screen(seen: Json, now: datetime) -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
+    nodes, workers, pools = seen["nodes"], seen["workers"], seen["pools"]["items"]
+    found = _troubles(seen)
+    parts: list[Any] = []
+    for trouble in found:
+        parts += [_trouble_line(trouble), Text()]
+    if not found:
+        parts += [cell(f"{all_well(nodes['partitions'])}.", style="green"), Text()]
+    owned = nodes["partitions"] - len(nodes["unowned"])
+    for title, drawn, none in (
+        (f"Schedulers: {owned} of {nodes['partitions']} partitions owned", node_table(nodes["items"], now), "none"),
+        (_workers_title(workers["items"]), worker_table(workers["items"], workers["heartbeat_s"]), "none"),
+        ("Pools", pool_table(pools, now), "none: one comes to be when a job or a worker first names it"),
+    ):
+        parts += [cell(title, style="bold"), drawn if drawn.row_count else cell(none, style="dim"), Text()]
+    return Group(*parts[:-1])
+
+
+def away_screen(message: str, now: datetime) -> "Text":
+    return cell(f"{message} Asking again.", f"as of {exact(now)}", style="bold red")
+
+
+def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
+    drawn = table("SCHEDULER", "STATE", "PARTITIONS", "BEAT", whole=("STATE", "BEAT"), ids="SCHEDULER")
+    for node in sorted(nodes, key=lambda node: node["state"]):
+        drawn.add_row(
+            cell(f"{node['host']}:{node['pid']}", node["id"], f"ondot {node['release']}", style="bold"),
+            cell(node["state"], style=STYLES[node["state"]]),
+            cell(*_owned(node, now)),
+            cell(f"{rough(node['silent_s'])} ago", style=STYLES["EXPIRED"] if node["state"] == "EXPIRED" else ""),
+        )
+    return drawn
+
+
+def _owned(node: Json, now: datetime) -> Iterator[str]:
+    partitions = node["partitions"]
+    if not partitions:
+        yield "none"
+        return
+    yield f"{len(partitions)}: {ranges(owned['partition'] for owned in partitions)}"
+    epochs = sorted({owned["epoch"] for owned in partitions})
+    yield f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]}"
+    since = [at for owned in partitions if (at := instant_of(owned["owned_since"])) is not None]
+    if since:
+        first, last = relative(min(since), now), relative(max(since), now)
+        yield f"since {first}" if first == last else f"since {first} to {last}"
+
+
+def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
+    """Those that need somebody first."""
+    drawn = table("WORKER", "STATE", "RUNNING", "POOLS", "BEAT", whole=("STATE", "RUNNING", "BEAT"), ids="WORKER")
+    order = ["LOST", "SILENT", "DRAINING", "ALIVE", "GONE"]
+    for worker in sorted(workers, key=lambda worker: order.index(_state(worker, heartbeat_s))):
+        state = _state(worker, heartbeat_s)
+        has_ended = worker["ended_at"] is not None
+        drawn.add_row(
+            cell(f"{worker['host']}:{worker['pid']}", worker["id"], f"ondot {worker['release']}", style="bold"),
+            cell(state, style=STYLES.get(state, "dim")),
+            "-" if has_ended else f"{worker['running']:,} of {worker['slots']:,}",
+            cell(", ".join(worker["pools"])),
+            "-" if has_ended else cell(f"{rough(worker['silent_s'])} ago", style=STYLES.get(state, "")),
+        )
+    return drawn
+
+
+def _state(worker: Json, heartbeat_s: float) -> str:
+    return "SILENT" if is_silent(worker["state"], worker["silent_s"], heartbeat_s) else str(worker["state"])
+
+
+def _workers_title(workers: Sequence[Json]) -> str:
+    live = [worker for worker in workers if worker["state"] == "ALIVE"]
+    slots = sum(worker["slots"] for worker in live)
+    return f"Workers: {len(live):,} alive, {sum(worker['running'] for worker in live):,} of {slots:,} slots busy"
+
+
+def _troubles(seen: Json) -> list[Trouble]:
+    nodes, workers = seen["nodes"], seen["workers"]
+    return troubles(
+        partitions=nodes["partitions"],
+        unowned=nodes["unowned"],
+        live_nodes=sum(node["state"] == "ALIVE" for node in nodes["items"]),
+        pools=[
+            PoolLoad(
+                pool["name"],
+                pool["workers"],
+                pool["slots"],
+                pool["running"],
+                pool["waiting"],
+                pool["oldest_waiting_s"],
+            )
+            for pool in seen["pools"]["items"]
+        ],
+        workers=[
+            WorkerBeat(f"{worker['host']}:{worker['pid']}", worker["state"], worker["silent_s"])
+            for worker in workers["items"]
+        ],
+        heartbeat_s=workers["heartbeat_s"],
+    )
+
+
+def _trouble_line(trouble: Trouble) -> "Text":
+    style = "bold red" if trouble.level == "bad" else "yellow"
+    advice = f"  Start one: {trouble.command}" if trouble.command else None
+    return cell(f"{'!' if trouble.level == 'bad' else '·'} {trouble.text}.", advice, style=style)

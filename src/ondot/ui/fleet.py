@@ -1,0 +1,262 @@
+"""`/fleet`: scheduler nodes with the partitions each owns, workers, and pools with what waits for them (C1, C7, O5).
+
+Like the first page it is read once for all who watch. Each section is a frozen value; what is wrong comes first, and
+of many workers those that need somebody.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count, product
+from string import ascii_uppercase
+from typing import Final, Literal
+from uuid import UUID
+
+from ondot.model.ids import TenantNo
+from ondot.store.database import Database
+from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_fleet_workers, read_nodes
+from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
+from ondot.ui.fleet_words import PoolLoad, Trouble, WorkerBeat, all_well, is_silent, ranges, troubles, worker_command
+
+WORKERS_READ: Final = 1_000
+WORKERS_SHOWN: Final = 60
+POOLS_SHOWN: Final = 60
+TROUBLES_SHOWN: Final = 6
+COLOURS: Final = 8
+"""Of owners; their letters tell apart those that share one."""
+WORRYING: Final = {"LOST": 0, "DRAINING": 2, "ALIVE": 3, "GONE": 4}
+"""In which order workers are shown; silent ones come after those that are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHealth:
+    level: Literal["good", "warning", "bad"]
+    troubles: tuple[Trouble, ...]
+    more: int
+    well: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A partition, with the letter and the colour of its owner; None: it has no live one."""
+
+    no: int
+    letter: str | None
+    colour: int
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """`letter`: None for one that is not alive. `since`: of what it owns, the first and the last to come."""
+
+    letter: str | None
+    colour: int
+    name: str
+    id: UUID
+    release: str
+    is_alive: bool
+    started_at: datetime
+    beat_at: datetime
+    count: int
+    ranges: str
+    epochs: str
+    since_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNodes:
+    cells: tuple[Cell, ...]
+    rows: tuple[NodeLine, ...]
+    unowned: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLine:
+    id: UUID
+    name: str
+    release: str
+    state: str
+    is_silent: bool
+    pools: str
+    running: int
+    slots: int
+    started_at: datetime
+    beat_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWorkers:
+    rows: tuple[WorkerLine, ...]
+    total: int
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLine:
+    """`command`: what to type where work waits and nobody serves it."""
+
+    name: str
+    workers: int
+    slots: int
+    running: int
+    waiting: str
+    oldest_at: datetime | None
+    gated: int
+    limits: str
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPools:
+    rows: tuple[PoolLine, ...]
+    more: int
+
+
+FleetSection = FleetHealth | FleetNodes | FleetWorkers | FleetPools
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """`sections` by the names of their templates."""
+
+    now: datetime
+    sections: dict[str, FleetSection]
+
+
+async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
+    async with database.connection() as connection:
+        nodes = await read_nodes(connection)
+        workers = await list_fleet_workers(connection, tenant_no, limit=WORKERS_READ + 1)
+        pools = await list_pools(connection, tenant_no)
+    heartbeat_s = database.settings.heartbeat_s
+    return FleetView(
+        nodes.now,
+        {
+            "fleet_health": _health(nodes, workers, pools, heartbeat_s),
+            "fleet_nodes": _nodes(nodes),
+            "fleet_workers": _workers(workers, heartbeat_s),
+            "fleet_pools": _pools(pools),
+        },
+    )
+
+
+def _health(nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], heartbeat_s: float) -> FleetHealth:
+    found = troubles(
+        partitions=nodes.partitions,
+        unowned=nodes.unowned,
+        live_nodes=sum(row.is_alive for row in nodes.rows),
+        pools=[
+            PoolLoad(row.name, row.workers, row.slots, row.running, row.waiting, row.oldest_waiting_s) for row in pools
+        ],
+        workers=[WorkerBeat(_process(row), row.state, row.silent_s) for row in workers],
+        heartbeat_s=heartbeat_s,
+    )
+    return FleetHealth(
+        found[0].level if found else "good",
+        tuple(found[:TROUBLES_SHOWN]),
+        max(len(found) - TROUBLES_SHOWN, 0),
+        all_well(nodes.partitions),
+    )
+
+
+def _nodes(nodes: Nodes) -> FleetNodes:
+    alive = [row for row in nodes.rows if row.is_alive]
+    letters = dict(zip((row.id for row in alive), _letters(), strict=False))
+    colours = {row.id: n % COLOURS for n, row in enumerate(alive)}
+    cells = {
+        owned.no: Cell(
+            owned.no,
+            letters[row.id],
+            colours[row.id],
+            f"Partition {owned.no}: {letters[row.id]}, {_process(row)}, epoch {owned.epoch}",
+        )
+        for row in alive
+        for owned in row.partitions
+    }
+    for number in nodes.unowned:
+        cells[number] = Cell(number, None, 0, f"Partition {number}: no live owner")
+    lines = [_node_line(row, letters.get(row.id), colours.get(row.id, 0)) for row in nodes.rows]
+    owners = "; ".join(f"{line.name} owns {line.ranges or 'none'}" for line in lines if line.is_alive)
+    return FleetNodes(
+        tuple(cells[number] for number in sorted(cells)),
+        # Those that went without leaving below, the latest first.
+        tuple(sorted(lines, key=lambda line: (not line.is_alive, 0 if line.is_alive else -line.beat_at.timestamp()))),
+        ranges(nodes.unowned),
+        f"{nodes.partitions - len(nodes.unowned)} of {nodes.partitions} partitions have an owner. {owners}",
+    )
+
+
+def _node_line(row: NodeRow, letter: str | None, colour: int) -> NodeLine:
+    epochs = sorted({owned.epoch for owned in row.partitions})
+    return NodeLine(
+        letter,
+        colour,
+        _process(row),
+        row.id,
+        row.release,
+        row.is_alive,
+        row.started_at,
+        row.beat_at,
+        len(row.partitions),
+        ranges(owned.no for owned in row.partitions),
+        "" if not epochs else str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
+        max((owned.owned_since for owned in row.partitions if owned.owned_since), default=None),
+    )
+
+
+def _letters() -> Iterator[str]:
+    """A to Z, then AA, AB …"""
+    for length in count(1):
+        yield from ("".join(letters) for letters in product(ascii_uppercase, repeat=length))
+
+
+def _workers(workers: list[WorkerRow], heartbeat_s: float) -> FleetWorkers:
+    lines = [
+        WorkerLine(
+            row.id,
+            _process(row),
+            row.release,
+            row.state,
+            is_silent(row.state, row.silent_s, heartbeat_s),
+            ", ".join(row.pools),
+            row.running,
+            row.slots,
+            row.started_at,
+            row.beat_at,
+            row.ended_at,
+        )
+        for row in workers[:WORKERS_READ]
+    ]
+    lines.sort(key=lambda line: (1 if line.is_silent else WORRYING[line.state], line.started_at, line.id))
+    return FleetWorkers(tuple(lines[:WORKERS_SHOWN]), len(lines), len(workers) > WORKERS_READ)
+
+
+def _pools(pools: list[PoolRow]) -> FleetPools:
+    """The one whose work has waited longest comes first."""
+    ordered = sorted(pools, key=lambda row: (-(row.oldest_waiting_s or 0.0), row.name))
+    return FleetPools(tuple(_pool_line(row) for row in ordered[:POOLS_SHOWN]), max(len(ordered) - POOLS_SHOWN, 0))
+
+
+def _pool_line(row: PoolRow) -> PoolLine:
+    limits = [
+        f"at most {row.concurrency:,} at a time" if row.concurrency is not None else "",
+        f"{row.rate.limit:,} in {row.rate.per_s:g} s" if row.rate is not None else "",
+    ]
+    return PoolLine(
+        row.name,
+        row.workers,
+        row.slots,
+        row.running,
+        f"{row.waiting:,}{'+' if row.waiting >= WAITING_COUNTED else ''}",
+        row.oldest_waiting_at,
+        row.gated,
+        ", ".join(limit for limit in limits if limit),
+        worker_command(row.name) if row.waiting and not row.workers else None,
+    )
+
+
+def _process(row: NodeRow | WorkerRow) -> str:
+    return f"{row.host}:{row.pid}"

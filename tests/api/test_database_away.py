@@ -1,0 +1,103 @@
+"""PostgreSQL is stopped under an API that served: every route and page says so promptly, and comes back by itself."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from ondot.roles.embedded import EmbeddedPostgres
+from ondot.store.database import Database, open_database
+from ondot.store.days import make_days
+from ondot.store.migrate import migrate_up
+from ondot.testing.server import FAST, quickest_place
+from tests.proves import proves
+from tests.servers import settings_for
+from tests.ui.serving import build
+
+PAGES = ("/", "/jobs", "/jobs/{id}", "/executions", "/executions/{id}", "/fleet", "/dead-letters")
+POSTS = {
+    "/v1/jobs": {"function": "f"},
+    "/v1/jobs/batch": {"jobs": [{"function": "f", "every": "1m"}]},
+    "/v1/jobs/{id}/run": {},
+    "/v1/executions/{id}/retry": {},
+    "/v1/executions/{id}/cancel": {},
+    "/v1/dead-letters/replay": {"ids": ["019a1de9-4d8d-7d9d-8dd7-1801991e16d7"]},
+}
+WITHOUT_A_DATABASE = ("/livez", "/metrics", "/docs", "/openapi.json", "/schedules")
+AN_ID = "019a1de9-4d8d-7d9d-8dd7-1801991e16d7"
+PROMPTLY_S = 5.0
+
+
+@pytest.fixture
+def postgres() -> Iterator[EmbeddedPostgres]:
+    """Not the session's: others are on that one. Not under tmp_path: as root the server is another, and kept out."""
+    directory = Path(tempfile.mkdtemp(prefix="ondot-", dir=quickest_place()))
+    directory.chmod(0o755)
+    server = EmbeddedPostgres(directory / "home", settings=FAST | {"max_connections": "30"})
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def addressed(path: str) -> str:
+    for name in ("{id}", "{execution_id}", "{backfill_id}"):
+        path = path.replace(name, AN_ID)
+    return path.replace("{name}", "default")
+
+
+async def asked(client: httpx2.AsyncClient, method: str, path: str, body: object = None) -> httpx2.Response:
+    began_s = time.monotonic()
+    answer = await client.request(method, addressed(path), json=body)
+    assert time.monotonic() - began_s < PROMPTLY_S, f"{method} {path} took its time"
+    return answer
+
+
+async def serve(database: Database, auth: str) -> tuple[httpx2.AsyncClient, list[str]]:
+    app, _ = build(database, database.settings.model_copy(update={"auth": auth}))
+    gets = [path for path, methods in app.openapi()["paths"].items() if "get" in methods]
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=30), gets
+
+
+@proves("L4", "O5", "C7")
+async def test_a_stopped_server_is_503_with_retry_after_everywhere_and_no_longer_when_it_is_back(
+    postgres: EmbeddedPostgres,
+) -> None:
+    url = postgres.start()
+    database = await open_database(settings_for(url, queue_ceiling=10))
+    await migrate_up(database)
+    await make_days(database)
+    await database.read_clock()
+    client, gets = await serve(database, "off")
+    keyed, _ = await serve(database, "on")
+    assert (await asked(client, "GET", "/v1/jobs")).status_code == 200
+    postgres.stop()
+    calls = [
+        *(("GET", path, None) for path in (*gets, "/readyz", *PAGES)),
+        *(("POST", *post) for post in POSTS.items()),
+    ]
+    assert {"/v1/nodes", "/v1/workers", "/v1/pools"} <= {path for _, path, _ in calls}
+    for method, path, body in calls:
+        answer = await asked(client, method, path, body)
+        assert answer.status_code == 503, f"{method} {path}: {answer.text}"
+        assert int(answer.headers["retry-after"]) > 0
+        is_page = path in PAGES
+        assert answer.headers["content-type"].startswith("text/html" if is_page else "application/"), path
+        assert ("Nothing is lost" in answer.text) == is_page
+    for path in WITHOUT_A_DATABASE:
+        assert (await asked(client, "GET", path)).status_code == 200, path
+    assert "ondot_database_up 0.0" in (await asked(client, "GET", "/metrics")).text
+    key = {"authorization": "Bearer ondot_" + "a" * 40}
+    assert (await keyed.get("/v1/jobs", headers=key)).status_code == 503
+    assert postgres.start() == url
+    assert (await asked(client, "POST", "/v1/jobs", POSTS["/v1/jobs"])).status_code == 201
+    assert (await asked(client, "GET", "/fleet")).status_code == 200
+    await client.aclose()
+    await keyed.aclose()
+    await database.close()

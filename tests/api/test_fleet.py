@@ -1,0 +1,126 @@
+"""`/v1/nodes` and `/v1/workers` as a client sees them: who owns what, who is silent, who is gone."""
+
+from datetime import timedelta
+
+from ondot.model.ids import NodeId, PoolNo, WorkerId
+from ondot.store.nodes import beat_node, take_partitions
+from ondot.store.workers import leave_worker, lose_worker, read_beats, register_worker
+from tests.api.conftest import Caller
+from tests.proves import proves
+from tests.world import World
+
+
+async def node(world: World, partitions: int, host: str = "here") -> NodeId:
+    node_id = NodeId(world.database.clock.new_id())
+    async with world.database.connection() as connection:
+        await beat_node(connection, node_id, host=host, pid=7, release="1.2", lease_s=5)
+        await take_partitions(connection, node_id, partitions)
+    return node_id
+
+
+@proves("C1")
+async def test_nodes_tell_what_they_own_with_epochs_and_since_when(api: Caller) -> None:
+    first = await node(api.world, 22)
+    began_at = api.world.now
+    await api.world.advance(1)
+    second = await node(api.world, 40, host="there")
+    told = await api.get("/v1/nodes")
+    assert (told["partitions"], told["unowned"]) == (64, [62, 63])
+    one, other = told["items"]
+    assert (one["id"], one["state"], one["host"], one["pid"], one["release"]) == (str(first), "ALIVE", "here", 7, "1.2")
+    assert [owned["partition"] for owned in one["partitions"]] == list(range(22))
+    assert one["partitions"][0] == {
+        "partition": 0,
+        "epoch": 1,
+        "owned_since": began_at.isoformat().replace("+00:00", "Z"),
+    }
+    assert (other["id"], one["silent_s"], other["silent_s"]) == (str(second), 1, 0)
+    assert [owned["partition"] for owned in other["partitions"]] == list(range(22, 62))
+
+
+@proves("C1", "C2")
+async def test_a_node_whose_lease_is_over_owns_nothing_until_its_partitions_are_taken(api: Caller) -> None:
+    gone = await node(api.world, 64)
+    await api.world.advance(6)
+    told = await api.get("/v1/nodes")
+    assert told["unowned"] == list(range(64))
+    assert [(entry["id"], entry["state"], len(entry["partitions"])) for entry in told["items"]] == [
+        (str(gone), "EXPIRED", 64)
+    ]
+    heir = await node(api.world, 64)
+    told = await api.get("/v1/nodes")
+    assert told["unowned"] == []
+    states = {entry["id"]: (entry["state"], len(entry["partitions"])) for entry in told["items"]}
+    assert states == {str(gone): ("EXPIRED", 0), str(heir): ("ALIVE", 64)}
+    assert {owned["epoch"] for entry in told["items"] for owned in entry["partitions"]} == {2}
+
+
+@proves("C1", "C3")
+async def test_a_beat_from_before_the_clock_was_set_back_makes_nobody_alive(api: Caller) -> None:
+    await node(api.world, 64)
+    await api.world.set_clock(api.world.now - timedelta(hours=1))
+    told = await api.get("/v1/nodes")
+    assert (told["items"][0]["state"], told["items"][0]["silent_s"], len(told["unowned"])) == ("EXPIRED", 0, 64)
+
+
+@proves("C1")
+async def test_without_nodes_every_partition_is_told_to_have_no_owner(api: Caller) -> None:
+    assert await api.get("/v1/nodes") == {"partitions": 64, "unowned": list(range(64)), "items": []}
+
+
+@proves("E1", "E6")
+async def test_workers_tell_pools_slots_and_how_long_they_are_silent(api: Caller) -> None:
+    await api.create({"function": "f"})
+    quiet, lost, left = [await api.world.worker() for _ in range(3)]
+    await quiet.lease()
+    await api.world.advance(4)
+    async with api.world.database.connection() as connection:
+        beats, _ = await read_beats(connection)
+        assert await lose_worker(connection, next(beat for beat in beats if beat.worker_id == lost.id))
+        await leave_worker(connection, left.id)
+    told = await api.get("/v1/workers")
+    assert told["heartbeat_s"] == 10
+    found = {entry["id"]: entry for entry in told["items"]}
+    assert [found[str(worker.id)]["state"] for worker in (quiet, lost, left)] == ["ALIVE", "LOST", "GONE"]
+    one = found[str(quiet.id)]
+    assert (one["pools"], one["slots"], one["silent_s"], one["ended_at"]) == (["default"], 100, 4, None)
+    assert found[str(left.id)]["ended_at"] is not None
+    await api.world.advance(601)
+    assert [entry["state"] for entry in (await api.get("/v1/workers"))["items"]] == ["ALIVE"]
+
+
+@proves("E1")
+async def test_workers_come_in_pages_and_by_state(api: Caller) -> None:
+    ids = [str((await api.world.worker()).id) for _ in range(3)]
+    page = await api.get("/v1/workers", limit=2)
+    assert [entry["id"] for entry in page["items"]] == [ids[2], ids[1]]
+    rest = await api.get("/v1/workers", limit=2, cursor=page["next_cursor"])
+    assert ([entry["id"] for entry in rest["items"]], rest["next_cursor"]) == ([ids[0]], None)
+    assert len((await api.get("/v1/workers", state="ALIVE"))["items"]) == 3
+    assert (await api.get("/v1/workers", state="DRAINING"))["items"] == []
+    assert (await api.http.get("/v1/workers", params={"state": "SLEEPY"})).status_code == 422
+
+
+@proves("P12", "T1")
+async def test_nobody_sees_a_worker_or_a_pool_of_somebody_else(api: Caller) -> None:
+    async with api.world.database.connection() as connection:
+        await connection.execute("INSERT INTO ondot.tenant (tenant_no, name) VALUES (2, 'other')")
+        theirs = [
+            PoolNo(
+                await connection.fetchval(
+                    "INSERT INTO ondot.pool (tenant_no, name) VALUES (2, 'secret') RETURNING pool_no"
+                )
+            )
+        ]
+        for pools in (theirs, [PoolNo(1), *theirs]):
+            await register_worker(
+                connection,
+                WorkerId(api.world.database.clock.new_id()),
+                host="h",
+                pid=1,
+                release="0",
+                pool_nos=pools,
+                slots=1,
+            )
+    [shared] = (await api.get("/v1/workers"))["items"]
+    assert shared["pools"] == ["default"]

@@ -1,0 +1,78 @@
+"""`ondot fleet`, against the API as it is served: what is wrong above, ids in full, in 80 columns."""
+
+import asyncio
+import json
+
+from tests.cli.running import Ran, ondot
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.ui.test_fleet_page import node
+from tests.world import World, job
+
+
+async def run(page: Served, *words: str) -> Ran:
+    return await asyncio.to_thread(ondot, "fleet", *words, url=page.url)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+@proves("C1", "O5")
+async def test_who_owns_what_and_since_when_is_told_and_fits(world: World) -> None:
+    first = await node(world, "east.example", 22)
+    second = await node(world, "west.example", 42)
+    worker = await world.worker()
+    async with served(world.database) as page:
+        told = await run(page)
+        assert (told.code, told.err) == (0, "")
+        for id_ in (first, second, worker.id):
+            assert str(id_) in told.out
+        for words in ("22: 0–21", "42: 22–63", "epoch 1", "64 of 64 partitions owned", "1 alive, 0 of 100 slots busy"):
+            assert words in told.out
+        assert "All 64 partitions have an owner" in flat(told.out)
+        assert max(len(line) for line in told.out.splitlines()) <= 80
+        assert "\x1b" not in told.out
+        seen = json.loads((await run(page, "-o", "json")).out)
+        assert [entry["id"] for entry in seen["nodes"]["items"]] == [str(first), str(second)]
+        assert [entry["id"] for entry in seen["workers"]["items"]] == [str(worker.id)]
+        assert seen["workers"]["heartbeat_s"] == 10
+        assert [entry["name"] for entry in seen["pools"]["items"]] == ["default"]
+        assert (await run(page, "--watch", "-o", "json")).code == 2
+
+
+@proves("C1", "C7", "O5")
+async def test_what_is_wrong_stands_at_the_top_with_what_to_do(world: World) -> None:
+    await node(world, "east.example", 60)
+    await world.worker()
+    await world.submit(job(pool="mail"))
+    await world.advance(6)
+    await node(world, "west.example", 61)
+    async with served(world.database) as page:
+        lines = (await run(page)).out.splitlines()
+        said = flat(" ".join(lines[:12]))
+        assert "! Of 64 partitions 61–63 have no live owner" in said
+        assert "! 1 due execution waits in pool mail, the oldest for 6 s, and no worker serves it." in said
+        assert "Start one: ondot worker --pool mail" in said
+        assert "1 worker is silent" in said
+        told = flat(" ".join(lines))
+        assert "EXPIRED" in told
+        assert "SILENT" in told
+
+
+@proves("O5")
+async def test_nobody_there_is_told_with_what_to_start(world: World) -> None:
+    async with served(world.database) as page:
+        told = flat((await run(page)).out)
+        assert "! No scheduler runs: no fire is planned. Start one: ondot scheduler" in told
+        assert "No worker runs: what comes due will wait" in told
+    assert (await asyncio.to_thread(ondot, "fleet", url=page.url)).code == 5
+
+
+@proves("O5")
+async def test_a_host_cannot_steer_the_terminal(world: World) -> None:
+    await node(world, "\x1b[31mred", 64)
+    async with served(world.database) as page:
+        told = await run(page)
+        assert "\x1b" not in told.out
+        assert "\\u001b[31mred" in told.out

@@ -1,0 +1,101 @@
+"""`/fleet` as it is served: who owns what, what waits, what is wrong; empty, well and in trouble."""
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ondot.model.ids import NodeId
+from ondot.store.nodes import beat_node, take_partitions
+from tests.proves import proves
+from tests.ui.serving import Served, events, served
+from tests.world import World, job
+
+
+@pytest.fixture
+async def page(world: World) -> AsyncIterator[Served]:
+    async with served(world.database) as page:
+        yield page
+
+
+async def node(world: World, host: str, partitions: int, node_id: NodeId | None = None) -> NodeId:
+    node_id = node_id or NodeId(world.database.clock.new_id())
+    async with world.database.connection() as connection:
+        await beat_node(connection, node_id, host=host, pid=7, release="1.2", lease_s=5)
+        await take_partitions(connection, node_id, partitions)
+    return node_id
+
+
+async def html_of(page: Served) -> str:
+    answer = await page.client.get("/fleet")
+    assert answer.status_code == 200
+    return answer.text
+
+
+@proves("O5")
+async def test_an_empty_fleet_says_what_to_start(page: Served) -> None:
+    html = await html_of(page)
+    assert "No scheduler runs: no fire is planned." in html
+    assert "No worker has been seen" in html
+    assert html.count('class="unowned"') == 64
+    assert "<code>ondot scheduler</code>" in html
+    assert '<a href="/fleet" title=' in (await page.client.get("/jobs")).text
+
+
+@proves("C1", "O5")
+async def test_partitions_are_shown_with_their_owners(world: World, page: Served) -> None:
+    first = await node(world, "east", 40)
+    await node(world, "west", 24)
+    await world.worker()
+    html = await html_of(page)
+    assert "All 64 partitions have an owner, and every pool with work has workers." in html
+    assert len(re.findall(r'class="owner-0" title="Partition \d+: A, east:7, epoch 1">A<', html)) == 40
+    assert len(re.findall(r'class="owner-1" title="Partition \d+: B, west:7, epoch 1">B<', html)) == 24
+    assert "64 of 64 partitions have an owner. east:7 owns 0–39; west:7 owns 40–63" in html
+    await world.advance(6)
+    await node(world, "east", 0, first)
+    html = await html_of(page)
+    assert "Of 64 partitions 40–63 have no live owner" in html
+    assert "40–63: nobody has taken them over yet" in html
+    assert "Expired" in html
+    assert html.count('class="unowned"') == 24
+
+
+@proves("C7", "O5")
+async def test_a_pool_with_work_and_no_worker_stands_at_the_top_with_what_to_type(world: World, page: Served) -> None:
+    await node(world, "here", 64)
+    await world.worker()
+    await world.submit_all([job("a", pool="mail"), job("b", pool="mail")])
+    await world.advance(3)
+    await node(world, "here", 64)
+    html = await html_of(page)
+    assert "2 due executions wait in pool mail, the oldest for 3 s, and no worker serves it." in html
+    assert html.index("ondot worker --pool mail") < html.index('id="h-pools"')
+
+
+@proves("O5")
+async def test_hostile_names_of_hosts_are_shown_as_text(world: World, page: Served) -> None:
+    await node(world, "<script>alert(1)</script>", 64)
+    html = await html_of(page)
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert(1)" in html
+
+
+@proves("O5")
+async def test_the_page_lives_by_a_stream_of_its_own(world: World, page: Served) -> None:
+    async with page.client.stream("GET", "/ui/live/fleet") as stream:
+        await page.until_watched()
+        await page.feed.one_pass()
+        came = events(stream)
+        names = {(await anext(came))[0] for _ in range(5)}
+        assert names == {"fleet_health", "fleet_nodes", "fleet_workers", "fleet_pools", "live"}
+        await world.worker()
+        assert await page.feed.one_pass() == 3  # the pools have a worker, the workers too, and the health says so
+        assert {(await anext(came))[0] for _ in range(4)} == names - {"fleet_nodes"}
+
+
+@proves("T1")
+async def test_where_keys_are_asked_for_the_fleet_is_not_shown_without(world: World) -> None:
+    async with served(world.database, auth="on") as page:
+        for path in ("/fleet", "/ui/live/fleet"):
+            assert (await page.client.get(path)).status_code == 401
