@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ondot.flow.cancel import cancel
 from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.run import run_attempt
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
@@ -527,3 +528,23 @@ async def test_two_who_change_a_job_at_once_take_turns(world: World) -> None:
     await asyncio.gather(*(world.submit(job(name, schedule=every(10, world.now), key="mine")) for name in names))
     await asyncio.gather(*(change(world, accepted.id, job(name, schedule=every(10, world.now))) for name in names))
     assert (await world.job(accepted.id)).version == 17
+
+
+@proves("P4", "S8", "E8")
+@pytest.mark.parametrize("ends_the_pause", ["resume", "update"])
+async def test_a_fire_cancelled_before_a_pause_is_not_skipped_by_it_too(world: World, ends_the_pause: str) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now)))
+    executions = {execution.fire_at: execution.id for execution in await world.executions()}
+    for fire_at in sorted(executions)[:2]:
+        await cancel(world.database, DEFAULT_TENANT, executions[fire_at], actor="ops")
+    await stop(world, accepted.id)
+    await world.advance(31)
+    if ends_the_pause == "resume":
+        await go_on(world, accepted.id)
+    else:
+        await change(world, accepted.id, job(schedule=every(60, world.now)))
+    ranges = await world.fetch("SELECT from_at, to_at, count, reason FROM ondot.skipped ORDER BY from_at")
+    first_at = min(executions)
+    assert [tuple(entry.values()) for entry in ranges] == [
+        (first_at + timedelta(seconds=10), first_at + timedelta(seconds=25), 4, "paused")
+    ]

@@ -5,6 +5,7 @@
 ①a claim    jobs with a key of their own: unique, throttled, debounced
 ② plan      look ahead: turn coming fires of owned partitions into executions, before they are due
 ②a change   update, pause, resume, delete: take back what was planned
+   skipped  ranges of fires that do not run hold none that did
 ②b backfill fires of the past: catch-up after an outage, and ranges that a person asks for
 ②c gate     admit executions of limited jobs when they are due; pools: the limits of a pool
 ③ dispatch  wake the pool: a hint over the transport

@@ -19,13 +19,14 @@ from uuid import UUID
 
 from ondot.flow.change import lock, settle
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.skipped import cut_skipped
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
 from ondot.model.execution import PriorityClass, State
 from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState
-from ondot.model.planning import cut, fires_from
+from ondot.model.planning import fires_from
 from ondot.model.schedule import Schedule, jitter_offset, next_fire
 from ondot.model.schedule.counting import count_fires
 from ondot.store.connection import TAKEN, Connection
@@ -47,7 +48,7 @@ from ondot.store.owed import (
     put_off_owed,
     take_owed,
 )
-from ondot.store.timers import lock_timer, record_skipped, set_timer, take_skipped
+from ondot.store.timers import lock_timer, set_timer
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import FIRES_OWED
 
@@ -242,7 +243,7 @@ def _step(owed: Owed, spec: JobSpec, instants: list[datetime], room: int) -> Owe
 
 
 async def _fill(connection: Connection, database: Database, steps: Sequence[OwedStep], made: Sequence[Made]) -> None:
-    """Cut the skipped ranges that backfilled fires were in, each by the schedule it was recorded by."""
+    """Cut the skipped ranges that backfilled fires were in."""
     filled: dict[UUID, list[datetime]] = defaultdict(list)
     for execution in made:
         filled[execution.owed_id].append(execution.fire_at)
@@ -250,13 +251,15 @@ async def _fill(connection: Connection, database: Database, steps: Sequence[Owed
         owed, fires = step.owed, sorted(filled[step.owed.id])
         if owed.origin != "backfill" or not fires:
             continue
-        for recorded in await take_skipped(connection, owed.tenant_no, owed.job_id, fires):
-            skipped, recorded_by = recorded.skipped, recorded.job_version or owed.schedule_version
-            specs = await database.specs.find(connection, [(owed.job_id, recorded_by)])
-            spec = specs.get((owed.job_id, recorded_by))
-            within = [fire_at for fire_at in fires if skipped.from_at <= fire_at <= skipped.to_at]
-            left = cut(skipped, _schedule(spec) if spec else step.schedule, within)
-            await record_skipped(connection, owed.tenant_no, owed.job_id, recorded_by, left, at=recorded.at)
+        await cut_skipped(
+            connection,
+            database,
+            owed.tenant_no,
+            owed.job_id,
+            fires,
+            version=owed.schedule_version,
+            schedule=step.schedule,
+        )
 
 
 def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:

@@ -19,6 +19,7 @@ from msgspec import structs
 from ondot.flow.claim import move_unique_key
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers, tell_skipped
+from ondot.flow.skipped import cut_ended
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import State
 from ondot.model.gates import encoded_stages
@@ -143,6 +144,8 @@ async def resume(
         await change_job(connection, tenant_no, job_id, state=JobState.ACTIVE, version=job.version)
         resumes: MissedPolicy = missed if job.spec.recurs else "once"
         wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now, resumes=resumes)
+        if job.spec.recurs and timer.fired_through is not None:
+            await _cut_ended(connection, database, tenant_no, job, timer.fired_through, job.now)
         await forget_streak(connection, tenant_no, job_id)
     dispatcher.wake(wakes)
 
@@ -272,6 +275,7 @@ async def settle(connection: Connection, database: Database, tenant_no: TenantNo
             skipped = settled_range(schedule, fired_through or job.now, job.now, paused=job.state is JobState.PAUSED)
         if skipped is not None:
             await record_skipped(connection, tenant_no, job.id, job.version, [skipped])
+            await _cut_ended(connection, database, tenant_no, job, skipped.from_at, skipped.to_at)
             tell_skipped(job.id, skipped)
         fired_through = max(fired_through or job.now, job.now)
     return replace(timer, version=timer.version + 1, fired_through=fired_through)
@@ -314,6 +318,13 @@ async def _settle_and_take_back(
         # Looked at last: the taking back above waited for a lease that was taking it.
         raise Conflict(f"The job {job.id} has begun or ended: a one-time job can be changed only before it runs.")
     return replace(timer, next_fire_at=None, fired_through=None if taken else timer.fired_through)
+
+
+async def _cut_ended(
+    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, from_at: datetime, to_at: datetime
+) -> None:
+    schedule = _schedule(job)
+    await cut_ended(connection, database, tenant_no, job.id, from_at, to_at, version=job.version, schedule=schedule)
 
 
 async def _forget_calendar_after(

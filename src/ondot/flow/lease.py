@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from ondot.flow.gate import admit_pass
 from ondot.flow.lanes import Lanes
-from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Take, Waiting
 from ondot.model.ids import JobId, LeaseId, PoolNo, WorkerId
@@ -74,6 +73,10 @@ class Batch:
     next_at: datetime | None = None
     more: bool = False
     contended: bool = False
+
+
+class _IsLost(Exception):
+    """This worker was declared lost and may lease no more: tokens and places go back with the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,10 @@ class Leaser:
             return Batch([], next_at, more=bool(due or rates))
         is_rate_locked = False
         for pool_nos, is_limited in _counted_apart(rates):
-            batch = await self._lease_by_rates(pool_nos, free_slots, next_at, is_limited=is_limited)
+            try:
+                batch = await self._lease_by_rates(pool_nos, free_slots, next_at, is_limited=is_limited)
+            except _IsLost:
+                batch = self._brought(Batch([]))
             if batch is not None and batch.assignments:
                 return batch
             is_rate_locked = is_rate_locked or batch is None
@@ -204,8 +210,7 @@ class Leaser:
             self.pending = lease_id
             leased = await lease_admitted(connection, lease_id, self._worker_id, started, limited=is_limited)
             if len(leased) < len(started):
-                # This worker was declared lost: their tokens and places are given back with the transaction.
-                raise Unavailable("The worker may lease no more.")
+                raise _IsLost
             if is_limited:
                 await take_tokens(connection, pool_nos[0], len(leased))
         async with self._database.connection() as connection:
