@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: up test test-quick check format bench docs clean help
+.PHONY: up test check format bench faults clean help
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ format: $(VENV)/dev ## put the sources into form, and the generated documents
 
 bench: $(VENV)/bench ## every question of bench/, as a table and plots in bench/results/latest (QUICK=1: minutes, not hours)
 	@$(BIN)/python bench/common/everything.py $(if $(QUICK),--quick) $(QUESTIONS)
+
+faults: $(VENV)/dev ## ten minutes of kills, freezes, cuts and restarts under load, then the judgement (SECONDS=7200: hours; SEED=7: again)
+	@PYTHONPATH=bench/common $(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(FAULTS)
 
 clean: ## forget the environment
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,7 +9,8 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import IO
 from uuid import UUID
@@ -33,6 +34,8 @@ class Call:
     token: int
     at_s: float
     status: int | None
+    job_id: UUID | None = None
+    fire_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -42,7 +45,13 @@ class Ledger:
 
     async def receive(self, request: web.Request) -> web.Response:
         id_, attempt = request.headers["webhook-id"], int(request.headers["ondot-attempt"])
-        entry = {"id": id_, "attempt": attempt, "token": int(request.headers["ondot-fencing-token"])}
+        entry = {
+            "id": id_,
+            "attempt": attempt,
+            "token": int(request.headers["ondot-fencing-token"]),
+            "job_id": request.headers["ondot-job-id"],
+            "fire_at": request.headers["ondot-fire-at"],
+        }
         self._write({"received": entry, "at_s": time.time()})
         chance = dice(id_, attempt)
         if BUSY_BELOW <= chance < SLOW_BELOW:
@@ -82,10 +91,19 @@ def read_books(path: Path) -> Sequence[Call]:
         entry = json.loads(line)
         if received := entry.get("received"):
             open_calls.setdefault((received["id"], received["attempt"]), []).append(len(calls))
-            calls.append(Call(UUID(received["id"]), received["attempt"], received["token"], entry["at_s"], None))
+            calls.append(
+                Call(
+                    UUID(received["id"]),
+                    received["attempt"],
+                    received["token"],
+                    entry["at_s"],
+                    None,
+                    UUID(received["job_id"]),
+                    datetime.fromisoformat(received["fire_at"]),
+                )
+            )
         else:
             answered = entry["answered"]
             number = open_calls[answered["id"], answered["attempt"]].pop(0)
-            call = calls[number]
-            calls[number] = Call(call.execution_id, call.attempt, call.token, call.at_s, entry["status"])
+            calls[number] = replace(calls[number], status=entry["status"])
     return calls

@@ -1,0 +1,309 @@
+"""Roles with a bug: `python -m tests.faults.bugs BUG scheduler …` is `ondot scheduler …` with that bug planted in it.
+
+The test of the harness: each of these was somebody's real bug, and must be caught by a campaign. They are planted from
+here, so that ondot itself has no switch for them; one whose place is not there any more fails at once.
+"""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
+
+from msgspec import structs
+
+from ondot.flow import backfill, change, complete, plan, submit, together
+from ondot.model.ids import PARTITIONS, PoolNo
+from ondot.model.outcome import Succeeded
+from ondot.roles import housekeeper, scheduler, worker
+from ondot.store import executions, jobs, nodes, owed, timers, workers
+from ondot.store.queries import Query
+from ondot.targets import http
+
+SLOW_S = 8.0
+"""How long who plans by an old look takes over it: longer than the horizon of a campaign that is to notice."""
+
+
+def _rewrite(queries: dict[str, Query], name: str, *pairs: tuple[str, str]) -> None:
+    query = queries[name]
+    for old, new in pairs:
+        if old not in query.text:
+            raise LookupError(f"{name} has no {old!r} any more: plant this bug elsewhere")
+        query = replace(query, text=query.text.replace(old, new))
+    queries[name] = query
+
+
+def _put(place: object, name: str, value: object) -> Any:
+    """Put it in the place of what is there; gives what was."""
+    before = getattr(place, name)
+    setattr(place, name, value)
+    return before
+
+
+# Planning ------------------------------------------------------------------------------------------------------------
+
+_STANDS_THERE = "AND version = s.version AND next_fire_at = s.expected_at"
+_IS_NEW = "ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING"
+
+
+def _owns_all() -> None:
+    _put(scheduler.Scheduler, "owned", property(lambda _self: frozenset(range(PARTITIONS))))
+
+
+def no_compare_and_set() -> None:
+    """Timers are moved by who looked at them long ago, wherever they stand by now."""
+    _owns_all()
+    _rewrite(timers._SQL, "plan_fires", (_STANDS_THERE, ""))
+
+    async def look_and_dream(*args: Any, **kwargs: Any) -> Any:
+        found = await look(*args, **kwargs)
+        await asyncio.sleep(SLOW_S)
+        return found
+
+    look = _put(plan, "due_timers", look_and_dream)
+
+
+def no_unique_key() -> None:
+    """Two nodes plan the same timers, neither compares where they stood, and fires have no unique key."""
+    _owns_all()
+    _rewrite(timers._SQL, "plan_fires", (_STANDS_THERE, ""), (_IS_NEW, ""))
+    _rewrite(owed._SQL, "make_owed", (_IS_NEW, ""))
+
+    async def drop_it_and_look(connection: Any, *args: Any, **kwargs: Any) -> Any:
+        await connection.execute("DROP INDEX IF EXISTS ondot.execution_fire")
+        return await look(connection, *args, **kwargs)
+
+    look = _put(plan, "due_timers", drop_it_and_look)
+
+
+def cadence_from_now() -> None:
+    """The next fire of an interval is counted from when this one was planned, not from when it was due."""
+
+    def drifts(schedule: Any, timer: Any, *, now: datetime, **more: Any) -> Any:
+        told = step(schedule, timer, now=now, **more)
+        if told.next_fire_at is None or not hasattr(schedule.when, "every_s"):
+            return told
+        later = timedelta(microseconds=now.microsecond)
+        return structs.replace(told, next_fire_at=told.next_fire_at + later)
+
+    step = _put(plan, "advance", drifts)
+
+
+def early() -> None:
+    """Work may start a second before it is due."""
+    _rewrite(
+        timers._SQL,
+        "plan_fires",
+        ("greatest(coalesce(f.ready_at, f.fire_at), ondot.clock())", "f.fire_at - interval '1 s'"),
+    )
+
+
+def skips_silently() -> None:
+    """What is skipped is not recorded."""
+
+    async def keeps_quiet(*_args: Any, **_kwargs: Any) -> None:
+        return None
+
+    _rewrite(timers._SQL, "plan_fires", ("JOIN taken k ON k.job_id = s.job_id\n", "JOIN taken k ON false\n"))
+    for module in (change, backfill):
+        if hasattr(module, "record_skipped"):
+            _put(module, "record_skipped", keeps_quiet)
+
+
+def never_takes_over() -> None:
+    """What a dead node owned stays its own."""
+    _rewrite(nodes._SQL, "take_partitions", ("p.owner IS NULL\n       OR NOT EXISTS", "p.owner IS NULL AND NOT EXISTS"))
+
+
+# Changing ------------------------------------------------------------------------------------------------------------
+
+
+def forgets_to_take_back() -> None:
+    """A pause or a delete leaves in the queue what was planned ahead."""
+
+    async def takes_nothing(*_args: Any, **_kwargs: Any) -> list[Any]:
+        return []
+
+    _put(change, "take_back_fires", takes_nothing)
+
+
+def ack_before_commit() -> None:
+    """A create is acknowledged when it is about to be stored."""
+
+    async def says_so_first(self: together.Together, tenant_no: Any, requests: Sequence[Any]) -> None:
+        specs = [spec for request in requests for spec in request.specs]
+        numbers = {spec.pool: PoolNo(1) for spec in specs}
+        now = self._database.clock.now()
+        going = together._going(requests, submit.new_once_jobs(self._database, specs, numbers, now), now)
+        for each in going:
+            each.request.answered.set_result(each.text)
+        await asyncio.sleep(1.0)
+        await store(self, tenant_no, requests)
+
+    store = _put(together.Together, "_store", says_so_first)
+
+
+def forgets_keys() -> None:
+    """An idempotency key is not looked up."""
+
+    async def never_heard_of_it(*_args: Any, **_kwargs: Any) -> None:
+        return None
+
+    async def all_are_free(_connection: Any, _tenant_no: Any, keys: Sequence[tuple[str, bytes, str]]) -> frozenset[str]:
+        return frozenset(key for key, _, _ in keys)
+
+    _put(submit, "take_key", never_heard_of_it)
+    _put(submit, "store_answer", never_heard_of_it)
+    _put(together, "take_keys", all_are_free)
+
+
+# Running -------------------------------------------------------------------------------------------------------------
+
+
+def no_polling() -> None:
+    """Work is looked for when a wake-up comes, and never otherwise."""
+    _put(worker, "POLL_S", 3600.0)
+
+
+def worker_id_from_host() -> None:
+    """All workers of a host have one id, which is used again."""
+    shared = uuid5(NAMESPACE_DNS, socket.gethostname())
+
+    def named_by_its_host(self: worker.Incarnation, database: Any, *args: Any) -> None:
+        new_id = database.clock.new_id
+        database.clock.new_id = lambda: shared
+        try:
+            init(self, database, *args)
+        finally:
+            database.clock.new_id = new_id
+
+    async def registers_again(connection: Any, worker_id: Any, **more: Any) -> datetime:
+        now: datetime = await register(connection, worker_id, **more)
+        await connection.execute("UPDATE ondot.worker SET state = 'ALIVE', ended_at = NULL WHERE id = $1", worker_id)
+        return now
+
+    init = _put(worker.Incarnation, "__init__", named_by_its_host)
+    register = _put(worker, "register_worker", registers_again)
+
+
+def any_answer_is_success() -> None:
+    """A receiver that refuses is taken for one that accepts."""
+    _put(http, "_failed", lambda answer: Succeeded(answer.as_json()))
+
+
+def repeats_the_call() -> None:
+    """A call is made twice for good measure."""
+
+    async def twice(self: http.HttpCaller, *args: Any) -> Any:
+        await call(self, *args)
+        return await call(self, *args)
+
+    call = _put(http.HttpCaller, "call", twice)
+
+
+def forgets_outcomes() -> None:
+    """Outcomes that PostgreSQL did not take at the first try are dropped."""
+
+    async def tries_once(self: complete.Completer, batch: list[Any]) -> None:
+        try:
+            await self.write(batch)
+        except Exception:  # noqa: BLE001 - that is the bug
+            return
+
+    _put(complete.Completer, "_write_until_stored", tries_once)
+
+
+_IS_ITS_OWN = (
+    "e.attempt_no = o.attempt_no\n      AND e.worker_id = $1::uuid AND e.state = 'RUNNING'",
+    "e.state = 'RUNNING' AND $1::uuid IS NOT NULL",
+)
+
+
+def no_token() -> None:
+    """An outcome counts whoever brings it, of whichever attempt."""
+    _rewrite(executions._SQL, "succeed_executions", _IS_ITS_OWN)
+    _rewrite(executions._SQL, "complete_executions", _IS_ITS_OWN)
+    # And a worker that was declared lost is not told.
+    _rewrite(workers._SQL, "beat_worker", (" AND state IN ('ALIVE', 'DRAINING')", ""))
+
+
+def no_gates() -> None:
+    """Limits are read, and not kept."""
+    for module in (submit, plan, change, backfill):
+        _put(module, "encoded_stages", lambda *_args: None)
+    _put(jobs, "encoded_stages", lambda *_args: None)
+
+
+# Recovering ----------------------------------------------------------------------------------------------------------
+
+
+def never_recovers() -> None:
+    """Nobody looks after what a dead worker ran."""
+
+    async def looks_away(*_args: Any, **_kwargs: Any) -> int:
+        return 0
+
+    _put(housekeeper, "recover_pass", looks_away)
+
+
+def recovers_by_age() -> None:
+    """What has run for a while is taken for lost."""
+    _rewrite(
+        workers._SQL,
+        "orphaned_leases",
+        ("WHERE w.id IS NULL", "WHERE l.leased_at < ondot.clock() - interval '1 second' OR w.id IS NULL"),
+        ("coalesce(w.state IN ('ALIVE', 'DRAINING'), false)", "false"),
+    )
+
+
+def recovers_by_id() -> None:
+    """What a lost worker had is given back, whoever runs it by now."""
+    _rewrite(
+        workers._SQL,
+        "lost_executions",
+        ("e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = l.worker_id", "e.id = m.id"),
+        ("l.id AS lease_id, l.worker_id", "l.id AS lease_id, e.worker_id"),
+    )
+    # Its leases stay for a while, as those do whose deletion was lost.
+    _rewrite(executions._SQL, "complete_executions", ("cardinality($2)\n), counted", "-1\n), counted"))
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    bug.__name__: bug
+    for bug in (
+        no_compare_and_set,
+        no_unique_key,
+        cadence_from_now,
+        early,
+        skips_silently,
+        never_takes_over,
+        forgets_to_take_back,
+        ack_before_commit,
+        forgets_keys,
+        no_polling,
+        worker_id_from_host,
+        any_answer_is_success,
+        repeats_the_call,
+        forgets_outcomes,
+        no_token,
+        no_gates,
+        never_recovers,
+        recovers_by_age,
+        recovers_by_id,
+    )
+}
+
+
+def main() -> None:
+    from ondot.cli import main as run
+
+    BUGS[sys.argv[1]]()
+    sys.argv = ["ondot", *sys.argv[2:]]
+    run()
+
+
+if __name__ == "__main__":
+    main()

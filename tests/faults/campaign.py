@@ -1,0 +1,162 @@
+"""A campaign: a fleet of real processes under a workload and a weather of faults, then the judgement.
+
+the workload submits and changes jobs of all kinds by HTTP    → acks.jsonl
+the weather kills, freezes, cuts, restarts by a seed          → faults.jsonl
+the receiver writes down every call                           → calls.jsonl
+the checker compares all three with the database, when all has come to rest
+the report says what was injected, what was checked, and how to repeat it → faults.md, faults.json
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg
+
+from tests.faults.audit import Violation
+from tests.faults.checker import Bounds, Verdict, judge
+from tests.faults.fleet import EFFECTS
+from tests.faults.ledger import keeping_books
+from tests.faults.owners import Owners
+from tests.faults.postgres import Postgres, a_postgres
+from tests.faults.report import Report, RunFacts, report, write_report
+from tests.faults.stage import Stage, a_stage
+from tests.faults.weather import Weather
+from tests.faults.workload import Workload
+
+LOOK_EVERY_S = 0.25
+
+_REST = """
+SELECT (SELECT count(*) FROM ondot.execution) + (SELECT count(*) FROM ondot.lease) + (SELECT count(*) FROM ondot.owed)
+     + (SELECT count(*) FROM ondot.timer WHERE next_fire_at < 'infinity') AS left
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What is to be done; the same seed and sizes give the same workload and the same faults."""
+
+    seconds: float
+    seed: int
+    jobs: int
+    schedulers: int = 3
+    workers: int = 4
+    apis: int = 2
+    kinds: Sequence[str] | None = None
+    bug: str | None = None
+    lease_s: float = 5.0
+    heartbeat_s: float = 10.0
+    horizon_s: float = 20.0
+    slack_s: float = 1.0
+    """What a loaded machine may add to the bounds of lateness."""
+    calm_within_s: float = 90.0
+    calm_s: tuple[float, float] = (1.0, 4.0)
+    """The pauses between faults."""
+    in_namespaces: int = 0
+    at_once: int = 1
+    """Sequences of faults that blow at the same time."""
+    standby: bool = False
+    """A synchronous standby, to which the run may fail over."""
+    disk_mb: int | None = None
+    """A small disk of its own for PostgreSQL, which can be filled; needs root."""
+    settings: dict[str, str] = field(default_factory=dict)
+
+    async def run(self, directory: Path) -> tuple[Verdict, Report]:
+        async with AsyncExitStack() as stack:
+            postgres = await stack.enter_async_context(a_postgres(disk_mb=self.disk_mb))
+            books = directory / "calls.jsonl"
+            ledger = await stack.enter_async_context(keeping_books(books))
+            async with _connected(postgres) as connection:
+                await connection.execute(EFFECTS)
+            if self.standby:
+                await postgres.add_standby()
+            stage = await stack.enter_async_context(
+                a_stage(
+                    postgres,
+                    directory,
+                    schedulers=self.schedulers,
+                    workers=self.workers,
+                    apis=self.apis,
+                    bug=self.bug,
+                    in_namespaces=self.in_namespaces,
+                    lease_s=f"{self.lease_s:g}",
+                    heartbeat_s=f"{self.heartbeat_s:g}",
+                    horizon_s=f"{self.horizon_s:g}",
+                    **self.settings,
+                )
+            )
+            return await self._run(directory, postgres, stage, ledger.url, books)
+
+    async def _run(
+        self, directory: Path, postgres: Postgres, stage: Stage, receiver_url: str, books: Path
+    ) -> tuple[Verdict, Report]:
+        acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
+        owners = Owners(postgres.connect)
+        watching = asyncio.create_task(owners.watch())
+        workload = Workload(stage.api_urls, receiver_url, self.jobs, self.seed, self.seconds, acks)
+        weather = Weather(
+            stage.fleet,
+            postgres,
+            stage.proxies,
+            self.seed,
+            self.kinds,
+            self.calm_s,
+            log=log,
+            namespaces=stage.namespaces,
+            at_once=self.at_once,
+        )
+        began_s = time.time()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(workload.run())
+            blowing = group.create_task(weather.blow(self.seconds))
+        await workload.settle(within_s=self.calm_within_s)
+        left = await self._calm(postgres)
+        ended_s = time.time()
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        bounds = Bounds(self.heartbeat_s, self.lease_s, workers=self.workers, slack_s=self.slack_s)
+        async with _connected(postgres) as connection:
+            verdict = await judge(connection, books, acks, log, began_s=began_s, ended_s=ended_s, bounds=bounds)
+        if left:
+            verdict.violations.append(
+                Violation("not_calm", "fleet", f"{left} live rows after {self.calm_within_s:g} s")
+            )
+        for name in weather.exited:
+            verdict.violations.append(Violation("exited", name, "ended though nobody killed it"))
+        schedulers = [member for member in stage.fleet.members if member.role == "scheduler"]
+        takeovers = owners.takeovers_s(blowing.result(), schedulers)
+        sizes = {"jobs": self.jobs, "schedulers": self.schedulers, "workers": self.workers, "apis": self.apis}
+        facts = RunFacts(
+            seed=self.seed,
+            seconds=self.seconds,
+            sizes=sizes,
+            took_s=ended_s - began_s,
+            takeovers_s=sorted(took_s for each in takeovers.values() for took_s in each),
+            workload=dict(workload.happened),
+        )
+        told = report(facts, verdict, log)
+        write_report(told, directory)
+        return verdict, told
+
+    async def _calm(self, postgres: Postgres) -> int:
+        """Until nothing runs, waits or is to come; gives what is left when that takes too long."""
+        deadline_s = time.monotonic() + self.calm_within_s
+        left = -1
+        while left and time.monotonic() < deadline_s:
+            async with _connected(postgres) as connection:
+                while (left := await connection.fetchval(_REST)) and time.monotonic() < deadline_s:
+                    await asyncio.sleep(LOOK_EVERY_S)
+        return left
+
+
+@asynccontextmanager
+async def _connected(postgres: Postgres) -> AsyncIterator[asyncpg.Connection]:
+    connection = await postgres.connect()
+    try:
+        yield connection
+    finally:
+        await connection.close()

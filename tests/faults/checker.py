@@ -1,0 +1,278 @@
+"""The judgement of a fault run: did every promise hold, for every fire, every call and every acknowledged request?
+
+Everything in `tests.faults.audit` (P5, P7, P8, P11), then every fire against an oracle (`fires`: P3, P4, P9, P10), how
+late it began and for which faults (`lateness`: L1 to L5), and here what was acknowledged (P1) and that one key made one
+object (P2). The database's tables, the receiver's books, the client's journal and the log of faults; nothing that ondot
+says of itself. What only ondot could say (P6: refused *and counted*) or what no run shows (P12) is not judged.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+
+from tests.faults.audit import Violation, violations_of
+from tests.faults.evidence import Evidence, read_evidence
+from tests.faults.fires import sort_fires
+from tests.faults.journal import Operation
+from tests.faults.lateness import Bounds, Lateness, judge_lateness
+from tests.faults.oracle import Standing, spans
+
+__all__ = ["Bounds", "Lateness", "Verdict", "judge"]
+
+STATES: dict[Standing, str] = {"active": "ACTIVE", "paused": "PAUSED", "deleted": "DELETED"}
+ENDS = {"SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"}
+
+
+@dataclass(slots=True)
+class Verdict:
+    counts: dict[str, int]
+    skipped: dict[str, int]
+    """By reason."""
+    violations: list[Violation]
+    lateness: dict[str, Lateness]
+    """By kind of fault."""
+    began_s: float
+    ended_s: float
+
+    @property
+    def clean(self) -> bool:
+        return not self.violations
+
+
+async def judge(
+    connection: asyncpg.Connection,
+    books: Path,
+    acks: Path,
+    faults: Path,
+    *,
+    began_s: float,
+    ended_s: float,
+    bounds: Bounds,
+) -> Verdict:
+    """Judge a run that has come to rest."""
+    evidence = await read_evidence(connection, books, acks, faults)
+    ended_at = datetime.fromtimestamp(ended_s, UTC)
+    accepted = _accepted(evidence)
+    evidence.run.accepted_at = {id_: datetime.fromtimestamp(acked_s, UTC) for id_, acked_s in accepted.items()}
+    tally = sort_fires(evidence, ended_at)
+    lateness = judge_lateness(evidence, tally, bounds)
+    lost = [violation for check in OF_OPERATIONS for violation in check(evidence, ended_at)]
+    others = [violation for check in OF_RUN for violation in check(evidence)]
+    acked = [operation for operations in evidence.operations.values() for operation in operations]
+    outcomes = Counter(operation.outcome for operation in acked)
+    counts = {
+        "jobs": sum(map(len, evidence.jobs.values())),
+        "calls": len(evidence.calls),
+        "acked": outcomes["acked"],
+        "unclear": outcomes["unclear"],
+        "refused": outcomes["refused"],
+        "acked_lost": len({violation.subject for violation in lost if violation.check == "lost_ack"}),
+        **{name: tally.counts[name] for name in COUNTED},
+    }
+    violations = [*tally.violations, *lost, *others, *violations_of(evidence.run, _off(evidence))]
+    return Verdict(counts, dict(tally.skipped), violations, lateness, began_s, ended_s)
+
+
+COUNTED = ("fires", "executed", "skipped", "cancelled", "lost", "doubled", "early", "late")
+
+
+def _accepted(evidence: Evidence) -> dict[UUID, float]:
+    """When each job was acknowledged first."""
+    return {
+        UUID(operation.job_id): operation.acked_s
+        for operations in evidence.operations.values()
+        for operation in reversed(operations)
+        if operation.op == "create" and operation.acked_s is not None and operation.job_id is not None
+    }
+
+
+def _off(evidence: Evidence) -> set[UUID]:
+    """Executions that lived while the database's clock was set."""
+    return {
+        id_ for id_, one in evidence.run.executions.items() if evidence.is_off(one.row["fire_at"], one.row["ended_at"])
+    }
+
+
+# What was asked for (P1, P2) -----------------------------------------------------------------------------------------
+
+
+def check_creates(evidence: Evidence, _: datetime) -> Iterator[Violation]:
+    """What was acknowledged is there, once; what was unclear is there once or not at all."""
+    for name, operations in evidence.operations.items():
+        rows = evidence.jobs.get(name, ())
+        creates = [operation for operation in operations if operation.op in {"create", "repeat"}]
+        acked = [operation for operation in creates if operation.is_acked]
+        ids = {operation.answer.get("id") for operation in acked}
+        if len(rows) > 1:
+            yield Violation("two_objects", name, f"{len(rows)} jobs came of one key: {[str(row.id) for row in rows]}")
+        if len(ids) > 1:
+            yield Violation("two_objects", name, f"one key was answered with {sorted(map(str, ids))}")
+        for id_ in ids - {str(row.id) for row in rows}:
+            yield Violation("lost_ack", f"create {name}", f"was acknowledged as {id_}, and is not there")
+        if rows and all(operation.outcome == "refused" for operation in creates):
+            yield Violation("not_refused", name, "was refused, and is there")
+
+
+def check_batches(evidence: Evidence, _: datetime) -> Iterator[Violation]:
+    """All or none of a batch."""
+    batches: defaultdict[str, list[str]] = defaultdict(list)
+    for name, operations in evidence.operations.items():
+        if operations[0].key is not None and operations[0].key.startswith("batch "):
+            batches[operations[0].key].append(name)
+    for key, names in batches.items():
+        there = sum(bool(evidence.jobs.get(name)) for name in names)
+        if there not in {0, len(names)}:
+            yield Violation("half_a_batch", key, f"{there} of its {len(names)} jobs are there")
+
+
+def check_states(evidence: Evidence, ended_at: datetime) -> Iterator[Violation]:
+    """The job stands where its last acknowledged operation has put it, or where an unclear one may have."""
+    for name, operations in evidence.operations.items():
+        worlds = spans(operations, ended_at, evidence.steps)[-1].worlds
+        allowed = {STATES[world.standing] for world in worlds if world.standing in STATES}
+        for row in evidence.jobs.get(name, ()):
+            last = [operation.op for operation in operations if operation.is_acked and operation.op in LASTING]
+            if allowed and row.state not in allowed:
+                told = f"the job is {row.state}, and should be {' or '.join(sorted(allowed))}"
+                yield Violation("lost_ack", f"{last[-1] if last else 'create'} {name}", told)
+
+
+LASTING = {"create", "pause", "resume", "delete"}
+
+
+def check_versions(evidence: Evidence, _: datetime) -> Iterator[Violation]:
+    for name, operations in evidence.operations.items():
+        for operation in operations:
+            if operation.op not in {"update", "upsert"} or not operation.is_acked or operation.job_id is None:
+                continue
+            version, wanted = operation.answer["version"], _mark_of(operation)
+            marks = {
+                number: mark
+                for (id_, number), mark in evidence.marks.items()
+                if id_ == UUID(operation.job_id) and number <= version
+            }
+            # The newest at that time: an upsert that changes nothing, and one that was sent twice, make no new one.
+            if marks.get(version) != wanted:
+                told = f"version {version} was acknowledged with {wanted!r}, and has {marks.get(version)!r}"
+                yield Violation("lost_ack", f"{operation.op} {name}", told)
+
+
+def _mark_of(operation: Operation) -> str | None:
+    mark = ((operation.body or {}).get("payload") or {}).get("mark")
+    return None if mark is None else str(mark)
+
+
+def check_runs(evidence: Evidence, _: datetime) -> Iterator[Violation]:
+    """A run-now is one execution, however often it was sent."""
+    by_hand = [fired for executions in evidence.fired.values() for fired in executions if fired.origin == "run"]
+    marks = Counter(fired.mark for fired in by_hand)
+    ids = {str(fired.id) for fired in by_hand}
+    asked = set()
+    for name, operation in _each(evidence.operations, "run"):
+        asked.add(mark := _mark_of(operation))
+        if marks[mark] > 1:
+            yield Violation("two_objects", f"run {name}", f"{marks[mark]} executions came of one key: {mark!r}")
+        if operation.is_acked and operation.answer["execution_id"] not in ids:
+            told = f"was acknowledged as {operation.answer['execution_id']}, and is not there"
+            yield Violation("lost_ack", f"run {name}", told)
+    for fired in by_hand:
+        if fired.mark not in asked:
+            yield Violation("phantom", f"run {fired.id}", "nobody asked for it")
+
+
+def check_cancels(evidence: Evidence, _: datetime) -> Iterator[Violation]:
+    found = {str(fired.id): fired for executions in evidence.fired.values() for fired in executions}
+    for name, operation in _each(evidence.operations, "cancel"):
+        id_ = (operation.body or {})["execution_id"]
+        if not operation.is_acked:
+            continue
+        if id_ not in found:
+            yield Violation("lost_ack", f"cancel {name}", f"the execution {id_} is not there any more")
+        elif operation.answer.get("state") == "CANCELLED" and found[id_].state != "CANCELLED":
+            yield Violation("lost_ack", f"cancel {name}", f"{id_} was CANCELLED, and is {found[id_].state}")
+
+
+def _each(operations: Mapping[str, Sequence[Operation]], op: str) -> Iterator[tuple[str, Operation]]:
+    return ((name, one) for name, asked in operations.items() for one in asked if one.op == op)
+
+
+OF_OPERATIONS: Sequence[Callable[[Evidence, datetime], Iterator[Violation]]] = (
+    check_creates,
+    check_batches,
+    check_states,
+    check_versions,
+    check_runs,
+    check_cancels,
+)
+
+
+# What is there (P3, P5, P7) -------------------------------------------------------------------------------------------
+
+
+def check_one_for_each_fire(evidence: Evidence) -> Iterator[Violation]:
+    for job_id, executions in evidence.fired.items():
+        fires = Counter(fired.fire_at for fired in executions if fired.is_fire)
+        for fire_at, count in fires.items():
+            if count > 1:
+                yield Violation("two_executions", f"{job_id} at {fire_at}", f"{count} executions of one fire")
+
+
+def check_ends(evidence: Evidence) -> Iterator[Violation]:
+    ends = Counter(fired.id for executions in evidence.fired.values() for fired in executions)
+    for executions in evidence.fired.values():
+        for fired in executions:
+            if ends[fired.id] > 1:
+                yield Violation("ended_twice", str(fired.id), "is in history and lives")
+            if fired.has_ended and fired.state not in ENDS:
+                yield Violation("ended_twice", str(fired.id), f"is in history as {fired.state}")
+    if evidence.owed:
+        yield Violation("not_ended", "owed", f"{evidence.owed} ranges are still to be caught up")
+
+
+def check_causes(evidence: Evidence) -> Iterator[Violation]:
+    """A cause on record is true: who lost an execution was lost by then, and ondot itself does not fail."""
+    for execution in evidence.run.executions.values():
+        for attempt in execution.attempts:
+            code = (attempt.error or {}).get("code")
+            if code == "internal":
+                yield Violation("internal", str(execution.id), f"attempt {attempt.no}: {attempt.error}")
+            if code != "worker_lost" or attempt.worker_id is None or attempt.worker_id not in evidence.workers:
+                continue
+            over_at = evidence.workers[attempt.worker_id]
+            if over_at is None or (over_at > attempt.ended_at and not evidence.is_off(attempt.ended_at, over_at)):
+                told = f"attempt {attempt.no} was given back at {attempt.ended_at}, and its worker lived"
+                yield Violation("false_loss", str(execution.id), told)
+
+
+def check_calls_name_their_fire(evidence: Evidence) -> Iterator[Violation]:
+    """Each call carries the job and the fire of its execution."""
+    found = {fired.id: fired for executions in evidence.fired.values() for fired in executions}
+    for call in evidence.calls:
+        fired = found.get(call.execution_id)
+        if (
+            fired is not None
+            and call.job_id is not None
+            and (call.job_id, call.fire_at) != (fired.job_id, fired.fire_at)
+        ):
+            told = f"a call named {call.job_id} at {call.fire_at}, and it is of {fired.job_id} at {fired.fire_at}"
+            yield Violation("calls", str(call.execution_id), told)
+
+
+def check_jobs_were_asked_for(evidence: Evidence) -> Iterator[Violation]:
+    for name, rows in evidence.jobs.items():
+        if name not in evidence.operations:
+            yield Violation("phantom", f"job {name}", f"nobody asked for {rows[0].id}")
+
+
+OF_RUN: Sequence[Callable[[Evidence], Iterator[Violation]]] = (
+    check_one_for_each_fire,
+    check_ends,
+    check_causes,
+    check_calls_name_their_fire,
+    check_jobs_were_asked_for,
+)

@@ -1,0 +1,190 @@
+"""How late every fire began, for which faults, and whether that was within what is promised (L1 to L5).
+
+Late is counted from when a fire was due, or from when its job was acknowledged if that came later, to the start of its
+first attempt by the database, and to the first call by the receiver. It is laid at the door of the faults that overlap
+the time from two seconds before it was due to its start; else of those it had to recover from; else of none.
+
+The bound: a second; with a fault, until it is mended or taken over. How long a role may take is in `_recovery_s`.
+Faults in a row add up: whoever looks for lost workers begins anew when it was itself cut off, or has just taken over.
+So after a first bound, faults that began before it are looked at once more; not again, or a fault every few seconds
+would excuse everything.
+
+Not late, and not judged, is what waits for something else than its time:
+  - jobs with a limit, a rate, an order, a unique key, an overlap policy or a start deadline: they wait for others;
+  - what is caught up after an outage or a pause, and suspects: classes of their own, behind live work;
+  - fires of a job one of whose operations had no clear answer, and of a time in which the database's clock was off.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tests.faults.evidence import Evidence, Fault, Fired
+from tests.faults.fires import Tally, recurs
+from tests.faults.journal import Operation
+from tests.faults.oracle import seconds_of
+
+HEALTHY = "healthy"
+HEALTHY_S = 1.0
+BEFORE_S = 2.0
+ROUNDS = 2
+RECOVERED, CATCH_UP, SUSPECT = 0, 4, 5
+WAITS = {"overlap", "concurrency", "concurrency_key", "rate", "order_key", "unique", "start_deadline"}
+GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the fleet was set to; `slack_s` is what a loaded machine may add."""
+
+    heartbeat_s: float
+    lease_s: float
+    workers: int
+    slack_s: float = 1.0
+    restart_s: float = 5.0
+    """What the roles need after PostgreSQL is back, and a process to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    worst_s: float
+    p50_s: float
+    count: int
+    worst_call_s: float | None = None
+    """As the receivers saw it."""
+
+
+def judge_lateness(evidence: Evidence, tally: Tally, bounds: Bounds) -> dict[str, Lateness]:
+    """By kind of fault; violations and their number go to the tally."""
+    starts: defaultdict[str, list[float]] = defaultdict(list)
+    calls: defaultdict[str, list[float]] = defaultdict(list)
+    sky = _Sky(evidence.faults, bounds)
+    for name, operations in evidence.operations.items():
+        for row in evidence.jobs.get(name, ()):
+            for fired, due_s in _judged(evidence, operations, evidence.fired.get(row.id, ()), tally):
+                assert fired.started_at is not None
+                seen = [(starts, "began", fired.started_at)]
+                if fired.called_at is not None:
+                    seen.append((calls, "called", fired.called_at))
+                is_late = False
+                for collected, word, instant in seen:
+                    late_s = instant.timestamp() - due_s
+                    for kind in sky.kinds(due_s, instant.timestamp()):
+                        collected[kind].append(max(late_s, 0.0))
+                    allowed_s = sky.allowed_s(due_s)
+                    if late_s > allowed_s and not is_late:
+                        is_late = True
+                        under = ", ".join(sky.kinds(due_s, instant.timestamp()))
+                        told = f"{fired.id} {word} {late_s:.2f} s late, and {allowed_s:.2f} s are promised ({under})"
+                        tally.found("late", f"{name} at {fired.fire_at}", told)
+                tally.counts["late"] += is_late
+    return {kind: _summed(late, calls.get(kind)) for kind, late in sorted(starts.items())}
+
+
+def _summed(starts: Sequence[float], calls: Sequence[float] | None) -> Lateness:
+    return Lateness(max(starts), median(starts), len(starts), max(calls) if calls else None)
+
+
+def _judged(
+    evidence: Evidence, operations: Sequence[Operation], executions: Sequence[Fired], tally: Tally
+) -> Iterator[tuple[Fired, float]]:
+    """The fires whose start is judged, and when each was due."""
+    body = operations[0].body or {}
+    if WAITS & body.keys():
+        return
+    established = [operation for operation in operations if operation.op in {"create", "update", "upsert", "resume"}]
+    if any(operation.outcome == "unclear" or _came_twice(operation) for operation in operations):
+        return
+    for fired in executions:
+        if fired.origin != "fire" or fired.started_at is None or fired.class_no in {CATCH_UP, SUSPECT}:
+            continue
+        if (fired.job_id, fired.fire_at) in tally.caught_up or evidence.is_off(fired.fire_at, fired.started_at):
+            continue
+        fire_s = fired.fire_at.timestamp()
+        if fired.class_no == RECOVERED and fired.started_at.timestamp() - fire_s > _grace_s(body):
+            continue  # it may have been caught up before it was lost: the class does not say so any more
+        before = established if not recurs(operations) else [one for one in established if one.asked_s <= fire_s]
+        acked_s = [operation.acked_s for operation in before if operation.acked_s is not None]
+        yield fired, max([fire_s + _jitter_s(body), *acked_s])
+
+
+def _came_twice(operation: Operation) -> bool:
+    """A change may take effect again, late, by a try of which nobody knows; what has an idempotency key does not."""
+    return operation.was_unclear and operation.key is None and operation.op != "cancel"
+
+
+def _jitter_s(body: Mapping[str, object]) -> float:
+    schedule = body.get("schedule")
+    return seconds_of(schedule.get("jitter", 0)) if isinstance(schedule, dict) else 0.0
+
+
+def _grace_s(body: Mapping[str, object]) -> float:
+    schedule = body.get("schedule")
+    misfire = schedule.get("misfire", {}) if isinstance(schedule, dict) else {}
+    return seconds_of(misfire.get("grace", GRACE_S))
+
+
+class _Sky:
+    """The faults of a run, and what each allows."""
+
+    def __init__(self, faults: Sequence[Fault], bounds: Bounds) -> None:
+        self.faults = sorted(faults, key=lambda fault: fault.began_s)
+        self.bounds = bounds
+
+    def kinds(self, due_s: float, seen_s: float) -> list[str]:
+        from_s, to_s = due_s - BEFORE_S, max(seen_s, due_s)
+        near = {fault.kind for fault in self.faults if fault.began_s <= to_s and from_s <= fault.ended_s}
+        if not near:
+            near = {fault.kind for fault in self._overlapping(from_s, to_s) if self._recovery_s(fault) > 0}
+        return sorted(near) or [HEALTHY]
+
+    def allowed_s(self, due_s: float) -> float:
+        """How late it may be, by the faults that it may have met."""
+        until_s = due_s + HEALTHY_S + self.bounds.slack_s
+        for _ in range(ROUNDS):
+            until_s = max(until_s, self._mended_by_s(due_s, until_s) + self.bounds.slack_s)
+        return until_s - due_s
+
+    def _mended_by_s(self, due_s: float, until_s: float) -> float:
+        met = self._overlapping(due_s - BEFORE_S, until_s)
+        workers = {fault.target for fault in met if _role(fault) == "worker"}
+        recoveries: dict[str, float] = {}
+        base_s = due_s
+        for fault in met:
+            role = _role(fault)
+            if role in {"scheduler", "api"} and not workers:
+                continue
+            # One worker's work goes to the others at once; if all of them are hit, it waits until one stands again.
+            is_awaited = role != "worker" or len(workers) >= self.bounds.workers
+            base_s = max(base_s, fault.ended_s if is_awaited else fault.began_s)
+            recoveries[role] = max(recoveries.get(role, 0.0), self._recovery_s(fault, with_workers=bool(workers)))
+        return base_s + max(HEALTHY_S, sum(recoveries.values()))
+
+    def _overlapping(self, from_s: float, to_s: float) -> list[Fault]:
+        """With the time that each is given to recover."""
+        return [
+            fault
+            for fault in self.faults
+            if fault.began_s <= to_s and from_s <= fault.ended_s + self._recovery_s(fault)
+        ]
+
+    def _recovery_s(self, fault: Fault, *, with_workers: bool = False) -> float:
+        match _role(fault):
+            case "worker":
+                return self.bounds.heartbeat_s + 2
+            case "scheduler":
+                return self.bounds.lease_s + 1 if with_workers else 0.0
+            case "api":
+                return 0.0
+            case "postgres":
+                return self.bounds.restart_s
+            case _:
+                return HEALTHY_S
+
+
+def _role(fault: Fault) -> str:
+    """Whom it hits: to cut somebody off is to take them away, and a reply is lost to who asked."""
+    component = fault.kind.split(".")[0]
+    is_of_target = component in {"network", "role"} or "reply_lost" in fault.kind
+    return fault.target.split("-")[0] if is_of_target else component

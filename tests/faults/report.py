@@ -1,0 +1,124 @@
+"""The report of a fault run, for people (markdown) and programs (JSON): what was injected, checked and found.
+
+What is wrong comes first. Last comes how to run it again: a seed and the sizes give the same workload and weather.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.faults.checker import Verdict
+from tests.faults.evidence import Fault, read_faults
+
+SHOWN = 50
+"""Violations told in words; the JSON has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    seed: int
+    seconds: float
+    sizes: dict[str, int]
+    took_s: float
+    takeovers_s: Sequence[float] = ()
+    """How long partitions were without an owner, for each takeover."""
+    workload: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    text: str
+    data: dict[str, Any]
+
+
+def report(facts: RunFacts, verdict: Verdict, faults: Path) -> Report:
+    log = read_faults(faults)
+    return Report("\n".join(_lines(facts, verdict, log)) + "\n", _data(facts, verdict, log))
+
+
+def write_report(told: Report, directory: Path) -> None:
+    (directory / "faults.md").write_text(told.text)
+    (directory / "faults.json").write_text(json.dumps(told.data, indent=2) + "\n")
+
+
+def _again(facts: RunFacts) -> str:
+    return f"make faults SEED={facts.seed} SECONDS={facts.seconds:g}"
+
+
+def _injected(log: Sequence[Fault]) -> dict[str, tuple[int, float]]:
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for fault in log:
+        seconds[fault.kind] += fault.ended_s - fault.began_s
+    return {kind: (count, seconds[kind]) for kind, count in sorted(Counter(fault.kind for fault in log).items())}
+
+
+def _data(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> dict[str, Any]:
+    return {
+        **asdict(facts),
+        "again": _again(facts),
+        "clean": verdict.clean,
+        "counts": verdict.counts,
+        "skipped": verdict.skipped,
+        "violations": [asdict(violation) for violation in verdict.violations],
+        "faults": {kind: {"count": count, "seconds": seconds} for kind, (count, seconds) in _injected(log).items()},
+        "lateness": {kind: asdict(lateness) for kind, lateness in verdict.lateness.items()},
+        "began_s": verdict.began_s,
+        "ended_s": verdict.ended_s,
+    }
+
+
+def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[str]:
+    found, counts = verdict.violations, verdict.counts
+    yield f"# Fault run, seed {facts.seed}: {'clean' if verdict.clean else f'{len(found)} violations'}"
+    yield ""
+    if found:
+        by_check = Counter(violation.check for violation in found)
+        yield "Violations: " + ", ".join(f"{check} {count}" for check, count in by_check.most_common()) + "."
+        yield ""
+        yield from (f"- {violation}" for violation in found[:SHOWN])
+        if len(found) > SHOWN:
+            yield f"- … and {len(found) - SHOWN} more: see faults.json"
+        yield ""
+    sizes = ", ".join(f"{count} {name}" for name, count in facts.sizes.items())
+    yield f"{sizes}; {facts.seconds:g} s of faults, {facts.took_s:.0f} s until all had come to rest."
+    yield ""
+    yield "| fires checked | executed | skipped | cancelled | lost | doubled | early | late |"
+    yield "|---|---|---|---|---|---|---|---|"
+    named = ("fires", "executed", "skipped", "cancelled", "lost", "doubled", "early", "late")
+    yield "| " + " | ".join(f"{counts[name]:,}" for name in named) + " |"
+    yield ""
+    if verdict.skipped:
+        yield "Skipped: " + ", ".join(f"{reason} {count}" for reason, count in sorted(verdict.skipped.items())) + "."
+    yield (
+        f"{counts['jobs']:,} jobs, {counts['calls']:,} calls received; {counts['acked']:,} requests acknowledged, "
+        f"{counts['acked_lost']} of them lost; {counts['unclear']} stayed unclear."
+    )
+    if facts.takeovers_s:
+        takeovers = sorted(facts.takeovers_s)
+        p50_s, longest_s = median(takeovers), takeovers[-1]
+        yield f"Takeovers of partitions: {len(takeovers)}, p50 {p50_s:.1f} s, longest {longest_s:.1f} s."
+    yield ""
+    yield from _fault_lines(verdict, _injected(log))
+    if facts.workload:
+        yield ""
+        yield "Asked for: " + ", ".join(f"{name} {count}" for name, count in sorted(facts.workload.items())) + "."
+    yield ""
+    yield f"Again: `{_again(facts)}`"
+
+
+def _fault_lines(verdict: Verdict, injected: dict[str, tuple[int, float]]) -> Iterator[str]:
+    yield "| fault | times | seconds in all | fires under it | started late: p50 | worst | worst as called |"
+    yield "|---|---|---|---|---|---|---|"
+    for kind in sorted(injected.keys() | verdict.lateness.keys()):
+        count, seconds = injected.get(kind, (0, 0.0))
+        times = f"{count} | {seconds:.0f}" if kind in injected else " | "
+        late = verdict.lateness.get(kind)
+        if late is None:
+            yield f"| {kind} | {times} | 0 | | | |"
+            continue
+        called = "" if late.worst_call_s is None else f"{late.worst_call_s:.2f} s"
+        yield f"| {kind} | {times} | {late.count} | {late.p50_s:.3f} s | {late.worst_s:.2f} s | {called} |"

@@ -1,0 +1,133 @@
+"""What faults are done to: the members of a fleet, their proxies and namespaces, and their PostgreSQL.
+
+Also the supervisor: who has died is started again, and who died though nobody killed it is told, since no role may end
+by itself, whatever befalls it (L4).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import asyncpg
+import psutil
+
+from tests.faults.fleet import LOOK_AGAIN_S, Fleet, Member, clocks_available
+from tests.faults.netns import Namespace
+from tests.faults.postgres import Postgres
+from tests.faults.proxy import Proxy
+
+STANDS_WITHIN_S = 60.0
+ENDS_WITHIN_S = 45.0
+"""A worker's grace is 25 s; then it writes what it owes."""
+LAST_WORDS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """All of a scene that a forecast depends on."""
+
+    schedulers: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    apis: tuple[str, ...] = ()
+    proxied: tuple[str, ...] = ()
+    in_namespaces: tuple[str, ...] = ()
+    lease_s: float = 5.0
+    heartbeat_s: float = 10.0
+    has: frozenset[str] = frozenset()
+    """Of `postgres`, `standby`, `disk`, `clocks`: what there is."""
+
+
+@dataclass(slots=True)
+class Scene:
+    fleet: Fleet
+    postgres: Postgres | None
+    proxies: Mapping[str, Proxy]
+    namespaces: Mapping[str, Namespace]
+    tell_exit: Callable[[Member, str], None]
+    """What to do about a role that ended though nobody killed it."""
+    members: dict[str, Member] = field(default_factory=dict)
+    """Those that are to stand at the end, by name: all there were at the beginning."""
+    busy: set[str] = field(default_factory=set)
+    """Whom something is being done to: faults at the same time are done to different ones."""
+
+    def __post_init__(self) -> None:
+        self.members = {member.name: member for member in self.fleet.members if member.runs}
+
+    def sizes(self) -> Sizes:
+        names: dict[str, list[str]] = {"scheduler": [], "worker": [], "api": []}
+        for member in self.members.values():
+            names[member.role].append(member.name)
+        there = {
+            "postgres": self.postgres is not None,
+            "standby": self.postgres is not None and self.postgres.has_standby,
+            "disk": self.postgres is not None and self.postgres.can_fill_disk,
+            "clocks": clocks_available(),
+        }
+        return Sizes(
+            tuple(names["scheduler"]),
+            tuple(names["worker"]),
+            tuple(names["api"]),
+            tuple(name for name in self.members if name in self.proxies),
+            tuple(name for name in self.members if name in self.namespaces),
+            float(self.fleet.settings["ONDOT_LEASE_S"]),
+            float(self.fleet.settings["ONDOT_HEARTBEAT_S"]),
+            frozenset(name for name, is_there in there.items() if is_there),
+        )
+
+    @property
+    def server(self) -> Postgres:
+        assert self.postgres is not None, "this fault needs a PostgreSQL of the run's own"
+        return self.postgres
+
+    async def connect(self) -> asyncpg.Connection:
+        return await (self.postgres.connect() if self.postgres else asyncpg.connect(self.fleet.url))
+
+    async def end(self, member: Member) -> bool:
+        """Stop it gracefully; False: it had to be killed, for it did not end in time."""
+        with suppress(psutil.TimeoutExpired):
+            await member.stop(ENDS_WITHIN_S)
+            return True
+        await member.kill()
+        return False
+
+    async def revive(self, *members: Member, clock: str | None = None) -> None:
+        """Start these again, who have ended, and wait until they stand."""
+        for member in members:
+            member.restart(clock=clock)
+        await self.stand(*members)
+
+    async def stand(self, *members: Member) -> None:
+        """Until all of these stand. Who ends by itself meanwhile is started again, as a supervisor would."""
+        deadline_s = time.monotonic() + STANDS_WITHIN_S
+        while not all(member.stands for member in members):
+            self.supervise()
+            if time.monotonic() > deadline_s:
+                told = [f"{each.name}: {last_words(each)}" for each in members if not each.stands]
+                raise TimeoutError("\n".join([f"not within {STANDS_WITHIN_S:g} s do these stand:", *told]))
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    def supervise(self) -> None:
+        """Start again who has ended. Faults do so themselves, so whoever is found here ended by itself."""
+        for member in self.members.values():
+            if member.name not in self.busy and not member.runs:
+                self.tell_exit(member, f"exit code {member.process.poll()}: {last_words(member)}")
+                member.restart()
+
+    async def mend(self) -> None:
+        """Whatever was going on: nothing is broken any more, and every role stands."""
+        for proxy in self.proxies.values():
+            proxy.mend()
+        for namespace in self.namespaces.values():
+            namespace.mend()
+        if self.postgres is not None:
+            await self.postgres.mend()
+        for member in self.members.values():
+            member.thaw()
+        self.supervise()
+        await self.stand(*self.members.values())
+
+
+def last_words(member: Member) -> str:
+    return member.log.read_text(errors="replace")[-LAST_WORDS:]

@@ -1,0 +1,96 @@
+"""A minute of faults over a fleet of real processes, judged; and the judgement itself, judged by planted bugs.
+
+`make faults` runs the same for ten minutes, or for hours: docs/guarantees.md tells how. Each of `tests.faults.bugs` is
+planted into every role of a small fleet, whose campaign must then find one of the violations that the bug is known by.
+A campaign without a bug finds nothing: that is the minute.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.bugs import BUGS
+from tests.faults.campaign import Campaign
+from tests.proves import proves
+
+SEED = int(os.environ.get("ONDOT_TEST_SEED", "6"))
+LOADED_S = 20.0
+"""Other tests run beside: lateness is told in the report, and judged by `make faults` on a quiet machine."""
+MINUTE = Campaign(seconds=60, seed=SEED, jobs=600, schedulers=3, workers=3, apis=2, at_once=2, slack_s=LOADED_S)
+SMALL = Campaign(
+    seconds=7,
+    seed=SEED,
+    jobs=70,
+    schedulers=1,
+    workers=1,
+    apis=1,
+    lease_s=1.0,
+    heartbeat_s=1.5,
+    horizon_s=6.0,
+    calm_s=(0.5, 1.0),
+    calm_within_s=8.0,
+    slack_s=LOADED_S,
+    kinds=("postgres.snapshot",),
+)
+
+
+@pytest.mark.timeout(400)
+@proves(
+    *(f"P{number}" for number in range(1, 12)), *(f"L{number}" for number in range(1, 6)), "C1", "C2", "C3", "C11", "N5"
+)
+async def test_after_a_minute_of_faults_every_promise_was_kept(tmp_path: Path) -> None:
+    verdict, report = await MINUTE.run(tmp_path)
+    print(f"\n{report.text}")  # noqa: T201 - what the run was
+    assert [str(violation) for violation in verdict.violations] == []
+    assert verdict.counts["fires"] > MINUTE.jobs / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """By which violations a bug is known, and what a campaign needs to come upon it."""
+
+    checks: frozenset[str]
+    campaign: Campaign = SMALL
+
+
+def by(*checks: str, **needs: object) -> Known:
+    return Known(frozenset(checks), replace(SMALL, **needs))  # type: ignore[arg-type]
+
+
+TWO_WORKERS = {"workers": 2, "kinds": ("worker.kill",)}
+KNOWN = {
+    "no_compare_and_set": by("doubled_fire", "two_executions", "phantom", schedulers=2, seconds=16),
+    "no_unique_key": by("doubled_fire", "two_executions", schedulers=2),
+    "cadence_from_now": by("phantom", "lost_fire"),
+    "early": by("early"),
+    "skips_silently": by("lost_fire"),
+    "never_takes_over": by("lost_fire", "not_calm", kinds=("scheduler.kill",)),
+    "forgets_to_take_back": by("after_pause", "after_delete", "superseded"),
+    "ack_before_commit": by("lost_ack", kinds=("api.kill",)),
+    "forgets_keys": by("two_objects"),
+    "no_polling": by("not_calm", settings={"pgbouncer": "1"}),
+    "worker_id_from_host": by("calls", "not_calm", **TWO_WORKERS),
+    "any_answer_is_success": by("calls"),
+    "repeats_the_call": by("calls"),
+    "forgets_outcomes": by("not_calm", "not_ended", kinds=("postgres.restart",)),
+    "no_token": by("calls", "attempts", "ended_twice", workers=2, kinds=("worker.freeze",)),
+    "no_gates": by("concurrency", "overlap", "order"),
+    "never_recovers": by("not_calm", "not_ended", **TWO_WORKERS),
+    "recovers_by_age": by("false_loss"),
+    "recovers_by_id": by("false_loss", **TWO_WORKERS),
+}
+
+
+def test_every_bug_is_known_by_something() -> None:
+    assert KNOWN.keys() == BUGS.keys()
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("bug", KNOWN)
+async def test_a_planted_bug_is_caught(bug: str, tmp_path: Path) -> None:
+    known = KNOWN[bug]
+    verdict, report = await replace(known.campaign, bug=bug).run(tmp_path)
+    print(f"\n{report.text}")  # noqa: T201 - what the run was
+    assert known.checks & {violation.check for violation in verdict.violations}

@@ -1,0 +1,50 @@
+"""Schedulers are killed as a herd enters the horizon (C2, L2, N3, N5): thousands due in one second, planned by whoever
+is left, each once and none late for it. `ONDOT_TEST_HERD` says how many; docs/guarantees.md tells of a large one."""
+
+import os
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.faults.fleet import a_fleet
+from tests.proves import proves
+
+HERD = int(os.environ.get("ONDOT_TEST_HERD", "3000"))
+BATCH = 1_000
+HORIZON_S = 6.0
+LATE_S = 10.0 + HERD / 500
+"""A second is promised beside what it takes to run so many; this machine may be busy."""
+
+
+@pytest.mark.timeout(120 + HERD / 100)
+@proves("C1", "C2", "L2", "N3", "N5", "P3", "P9")
+async def test_schedulers_killed_as_a_herd_enters_the_horizon_cost_nothing(database_url: str, tmp_path: Path) -> None:
+    async with a_fleet(database_url, tmp_path, lease_s="1", horizon_s=f"{HORIZON_S:g}") as fleet:
+        worker = fleet.worker(slots=500)
+        schedulers = [fleet.scheduler(), fleet.scheduler(), fleet.scheduler()]
+        await fleet.stands(worker, *schedulers)
+        due_at = fleet.database.clock.now() + timedelta(seconds=HORIZON_S + 2 + HERD / 2_000)
+        body = {"function": "naps", "payload": {"seconds": 0}, "at": due_at.isoformat()}
+        jobs = [id_ for _ in range(HERD // BATCH) for id_ in await fleet.submit(*[body] * BATCH)]
+
+        async def enters() -> bool | None:
+            return fleet.database.clock.now() >= due_at - timedelta(seconds=HORIZON_S) or None
+
+        await fleet.until(enters, within_s=60, what="the herd enters the horizon")
+        planned = []
+        for scheduler in schedulers[:2]:
+            await scheduler.kill()
+            planned.append(await fleet.connection.fetchval("SELECT count(*) FROM ondot.execution"))
+        for scheduler in schedulers[:2]:
+            scheduler.restart()
+
+        ended = await fleet.ended(jobs, within_s=60 + HERD / 100)
+        late_s = sorted((row["started_at"] - due_at).total_seconds() for row in ended)
+        told = f"{HERD} jobs, two schedulers killed when {planned} were planned; started {late_s[0]:.3f} to"
+        print(f"\n{told} {late_s[-1]:.3f} s after they were due, p50 {late_s[len(late_s) // 2]:.3f}")  # noqa: T201
+        assert Counter(row["state"] for row in ended) == {"SUCCEEDED": HERD}
+        assert await fleet.connection.fetchval("SELECT count(*) FROM ondot.history") == HERD
+        assert late_s[0] >= 0
+        assert late_s[-1] < LATE_S

@@ -1,0 +1,325 @@
+"""What users do during a fault run: jobs of all kinds and changes to them, through the HTTP API, spread over its time.
+
+A client as a careful user would write one, and no code of ondot's: it goes to another API when one does not answer,
+waits as long as a 503 or 429 says, and asks again with the same Idempotency-Key. On purpose it also does what hasty
+users do: it sends a create twice at once, repeats one that was acknowledged, hangs up before the answer has come.
+Everything it asked, and what it knows of it, goes to the journal: see `tests.faults.journal`.
+
+After an operation of which one try had no clear answer a job is changed no more, but for being deleted: a request that
+was stuck in a frozen process may still come through, and must not undo what was asked after it.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from tests.faults.journal import Journal, Operation, Outcome
+from tests.faults.mix import Body, Life, Mix
+
+TRY_S = 4.0
+PATIENCE_S = 60.0
+PAUSE_S = 0.3
+LONGEST_WAIT_S = 3.0
+AT_ONCE = 24
+BATCH = (5, 15)
+CANCELLED_OF_100 = 6
+NEVER_SENT = (aiohttp.ClientConnectorError,)
+NO_ANSWER = (aiohttp.ClientError, TimeoutError, ConnectionError)
+KEPT = ("id", "version", "state", "next_fire_at", "execution_id", "deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    asked_s: float
+    outcome: Outcome
+    status: int | None = None
+    answer: Body = field(default_factory=dict)
+    acked_s: float | None = None
+    tries: int = 1
+    was_unclear: bool = False
+
+
+@dataclass(slots=True)
+class Known:
+    """A job as its client knows it."""
+
+    life: Life
+    id: str
+    is_open: bool
+    """Somebody must end it, or it fires for ever."""
+    was_unclear: bool
+
+
+@dataclass(slots=True)
+class Workload:
+    urls: Sequence[str]
+    receiver_url: str
+    jobs: int
+    seed: int
+    seconds: float
+    acks: Path
+    happened: Counter[str] = field(default_factory=Counter)
+    known: dict[str, Known] = field(default_factory=dict)
+    _mix: Mix = field(init=False)
+    _chance: random.Random = field(init=False)
+    _journal: Journal = field(init=False)
+    _session: aiohttp.ClientSession = field(init=False)
+    _room: asyncio.Semaphore = field(init=False)
+    _serial: defaultdict[str, asyncio.Lock] = field(init=False)
+    _doubtful: set[str] = field(default_factory=set)
+    """Keys of order or uniqueness whose last request had no clear answer: nobody knows what comes after what."""
+    _unanswered: list[Life] = field(default_factory=list)
+    """Jobs that fire for ever, if they were created: no answer came in all the time that patience gave."""
+    _ends_s: float = 0.0
+    _next_url: int = 0
+
+    def __post_init__(self) -> None:
+        self._mix = Mix(self.receiver_url, self.jobs, self.seconds, random.Random(self.seed))
+        self._chance = random.Random(self.seed + 1)
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._serial = defaultdict(asyncio.Lock)
+
+    async def run(self) -> None:
+        """Ask for all of it, and for every change that is due before the time is over."""
+        # Of its own: what tasks draw depends on which of them comes first, what is asked for must not.
+        spread = random.Random(self.seed + 2)
+        async with self._open(), asyncio.TaskGroup() as group:
+            began_s = time.monotonic()
+            self._ends_s = began_s + self.seconds
+            group.create_task(self._cancel_some())
+            while (left := self.jobs - self._mix.made) > 0:
+                count = min(left, spread.randint(*BATCH))
+                lives = list(self._mix.lives(count, self.seconds * (1 - self._mix.made / self.jobs)))
+                self._begin(group, lives, in_batches=spread.random() < 0.5)
+                due_s = began_s + self.seconds * self._mix.made / self.jobs
+                await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+
+    async def settle(self, within_s: float) -> None:
+        """End what would fire for ever; when the weather is over. Raises TimeoutError if the API does not come back."""
+        async with self._open(), asyncio.timeout(within_s), asyncio.TaskGroup() as group:
+            for life in self._unanswered:
+                group.create_task(self._create_and_delete(life))
+            for number, known in enumerate(self.known.values()):
+                if known.is_open:
+                    op = "delete" if known.was_unclear or number % 2 else "pause"
+                    group.create_task(self._change(known, op, None))
+                    known.is_open = False
+
+    # What is asked ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, group: asyncio.TaskGroup, lives: list[Life], *, in_batches: bool) -> None:
+        """The simplest of them in one batch, everything else by itself."""
+        together = [life for life in lives if in_batches and life.ends and not life.steps and life.serial is None]
+        if together:
+            group.create_task(self._create_batch(together))
+        for life in lives:
+            if life not in together:
+                group.create_task(self._live(life))
+
+    async def _live(self, life: Life) -> None:
+        async with AsyncExitStack() as stack:
+            if life.serial is not None:
+                await stack.enter_async_context(self._serial[life.serial])
+                if life.serial in self._doubtful:
+                    return
+            known = await self._create(life)
+            if known is None:
+                if life.serial is not None:
+                    self._doubtful.add(life.serial)
+                return
+        began_s = time.monotonic()
+        for step in life.steps:
+            due_s = began_s + step.after_s
+            if due_s > self._ends_s or (known.was_unclear and step.op not in {"delete", "run"}):
+                continue
+            await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+            await self._change(known, step.op, step.body, give_up=step.is_unclear)
+
+    async def _create(self, life: Life) -> Known | None:
+        chance = self._chance.random()
+        key = _key_of(life, self.seed)
+        give_up = chance < 0.03 and life.ends and not life.steps and life.serial is None
+        hasty = chance > 0.97
+        if 0.94 < chance <= 0.97:
+            replies = await asyncio.gather(*(self._ask("POST", "/v1/jobs", life.body, key=key) for _ in range(2)))
+            replies.sort(key=lambda reply: reply.outcome != "acked")
+            self.happened["twins"] += 1
+        else:
+            replies = [await self._ask("POST", "/v1/jobs", life.body, key=key, give_up=give_up, hasty=hasty)]
+        first, *others = replies
+        self._write("create", life.body, first, key)
+        for other in others:
+            self._write("repeat", life.body, other, key)
+        if first.outcome == "acked" and chance < 0.08:
+            again = await self._ask("POST", "/v1/jobs", life.body, key=key)
+            self._write("repeat", life.body, again, key)
+        return self._keep(life, first)
+
+    async def _create_and_delete(self, life: Life) -> None:
+        """With the same key: whatever came of the first time, this answer is its answer."""
+        key = _key_of(life, self.seed)
+        reply = await self._ask("POST", "/v1/jobs", life.body, key=key)
+        self._write("create", life.body, reply, key)
+        if reply.outcome == "acked":
+            await self._change(Known(life, reply.answer["id"], is_open=True, was_unclear=True), "delete", None)
+
+    async def _create_batch(self, lives: list[Life]) -> None:
+        key = f"batch {lives[0].body['name']} {self.seed}"
+        body = {"jobs": [life.body for life in lives]}
+        reply = await self._ask("POST", "/v1/jobs/batch", body, key=key, hasty=self._chance.random() < 0.05)
+        items = reply.answer.get("items") or [{} for _ in lives]
+        self.happened["batches"] += 1
+        for life, item in zip(lives, items, strict=True):
+            member = replace(reply, answer=item)
+            self._write("create", life.body, member, key)
+            self._keep(life, member)
+
+    def _keep(self, life: Life, reply: Reply) -> Known | None:
+        if reply.outcome != "acked":
+            if reply.outcome == "unclear" and not life.ends:
+                self._unanswered.append(life)
+            return None
+        known = Known(life, reply.answer["id"], not life.ends, was_unclear=False)
+        self.known[life.body["name"]] = known
+        return known
+
+    async def _change(self, known: Known, op: str, body: Body | None, *, give_up: bool = False) -> None:
+        path = f"/v1/jobs/{known.id}"
+        name = known.life.body["name"]
+        key = None
+        match op:
+            case "update":
+                reply = await self._ask("PUT", path, body, give_up=give_up)
+            case "delete":
+                reply = await self._ask("DELETE", path, None, give_up=give_up)
+            case "upsert":
+                key = f"upsert {name} {self._chance.getrandbits(40)}"
+                reply = await self._ask("POST", "/v1/jobs", body, key=key)
+            case "run":
+                key = f"run {name} {self._chance.getrandbits(40)}"
+                reply = await self._ask("POST", f"{path}/run", body, key=key, hasty=self._chance.random() < 0.2)
+            case _:
+                reply = await self._ask("POST", f"{path}/{op}", body, give_up=give_up)
+        self._write(op, body, reply, key, known)
+        known.was_unclear = known.was_unclear or (reply.was_unclear and op != "run")
+        if op == "delete" and reply.outcome == "acked":
+            known.is_open = False
+
+    async def _cancel_some(self) -> None:
+        """Whatever lives of some job, running or waiting, at random moments."""
+        pause_s = 100 / CANCELLED_OF_100 * self.seconds / self.jobs
+        while (left_s := self._ends_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(self._chance.expovariate(1 / pause_s), left_s))
+            lasting = [known for known in self.known.values() if known.life.steps or known.is_open][-60:]
+            newest = list(self.known.values())[-10:]
+            if not newest:
+                continue
+            known = self._chance.choice(lasting or newest) if self._chance.random() < 0.7 else newest[-1]
+            listed = await self._ask("GET", f"/v1/jobs/{known.id}/executions?limit=5", None)
+            live = [
+                item["id"]
+                for item in listed.answer.get("items", [])
+                if item["state"] in {"PENDING", "RUNNING", "RETRYING"}
+            ]
+            if live:
+                id_ = self._chance.choice(live)
+                reply = await self._ask("POST", f"/v1/executions/{quote(id_)}/cancel", None)
+                self._write("cancel", {"execution_id": id_}, reply, None, known)
+
+    # How it is asked -------------------------------------------------------------------------------------------------
+
+    def _open(self) -> "_Opened":
+        return _Opened(self)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Body | None,
+        *,
+        key: str | None = None,
+        give_up: bool = False,
+        hasty: bool = False,
+    ) -> Reply:
+        """Until there is a clear answer, or patience ends. `hasty` hangs up on the first try, `give_up` for good."""
+        async with self._room:
+            asked_s = time.time()
+            until_s = time.monotonic() + PATIENCE_S
+            tries, unclear, status = 0, False, None
+            while time.monotonic() < until_s:
+                tries += 1
+                try_s = self._chance.uniform(0.002, 0.03) if give_up or (hasty and tries == 1) else TRY_S
+                wait_s = PAUSE_S * self._chance.uniform(0.5, 1.5)
+                try:
+                    status, headers, answer = await self._send(method, path, body, key, try_s)
+                except NEVER_SENT:
+                    self.happened["not sent"] += 1
+                except NO_ANSWER:
+                    self.happened["no answer"] += 1
+                    unclear, status = True, None
+                else:
+                    if 200 <= status < 300:
+                        return Reply(asked_s, "acked", status, answer, time.time(), tries, unclear)
+                    if status < 500 and status != 429:
+                        self.happened[f"status {status}"] += 1
+                        return Reply(asked_s, "unclear" if unclear else "refused", status, answer, None, tries, unclear)
+                    self.happened[f"status {status}"] += 1
+                    unclear = unclear or status != 429
+                    wait_s = min(float(headers.get("retry-after", wait_s)), LONGEST_WAIT_S)
+                if give_up:
+                    break
+                await asyncio.sleep(wait_s)
+            return Reply(asked_s, "unclear" if unclear else "refused", status, {}, None, tries, unclear)
+
+    async def _send(
+        self, method: str, path: str, body: Body | None, key: str | None, within_s: float
+    ) -> tuple[int, Any, Body]:
+        """Each time to the next API: a repeated request meets another process."""
+        self._next_url += 1
+        url = self.urls[self._next_url % len(self.urls)].rstrip("/") + path
+        headers = {"content-type": "application/json"} | ({"idempotency-key": key} if key else {})
+        data = None if body is None else json.dumps(body)
+        timeout = aiohttp.ClientTimeout(total=within_s)
+        async with self._session.request(method, url, data=data, headers=headers, timeout=timeout) as response:
+            text = await response.text()
+            return response.status, response.headers, json.loads(text) if text else {}
+
+    def _write(self, op: str, body: Body | None, reply: Reply, key: str | None, known: Known | None = None) -> None:
+        answer = {name: reply.answer[name] for name in KEPT if name in reply.answer}
+        name = known.life.body["name"] if known is not None else (body or {})["name"]
+        job_id = known.id if known is not None else answer.get("id")
+        told = Operation(
+            op, name, body, reply.asked_s, reply.outcome, key, job_id, reply.acked_s, reply.status, answer,
+            reply.tries, reply.was_unclear,
+        )  # fmt: skip
+        self._journal.write([told])
+        self.happened[f"{op} {reply.outcome}"] += 1
+
+
+def _key_of(life: Life, seed: int) -> str:
+    return f"create {life.body['name']} {seed}"
+
+
+@dataclass(slots=True)
+class _Opened:
+    """The journal and the connections of a workload, while it works."""
+
+    workload: Workload
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def __aenter__(self) -> None:
+        self.workload._journal = Journal(self.stack.enter_context(self.workload.acks.open("a")))
+        self.workload._session = await self.stack.enter_async_context(aiohttp.ClientSession())
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stack.aclose()
