@@ -191,16 +191,21 @@ def check_attempts(run: Run) -> Iterator[Violation]:
 
 
 def check_times(run: Run) -> Iterator[Violation]:
-    """One attempt after the other, each from its start to its end, and no call before its attempt."""
+    """One attempt after the other, each from its start to its end; no call before it, no success before its answer."""
     called = defaultdict(list)
     for call in run.calls:
-        called[call.execution_id, call.attempt].append(call.at_s)
+        called[call.execution_id, call.attempt].append(call)
     for execution in run.executions.values():
         for attempt in execution.attempts:
             if not attempt.started_at <= attempt.ended_at:
                 yield Violation("attempts", str(execution.id), f"attempt {attempt.no} has no duration")
-            if any(at_s < attempt.started_at.timestamp() for at_s in called[execution.id, attempt.no]):
-                yield Violation("calls", str(execution.id), f"attempt {attempt.no} called before it began")
+            for call in called[execution.id, attempt.no]:
+                if call.at_s < attempt.started_at.timestamp():
+                    yield Violation("calls", str(execution.id), f"attempt {attempt.no} called before it began")
+                if attempt.outcome == "SUCCEEDED" and (call.answered_s or 0.0) > attempt.ended_at.timestamp():
+                    yield Violation(
+                        "calls", str(execution.id), f"attempt {attempt.no} SUCCEEDED before it was answered"
+                    )
         for before, after in pairwise(execution.attempts):
             if after.started_at < before.ended_at:
                 yield Violation("attempts", str(execution.id), f"attempt {after.no} began before {before.no} ended")

@@ -23,8 +23,9 @@ from ondot.store import executions, jobs, nodes, owed, timers, workers
 from ondot.store.queries import Query
 from ondot.targets import http
 
-SLOW_S = 8.0
-"""How long who plans by an old look takes over it: longer than the horizon of a campaign that is to notice."""
+DREAM_S = 1.5
+LONG_DREAM_S = 8.0
+"""How long who plans by an old look takes over it; the longer is longer than the horizon of a campaign."""
 
 
 def _rewrite(queries: dict[str, Query], name: str, *pairs: tuple[str, str]) -> None:
@@ -53,22 +54,28 @@ def _owns_all() -> None:
     _put(scheduler.Scheduler, "owned", property(lambda _self: frozenset(range(PARTITIONS))))
 
 
-def no_compare_and_set() -> None:
-    """Timers are moved by who looked at them long ago, wherever they stand by now."""
-    _owns_all()
-    _rewrite(timers._SQL, "plan_fires", (_STANDS_THERE, ""))
+def _dreams(seconds: float) -> None:
+    """Between the look at the timers and the plan."""
 
     async def look_and_dream(*args: Any, **kwargs: Any) -> Any:
         found = await look(*args, **kwargs)
-        await asyncio.sleep(SLOW_S)
+        await asyncio.sleep(seconds)
         return found
 
     look = _put(plan, "due_timers", look_and_dream)
 
 
+def no_compare_and_set() -> None:
+    """Timers are moved by who looked at them long ago, wherever they stand by now."""
+    _owns_all()
+    _dreams(LONG_DREAM_S)
+    _rewrite(timers._SQL, "plan_fires", (_STANDS_THERE, ""))
+
+
 def no_unique_key() -> None:
     """Two nodes plan the same timers, neither compares where they stood, and fires have no unique key."""
     _owns_all()
+    _dreams(DREAM_S)
     _rewrite(timers._SQL, "plan_fires", (_STANDS_THERE, ""), (_IS_NEW, ""))
     _rewrite(owed._SQL, "make_owed", (_IS_NEW, ""))
 

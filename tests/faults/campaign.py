@@ -46,6 +46,8 @@ class Campaign:
     workers: int = 4
     apis: int = 2
     kinds: Sequence[str] | None = None
+    focus: tuple[str, ...] = ()
+    """Only these kinds of jobs (`tests.faults.mix`); none: all of them."""
     bug: str | None = None
     lease_s: float = 5.0
     heartbeat_s: float = 10.0
@@ -96,7 +98,7 @@ class Campaign:
         acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
         owners = Owners(postgres.connect)
         watching = asyncio.create_task(owners.watch())
-        workload = Workload(stage.api_urls, receiver_url, self.jobs, self.seed, self.seconds, acks)
+        workload = Workload(stage.api_urls, receiver_url, self.jobs, self.seed, self.seconds, acks, self.focus)
         weather = Weather(
             stage.fleet,
             postgres,
@@ -119,7 +121,7 @@ class Campaign:
         with suppress(asyncio.CancelledError):
             await watching
         bounds = Bounds(self.heartbeat_s, self.lease_s, workers=self.workers, slack_s=self.slack_s)
-        async with _connected(postgres) as connection:
+        async with _connected(postgres) as connection, connection.transaction(isolation="repeatable_read"):
             verdict = await judge(connection, books, acks, log, began_s=began_s, ended_s=ended_s, bounds=bounds)
         if left:
             verdict.violations.append(

@@ -18,6 +18,7 @@ Not late, and not judged, is what waits for something else than its time:
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 
 from tests.faults.evidence import Evidence, Fault, Fired
@@ -63,8 +64,10 @@ def judge_lateness(evidence: Evidence, tally: Tally, bounds: Bounds) -> dict[str
     for name, operations in evidence.operations.items():
         for row in evidence.jobs.get(name, ()):
             for fired, due_s in _judged(evidence, operations, evidence.fired.get(row.id, ()), tally):
-                assert fired.started_at is not None
-                seen = [(starts, "began", fired.started_at)]
+                began_at = _began_at(fired)
+                assert began_at is not None
+                word = "began" if fired.started_at else f"was {fired.state} without a start,"
+                seen = [(starts, word, began_at)]
                 if fired.called_at is not None:
                     seen.append((calls, "called", fired.called_at))
                 is_late = False
@@ -97,16 +100,24 @@ def _judged(
     if any(operation.outcome == "unclear" or _came_twice(operation) for operation in operations):
         return
     for fired in executions:
-        if fired.origin != "fire" or fired.started_at is None or fired.class_no in {CATCH_UP, SUSPECT}:
+        began_at = _began_at(fired)
+        if fired.origin != "fire" or began_at is None or fired.class_no in {CATCH_UP, SUSPECT}:
             continue
-        if (fired.job_id, fired.fire_at) in tally.caught_up or evidence.is_off(fired.fire_at, fired.started_at):
+        if (fired.job_id, fired.fire_at) in tally.caught_up or evidence.is_off(fired.fire_at, began_at):
             continue
         fire_s = fired.fire_at.timestamp()
-        if fired.class_no == RECOVERED and fired.started_at.timestamp() - fire_s > _grace_s(body):
+        if fired.class_no == RECOVERED and began_at.timestamp() - fire_s > _grace_s(body):
             continue  # it may have been caught up before it was lost: the class does not say so any more
         before = established if not recurs(operations) else [one for one in established if one.asked_s <= fire_s]
         acked_s = [operation.acked_s for operation in before if operation.acked_s is not None]
         yield fired, max([fire_s + _jitter_s(body), *acked_s])
+
+
+def _began_at(fired: Fired) -> datetime | None:
+    """When it began, or ended without: what was due for long when somebody ended it was late, too."""
+    if fired.started_at is not None or fired.ended_at is None or fired.ended_at < fired.fire_at:
+        return fired.started_at
+    return fired.ended_at
 
 
 def _came_twice(operation: Operation) -> bool:

@@ -36,6 +36,7 @@ class Call:
     status: int | None
     job_id: UUID | None = None
     fire_at: datetime | None = None
+    answered_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -54,10 +55,10 @@ class Ledger:
         }
         self._write({"received": entry, "at_s": time.time()})
         chance = dice(id_, attempt)
-        if BUSY_BELOW <= chance < SLOW_BELOW:
-            await asyncio.sleep(SLOW_S)
+        if BUSY_BELOW <= chance < SLOW_BELOW or "slow_s" in request.query:
+            await asyncio.sleep(float(request.query.get("slow_s", SLOW_S)))
         status = 500 if chance < FAILS_BELOW else 503 if chance < BUSY_BELOW else 200
-        self._write({"answered": entry, "status": status})
+        self._write({"answered": entry, "status": status, "at_s": time.time()})
         return web.json_response(
             {"attempt": attempt}, status=status, headers={"retry-after": "1"} if status == 503 else {}
         )
@@ -105,5 +106,5 @@ def read_books(path: Path) -> Sequence[Call]:
         else:
             answered = entry["answered"]
             number = open_calls[answered["id"], answered["attempt"]].pop(0)
-            calls[number] = replace(calls[number], status=entry["status"])
+            calls[number] = replace(calls[number], status=entry["status"], answered_s=entry.get("at_s"))
     return calls

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -51,6 +52,8 @@ class Mix:
     jobs: int
     seconds: float
     chance: random.Random
+    focus: tuple[str, ...] = ()
+    """Only these kinds; none: all of them."""
     made: int = 0
 
     def name(self, kind: str) -> str:
@@ -76,6 +79,7 @@ class Mix:
         """A job that runs once: now, soon, or beyond what is planned ahead."""
         kinds: dict[Callable[[], Life], int] = {
             self._plain: 40,
+            self._slow: 5,
             self._at_most_once: 10,
             self._by_key: 9,
             self._in_time: 4,
@@ -104,6 +108,10 @@ class Mix:
 
     def _plain(self) -> Life:
         return Life(self.http("http", priority=self.chance.choice(["high", "normal", "normal", "low"])))
+
+    def _slow(self) -> Life:
+        """A call that takes its time: whoever makes it may die meanwhile."""
+        return Life(self.http("slow", url=f"{self.receiver_url}?slow_s={self.chance.uniform(1, 2.5):.1f}"))
 
     def _at_most_once(self) -> Life:
         return Life(self.http("at most once", retry=AT_MOST_ONCE))
@@ -219,7 +227,8 @@ class Mix:
         schedule, life_s = self._clocked(left_s)
         start_at = datetime.now(UTC) + timedelta(seconds=self.chance.uniform(1, 5))
         end_at = start_at + timedelta(seconds=max(life_s, 20.0))  # the rarest of SECONDS comes once in 19 s
-        return Life(self.http("bounded", schedule={**schedule, **_bounds(start_at, end_at), **self._misfire()}))
+        body = self.http("bounded", schedule={**schedule, **_bounds(start_at, end_at), **self._misfire()})
+        return Life(body, ends=(end_at - datetime.now(UTC)).total_seconds() < left_s)
 
     def _deleted(self, left_s: float) -> Life:
         schedule, life_s = self._clocked(left_s)
@@ -295,12 +304,19 @@ class Mix:
         """So many, made at this moment: their instants count from now."""
         for _ in range(count):
             chance = self.chance.random()
-            if chance < 0.15:
+            if self.focus:
+                yield self._of(self.chance.choice(self.focus), left_s)
+            elif chance < 0.15:
                 yield self.recurring(left_s)
             elif chance < 0.2 and left_s > 10:
                 yield self.held()
             else:
                 yield self.once(left_s)
+
+    def _of(self, kind: str, left_s: float) -> Life:
+        """One of a kind by its name, recurring or not."""
+        make: Callable[..., Life] = getattr(self, f"_{kind}")
+        return make(left_s) if "left_s" in signature(make).parameters else make()
 
 
 def _bounds(start_at: datetime, end_at: datetime) -> Body:

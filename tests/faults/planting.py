@@ -6,7 +6,7 @@ fires must not overlap, a unique one, one with a start deadline, a transaction. 
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -169,6 +169,10 @@ async def a_success_that_the_receiver_refused(rest: Rest) -> None:
     rest.calls[1] = Call(call.execution_id, call.attempt, call.token, call.at_s, 500)
 
 
+async def a_success_before_its_answer(rest: Rest) -> None:
+    rest.calls[1] = replace(rest.calls[1], answered_s=at(3600).timestamp())
+
+
 async def an_attempt_that_is_not_on_record(rest: Rest) -> None:
     await rest.run("DELETE FROM ondot.attempt WHERE execution_id = $1", rest.ids["fire 0"])
 
@@ -251,6 +255,7 @@ PLANTS: dict[Plant, str] = {
     a_call_with_an_old_token: "calls",
     a_success_without_a_call: "calls",
     a_success_that_the_receiver_refused: "calls",
+    a_success_before_its_answer: "calls",
     an_attempt_that_is_not_on_record: "attempts",
     an_attempt_without_a_cause: "attempts",
     a_failure_that_was_not_counted: "budgets",

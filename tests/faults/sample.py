@@ -189,6 +189,14 @@ async def a_start_that_is_late(scene: Scene) -> None:
     await fire_late(scene, 1.6)
 
 
+async def a_fire_that_was_due_for_long_when_it_was_deleted(scene: Scene) -> None:
+    await scene.rest.run(
+        "UPDATE ondot.history SET state = 'CANCELLED', reason = 'job deleted', started_at = NULL, attempt_no = 0,"
+        " worker_id = NULL, ended_at = fire_at + interval '9 s' WHERE id = $1",
+        scene.rest.ids["plain"],
+    )
+
+
 async def a_call_that_is_late(scene: Scene) -> None:
     _recall(scene, "paused 8", 9.6)
 
@@ -366,6 +374,7 @@ PLANTS: dict[Plant, str] = {
     a_call_before_its_time: "early",
     a_start_that_is_late: "late",
     a_call_that_is_late: "late",
+    a_fire_that_was_due_for_long_when_it_was_deleted: "late",
     a_start_later_than_a_lost_worker_explains: "late",
     a_fire_that_nobody_asked_for: "phantom",
     a_fire_off_the_beat_after_a_late_one: "phantom",

@@ -68,6 +68,7 @@ class Workload:
     seed: int
     seconds: float
     acks: Path
+    focus: tuple[str, ...] = ()
     happened: Counter[str] = field(default_factory=Counter)
     known: dict[str, Known] = field(default_factory=dict)
     _mix: Mix = field(init=False)
@@ -84,7 +85,7 @@ class Workload:
     _next_url: int = 0
 
     def __post_init__(self) -> None:
-        self._mix = Mix(self.receiver_url, self.jobs, self.seconds, random.Random(self.seed))
+        self._mix = Mix(self.receiver_url, self.jobs, self.seconds, random.Random(self.seed), self.focus)
         self._chance = random.Random(self.seed + 1)
         self._room = asyncio.Semaphore(AT_ONCE)
         self._serial = defaultdict(asyncio.Lock)
