@@ -2,14 +2,17 @@
 
 import argparse
 import asyncio
+import os
 import random
 import sys
 import time
 from pathlib import Path
 
 from tests.faults.campaign import Campaign
+from tests.faults.netns import available
 
 JOBS_A_SECOND = 16
+DISK_MB = 3000
 
 
 def main() -> None:
@@ -25,7 +28,7 @@ def main() -> None:
     asked.add_argument(
         "--kinds", default=None, help="kinds of faults, with commas (default: all that this machine can)"
     )
-    asked.add_argument("--namespaces", type=int, default=0, help="so many roles in network namespaces of their own")
+    asked.add_argument("--namespaces", type=int, default=None, help="schedulers in network namespaces of their own")
     asked.add_argument("--slack", type=float, default=1.0, help="seconds of lateness that the machine may add")
     asked.add_argument("--directory", type=Path, default=None, help="where the books and the report go")
     asked.add_argument("--at-once", type=int, default=2, help="sequences of faults that blow at the same time")
@@ -44,10 +47,10 @@ def main() -> None:
         workers=how.workers,
         apis=how.apis,
         kinds=how.kinds.split(",") if how.kinds else None,
-        in_namespaces=how.namespaces,
+        in_namespaces=int(available()) if how.namespaces is None else how.namespaces,
         at_once=how.at_once,
         standby=not how.no_standby,
-        disk_mb=how.disk,
+        disk_mb=how.disk or (DISK_MB if os.geteuid() == 0 else None),
         slack_s=how.slack,
     )
     directory.mkdir(parents=True, exist_ok=True)

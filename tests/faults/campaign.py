@@ -137,7 +137,7 @@ class Campaign:
             seconds=self.seconds,
             sizes=sizes,
             took_s=ended_s - began_s,
-            takeovers_s=sorted(took_s for each in takeovers.values() for took_s in each),
+            takeovers_s=takeovers,
             workload=dict(workload.happened),
         )
         told = report(facts, verdict, log)

@@ -16,7 +16,8 @@ LOOK_EVERY_S = 0.1
 ASK_AT_MOST_S = 1.0
 SEEN_WITHIN_S = 1.0
 """Looks further apart than this (the database was away) tell nothing of what happened between them."""
-GONE = ("scheduler.kill", "scheduler.kill_twice", "scheduler.freeze_long", "scheduler.restart")
+GONE = ("scheduler.kill", "scheduler.freeze_long", "scheduler.restart")
+LONGEST_S = 15.0
 
 _OWNERS = "SELECT owner::text, count(*) AS owned FROM ondot.partition GROUP BY owner"
 
@@ -55,14 +56,19 @@ class Owners:
                 connection.terminate()
 
     def takeovers_s(self, faults: Iterable[Mapping[str, Any]], schedulers: Sequence[Member]) -> dict[str, list[float]]:
-        """By kind of fault, how long it took until all that the node had owned had other owners."""
+        """By kind of fault, how long it took until all that the node had owned had other owners.
+
+        Only where nothing else befell PostgreSQL or another scheduler meanwhile: they might be what it waited for.
+        """
         took: dict[str, list[float]] = {}
-        for fault in faults:
-            if fault["kind"] in GONE:
-                for member in (each for each in schedulers if each.name in fault["target"].split()):
-                    seconds = self._takeover_s(_node_at(member, fault["began_s"]), fault["began_s"])
-                    if seconds is not None:
-                        took.setdefault(fault["kind"], []).append(seconds)
+        members = {member.name: member for member in schedulers}
+        everything = list(faults)
+        for fault in everything:
+            if fault["kind"] not in GONE or any(_interferes(other, fault) for other in everything):
+                continue
+            seconds = self._takeover_s(_node_at(members[fault["target"]], fault["began_s"]), fault["began_s"])
+            if seconds is not None:
+                took.setdefault(fault["kind"], []).append(seconds)
         return {kind: sorted(seconds) for kind, seconds in took.items()}
 
     def _takeover_s(self, node_id: str | None, gone_s: float) -> float | None:
@@ -75,6 +81,12 @@ class Owners:
             if not after.owned.get(node_id) and not after.owned.get(None):
                 return after.at_s - gone_s
         return None
+
+
+def _interferes(other: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
+    befalls = other["kind"].startswith("postgres.") or "scheduler" in other["target"]
+    overlaps = other["began_s"] < fault["began_s"] + LONGEST_S and other["ended_s"] > fault["began_s"] - LONGEST_S
+    return other is not fault and befalls and overlaps
 
 
 def _node_at(member: Member, at_s: float) -> str | None:

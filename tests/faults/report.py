@@ -5,7 +5,7 @@ What is wrong comes first. Last comes how to run it again: a seed and the sizes 
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -24,8 +24,8 @@ class RunFacts:
     seconds: float
     sizes: dict[str, int]
     took_s: float
-    takeovers_s: Sequence[float] = ()
-    """How long partitions were without an owner, for each takeover."""
+    takeovers_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By kind of fault, how long it took until what a node had owned had other owners."""
     workload: dict[str, int] = field(default_factory=dict)
 
 
@@ -46,7 +46,8 @@ def write_report(told: Report, directory: Path) -> None:
 
 
 def _again(facts: RunFacts) -> str:
-    return f"make faults SEED={facts.seed} SECONDS={facts.seconds:g}"
+    sizes = " ".join(f"--{name} {count}" for name, count in facts.sizes.items())
+    return f'make faults SEED={facts.seed} SECONDS={facts.seconds:g} FAULTS="{sizes}"'
 
 
 def _injected(log: Sequence[Fault]) -> dict[str, tuple[int, float]]:
@@ -97,10 +98,8 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
         f"{counts['jobs']:,} jobs, {counts['calls']:,} calls received; {counts['acked']:,} requests acknowledged, "
         f"{counts['acked_lost']} of them lost; {counts['unclear']} stayed unclear."
     )
-    if facts.takeovers_s:
-        takeovers = sorted(facts.takeovers_s)
-        p50_s, longest_s = median(takeovers), takeovers[-1]
-        yield f"Takeovers of partitions: {len(takeovers)}, p50 {p50_s:.1f} s, longest {longest_s:.1f} s."
+    for kind, took_s in sorted(facts.takeovers_s.items()):
+        yield f"Takeovers after {kind}: {len(took_s)}, p50 {median(took_s):.2f} s, longest {max(took_s):.2f} s."
     yield ""
     yield from _fault_lines(verdict, _injected(log))
     if facts.workload:

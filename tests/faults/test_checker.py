@@ -150,15 +150,22 @@ async def test_a_change_that_stayed_unclear_may_have_been_made_or_not(scene: Sce
 
 async def test_the_report_says_what_was_found_first_and_how_to_run_it_again(scene: Scene, tmp_path: Path) -> None:
     scene.faults.append(fault("worker.kill", "worker-2", 1.0, 2.5))
-    facts = RunFacts(7, 60, {"jobs": 5, "workers": 2}, 71.0, takeovers_s=[1.0, 3.0, 2.0], workload={"create acked": 4})
+    facts = RunFacts(
+        7,
+        60,
+        {"jobs": 5, "workers": 2},
+        71.0,
+        takeovers_s={"scheduler.kill": [1.0, 3.0, 2.0]},
+        workload={"create acked": 4},
+    )
     clean = report(facts, await scene.judged(), tmp_path / "faults")
     await scene.rest.run("UPDATE ondot.job SET state = 'ACTIVE' WHERE name = 'paused'")
     found = report(facts, await scene.judged(), tmp_path / "faults")
     write_report(found, tmp_path)
 
     assert clean.text.startswith("# Fault run, seed 7: clean")
-    assert "p50 2.0 s, longest 3.0 s" in clean.text
-    assert "`make faults SEED=7 SECONDS=60`" in clean.text
+    assert "p50 2.00 s, longest 3.00 s" in clean.text
+    assert '`make faults SEED=7 SECONDS=60 FAULTS="--jobs 5 --workers 2"`' in clean.text
     assert clean.data["faults"] == {"worker.kill": {"count": 1, "seconds": 1.5}}
     assert found.text.splitlines()[2] == "Violations: lost_ack 1."
     assert found.data["counts"]["acked_lost"] == 1
