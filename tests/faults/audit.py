@@ -363,7 +363,9 @@ def check_deadline(run: Run) -> Iterator[Violation]:
     for execution in run.executions.values():
         if execution.spec.start_deadline_s is None:
             continue
-        start_by = execution.row["fire_at"] + timedelta(seconds=execution.spec.start_deadline_s)
+        # Of what was to run at once, from when it was stored: PostgreSQL may have kept its client waiting.
+        from_at = max(execution.row["fire_at"], run.accepted_at.get(execution.row["job_id"], execution.row["fire_at"]))
+        start_by = from_at + timedelta(seconds=execution.spec.start_deadline_s)
         begun = [attempt for attempt in execution.attempts if attempt.outcome != "PREEMPTED"]
         if begun and begun[0].started_at > start_by:
             yield Violation("deadline", str(execution.id), f"began at {begun[0].started_at}, and was to by {start_by}")

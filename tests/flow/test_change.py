@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ondot.flow import change as flow_change
 from ondot.flow.cancel import cancel
 from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.run import run_attempt
@@ -18,6 +19,7 @@ from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import NotBegun
 from ondot.model.schedule import Blackout, Calendar, Interval, Rrule, Schedule
 from ondot.ports.target import Call
+from ondot.store.executions import take_back_fires
 from ondot.store.queue import sweep_late_ready
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
@@ -548,3 +550,26 @@ async def test_a_fire_cancelled_before_a_pause_is_not_skipped_by_it_too(world: W
     assert [tuple(entry.values()) for entry in ranges] == [
         (first_at + timedelta(seconds=10), first_at + timedelta(seconds=25), 4, "paused")
     ]
+
+
+@proves("P4", "P10", "S8")
+async def test_a_fire_that_is_leased_in_the_middle_of_an_update_costs_the_new_schedule_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now)))
+    await world.advance(4.9)
+    worker = await world.worker()
+    take_back = take_back_fires
+
+    async def leased_meanwhile(*args: Any, **kwargs: Any) -> Any:
+        await world.advance(0.1)
+        assert len(await worker.lease()) == 1
+        return await take_back(*args, **kwargs)
+
+    monkeypatch.setattr(flow_change, "take_back_fires", leased_meanwhile)
+    began_at = world.now
+    await change(world, accepted.id, job(schedule=every(1, began_at)))
+    rows = await world.executions()
+    fires = sorted((row.fire_at - began_at).total_seconds() for row in rows if row.state is State.PENDING)
+    assert fires[:5] == [1, 2, 3, 4, 5]
+    assert [row.job_version for row in rows if row.state is State.RUNNING] == [1]

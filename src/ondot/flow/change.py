@@ -311,6 +311,11 @@ async def _settle_and_take_back(
         timer = replace(timer, fires_left=timer.fires_left + len(taken))
     if once_at is None:
         first_taken_at = min([*taken[:1], *(ahead or ())[:1]], default=None)
+        # What came due since, and was leased before it could be taken back, has begun: the new schedule goes on from
+        # there, not from the first that was taken.
+        begun_at = await newest_begun(connection, tenant_no, job.id, bound_at)
+        if begun_at is not None and first_taken_at is not None and begun_at < first_taken_at:
+            bound_at = begun_at
         through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, bound_at)
         await _forget_calendar_after(connection, tenant_no, job, through)
         return replace(timer, next_fire_at=None, fired_through=through)
