@@ -22,7 +22,8 @@ from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.plan import Planner
 from ondot.flow.recover import recover_pass
 from ondot.flow.run import decide
-from ondot.flow.submit import Accepted, Idempotency, run_now, submit
+from ondot.flow.run_now import run_now
+from ondot.flow.submit import Accepted, Idempotency, submit
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
@@ -149,7 +150,7 @@ class World:
         stored: list[Accepted] = []
 
         def answer(accepted: list[Accepted]) -> str:
-            stored.extend(accepted)
+            stored[:] = accepted
             return "[]"
 
         await submit(self.database, self.dispatcher, DEFAULT_TENANT, specs, answer=answer)

@@ -15,7 +15,7 @@ from ondot.model.retry import Retry
 from ondot.store.pools import pool_depths
 from tests.api.conftest import Caller, caller_of
 from tests.proves import proves
-from tests.world import World, failed, job
+from tests.world import World, failed, job, once
 
 CEILING = 3
 NOW = {"function": "f"}
@@ -82,15 +82,57 @@ async def test_recurring_jobs_and_work_for_later_are_taken_all_the_same(small: C
 
 
 @proves("C7")
-async def test_what_is_due_soon_counts_before_it_is_due(small: Caller) -> None:
+async def test_what_is_for_later_counts_as_soon_as_it_is_due_and_not_before(small: Caller) -> None:
     for _ in range(CEILING):
         await small.create(NOW | {"in": "5s"})
-    await small.world.advance(2)
-    assert (await sent(small, NOW)).status_code == 429
-    await small.world.advance(4)
+    await small.world.advance(4.5)
+    await small.create(NOW)
+    await small.world.advance(0.7)  # too soon for another look
+    answer = await sent(small, NOW)
+    assert (answer.status_code, answer.json()["waiting"]) == (429, CEILING + 1)
     await small.run_all()
     await small.world.advance(1)
     assert (await sent(small, NOW)).status_code == 201
+
+
+@proves("C7")
+async def test_many_who_come_at_once_for_later_are_taken_while_nothing_is_due(small: Caller) -> None:
+    answers = await asyncio.gather(*(sent(small, NOW | {"in": "15s"}) for _ in range(4 * CEILING)))
+    assert {answer.status_code for answer in answers} == {201}
+    await fill(small)
+    assert (await sent(small, NOW)).status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken"),
+    [
+        ({"unique": "u"}, 1),
+        ({"throttle": {"key": "t", "per": "1h", "limit": 1}}, 1),
+        ({"debounce": {"key": "d", "wait": "10s"}}, 0),
+        ({"in": "10s", "unique": "u"}, 0),
+    ],
+)
+@proves("C7", "E16")
+async def test_what_its_own_key_refuses_or_replaces_does_not_count(
+    small: Caller, fields: dict[str, Any], taken: int
+) -> None:
+    for _ in range(3 * CEILING):
+        await small.create(NOW | fields)
+    for _ in range(CEILING - taken):
+        await small.create(NOW)
+    assert (await sent(small, NOW)).status_code == 429
+
+
+@proves("C7", "C3")
+async def test_a_clock_that_was_set_back_leaves_nothing_coming(world: World) -> None:
+    gate = backpressure.Backpressure(world.database, CEILING)
+    async with gate.room_for_jobs(DEFAULT_TENANT, [], world.now, None) as made:
+        made([await world.submit(job(schedule=once(world.after(10)))) for _ in range(CEILING)])
+    [queue] = gate._queues.values()
+    assert queue.coming.total() == CEILING
+    await world.set_clock(world.after(-3600))
+    async with gate.room_now(DEFAULT_TENANT, {"default": 1}, None):
+        assert not queue.coming
 
 
 @proves("C7", "P2")
@@ -103,6 +145,16 @@ async def test_a_repeated_create_gets_its_answer_and_not_429(small: Caller) -> N
     assert (again.status_code, again.json()) == (201, first.json())
     assert (await sent(small, NOW | {"name": "x"}, **{"Idempotency-Key": key})).status_code == 422
     assert (await sent(small, NOW, **{"Idempotency-Key": str(uuid4())})).status_code == 429
+
+
+@proves("C7", "P2", "S12")
+async def test_who_repeats_a_create_fills_no_queue(small: Caller) -> None:
+    for _ in range(3 * CEILING):
+        assert (await sent(small, NOW, **{"Idempotency-Key": "one"})).status_code == 201
+        await small.create(NOW | {"key": "mine"})
+    for _ in range(CEILING - 2):
+        await small.create(NOW)
+    assert (await sent(small, NOW)).status_code == 429
 
 
 @proves("C7", "S12")

@@ -1,13 +1,16 @@
 """`/v1/jobs` as a client sees it."""
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from ondot.api import jobs
 from ondot.flow.change import pause
+from ondot.flow.submit import FEW
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from tests.api.conftest import Caller
 from tests.proves import proves
@@ -130,6 +133,39 @@ async def test_a_batch_is_stored_whole_and_answered_in_its_order(api: Caller) ->
     assert answer.status_code == 201
     assert [item["name"] for item in answer.json()["items"]] == [body["name"] for body in bodies]
     assert await api.world.count("execution") == 200
+
+
+@proves("S1")
+async def test_others_are_answered_while_a_large_batch_is_read_and_told(
+    api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, go_on = asyncio.get_running_loop(), threading.Event()
+    begun = {"job_specs": asyncio.Event(), "batch_text": asyncio.Event()}
+
+    def held(name: str) -> None:
+        real = getattr(jobs, name)
+
+        def slow(*arguments: Any) -> Any:
+            loop.call_soon_threadsafe(begun[name].set)
+            assert go_on.wait(10), f"{name} keeps the loop from all others"
+            go_on.clear()
+            return real(*arguments)
+
+        monkeypatch.setattr(jobs, name, slow)
+
+    for name in begun:
+        held(name)
+    bodies = [{"function": "f", "cron": f"{n} 9 * * *"} for n in range(FEW + 1)]
+    batch = asyncio.create_task(
+        api.http.post("/v1/jobs/batch", json={"jobs": bodies}, headers={"Idempotency-Key": "large"})
+    )
+    for name, event in begun.items():
+        await asyncio.wait_for(event.wait(), 20)
+        await api.create(HELLO, **{"Idempotency-Key": name})
+        go_on.set()
+    answer = await batch
+    assert answer.status_code == 201, answer.text
+    assert [item["schedule"]["cron"] for item in answer.json()["items"]] == [body["cron"] for body in bodies]
 
 
 @proves("P1")

@@ -20,6 +20,8 @@ from ondot.store.days import DayTable
 from ondot.store.overview import PausedRow
 from ondot.store.queue import OldestDue
 from ondot.store.workers import lose_worker
+from tests.flow.checking import own_partitions
+from tests.proves import proves
 from tests.world import World, every, failed, job
 
 TODAY = date(2026, 11, 15)
@@ -175,6 +177,36 @@ def test_a_late_fire_is_told_with_what_it_waits_for(due: OldestDue, level: str, 
 @pytest.mark.parametrize(("used", "level"), [(50, "ok"), (92, "warning"), (96, "problem"), (120, "problem")])
 def test_a_further_role_should_find_connections(used: int, level: str) -> None:
     assert judgements.judge_connections(97, used, 8).level == level
+
+
+async def test_a_further_role_is_counted_with_all_the_connections_that_it_may_open(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    judge = judgements.judge_connections
+
+    def judging(room: int, used: int, of_one_role: int) -> Finding:
+        told.append(of_one_role)
+        return judge(room, used, of_one_role)
+
+    monkeypatch.setattr(doctor, "judge_connections", judging)
+    settings = settings_of(world.url)
+    await examine_database(settings)
+    database = await open_database(settings, hurried=True)
+    pools = database.pool.get_max_size() + database.patient.pool.get_max_size()
+    await database.close()
+    assert told == [pools + 2]
+
+
+@proves("C1", "C3")
+async def test_a_node_that_died_before_the_clock_was_set_back_is_no_scheduler_that_lives(world: World) -> None:
+    await own_partitions(world, lease_s=5)
+    findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
+    assert findings["schedulers"].level == "ok"
+    await world.set_clock(world.now - timedelta(hours=1))
+    findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
+    assert findings["schedulers"].level == "problem"
+    assert "None is alive" in findings["schedulers"].message
 
 
 def test_jobs_that_were_paused_for_failing_are_named_with_what_to_do() -> None:

@@ -277,7 +277,8 @@ class Fleet:
 @asynccontextmanager
 async def a_fleet(url: str, directory: Path, **settings: str) -> AsyncIterator[Fleet]:
     """No process yet. Settings by their names without the prefix; the heartbeat is short: losses are soon known."""
-    database = await open_database(settings_for(url, **{"lease_s": "1", **settings}))
+    own = {name: value for name, value in settings.items() if name != "database_url"}
+    database = await open_database(settings_for(url, **{"lease_s": "1", **own}))
     connection = await asyncpg.connect(url)
     environment = {
         "ONDOT_DATABASE_URL": url,

@@ -56,6 +56,51 @@ async def test_what_runs_under_a_worker_that_never_was_or_under_none_is_given_ba
     assert [(row.state, row.losses) for row in await world.executions()] == [(State.RETRYING, 1)] * 2
 
 
+@proves("E6", "P5", "P6", "P7")
+async def test_what_runs_under_a_worker_that_lives_and_has_no_lease_of_it_is_given_back_as_a_loss(world: World) -> None:
+    """Its worker may have made the call, so it costs a loss, and whatever comes from there afterwards is refused."""
+    await world.submit_all([job(), job(retry=Retry(max_worker_losses=0)), job()])
+    worker = await world.worker()
+    unnamed = await worker.lease(2)
+    [named] = await worker.lease(1)
+    await world.value("DELETE FROM ondot.lease WHERE id = $1", unnamed[0].lease_id)
+    checker = Checker(world)
+    await checker.look_twice()
+    assert await checker.counts() == {"running_without_lease": 2}
+    assert_told(checker, Kind.RUNNING_WITHOUT_LEASE, unnamed[0].leased.id, count=2)
+    await worker.beat()
+    while await world.recover():
+        pass
+    rows = {row.id: (row.state, row.losses) for row in await world.executions()}
+    lost = [rows[entry.leased.id] for entry in unnamed]
+    assert sorted(lost) == [(State.FAILED, 1), (State.RETRYING, 1)]
+    assert rows[named.leased.id] == (State.RUNNING, 0)
+    outcomes = await world.fetch("SELECT outcome FROM ondot.attempt")
+    assert [row["outcome"] for row in outcomes] == ["WORKER_LOST"] * 2
+    assert await worker.complete_all(unnamed) == []
+    await worker.complete(named)
+    await checker.look_twice()
+    assert await checker.counts() == {"running_without_lease": 2}
+
+
+@proves("E6", "P5")
+async def test_a_lease_of_an_attempt_before_names_nobody(world: World) -> None:
+    """The same worker has leased it twice; the first lease is there still, for another's sake."""
+    await world.submit_all([job(retry=Retry(initial_s=0.001, jitter=False)), job()])
+    worker = await world.worker()
+    first, _ = await worker.lease()
+    await worker.complete(first, failed())
+    await world.advance(1)
+    [again] = await worker.lease()
+    assert again.leased.id == first.leased.id
+    checker = Checker(world)
+    await world.advance(0.001)
+    assert await checker.suspects() == []
+    await world.value("DELETE FROM ondot.lease WHERE id = $1", again.lease_id)
+    await checker.look_twice()
+    assert await checker.counts() == {"running_without_lease": 1}
+
+
 @proves("S6", "P4", "L6")
 async def test_a_timer_that_plan_has_overlooked_is_planned(world: World) -> None:
     await own_partitions(world)

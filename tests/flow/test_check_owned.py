@@ -15,7 +15,7 @@ from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.retry import Retry
 from ondot.store.nodes import beat_node
-from tests.flow.checking import FOR_A_WHILE_S, Checker, limit_pool, own_partitions
+from tests.flow.checking import FOR_A_WHILE_S, Checker, limit_pool, own_partitions, unmake
 from tests.flow.test_recover import lose
 from tests.proves import proves
 from tests.world import Worker, World, cron, every, failed, job
@@ -104,8 +104,8 @@ async def test_a_lease_of_a_moment_ago_of_which_nothing_runs_yet_is_no_fault(wor
     """As one whose last outcomes were written by two statements at once: its worker gives it back with the next."""
     await world.submit(job())
     worker = await world.worker()
-    await worker.lease()
-    await world.value("UPDATE ondot.lease SET attempt_nos = '{7}'")
+    [assignment] = await worker.lease()
+    await unmake(world, assignment.leased.id)
     checker = Checker(world)
     await world.advance(119)
     assert await checker.suspects() == []

@@ -1,13 +1,16 @@
 """① Accept: what is stored, all or none, once for each key, and planned at once if it is near."""
 
 import asyncio
+import threading
 from datetime import timedelta
 
+import msgspec
 import pytest
 
+from ondot.flow.submit import FEW, Accepted, Idempotency, submit
 from ondot.model.errors import Conflict, KeyReused, NotFound
 from ondot.model.execution import State
-from ondot.model.ids import JobId, partition_of
+from ondot.model.ids import DEFAULT_TENANT, JobId, partition_of
 from ondot.model.job import JobState
 from ondot.ports.transport import Wake
 from tests.proves import proves
@@ -114,6 +117,53 @@ async def test_two_who_create_the_same_keys_in_opposite_orders_make_each_job_onc
     results = await asyncio.gather(world.submit_all(specs), world.submit_all(specs[::-1]))
     assert [entry.id for entry in results[0]] == [entry.id for entry in results[1][::-1]]
     assert await world.count("job") == 50
+
+
+@proves("S1")
+async def test_a_large_batch_is_told_beside_the_loop_and_before_its_transaction(world: World) -> None:
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def answer(_: list[Accepted]) -> str:
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(10), "the loop was not free while the answer was rendered"
+        return "[]"
+
+    specs = [job(f"job {n}", schedule=every(3600 + n, world.now)) for n in range(FEW + 1)]
+    submitting = asyncio.create_task(submit(world.database, world.dispatcher, DEFAULT_TENANT, specs, answer=answer))
+    await asyncio.wait_for(begun.wait(), 20)
+    idle = await world.fetch(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state ~ '^idle in transaction'"
+    )
+    go_on.set()
+    await submitting
+    assert not idle
+    assert await world.count("job") == FEW + 1
+
+
+@proves("S12", "P2")
+async def test_the_answer_to_a_large_batch_tells_what_was_there_as_it_is(world: World) -> None:
+    specs = [job(f"job {n}", key=f"key {n}", schedule=every(3600, world.now)) for n in range(FEW + 1)]
+    known = await world.submit_all(specs[5:9])
+    new: list[str] = []
+
+    async def upserted() -> list[str]:
+        text = await submit(
+            world.database,
+            world.dispatcher,
+            DEFAULT_TENANT,
+            specs,
+            answer=lambda accepted: msgspec.json.encode([str(entry.id) for entry in accepted]).decode(),
+            idempotency=Idempotency("abc", b"the same"),
+            made=lambda jobs: new.extend(str(entry.id) for entry in jobs),
+        )
+        return msgspec.json.decode(text, type=list[str])
+
+    told = await upserted()
+    assert told[5:9] == [str(entry.id) for entry in known]
+    assert set(new) == set(told) - set(told[5:9])
+    assert await upserted() == told
+    assert len(new) == len(specs) - len(known), "a repetition makes nothing"
+    assert await world.count("job") == len(specs)
 
 
 @proves("P2", "E11")

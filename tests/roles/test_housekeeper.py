@@ -1,11 +1,13 @@
-"""Housekeeping repeats its passes: the self-check among them, beside the others."""
+"""Housekeeping repeats its passes: the self-check among them, beside the others; and none keeps the watch waiting."""
 
 import asyncio
 
 import pytest
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.plan import Planner
 from ondot.model import check
+from ondot.model.execution import State
 from ondot.roles import housekeeper
 from ondot.roles.housekeeper import Housekeeper
 from ondot.store.check import found_by_check
@@ -13,7 +15,8 @@ from ondot.store.database import open_database
 from ondot.store.days import make_days
 from ondot.transports.polling import PollingTransport
 from tests.proves import proves
-from tests.servers import settings_for
+from tests.servers import connected, settings_for
+from tests.world import RecordingTransport, World, job
 
 
 @proves("P5", "C1")
@@ -46,4 +49,40 @@ async def test_a_housekeeper_on_duty_checks_and_every_node_makes_partitions(
         keeping.cancel()
         with pytest.raises(asyncio.CancelledError):
             await keeping
+    await database.close()
+
+
+@proves("E6", "L3")
+async def test_a_recovery_that_takes_long_does_not_keep_the_next_loss_from_being_seen(database_url: str) -> None:
+    database = await open_database(settings_for(database_url, heartbeat_s=0.5))
+    await database.read_clock()
+    await make_days(database)
+    transport = RecordingTransport()
+    dispatcher = Dispatcher(transport)
+    now = database.clock.now()
+    world = World(database_url, database, transport, dispatcher, Planner(database, dispatcher), now)
+    await world.submit(job())
+    first = await world.worker()
+    [assignment] = await first.lease()
+    keeping = asyncio.create_task(Housekeeper(database, dispatcher, on_duty=lambda: True).run())
+
+    async def until(sql: str, *arguments: object) -> None:
+        while not await world.value(sql, *arguments):
+            await asyncio.sleep(0.01)
+
+    async with connected(database_url) as other, asyncio.timeout(20):
+        async with other.transaction():
+            # Who recovers it waits for this lock: for the 30 s that a statement may take.
+            await other.execute("SELECT FROM ondot.execution WHERE id = $1 FOR UPDATE", assignment.leased.id)
+            await until(
+                "SELECT EXISTS (SELECT FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock')"
+            )
+            second = await world.worker()
+            await until("SELECT state = 'LOST' FROM ondot.worker WHERE id = $1", second.id)
+        await until("SELECT state = 'RETRYING' FROM ondot.execution WHERE id = $1", assignment.leased.id)
+    keeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+    assert (await world.execution(assignment.leased.id)).state is State.RETRYING
     await database.close()

@@ -13,7 +13,14 @@ from ondot.store.queries import load_queries
 from tests.proves import proves
 from tests.servers import connected
 from tests.ui.test_plans import NEVER_SCANNED, SEED, _scans
-from tests.world import World, job, once
+from tests.world import DEFAULT_POOL, World, job, once
+
+IN_LINE = """
+INSERT INTO ondot.waiting (gate_id, pool_no, ready_at, execution_id, tenant_no, stage)
+SELECT lpad(to_hex($1::integer), 32, '0')::uuid, $2::integer, ondot.clock() + make_interval(secs => $3),
+       gen_random_uuid(), $4::integer, 0
+FROM generate_series(1, $5::integer)
+"""
 
 
 @proves("E1", "O5", "C7")
@@ -53,3 +60,29 @@ async def test_depth_and_oldest_wait_are_right_over_all_classes(world: World, mo
         assert (row.waiting, row.oldest_waiting_s) == (3, 4)
         assert row.oldest_waiting_at == world.now - timedelta(seconds=4)
         assert await pool_depths(connection, DEFAULT_TENANT, ["default"], 100) == {"default": 6}
+
+
+@proves("E1", "E13")
+async def test_what_waits_for_later_hides_nothing_that_is_held_back_now(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "WAITING_COUNTED", 5)
+    mail = (await world.fetch("INSERT INTO ondot.pool (tenant_no, name) VALUES (1, 'mail') RETURNING pool_no"))[0][0]
+    async with connected(world.url) as connection:
+        await connection.execute(
+            "SET session_replication_role = replica"
+        )  # who only stands in line was never submitted
+        for gate, pool_no, in_s, tenant_no, count in (
+            (1, DEFAULT_POOL, 10.0, 1, 20),
+            (2, DEFAULT_POOL, 10.0, 1, 20),
+            (2, DEFAULT_POOL, -1.0, 1, 3),
+            (3, 99, -1.0, 2, 20),
+            (4, DEFAULT_POOL, 0.0, 1, 1),
+            (4, mail, -1.0, 1, 20),
+            (5, mail, -1.0, 1, 1),
+        ):
+            await connection.execute(IN_LINE, gate, pool_no, in_s, tenant_no, count)
+        assert [(row.name, row.gated) for row in await list_pools(connection, DEFAULT_TENANT)] == [
+            ("default", 4),
+            ("mail", 5),
+        ]

@@ -54,6 +54,35 @@ async def test_a_migration_that_waits_for_a_table_lets_others_pass_and_is_applie
     await database.close()
 
 
+MEETS = """
+    LOCK TABLE ondot.ready IN ACCESS EXCLUSIVE MODE;
+    DO $$ BEGIN
+        FOR _ IN 1..1000 LOOP
+            EXIT WHEN EXISTS (SELECT FROM pg_locks WHERE relation = 'ondot.ready'::regclass AND NOT granted)
+                   OR NOT EXISTS (SELECT FROM pg_locks WHERE relation = 'ondot.execution'::regclass AND granted);
+            PERFORM pg_sleep(0.01);
+        END LOOP;
+    END $$;
+    LOCK TABLE ondot.execution IN ACCESS EXCLUSIVE MODE;
+"""
+"""Has one table, and wants the other once somebody who has that one waits for the first."""
+
+
+@proves("C11", "O9")
+async def test_a_migration_that_meets_a_transaction_head_on_gives_way(database_url: str) -> None:
+    database = await open_database(settings_for(database_url))
+    async with connected(database_url) as live, connected(database_url) as other, asyncio.timeout(30):
+        async with live.transaction():
+            await live.execute("LOCK TABLE ondot.execution IN ROW EXCLUSIVE MODE")
+            migrating = asyncio.create_task(migrate.apply(database, migrate.Migration(9_999, "head_on", MEETS)))
+            held = "SELECT FROM pg_locks WHERE relation = 'ondot.ready'::regclass AND mode = 'AccessExclusiveLock'"
+            while not await other.fetch(held):
+                assert not migrating.done()
+            await live.execute("LOCK TABLE ondot.ready IN ROW EXCLUSIVE MODE")
+        assert await migrating
+    await database.close()
+
+
 @proves("C11", "O9")
 async def test_a_migration_that_never_gets_its_lock_says_what_to_look_for(
     database_url: str, monkeypatch: pytest.MonkeyPatch

@@ -1,9 +1,11 @@
 """Scheduler nodes: partitions have one owner at a time, and a new one as soon as the old one's lease is over."""
 
+import asyncio
 from datetime import timedelta
 
 from ondot.model.ids import PARTITIONS, NodeId, PoolNo, WorkerId
-from ondot.model.partition import balance, bequeath
+from ondot.model.partition import balance
+from ondot.roles.scheduler import leave
 from ondot.store import nodes
 from ondot.store.workers import register_worker
 from tests.proves import proves
@@ -49,10 +51,7 @@ async def test_what_a_leaving_node_owns_has_other_owners_at_once_with_a_new_epoc
             await balanced(world, id_)
     leaving = (await beat(world, ids[1])).owned
     before = {row["partition_no"]: row["epoch"] for row in await world.fetch("SELECT * FROM ondot.partition")}
-    async with world.database.transaction() as connection:
-        heirs = bequeath(leaving, await nodes.find_heirs(connection, ids[1]))
-        assert await nodes.hand_over_partitions(connection, ids[1], heirs) == len(leaving)
-        await nodes.leave_node(connection, ids[1])
+    assert await leave(world.database, ids[1]) == len(leaving)
     assert sorted([len((await beat(world, id_)).owned) for id_ in (ids[0], ids[2])]) == [32, 32]
     after = {row["partition_no"]: row["epoch"] for row in await world.fetch("SELECT * FROM ondot.partition")}
     assert {number for number in after if after[number] == before[number] + 1} == leaving
@@ -62,11 +61,45 @@ async def test_what_a_leaving_node_owns_has_other_owners_at_once_with_a_new_epoc
 async def test_a_node_that_leaves_alone_leaves_its_partitions_free(world: World) -> None:
     last = NodeId(world.database.clock.new_id())
     await balanced(world, last)
-    async with world.database.transaction() as connection:
-        assert bequeath((await beat(world, last)).owned, await nodes.find_heirs(connection, last)) == {}
-        await nodes.leave_node(connection, last)
+    assert await leave(world.database, last) == 0
     assert {row["owner"] for row in await world.fetch("SELECT owner FROM ondot.partition")} == {None}
     assert await balanced(world, NodeId(world.database.clock.new_id())) == PARTITIONS
+
+
+@proves("C1", "C11", "L2")
+async def test_nodes_that_leave_at_once_hand_over_to_those_who_stay_and_not_to_each_other(world: World) -> None:
+    for _ in range(5):
+        ids = [NodeId(id_) for id_ in world.database.clock.new_ids(4)]
+        for _ in range(2):
+            for id_ in ids:
+                await balanced(world, id_)
+        *leaving, stays = ids
+        await asyncio.gather(*(leave(world.database, id_) for id_ in leaving))
+        assert {row["owner"] for row in await world.fetch("SELECT owner FROM ondot.partition")} == {stays}
+        await leave(world.database, stays)
+
+
+@proves("C1", "C11", "L2")
+async def test_an_heir_that_leaves_during_the_hand_over_waits_for_it_and_passes_everything_on(world: World) -> None:
+    first, heir, stays = (NodeId(id_) for id_ in world.database.clock.new_ids(3))
+    await balanced(world, first)
+    await beat(world, heir)
+    async with asyncio.timeout(30):
+        async with world.database.connection() as connection:
+            await nodes.retire_node(connection, first)
+        async with world.second_connection() as leaving:
+            transaction = leaving.transaction()
+            await transaction.start()
+            assert list(await nodes.find_heirs(leaving, first)) == [heir]
+            following = asyncio.create_task(leave(world.database, heir))
+            while not await leaving.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                assert not following.done()
+            await nodes.hand_over_partitions(leaving, first, dict.fromkeys(range(PARTITIONS), heir))
+            await nodes.leave_node(leaving, first)
+            await beat(world, stays)
+            await transaction.commit()
+        assert await following == PARTITIONS
+    assert {row["owner"] for row in await world.fetch("SELECT owner FROM ondot.partition")} == {stays}
 
 
 @proves("C2", "L2")
@@ -99,7 +132,6 @@ async def test_the_partitions_of_a_silent_node_are_free_when_its_lease_is_over_a
         epochs = {row["epoch"] for row in await world.fetch("SELECT epoch FROM ondot.partition")}
         assert epochs == {2}
         assert (await beat(world, old)).owned == frozenset()
-        assert [row["id"] for row in await nodes.list_nodes(connection)] == [old, new]
         await world.advance(3700)
         await beat(world, new)
         await nodes.forget_nodes(connection)

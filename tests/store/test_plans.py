@@ -24,7 +24,7 @@ ROWS: Final = 20_000
 BATCH: Final = 100
 WORKER: Final = UUID(int=7)
 NOTHING: Final = UUID(int=0)
-NEVER_SCANNED: Final = ("execution", "ready", "timer", "history", "job_once", "job_version", "job", "owed")
+NEVER_SCANNED: Final = ("execution", "ready", "timer", "history", "job_once", "job_version", "job", "owed", "waiting")
 
 SEED: Final = """
 SET session_replication_role = replica;  -- what is seeded was never submitted: the guard would refuse it
@@ -146,6 +146,7 @@ def arguments(name: str) -> list[Any]:
         "look_at_lines": [NOTHING, 0, BATCH],
         "look_at_leases": [NOTHING, BATCH],
         "look_at_timers": [30.0, BATCH],
+        "list_pools": [1, None, BATCH],
     }
     return each[name]
 
@@ -172,6 +173,7 @@ HOT: Final = [
         ("check", "look_at_lines"),
         ("check", "look_at_leases"),
         ("check", "look_at_timers"),
+        ("pools", "list_pools"),
     )
 ]
 
@@ -255,6 +257,14 @@ async def test_a_step_of_the_self_check_reads_its_rows_and_one_probe_for_each(se
         read = await _rows_read(seeded_url, load_queries("check")[name])
         assert read[walked] == BATCH, name
         assert read[probed] <= BATCH, name
+
+
+@proves("N6", "E1")
+async def test_what_waits_before_limits_is_counted_by_as_many_probes_as_the_ceiling(seeded_url: str) -> None:
+    read = await _rows_read(seeded_url, load_queries("pools")["list_pools"])
+    # One to find each line, and one for what is due in it; older servers round what each loop reads.
+    assert BATCH <= read["waiting"] <= 2 * BATCH + 1
+    assert read["ready"] <= BATCH + 6
 
 
 async def _rows_read(url: str, query: Query) -> dict[str, int]:

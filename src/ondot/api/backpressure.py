@@ -5,8 +5,11 @@ dropped, recurring jobs fire as ever, and work for after the horizon is taken. W
 
 Each process looks at the depth of a pool at most once a second, and only while somebody submits to it; all who come
 meanwhile wait for the same look. To what it saw it adds what it has itself let through and could not have seen: what is
-not stored yet, what was stored since, what is due later. So alone it goes beyond the ceiling only by the last request
-that came while there was room, since a batch is taken whole; and several by what the others accept in a second.
+due and not stored yet, what was stored since, and what was stored for later as soon as it is due. Only what is due
+counts, and only what was made: a repetition, a job that is there by its `key` and one that a unique or throttled key
+refuses add nothing, and of a debounced one nobody knows before it is due. So alone a process goes beyond the ceiling by
+the last request that came while there was room, since a batch is taken whole, and by what it took before for an instant
+within the horizon; and several by what the others accept in a second.
 """
 
 import asyncio
@@ -17,25 +20,26 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ondot.flow.submit import Idempotency
+from ondot.flow.submit import Accepted, Idempotency, Made
 from ondot.model.errors import QueueFull, Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
-from ondot.model.schedule import Once
+from ondot.model.schedule import Once, jitter_offset
 from ondot.store.database import Database
 from ondot.store.pools import pool_depths
 from ondot.store.repeats import has_key, keys_in_use
 from ondot.telemetry.metrics import SUBMISSIONS_REFUSED
 
 LOOK_EVERY: Final = timedelta(seconds=1)
+TICKS_A_SECOND: Final = 10
 RETRY_AFTER_S: Final = 5
 QUEUES_KEPT: Final = 1_000
 """Pools remembered before those that nobody asked for lately are forgotten."""
 TOLD: Final[dict[int | str, dict[str, Any]]] = {429: {"description": "the queue of the pool is full"}}
 """For the routes that may answer so."""
 
-Due = Mapping[str, Sequence[datetime]]
-"""When executions would be due, by the pool that they would wait in."""
+Adding = Mapping[str, int]
+"""How many executions that are due at once would wait, by pool; of a pool with work for later only: 0."""
 
 
 @dataclass(slots=True)
@@ -45,34 +49,43 @@ class _Queue:
     seen_at: datetime | None = None
     depth: int = 0
     under_way: int = 0
-    """On their way into the database: a look may come before their commit or after it."""
+    """Due, and on their way into the database: a look may come before their commit or after it."""
     accepted: int = 0
     """Stored, and due, since it was seen."""
     coming: Counter[int] = field(default_factory=Counter)
-    """Stored, and due later: by the second before whose end they are."""
+    """Stored, and due later: by the tick at whose beginning all of them are."""
+    tick: int = 0
 
     @property
     def length(self) -> int:
-        return self.depth + self.under_way + self.accepted + self.coming.total()
+        return self.depth + self.under_way + self.accepted
 
     def is_fresh(self, now: datetime) -> bool:
         # In both directions: after the database's clock was set back, nothing would be stale for as long.
         return self.seen_at is not None and abs(now - self.seen_at) < LOOK_EVERY
 
     def is_needed(self, now: datetime) -> bool:
-        return self.is_fresh(now) or self.under_way > 0 or any(second > now.timestamp() for second in self.coming)
+        return self.is_fresh(now) or self.under_way > 0 or any(tick > _tick(now) for tick in self.coming)
 
-    def store(self, due: Sequence[datetime], now: datetime) -> None:
-        for due_at in due:
-            if due_at <= now:
-                self.accepted += 1
-            else:
-                self.coming[int(due_at.timestamp()) + 1] += 1
+    def go_on(self, now: datetime, horizon_at: datetime) -> None:
+        """Time has passed: what has become due is in the queue, and was not seen there yet."""
+        if self.tick == (tick := _tick(now)):
+            return
+        self.tick = tick
+        self.accepted += sum(self.coming.pop(due) for due in [due for due in self.coming if due <= tick])
+        # Of a time when the clock was ahead: a look will see it when it is due.
+        for due in [due for due in self.coming if due > _tick(horizon_at) + 1]:
+            del self.coming[due]
+
+    def add(self, due_at: datetime, now: datetime) -> None:
+        if due_at <= now:
+            self.accepted += 1
+        else:
+            self.coming[_tick(due_at) + 1] += 1
 
     def see(self, depth: int, seen_at: datetime, accepted_before: int) -> None:
         self.depth, self.seen_at = depth, seen_at
         self.accepted -= accepted_before
-        self.coming = Counter({second: n for second, n in self.coming.items() if second > seen_at.timestamp()})
 
 
 class Backpressure:
@@ -85,61 +98,78 @@ class Backpressure:
     @asynccontextmanager
     async def room_for_jobs(
         self, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime, idempotency: Idempotency | None
-    ) -> AsyncIterator[None]:
-        """While these jobs are stored; raises `QueueFull` if they would add due work to a full queue."""
-        horizon_at = now + timedelta(seconds=self._database.settings.horizon_s)
-        due = _due_of(specs, now, horizon_at)
-        refusal = await self._let_in(tenant_no, due)
+    ) -> AsyncIterator[Made]:
+        """While these jobs are stored; raises `QueueFull` if they would add to a full queue.
+
+        Gives whom to tell what was made.
+        """
+        adding = _adding(specs, now, self._horizon_at(now))
+        refusal = await self._let_in(tenant_no, adding)
         if refusal is not None and (keys := [spec.key for spec in specs if spec.key is not None]):
             async with self._database.connection() as connection:
                 known = await keys_in_use(connection, tenant_no, keys)
             # A job whose key is taken is changed, and not one more.
-            due = _due_of((spec for spec in specs if spec.key not in known), now, horizon_at)
-            refusal = await self._let_in(tenant_no, due)
+            adding = _adding((spec for spec in specs if spec.key not in known), now, self._horizon_at(now))
+            refusal = await self._let_in(tenant_no, adding)
         if refusal is not None:
             await self._refuse(tenant_no, refusal, idempotency)
-            due = {}
-        with self._under_way(tenant_no, due):
-            yield
+            adding = {}
+        made: list[Accepted] = []
+        with self._under_way(tenant_no, adding):
+            try:
+                yield made.extend
+            finally:
+                self._count(tenant_no, made)
 
     @asynccontextmanager
     async def room_now(
-        self, tenant_no: TenantNo, counts: Mapping[str, int], idempotency: Idempotency | None
+        self, tenant_no: TenantNo, counts: Adding, idempotency: Idempotency | None
     ) -> AsyncIterator[None]:
         """The same for so many executions that start now, by pool."""
-        now = self._database.clock.now()
-        due: Due = {pool: [now] * count for pool, count in counts.items()}
-        refusal = await self._let_in(tenant_no, due)
+        refusal = await self._let_in(tenant_no, counts)
         if refusal is not None:
             await self._refuse(tenant_no, refusal, idempotency)
-            due = {}
-        with self._under_way(tenant_no, due):
+            counts = {}
+        with self._under_way(tenant_no, counts) as queues:
             yield
+            for pool, queue in queues.items():
+                queue.accepted += counts[pool]
 
-    async def _let_in(self, tenant_no: TenantNo, due: Due) -> QueueFull | None:
+    def _horizon_at(self, now: datetime) -> datetime:
+        return now + timedelta(seconds=self._database.settings.horizon_s)
+
+    async def _let_in(self, tenant_no: TenantNo, adding: Adding) -> QueueFull | None:
         """Count these as under way; or the refusal, if one of the queues is full."""
-        await self._look(tenant_no, due.keys())
+        await self._look(tenant_no, adding.keys())
         # From here to the end nobody else has a turn: who is let in is counted before the next one asks.
-        queues = {pool: self._queues.setdefault((tenant_no, pool), _Queue()) for pool in due}
+        now = self._database.clock.now()
+        queues = {pool: self._queues.setdefault((tenant_no, pool), _Queue()) for pool in adding}
         for pool, queue in queues.items():
+            queue.go_on(now, self._horizon_at(now))
             if queue.length >= self._ceiling:
                 return self._refusal(pool, queue.length)
         for pool, queue in queues.items():
-            queue.under_way += len(due[pool])
+            queue.under_way += adding[pool]
         return None
 
     @contextmanager
-    def _under_way(self, tenant_no: TenantNo, due: Due) -> Iterator[None]:
+    def _under_way(self, tenant_no: TenantNo, adding: Adding) -> Iterator[dict[str, _Queue]]:
         """From being let in to being stored, or not."""
-        queues = {pool: self._queues[tenant_no, pool] for pool in due}
+        queues = {pool: self._queues[tenant_no, pool] for pool in adding}
         try:
-            yield
-            now = self._database.clock.now()
-            for pool, queue in queues.items():
-                queue.store(due[pool], now)
+            yield queues
         finally:
             for pool, queue in queues.items():
-                queue.under_way -= len(due[pool])
+                queue.under_way -= adding[pool]
+
+    def _count(self, tenant_no: TenantNo, made: Iterable[Accepted]) -> None:
+        """What these jobs bring into queues before the horizon."""
+        now = self._database.clock.now()
+        horizon_at = self._horizon_at(now)
+        for job in made:
+            due_at = _due_at(job)
+            if due_at is not None and due_at <= horizon_at:
+                self._queues.setdefault((tenant_no, job.spec.pool), _Queue()).add(due_at, now)
 
     async def _refuse(self, tenant_no: TenantNo, refusal: QueueFull, idempotency: Idempotency | None) -> None:
         """Unless the same was accepted before: it is given its answer again, and adds nothing."""
@@ -172,6 +202,8 @@ class Backpressure:
         if len(self._queues) + len(pools) > QUEUES_KEPT:
             self._queues = {key: queue for key, queue in self._queues.items() if queue.is_needed(now)}
         queues = {pool: self._queues.setdefault((tenant_no, pool), _Queue()) for pool in pools}
+        for queue in queues.values():
+            queue.go_on(now, self._horizon_at(now))
         accepted = {pool: queue.accepted for pool, queue in queues.items()}
         try:
             async with self._database.connection() as connection:
@@ -208,9 +240,9 @@ def headers_of(refusal: QueueFull) -> dict[str, str]:
     }
 
 
-def _due_of(specs: Iterable[JobSpec], now: datetime, horizon_at: datetime) -> dict[str, list[datetime]]:
-    """When the one-time jobs that are due before the horizon are, by pool."""
-    due: dict[str, list[datetime]] = {}
+def _adding(specs: Iterable[JobSpec], now: datetime, horizon_at: datetime) -> dict[str, int]:
+    """What the one-time jobs that are due before the horizon would add."""
+    adding: Counter[str] = Counter()
     for spec in specs:
         if spec.recurs:
             continue
@@ -220,5 +252,19 @@ def _due_of(specs: Iterable[JobSpec], now: datetime, horizon_at: datetime) -> di
         elif spec.schedule is not None and isinstance(spec.schedule.when, Once):
             due_at = spec.schedule.when.at
         if due_at <= horizon_at:
-            due.setdefault(spec.pool, []).append(due_at)
-    return due
+            adding[spec.pool] += due_at <= now
+    return adding
+
+
+def _due_at(job: Accepted) -> datetime | None:
+    """When a new job waits for a worker; None: nobody knows, it never will, or it recurs."""
+    if job.state_reason is not None or job.spec.debounce is not None or job.spec.schedule is None:
+        return None
+    when, jitter_s = job.spec.schedule.when, job.spec.schedule.jitter_s
+    if not isinstance(when, Once):
+        return None
+    return when.at + jitter_offset(job.id, jitter_s) if jitter_s else when.at
+
+
+def _tick(at: datetime) -> int:
+    return int(at.timestamp() * TICKS_A_SECOND)

@@ -32,7 +32,8 @@ from ondot.api.services import (
 from ondot.api.views import execution_out, job_row_out
 from ondot.api.wire import job_spec, job_specs, new_job_spec, patched_spec, resume_missed, run_payload
 from ondot.flow.change import delete, patch, pause, resume, update
-from ondot.flow.submit import Answer, Idempotency, run_now
+from ondot.flow.run_now import run_now
+from ondot.flow.submit import Answer, Idempotency
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
@@ -319,8 +320,8 @@ async def _submitted(
 ) -> str:
     if asked.backpressure is None:
         return await asked.together.submit(tenant_no, specs, answer=answer, idempotency=idempotency)
-    async with asked.backpressure.room_for_jobs(tenant_no, specs, now, idempotency):
-        return await asked.together.submit(tenant_no, specs, answer=answer, idempotency=idempotency)
+    async with asked.backpressure.room_for_jobs(tenant_no, specs, now, idempotency) as made:
+        return await asked.together.submit(tenant_no, specs, answer=answer, idempotency=idempotency, made=made)
 
 
 def _created(text: str, headers: dict[str, str] | None = None) -> Response:

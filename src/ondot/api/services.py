@@ -16,7 +16,7 @@ from ondot.api.auth import Auth
 from ondot.api.backpressure import Backpressure
 from ondot.api.bodies import read_json
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.submit import Idempotency
+from ondot.flow.submit import FEW, Idempotency
 from ondot.flow.together import Together
 from ondot.model.errors import InvalidParameters, InvalidRequest, NotFound, TooLarge
 from ondot.model.ids import TenantNo
@@ -130,15 +130,18 @@ Read = TypeVar("Read")
 
 
 async def considered(body: object, read: Callable[[], Read]) -> Read:
-    """What a body says. One with rules upon rules takes seconds at worst, and other requests must not wait for it."""
-    return await asyncio.to_thread(read) if _has_many_rules(body) else read()
+    """What a body says. One with rules upon rules, or of thousands of jobs, takes seconds at worst: others must not
+    wait for it."""
+    return await asyncio.to_thread(read) if _takes_long(body) else read()
 
 
-def _has_many_rules(body: object) -> bool:
+def _takes_long(body: object) -> bool:
     if not isinstance(body, dict):
         return False
     schedules = [body.get("schedule")]
     if isinstance(jobs := body.get("jobs"), list):
+        if len(jobs) > FEW:
+            return True
         schedules += [job.get("schedule") for job in jobs if isinstance(job, dict)]
     return any(isinstance(schedule, dict) and schedule.keys() & _RULES for schedule in schedules)
 

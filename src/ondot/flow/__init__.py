@@ -2,6 +2,7 @@
 
 ① submit    accept: idempotency, store the job and its first fire
   together  requests that come at the same moment share a statement, and a commit
+  run_now   one execution more, since somebody asked for it
 ①a claim    jobs with a key of their own: unique, throttled, debounced
 ② plan      look ahead: turn coming fires of owned partitions into executions, before they are due
 ②a change   update, pause, resume, delete: take back what was planned

@@ -147,7 +147,7 @@ class SelfCheck:
     async def _mend(self, connection: Connection, suspects: list[Suspect]) -> Sequence[object]:
         """Gives the ids of those that were mended."""
         match suspects[0].kind:
-            case Kind.RUNNING_OF_GONE_WORKER:
+            case Kind.RUNNING_OF_GONE_WORKER | Kind.RUNNING_WITHOUT_LEASE:
                 lease_ids = self._database.clock.new_ids(len(suspects))
                 return await lease_to_recovery(connection, suspects, lease_ids)
             case Kind.UNQUEUED:

@@ -3,7 +3,8 @@
 Outcomes are gathered for a few milliseconds and written in one statement. The completer keeps each until PostgreSQL
 has it, however long the database is away. One that changed nothing is looked up: recorded already (a reply was lost),
 or refused because its worker was stale; both are counted, neither is an error. A batch that PostgreSQL refuses for
-what is in it is split until the bad row stands alone, which then ends FAILED with that reason.
+what is in it is split until the bad row stands alone, which then ends FAILED with that reason; one that does not fit
+into the deadline goes out again in smaller ones.
 """
 
 import asyncio
@@ -29,12 +30,15 @@ from ondot.store.executions import (
     find_outcomes,
     succeed_executions,
 )
+from ondot.store.portions import Portions
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
 
 GATHER_S = 0.003
 GATHERS, MANY = 5, 40
 BATCH = 1_000
+BATCH_LENGTH = 4_000_000
+"""Of results and errors, in characters: as many as a slow line carries within the deadline of a statement."""
 WRITERS = 2
 AGAIN_S = 0.5
 TOLD_EVERY = 60
@@ -69,6 +73,7 @@ class Completer:
         self._arrived = asyncio.Event()
         self._open: Counter[LeaseId] = Counter()
         self._ended: list[LeaseId] = []
+        self._at_once = Portions(BATCH)
         self._writing = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -106,7 +111,7 @@ class Completer:
         while True:
             await self._arrived.wait()
             await self._gather()
-            batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            batch = self._next_batch()
             if not self._queue:
                 self._arrived.clear()
             if not batch:
@@ -130,12 +135,25 @@ class Completer:
                 return
             seen = waiting
 
+    def _next_batch(self) -> list[Done]:
+        batch: list[Done] = []
+        room = BATCH_LENGTH
+        for _ in range(min(BATCH, len(self._queue))):
+            done = self._queue.popleft()
+            batch.append(done)
+            room -= _length(done.completion)
+            if room <= 0:
+                break
+        return batch
+
     async def _write_until_stored(self, batch: list[Done]) -> None:
         tries = 0
-        while True:
+        while batch:
+            portion = batch[: self._at_once.size]
             tries += 1
             try:
-                await self.write(batch)
+                with self._at_once.tried(len(portion)):
+                    await self.write(portion)
             except (REFUSED, Unavailable, ValueError) as error:
                 # ValueError: it could not even be sent (half of a surrogate pair).
                 if not is_about_content(error):
@@ -143,15 +161,14 @@ class Completer:
                         log.warning("outcomes.kept", count=len(batch), error=str(error))
                     await asyncio.sleep(AGAIN_S)
                     continue
-                if len(batch) == 1:
-                    batch = [replace(batch[0], completion=_unstorable(batch[0].completion, error))]
+                if len(portion) == 1:
+                    batch = [replace(batch[0], completion=_unstorable(batch[0].completion, error)), *batch[1:]]
                     continue
-                middle = len(batch) // 2
-                await self._write_until_stored(batch[:middle])
-                await self._write_until_stored(batch[middle:])
-                return
-            else:
-                return
+                middle = len(portion) // 2
+                await self._write_until_stored(portion[:middle])
+                await self._write_until_stored(portion[middle:])
+            tries = 0
+            batch = batch[len(portion) :]
 
     async def write(self, batch: Sequence[Done]) -> list[Written]:
         """Write one batch of outcomes: a statement for plain successes, one for the rest if there is any."""
@@ -244,6 +261,10 @@ class Completer:
             worker_id=str(self._worker_id),
             why="the execution was given to another worker, or has ended",
         )
+
+
+def _length(completion: Completion) -> int:
+    return len(completion.result or "") + len(completion.error or "")
 
 
 def _unstorable(completion: Completion, error: Exception) -> Completion:

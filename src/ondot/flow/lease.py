@@ -1,7 +1,8 @@
 """④ A worker leases a batch (E1, E2, E11, E13): which lanes is policy (`model.fairness`), SQL only takes.
 
 The lease id is minted before the first try: after a lost reply the worker asks by it, and adopts what it got. A worker
-never leases more than its free slots. What there is to lease from is known to `flow.lanes`.
+never leases more than its free slots, nor, where payloads are large and the line is slow, more than it can read within
+a deadline. What there is to lease from is known to `flow.lanes`.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
 from ondot.store.jobs import stopped_jobs
+from ondot.store.portions import Portions
 from ondot.store.queue import (
     Leased,
     RatedPool,
@@ -143,6 +145,9 @@ class Leaser:
         self.pending: LeaseId | None = None
         """A lease that was asked for and is not held yet. It is named with every beat: while the loop is busy, or the
         reply is lost, nobody may take it for one that its worker never heard of."""
+        self._at_once = Portions(BATCH)
+        self._assigned: list[Assignment] = []
+        """Of the pending lease, what was read before reading broke off: the next try goes on after it."""
 
     @property
     def bounds(self) -> list[tuple[Lane, datetime]]:
@@ -204,7 +209,7 @@ class Leaser:
             if not free_slots:
                 # Whoever completes an attempt of the pool wakes it; and the next poll looks again.
                 return Batch([])
-            started = await admit_at_rates(connection, pool_nos, min(free_slots, BATCH))
+            started = await admit_at_rates(connection, pool_nos, min(free_slots, self._at_once.size))
             if not started:
                 return None
             self.pending = lease_id
@@ -226,7 +231,7 @@ class Leaser:
         """
         contended = False
         for portion in _portions(due, self._lanes.in_turn(due)):
-            limit = min(free_slots, BATCH)
+            limit = min(free_slots, self._at_once.size)
             if portion.of_suspects and free_for_suspects is not None:
                 limit = min(limit, free_for_suspects)
             if not limit:
@@ -304,10 +309,25 @@ class Leaser:
         self.pending = None
 
     async def _assign(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
-        if not leased:
-            return []
-        LEASED.inc(len(leased))
-        LATENESS.observe(row.started_s - row.ready_s for row in leased)
+        rest = leased
+        if self._assigned:
+            # Who was taken from this worker meanwhile is not run, though it was read.
+            ids = {row.id for row in leased}
+            self._assigned = [assignment for assignment in self._assigned if assignment.leased.id in ids]
+            read = {assignment.leased.id for assignment in self._assigned}
+            rest = [row for row in leased if row.id not in read]
+        while rest:
+            portion = rest[: self._at_once.size]
+            with self._at_once.tried(len(portion)):
+                self._assigned += await self._read(connection, lease_id, portion)
+            rest = rest[len(portion) :]
+        assignments, self._assigned = self._assigned, []
+        if assignments:
+            LEASED.inc(len(assignments))
+            LATENESS.observe(row.started_s - row.ready_s for row in leased)
+        return assignments
+
+    async def _read(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
         versions = [(row.job_id, row.job_version) for row in leased]
         specs = await self._database.specs.find(connection, versions)
         own = [row.id for row in leased if row.own_payload]

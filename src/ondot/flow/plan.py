@@ -26,6 +26,7 @@ from ondot.model.schedule import jitter_offset
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.portions import Portions
 from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, is_crowded, plan_fires
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
@@ -177,6 +178,7 @@ class Planner:
         self._from_ats: dict[int, datetime] = {}
         self._aside: set[JobId] = set()
         self._passes = 0
+        self._at_once = Portions(FIRES_A_STATEMENT)
 
     async def one_pass(self, partitions: Sequence[int]) -> int:
         """Plan the timers due before the horizon, a scan's worth at most; gives how many of them moved."""
@@ -211,14 +213,17 @@ class Planner:
 
     async def _plan_all(self, timers: list[Timer], now: datetime, horizon_at: datetime) -> int:
         """Statement by statement, earliest first; while PostgreSQL writes one, the next is computed."""
-        portions = iter([timers[at : at + FIRES_A_STATEMENT] for at in range(0, len(timers), FIRES_A_STATEMENT)])
+        rest = timers
 
         async def plan_portions() -> int:
+            nonlocal rest
             moved = 0
             async with self._database.connection() as connection:
-                for portion in portions:
-                    steps = self._steps(await self._plannings(connection, portion), now, horizon_at)
-                    planned = await write_steps(connection, self._database.clock, steps)
+                while rest:
+                    portion, rest = rest[: self._at_once.size], rest[self._at_once.size :]
+                    with self._at_once.tried(len(portion)):
+                        steps = self._steps(await self._plannings(connection, portion), now, horizon_at)
+                        planned = await write_steps(connection, self._database.clock, steps)
                     self._dispatcher.wake(planned.pools)
                     moved += planned.moved
             return moved

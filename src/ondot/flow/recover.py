@@ -3,12 +3,13 @@
 Lost is judged by two clocks (`model.liveness`) and written by compare-and-set on the beat it was judged by; from then
 on the incarnation's beats and leases are refused. Then the leases of lost or missing workers are given back: what is
 RUNNING under exactly that worker and attempt, in the class that is served first, for one of its losses. A lease whose
-live worker does not name it for two beats is one whose reply never arrived: given back without cost.
+live worker does not name it for two beats is one whose reply never arrived: given back without cost. A worker may have
+run fifty thousand: they go back in statements of a thousand, and fewer where that does not fit into a deadline.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from ondot.flow.complete import wakes_of
 from ondot.flow.dispatch import Dispatcher
@@ -19,8 +20,11 @@ from ondot.model.ids import LeaseId, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.liveness import Watch
 from ondot.model.retry import GiveUp, Retry, after_loss
+from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import Completion, complete_executions
+from ondot.store.portions import Portions
+from ondot.store.specs import Specs
 from ondot.store.workers import (
     LostExecution,
     OrphanedLease,
@@ -33,6 +37,8 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import RECOVERED, WORKERS_LOST
 
 LEASES_A_PASS = 50
+AT_ONCE = 1_000
+"""Executions in one statement."""
 BEATS_A_TIMEOUT = 3
 
 log = get_logger()
@@ -64,31 +70,74 @@ async def lose_pass(
     return lost
 
 
-async def recover_pass(database: Database, dispatcher: Dispatcher) -> int:
-    """Give back what some orphaned leases hold; gives how many leases were looked at."""
+async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: Portions | None = None) -> int:
+    """Give back what some orphaned leases hold; gives how many leases were looked at.
+
+    `at_once`: how many executions go back in a statement; who repeats the pass keeps it.
+    """
+    at_once = at_once or Portions(AT_ONCE)
     beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
     async with database.connection() as connection:
-        leases = await orphaned_leases(connection, beat_every_s, LEASES_A_PASS)
-        if not leases:
-            return 0
-        executions = await lost_executions(connection, [lease.id for lease in leases])
-        specs = await database.specs.find(
-            connection, {(execution.job_id, execution.job_version) for execution in executions}
-        )
+        with at_once.tried(at_once.size, may_grow=False):
+            limit = max(LEASES_A_PASS * at_once.size // AT_ONCE, 1)
+            leases = await orphaned_leases(connection, beat_every_s, limit)
+            if not leases:
+                return 0
+            executions = await lost_executions(connection, [lease.id for lease in leases])
         unnamed = {lease.id for lease in leases if lease.unnamed}
-        completions: dict[WorkerId, list[Completion]] = defaultdict(list)
-        for execution in executions:
-            spec = specs.get((execution.job_id, execution.job_version))
-            completions[execution.worker_id].append(_given_back(execution, spec, execution.lease_id in unnamed))
-        for worker_id, ids in _leases_by_worker(leases).items():
-            # If one of them meets a cancel or an outcome, the leases stay, and the next pass looks again.
-            written = await complete_executions(connection, worker_id, completions[worker_id], ids)
+        for worker_id, ids, portion in _statements(leases, executions, at_once):
+            with at_once.tried(len(portion)):
+                completions = await _completions(connection, database.specs, portion, unnamed)
+                # If one of them meets a cancel or an outcome, the leases stay, and the next pass looks again.
+                written = await complete_executions(connection, worker_id, completions, ids)
             dispatcher.wake(wakes_of(written, database.clock.now()))
-            _tell(worker_id, ids, completions[worker_id], len(written))
+            _tell(worker_id, ids, completions, len(written))
     return len(leases)
 
 
-def _given_back(execution: LostExecution, spec: JobSpec | None, unnamed: bool) -> Completion:
+def _statements(
+    leases: Sequence[OrphanedLease], executions: Sequence[LostExecution], at_once: Portions
+) -> Iterator[tuple[WorkerId, list[LeaseId], list[LostExecution]]]:
+    """What goes back in one statement each: leases of one worker, whole, and what they hold.
+
+    Of a lease that is larger than a portion only what it holds, in parts. It stays, and the next pass finds it empty:
+    no statement of one part knows whether the others changed what they were to.
+    """
+    held: dict[LeaseId, list[LostExecution]] = defaultdict(list)
+    for execution in executions:
+        held[execution.lease_id].append(execution)
+    for worker_id, ids in _leases_by_worker(leases).items():
+        whole: list[LeaseId] = []
+        together: list[LostExecution] = []
+        for lease_id in ids:
+            rest = held[lease_id]
+            if together and len(together) + len(rest) > at_once.size:
+                yield worker_id, whole, together
+                whole, together = [], []
+            if len(rest) <= at_once.size:
+                whole.append(lease_id)
+                together.extend(rest)
+                continue
+            while rest:
+                part, rest = rest[: at_once.size], rest[at_once.size :]
+                yield worker_id, [], part
+        if whole:
+            yield worker_id, whole, together
+
+
+async def _completions(
+    connection: Connection, known: Specs, executions: Sequence[LostExecution], unnamed: set[LeaseId]
+) -> list[Completion]:
+    specs = await known.find(connection, [(execution.job_id, execution.job_version) for execution in executions])
+    return [
+        _given_back(
+            execution, specs.get((execution.job_id, execution.job_version)), unnamed=execution.lease_id in unnamed
+        )
+        for execution in executions
+    ]
+
+
+def _given_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool) -> Completion:
     if unnamed:
         error = {
             "code": "lease_unheard",
@@ -126,7 +175,7 @@ def _class_of_next(spec: JobSpec | None, losses: int) -> PriorityClass:
     return PriorityClass.SUSPECT if suspect else PriorityClass.RECOVERED
 
 
-def _leases_by_worker(leases: list[OrphanedLease]) -> dict[WorkerId, list[LeaseId]]:
+def _leases_by_worker(leases: Sequence[OrphanedLease]) -> dict[WorkerId, list[LeaseId]]:
     by_worker: dict[WorkerId, list[LeaseId]] = defaultdict(list)
     for lease in leases:
         by_worker[lease.worker_id].append(lease.id)

@@ -3,11 +3,18 @@
 A fire inside the horizon is planned in the same transaction by the same function as any other, so that a job due in
 three seconds waits for no pass. Ids are minted before the first try. A job whose `key` is taken is an update of the
 job that has it (S12).
+
+When ten thousand schedules fire first, and how they are told, takes seconds to find out: it is drafted before the
+transaction and beside the event loop, as if nobody were in the way. Only if somebody is (a key that is taken, a unique
+one, a debounce) the answer is rendered anew, from parts that are known by then.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
@@ -16,28 +23,30 @@ from ondot.flow.claim import claim_keys
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
 from ondot.model.claims import claim_of
-from ondot.model.errors import Conflict, NotFound
-from ondot.model.gates import encoded_stages
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
+from ondot.model.errors import Conflict
+from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
-from ondot.store.executions import insert_execution
 from ondot.store.idempotency import store_answer, take_key
 from ondot.store.jobs import (
     LockedJob,
     NewJob,
     NewOnceJob,
     find_keys,
-    get_job,
     get_jobs,
     insert_jobs,
     insert_once_jobs,
 )
+from ondot.store.repeats import has_key
 
 UPSERT_TRIES = 5
+FEW: Final = 20
+"""Jobs that are thought about in passing: 10 ms, if each has a cron of its own."""
+
+Thought = TypeVar("Thought")
 
 
 class Accepted(Struct, frozen=True):
@@ -61,7 +70,28 @@ class Idempotency:
 
 
 Answer = Callable[[list[Accepted]], str]
-"""Renders what was accepted as JSON: stored with the idempotency key, so that a repetition gets the same bytes."""
+"""Renders what was accepted as JSON: stored with the idempotency key, so that a repetition gets the same bytes. It may
+be called more than once, and in a thread; the last time is the truth."""
+
+Made = Callable[[Sequence[Accepted]], None]
+"""Is told after the COMMIT which jobs are new: those that were there by their `key` are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What is stored, and answered, if nobody is in the way."""
+
+    jobs: Sequence[NewJob | NewOnceJob]
+    accepted: list[Accepted]
+    text: str | None
+    """None: they are few, and told when they are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    accepted: list[Accepted]
+    new: list[Accepted]
+    pools: list[tuple[PoolNo, datetime]]
 
 
 async def submit(
@@ -72,86 +102,128 @@ async def submit(
     *,
     answer: Answer,
     idempotency: Idempotency | None = None,
+    made: Made | None = None,
 ) -> str:
     """Store these jobs, all or none; gives the answer."""
+    now = database.clock.now()
+    draft = await _drafted(database, tenant_no, specs, now, answer, idempotency)
     tries = UPSERT_TRIES if any(spec.key for spec in specs) else 1
     while True:
         tries -= 1
         try:
-            return await _submit(database, dispatcher, tenant_no, specs, answer, idempotency)
+            text, stored = await _submit(database, tenant_no, specs, draft, now, answer, idempotency)
         except TAKEN as error:
             # Two who create the same `key` at once: the second finds the first's job when it looks again.
             if tries == 0:
                 raise Conflict("Others are creating jobs with the same key at the same time: try again.") from error
+        else:
+            break
+    if stored is not None:
+        dispatcher.wake(stored.pools)
+        if made is not None:
+            made(stored.new)
+    return text
+
+
+async def apart(count: int, think: Callable[[], Thought]) -> Thought:
+    """What is thought about so many jobs: in a thread if they are many, since other requests must not wait for it."""
+    return await asyncio.to_thread(think) if count > FEW else think()
+
+
+async def _drafted(
+    database: Database,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    now: datetime,
+    answer: Answer,
+    idempotency: Idempotency | None,
+) -> _Draft:
+    is_told = len(specs) > FEW
+    async with database.connection() as connection:
+        numbers = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
+        if is_told and idempotency is not None:
+            is_told = not await has_key(connection, tenant_no, idempotency.key)
+    once = iter(new_once_jobs(database, [spec for spec in specs if _is_once(spec)], numbers, now))
+    ids = iter(database.clock.new_ids(sum(not _is_once(spec) for spec in specs)))
+
+    def think() -> _Draft:
+        jobs = [next(once) if _is_once(spec) else _new_job(JobId(next(ids)), spec, numbers, now) for spec in specs]
+        accepted = [_accepted(job, now) for job in jobs]
+        return _Draft(jobs, accepted, answer(accepted) if is_told else None)
+
+    return await apart(len(specs), think)
 
 
 async def _submit(
     database: Database,
-    dispatcher: Dispatcher,
     tenant_no: TenantNo,
     specs: Sequence[JobSpec],
+    draft: _Draft,
+    now: datetime,
     answer: Answer,
     idempotency: Idempotency | None,
-) -> str:
-    now = database.clock.now()
+) -> tuple[str, _Stored | None]:
+    """The answer, and what was stored for it; None: it is that of an earlier time."""
     async with database.transaction() as connection:
         if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
-            return earlier
-        accepted, pools = await _store_all(connection, database, tenant_no, specs, now)
-        text = answer(accepted)
+            return earlier, None
+        stored = await _store_all(connection, database, tenant_no, specs, draft.jobs, now)
+        text = draft.text
+        if text is None or stored.accepted != draft.accepted:
+            text = await apart(len(specs), lambda: answer(stored.accepted))
         await keep_answer(connection, tenant_no, idempotency, text)
-    dispatcher.wake(pools)
-    return text
+    return text, stored
 
 
 async def _store_all(
-    connection: Connection, database: Database, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime
-) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    drafts: Sequence[NewJob | NewOnceJob],
+    now: datetime,
+) -> _Stored:
     """Store a mixed batch and give the accepted ones in its order."""
     taken = await _existing(connection, tenant_no, specs)
-    numbers_of_pools = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
-    once = [n for n, spec in enumerate(specs) if not spec.recurs and spec.key is None]
-    new = [n for n, spec in enumerate(specs) if (spec.recurs or spec.key is not None) and spec.key not in taken]
-    new.sort(key=lambda n: specs[n].key or "")  # two who create the same keys in another order would deadlock
+    once = {n: job for n, job in enumerate(drafts) if isinstance(job, NewOnceJob)}
+    # Two who create the same keys in another order would deadlock.
+    others = sorted(enumerate(drafts), key=lambda draft: draft[1].spec.key or "")
+    new = {n: job for n, job in others if isinstance(job, NewJob) and job.spec.key not in taken}
     accepted: dict[int, Accepted] = {}
     pools: list[tuple[PoolNo, datetime]] = []
-    for numbers, store in ((once, _store_once_jobs), (new, _store_jobs)):
-        if numbers:
-            stored, woken = await store(
-                connection, database, tenant_no, [specs[n] for n in numbers], numbers_of_pools, now
-            )
-            accepted |= dict(zip(numbers, stored, strict=True))
-            pools += woken
+    if once:
+        jobs = await _store_once_jobs(connection, database, tenant_no, list(once.values()), now)
+        accepted |= zip(once, (accepted_of(job, now) for job in jobs), strict=True)
+        pools += wakes_of(jobs)
+    if new:
+        pools += await _store_jobs(connection, database, tenant_no, list(new.values()), now)
+        accepted |= ((n, _accepted(job, now)) for n, job in new.items())
+    made = list(accepted.values())
     known = sorted(set(range(len(specs))) - set(accepted), key=lambda n: specs[n].key or "")
     if known:
         updates = [(taken[specs[n].key or ""], specs[n]) for n in known]
         stored, woken = await _update_jobs(connection, database, tenant_no, updates, now)
-        accepted |= dict(zip(known, stored, strict=True))
+        accepted |= zip(known, stored, strict=True)
         pools += woken
-    return [accepted[n] for n in range(len(specs))], pools
+    return _Stored([accepted[n] for n in range(len(specs))], made, pools)
 
 
 async def _existing(connection: Connection, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> dict[str, LockedJob]:
     keys = [spec.key for spec in specs if spec.key is not None]
     if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
+        [(twice, _)] = Counter(keys).most_common(1)
         raise Conflict(f"The key {twice!r} stands twice in one batch: a key names one job.")
     return await find_keys(connection, tenant_no, keys) if keys else {}
 
 
 async def _store_once_jobs(
-    connection: Connection,
-    database: Database,
-    tenant_no: TenantNo,
-    specs: Sequence[JobSpec],
-    numbers: dict[str, PoolNo],
-    now: datetime,
-) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
-    jobs = new_once_jobs(database, specs, numbers, now)
-    if any(claim_of(spec) for spec in specs):
+    connection: Connection, database: Database, tenant_no: TenantNo, jobs: list[NewOnceJob], now: datetime
+) -> list[NewOnceJob]:
+    """Gives them as they were stored."""
+    if any(claim_of(job.spec) for job in jobs):
         jobs = await claim_keys(connection, database, tenant_no, jobs, now)
     await insert_once_jobs(connection, tenant_no, jobs)
-    return [accepted_of(job, now) for job in jobs], wakes_of(jobs)
+    return jobs
 
 
 def new_once_jobs(
@@ -183,24 +255,31 @@ def wakes_of(jobs: Sequence[NewOnceJob]) -> list[tuple[PoolNo, datetime]]:
     return [(job.pool_no, job.ready_at) for job in jobs if job.execution_id and job.refusal is None]
 
 
+def _accepted(job: NewJob | NewOnceJob, now: datetime) -> Accepted:
+    if isinstance(job, NewOnceJob):
+        return accepted_of(job, now)
+    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.next_fire_at, now)
+
+
+def _is_once(spec: JobSpec) -> bool:
+    """Without a row of its own among the jobs that may change: see `NewOnceJob`."""
+    return not spec.recurs and spec.key is None
+
+
 def is_simple(spec: JobSpec) -> bool:
     """Stored by one statement, and what is answered is known before it is: see `together`."""
-    return not spec.recurs and spec.key is None and claim_of(spec) is None
+    return _is_once(spec) and claim_of(spec) is None
+
+
+def _new_job(job_id: JobId, given: JobSpec, numbers: dict[str, PoolNo], now: datetime) -> NewJob:
+    spec = completed(given, job_id, now)
+    return NewJob(job_id, spec, numbers[spec.pool], first_fire(spec, now), now if spec.recurs else None)
 
 
 async def _store_jobs(
-    connection: Connection,
-    database: Database,
-    tenant_no: TenantNo,
-    specs: Sequence[JobSpec],
-    numbers: dict[str, PoolNo],
-    now: datetime,
-) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
-    jobs = []
-    for job_id, given in zip(database.clock.new_ids(len(specs)), specs, strict=True):
-        spec = completed(given, JobId(job_id), now)
-        fired_through = now if spec.recurs else None
-        jobs.append(NewJob(JobId(job_id), spec, numbers[spec.pool], first_fire(spec, now), fired_through))
+    connection: Connection, database: Database, tenant_no: TenantNo, jobs: Sequence[NewJob], now: datetime
+) -> list[tuple[PoolNo, datetime]]:
+    """Gives what of them is due when."""
     await insert_jobs(connection, tenant_no, jobs)
 
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
@@ -220,7 +299,7 @@ async def _store_jobs(
             horizon_at=horizon_at,
         )
         pools += planned.pools
-    return [Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.next_fire_at, now) for job in jobs], pools
+    return pools
 
 
 async def _update_jobs(
@@ -260,57 +339,12 @@ async def keep_answer(connection: Connection, tenant_no: TenantNo, idempotency: 
         await store_answer(connection, tenant_no, idempotency.key, text)
 
 
-async def run_now(
-    database: Database,
-    dispatcher: Dispatcher,
-    tenant_no: TenantNo,
-    job_id: JobId,
-    payload: bytes | None,
-    *,
-    answer: Callable[[ExecutionId], str],
-    idempotency: Idempotency | None = None,
-) -> str:
-    """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
-    execution_id = ExecutionId(database.clock.new_id())
-    async with database.transaction() as connection:
-        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
-            return earlier
-        job = await get_job(connection, tenant_no, job_id)
-        if job is None:
-            raise NotFound(f"There is no job {job_id}.")
-        if job.state is JobState.DELETED:
-            raise Conflict(f"The job {job_id} is deleted: create it anew to run it.")
-        pools = await database.pools.numbers(connection, tenant_no, [job.spec.pool])
-        pool_no = pools[job.spec.pool]
-        ready_at = await insert_execution(
-            connection,
-            tenant_no,
-            execution_id,
-            job_id,
-            job_version=job.version,
-            pool_no=pool_no,
-            priority_class=int(job.spec.priority_class),
-            origin="run",
-            payload=payload.decode() if payload is not None else None,
-            stages=encoded_stages(job.spec.limits, tenant_no, job_id),
-            start_by=_deadline(job.spec, database.clock.now()),
-        )
-        text = answer(execution_id)
-        await keep_answer(connection, tenant_no, idempotency, text)
-    dispatcher.wake([(pool_no, ready_at)])
-    return text
-
-
 def first_fire(spec: JobSpec, now: datetime) -> datetime | None:
     """The first fire of a new job: after now, or at once if it is a one-time job that is due (or a minute late)."""
     assert spec.schedule is not None
     if isinstance(spec.schedule.when, Once):
         return spec.schedule.when.at
     return next_fire(spec.schedule, now)
-
-
-def _deadline(spec: JobSpec, now: datetime) -> datetime | None:
-    return None if spec.start_deadline_s is None else now + timedelta(seconds=spec.start_deadline_s)
 
 
 def new_timer(tenant_no: TenantNo, job: NewJob) -> Timer:

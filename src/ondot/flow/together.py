@@ -19,7 +19,17 @@ from itertools import islice
 from typing import Final
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.submit import Answer, Idempotency, accepted_of, is_simple, new_once_jobs, submit, wakes_of
+from ondot.flow.submit import (
+    Accepted,
+    Answer,
+    Idempotency,
+    Made,
+    accepted_of,
+    is_simple,
+    new_once_jobs,
+    submit,
+    wakes_of,
+)
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
@@ -40,6 +50,7 @@ class _Request:
     specs: Sequence[JobSpec]
     answer: Answer
     idempotency: Idempotency | None
+    made: Made | None
     answered: asyncio.Future[str | None]
     """None: it has to go alone."""
 
@@ -54,6 +65,7 @@ class _Going:
 
     request: _Request
     jobs: Sequence[NewOnceJob]
+    accepted: list[Accepted]
     text: str
 
 
@@ -71,16 +83,16 @@ class Together:
         *,
         answer: Answer,
         idempotency: Idempotency | None = None,
+        made: Made | None = None,
     ) -> str:
         """As `flow.submit`: store these jobs, all or none; gives the answer."""
         text = None
         if all(is_simple(spec) for spec in specs):
-            text = await self._together(
-                tenant_no, _Request(specs, answer, idempotency, asyncio.get_running_loop().create_future())
-            )
+            answered = asyncio.get_running_loop().create_future()
+            text = await self._together(tenant_no, _Request(specs, answer, idempotency, made, answered))
         if text is None:
             text = await submit(
-                self._database, self._dispatcher, tenant_no, specs, answer=answer, idempotency=idempotency
+                self._database, self._dispatcher, tenant_no, specs, answer=answer, idempotency=idempotency, made=made
             )
         return text
 
@@ -125,16 +137,24 @@ class Together:
         """One statement for all; in a transaction with their keys, if some have one."""
         is_keyed = any(request.idempotency is not None for request in requests)
         specs = [spec for request in requests for spec in request.specs]
-        async with self._database.transaction() if is_keyed else self._database.connection() as connection:
+        async with self._database.connection() as connection:
             numbers = await self._database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
-            now = self._database.clock.now()
-            going = _going(requests, new_once_jobs(self._database, specs, numbers, now), now)
+        now = self._database.clock.now()
+        jobs = new_once_jobs(self._database, specs, numbers, now)
+        if len(specs) > MOST_REQUESTS or not requests[0].is_small:
+            # Megabytes to render: other requests must not wait for it, and no transaction is open yet.
+            going = await asyncio.to_thread(_going, requests, jobs, now)
+        else:
+            going = _going(requests, jobs, now)
+        async with self._database.transaction() if is_keyed else self._database.connection() as connection:
             if is_keyed:
                 going = await _with_keys(connection, tenant_no, going)
             if going:
                 await insert_once_jobs(connection, tenant_no, [job for each in going for job in each.jobs])
         for each in going:
             self._dispatcher.wake(wakes_of(each.jobs))
+            if each.request.made is not None:
+                each.request.made(each.accepted)
             if not each.request.answered.done():
                 each.request.answered.set_result(each.text)
         for request in requests:
@@ -148,7 +168,8 @@ def _going(requests: Sequence[_Request], jobs: Sequence[NewOnceJob], now: dateti
     left = iter(jobs)
     for request in requests:
         own = list(islice(left, len(request.specs)))
-        going.append(_Going(request, own, request.answer([accepted_of(job, now) for job in own])))
+        accepted = [accepted_of(job, now) for job in own]
+        going.append(_Going(request, own, accepted, request.answer(accepted)))
     return going
 
 

@@ -15,6 +15,7 @@ Place = Literal["executions", "ready", "waiting", "gated", "slots", "lines", "le
 
 class Kind(StrEnum):
     RUNNING_OF_GONE_WORKER = "running_of_gone_worker"
+    RUNNING_WITHOUT_LEASE = "running_without_lease"
     OVERDUE_TIMER = "overdue_timer"
     UNQUEUED = "unqueued"
     QUEUED_WITHOUT_EXECUTION = "queued_without_execution"
@@ -36,6 +37,10 @@ MEANINGS: Final = {
     Kind.RUNNING_OF_GONE_WORKER: Meaning(
         "executions that ran under a worker that is gone, and that recovery did not know of",
         "given to recovery, at the cost of a lost worker",
+    ),
+    Kind.RUNNING_WITHOUT_LEASE: Meaning(
+        "executions that ran under a worker that lives and had no lease that named them",
+        "taken from their worker and given to recovery, at the cost of a lost worker",
     ),
     Kind.OVERDUE_TIMER: Meaning(
         "jobs whose fire was long due and not planned, though a scheduler owns their partition",

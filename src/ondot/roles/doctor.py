@@ -199,9 +199,10 @@ async def look_at_clock(connection: "Connection", _settings: Settings) -> Findin
 
 
 async def look_at_schedulers(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.nodes import list_nodes
+    from ondot.store.fleet import read_nodes
 
-    return judge_schedulers([len(node["partitions"]) for node in await list_nodes(connection)])
+    nodes = await read_nodes(connection)
+    return judge_schedulers([len(node.partitions) for node in nodes.rows if node.is_alive])
 
 
 async def look_at_workers(connection: "Connection", _settings: Settings) -> Finding:
@@ -260,7 +261,15 @@ async def look_at_connections(connection: "Connection", settings: Settings) -> F
     from ondot.store.server import connections_in_use
 
     room, used = await connections_in_use(connection)
-    return judge_connections(room, used, settings.database_connections)
+    return judge_connections(room, used, _connections_of_a_role(settings))
+
+
+def _connections_of_a_role(settings: Settings) -> int:
+    """What the role that needs most, a worker, may open: the hurried ones, the patient ones, beat and listener."""
+    from ondot.store.database import PATIENT_SHARE
+
+    most = settings.database_connections
+    return most + max(most // PATIENT_SHARE, 1) + 2
 
 
 SCHEMA_CHECKS: Final[dict[str, Check]] = {

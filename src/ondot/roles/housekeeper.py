@@ -9,13 +9,14 @@ from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.failing import pause_failing_pass
 from ondot.flow.gate import expire_pass, tidy_pass
-from ondot.flow.recover import lose_pass, recover_pass
+from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.retain import retain_pass, sweep_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
 from ondot.roles.loop import every
 from ondot.store.chores import find_chores
 from ondot.store.database import Database
+from ondot.store.portions import Portions
 
 LOSE_EVERY_S = 1.0
 LOOKS_A_TIMEOUT = 5
@@ -42,6 +43,8 @@ class Housekeeper:
         self._check_goes_on = asyncio.Event()
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
+        self._is_lost = asyncio.Event()
+        self._recovered_at_once = Portions(AT_ONCE)
         self._lose_every_s = min(LOSE_EVERY_S, database.settings.heartbeat_s / LOOKS_A_TIMEOUT)
 
     async def run(self) -> None:
@@ -55,7 +58,10 @@ class Housekeeper:
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
-            recover = every(self._lose_every_s, self._recover, name="recover", wake=self._may_be_lost)
+            # Apart from recovery, which may take long: what kept the watch from looking would count as its own gap.
+            watch = every(self._lose_every_s, self._look_at_beats, name="watch", wake=self._may_be_lost)
+            group.create_task(watch, name="watch")
+            recover = every(self._lose_every_s, self._if_on_duty(self._recover), name="recover", wake=self._is_lost)
             group.create_task(recover, name="recover")
             check = every(CHECK_EVERY_S, self._if_on_duty(self._look), name="check", wake=self._check_goes_on)
             group.create_task(check, name="check")
@@ -69,14 +75,17 @@ class Housekeeper:
             asyncio.get_running_loop().call_later(CHECK_GOES_ON_S, self._check_goes_on.set)
         return 0
 
-    async def _recover(self) -> int:
+    async def _look_at_beats(self) -> int:
         """Every node watches who is lost, so that the next on duty knows; and looks no later than need be."""
-        on_duty = self._on_duty()
-        await lose_pass(self._database, self._watch, on_duty=on_duty)
+        if await lose_pass(self._database, self._watch, on_duty=self._on_duty()):
+            self._is_lost.set()
         silent_s = self._watch.next_loss_s(time.monotonic())
         if silent_s is not None and 0 < silent_s < self._lose_every_s:
             asyncio.get_running_loop().call_later(silent_s + AFTER_TIMEOUT_S, self._may_be_lost.set)
-        return await recover_pass(self._database, self._dispatcher) if on_duty else 0
+        return 0
+
+    async def _recover(self) -> int:
+        return await recover_pass(self._database, self._dispatcher, self._recovered_at_once)
 
     async def _chores(self) -> int:
         """What comes up now and then: looked for all at once, done by passes of their own."""

@@ -35,6 +35,8 @@ from ondot.store.nodes import (
     give_back_partitions,
     hand_over_partitions,
     leave_node,
+    owned_partitions,
+    retire_node,
     take_partitions,
 )
 from ondot.telemetry.log import get_logger
@@ -48,6 +50,22 @@ SHORT_OF_SHARE_S = 0.25
 """A node that has less than its share looks this often: what others give back is not to lie about for a beat."""
 
 log = get_logger()
+
+
+async def leave(database: Database, node_id: NodeId) -> int:
+    """Hand over what a node owns to those who stay; gives how many partitions.
+
+    First it is said, and committed, that this one leaves: two that stop together would make each other their heirs.
+    """
+    async with database.connection() as connection:
+        await retire_node(connection, node_id)
+    async with database.transaction() as connection:
+        heirs = await find_heirs(connection, node_id)
+        # Not what the last beat knew: somebody else who left may have handed some over since.
+        owned = await owned_partitions(connection, node_id)
+        handed_over = await hand_over_partitions(connection, node_id, bequeath(owned, heirs))
+        await leave_node(connection, node_id)
+    return handed_over
 
 
 class Scheduler:
@@ -91,10 +109,7 @@ class Scheduler:
         handed_over = 0
         # If the database is away, the lease runs out by itself.
         with suppress(Unavailable, REFUSED):
-            async with self._database.transaction() as connection:
-                heirs = bequeath(self._owned, await find_heirs(connection, self._node_id))
-                handed_over = await hand_over_partitions(connection, self._node_id, heirs)
-                await leave_node(connection, self._node_id)
+            handed_over = await leave(self._database, self._node_id)
         log.info("scheduler.stopped", handed_over=handed_over, of=len(self._owned))
 
     async def _plan(self) -> int:

@@ -94,7 +94,7 @@ async def make_partitions(connection: Connection) -> list[int]:
 async def lease_to_recovery(
     connection: Connection, suspects: Sequence[Suspect], lease_ids: Sequence[UUID]
 ) -> list[UUID]:
-    """Name what runs under workers that are gone in leases of theirs, by which recovery finds it."""
+    """Name what runs under workers that are gone, or do not hold it, in leases by which recovery finds it."""
     ids, attempt_nos, _ = _columns(suspects)
     return await _ids(connection, "lease_to_recovery", ids, attempt_nos, lease_ids)
 

@@ -40,6 +40,7 @@ OLDEST, NEWEST = 15, 18
 ACQUIRE_TIMEOUT_S = 5.0
 """For a connection of the pool, be it a new one: who waits for longer is told that the database is away."""
 OF_THE_LEASE: Final = 0.7
+OF_THE_HORIZON: Final = 0.75
 LEAST_DEADLINE_S: Final = 2.0
 ANSWER_S: Final = 0.5
 """PostgreSQL itself ends what takes too long; if its word has not come after this long, nobody is there."""
@@ -119,7 +120,9 @@ def connect_options(
 ) -> dict[str, Any]:
     """What every connection of ondot is opened with; see `open_database`."""
     deadline_s = hurried_s(settings) if hurried else settings.statement_timeout_s
-    session = _session(deadline_s, hurried_s(settings) if brief else deadline_s, by_key=by_key)
+    # A lock that is held for less than what is planned ahead makes nothing late.
+    idle_s = min(deadline_s, settings.horizon_s * OF_THE_HORIZON) if brief else deadline_s
+    session = _session(deadline_s, idle_s, by_key=by_key)
     options: dict[str, Any] = {"dsn": settings.needs_database_url, "command_timeout": deadline_s + ANSWER_S}
     if settings.pgbouncer:
         # Prepared statements by name and start-up parameters do not survive transaction pooling.

@@ -3,8 +3,9 @@
 Each migration is one transaction under one advisory lock (of the transaction: a session's would not pass PgBouncer).
 It may be applied under load: who waits for a table makes all others wait behind it, so it waits for a moment only, lets
 them pass, and tries again.
-A role runs on a schema that is not older than the one it needs and whose `oldest_release` is not newer than the role:
-release N runs on the schema of N-1 and N, so that a rolling upgrade may migrate first.
+A role runs on a schema that is not older than the one it needs and whose `oldest_release` is not newer than the role.
+So an upgrade migrates first, with the new release, and then restarts the roles: those of the release before run on the
+new schema, since it only adds; those of the new one refuse the old schema.
 """
 
 import asyncio
@@ -24,12 +25,19 @@ NEEDS = 6
 """The oldest schema this release can run on."""
 
 TRIES = 60
-LOCK_S = 1.0
+LOCK_S = 0.5
+"""At most half of the server's deadlock_timeout: where both wait for each other it is the migration that gives way,
+before PostgreSQL looks for deadlocks and ends somebody's request."""
 LET_PASS_S = 0.5
 LONGEST_S = 6 * 3600.0
 
 _LOCK = 0x6F6E646F74
 """The key of the advisory lock: the bytes of "ondot"."""
+
+_WAIT_FOR_A_MOMENT = """
+SELECT set_config('lock_timeout', greatest(least($1::integer, setting::integer / 2), 1)::text, true)
+FROM pg_settings WHERE name = 'deadlock_timeout'
+"""
 
 _BOOKKEEPING = """
 CREATE SCHEMA IF NOT EXISTS ondot;
@@ -113,7 +121,7 @@ async def apply(database: Database, migration: Migration) -> bool:
 async def _apply(connection: Connection, migration: Migration) -> bool:
     await connection.execute("SET LOCAL statement_timeout = 0")
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=LONGEST_S)
-    await connection.execute(f"SET LOCAL lock_timeout = '{int(LOCK_S * 1000)}ms'")
+    await connection.execute(_WAIT_FOR_A_MOMENT, int(LOCK_S * 1000))
     await connection.execute(_BOOKKEEPING)
     if await connection.fetchval("SELECT true FROM ondot.migration WHERE number = $1", migration.number):
         return False

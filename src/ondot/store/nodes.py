@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ondot.model.ids import NodeId
-from ondot.store.connection import Connection, Record
+from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("nodes")
@@ -42,10 +42,19 @@ async def give_back_partitions(connection: Connection, node_id: NodeId, partitio
     await connection.execute(_SQL["give_back_partitions"].text, node_id, partitions)
 
 
+async def retire_node(connection: Connection, node_id: NodeId) -> None:
+    """Say that a node is about to leave. To be committed before its heirs are looked for."""
+    await connection.execute(_SQL["retire_node"].text, node_id)
+
+
 async def find_heirs(connection: Connection, node_id: NodeId) -> dict[NodeId, int]:
-    """Who may take over from a node that leaves, and how many partitions each has."""
+    """Who may take over from a node that leaves, and how many partitions each has. None of them leaves meanwhile."""
     rows = await connection.fetch(_SQL["find_heirs"].text, node_id)
     return {NodeId(row["id"]): row["owned"] for row in rows}
+
+
+async def owned_partitions(connection: Connection, node_id: NodeId) -> list[int]:
+    return [row["partition_no"] for row in await connection.fetch(_SQL["owned_partitions"].text, node_id)]
 
 
 async def hand_over_partitions(connection: Connection, node_id: NodeId, heirs: Mapping[int, NodeId]) -> int:
@@ -60,7 +69,3 @@ async def leave_node(connection: Connection, node_id: NodeId) -> None:
 
 async def forget_nodes(connection: Connection) -> None:
     await connection.execute(_SQL["forget_nodes"].text)
-
-
-async def list_nodes(connection: Connection) -> list[Record]:
-    return await connection.fetch(_SQL["list_nodes"].text)

@@ -19,7 +19,8 @@ WAITING_COUNTED = 10_000
 class PoolRow:
     """A pool as it is shown; what waits is counted up to a ceiling.
 
-    `waiting`: due, and nobody has started it; `gated`: due, and held back by a limit of its job.
+    `waiting`: due, and nobody has started it; `gated`: due, and held back by a limit of its job, in as many lines
+    before gates as the ceiling.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """What to run: specs by (job, version), read in one statement for a batch.
 
-Versions are immutable, so those of recurring jobs are kept in memory; a one-time job's is used once and is not.
+Versions are immutable, so those of recurring jobs are kept in memory; a one-time job's is used once and is not. A spec
+carries its payload: where a batch does not fit into a deadline it is read in portions, and those that came are kept.
 """
 
 from collections import OrderedDict
@@ -11,6 +12,7 @@ import msgspec
 
 from ondot.model.job import JobSpec, decode_spec
 from ondot.store.connection import Connection
+from ondot.store.portions import Portions
 from ondot.store.queries import load_queries
 from ondot.telemetry.log import get_logger
 
@@ -20,6 +22,7 @@ log = get_logger()
 
 Version = tuple[UUID, int]
 
+AT_ONCE = 1_000
 YOUNG_MS = 12 * 3600 * 1000
 """An id begins with the milliseconds of its making, above 80 bits."""
 
@@ -28,6 +31,7 @@ class Specs:
     def __init__(self, kept: int = 20_000) -> None:
         self._kept = kept
         self._specs: OrderedDict[Version, JobSpec] = OrderedDict()
+        self._at_once = Portions(AT_ONCE)
 
     async def find(self, connection: Connection, versions: Iterable[Version]) -> dict[Version, JobSpec]:
         """The specs of these versions; one that is gone or cannot be read is missing from the answer."""
@@ -39,6 +43,14 @@ class Specs:
                 found[version] = spec
             else:
                 missing.append(version)
+        while missing:
+            portion = missing[: self._at_once.size]
+            with self._at_once.tried(len(portion)):
+                await self._read(connection, portion, found)
+            missing = missing[len(portion) :]
+        return found
+
+    async def _read(self, connection: Connection, missing: list[Version], found: dict[Version, JobSpec]) -> None:
         if once := _young([job_id for job_id, number in missing if number == 1]):
             # Most work is done once; a range of ids reads it in half the time of a probe for each.
             rows = await connection.fetch(_SQL["find_once_specs"].text, once, min(once), max(once))
@@ -54,7 +66,6 @@ class Specs:
                 if text is not None and (spec := _decoded(job_id, number, text)) is not None:
                     found[job_id, number] = spec
                     self._keep((job_id, number), spec)
-        return found
 
     def _keep(self, version: Version, spec: JobSpec) -> None:
         if spec.recurs:

@@ -1,18 +1,28 @@
 -- name: look_at_executions :many
 -- locks: none        index: execution_pkey, ready_pkey, waiting_execution, worker_pkey, lease_worker
 -- Executions that nobody will move on: RUNNING under a worker that is gone, where recovery has no lease left to find them
--- by; or waiting in no queue and no line. Each is probed by itself (LIMIT: the planner may make no join of it and hash
--- the whole queue). As every look: NULLs if there is nothing, and how far it came, NULL at the end of the table.
+-- by; RUNNING under one that lives and has no lease that names them, so that its loss would not free them; or waiting in
+-- no queue and no line. Each is probed by itself (LIMIT: the planner may make no join of it and hash the whole queue);
+-- who is named is read once for all: one statement starts an attempt and writes its lease, so both are of one instant.
+-- As every look: NULLs if there is nothing, and how far it came, NULL at the end of the table.
 -- $1 after id, $2 before id, $3 limit
 WITH part AS MATERIALIZED (
-    SELECT id, state, worker_id, attempt_no, pool_no, class, tenant_no, ready_at FROM ondot.execution
+    SELECT id, state, worker_id, attempt_no, started_at, pool_no, class, tenant_no, ready_at FROM ondot.execution
     WHERE id > $1::uuid AND id < $2::uuid ORDER BY id LIMIT $3::integer
+), named AS MATERIALIZED (
+    SELECT m.id, m.attempt_no
+    FROM (SELECT DISTINCT worker_id, started_at FROM part WHERE state = 'RUNNING') s
+    CROSS JOIN LATERAL (SELECT l.execution_ids, l.attempt_nos FROM ondot.lease l
+                        WHERE l.worker_id = s.worker_id AND l.leased_at = s.started_at OFFSET 0) l
+    CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
 ), judged AS MATERIALIZED (
     SELECT s.*, CASE
         WHEN s.state = 'RUNNING' THEN CASE
+            WHEN (s.id, s.attempt_no) IN (SELECT id, attempt_no FROM named) THEN NULL
             WHEN (SELECT true FROM ondot.worker w
-                  WHERE w.id = s.worker_id AND w.state IN ('ALIVE', 'DRAINING') LIMIT 1) IS NULL
-             AND (SELECT true FROM ondot.lease l WHERE l.worker_id = s.worker_id LIMIT 1) IS NULL
+                  WHERE w.id = s.worker_id AND w.state IN ('ALIVE', 'DRAINING') LIMIT 1)
+            THEN 'running_without_lease'
+            WHEN (SELECT true FROM ondot.lease l WHERE l.worker_id = s.worker_id LIMIT 1) IS NULL
             THEN 'running_of_gone_worker' END
         WHEN s.state IN ('PENDING', 'RETRYING') THEN CASE
             WHEN (SELECT true FROM ondot.ready r
@@ -204,21 +214,25 @@ RETURNING partition_no;
 -- name: lease_to_recovery :many
 -- locks: executions, SKIP LOCKED        index: execution_pkey, worker_pkey, lease_worker
 -- Names what runs under workers that are gone in leases of those workers: recovery finds it by them and gives it back, at
--- the price and by the fence of any other loss. One without any worker gets one that never was.
+-- the price and by the fence of any other loss. One without any worker gets one that never was; and so does one that its
+-- worker, who lives, has no lease of: whether that one has made the call is not known, so it is a loss, and what it may
+-- still bring is refused.
 -- $1 ids, $2 attempt_nos, $3 ids of leases, as many: one for each worker is taken
 WITH lost AS MATERIALIZED (
-    SELECT found.row_at, seen.lease_id
+    SELECT found.row_at, found.is_taken, seen.lease_id
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS seen(id, attempt_no, lease_id)
     CROSS JOIN LATERAL (
-        SELECT e.ctid AS row_at FROM ondot.execution e
+        SELECT e.ctid AS row_at, w.id IS NOT NULL AS is_taken
+        FROM ondot.execution e
+        LEFT JOIN ondot.worker w ON w.id = e.worker_id AND w.state IN ('ALIVE', 'DRAINING')
         WHERE e.id = seen.id AND e.attempt_no = seen.attempt_no AND e.state = 'RUNNING'
-          AND (SELECT true FROM ondot.worker w
-               WHERE w.id = e.worker_id AND w.state IN ('ALIVE', 'DRAINING') LIMIT 1) IS NULL
-          AND (SELECT true FROM ondot.lease l WHERE l.worker_id = e.worker_id LIMIT 1) IS NULL
-        LIMIT 1 FOR UPDATE SKIP LOCKED
+          AND (SELECT true FROM ondot.lease l
+               WHERE l.worker_id = e.worker_id
+                 AND (w.id IS NULL OR (l.leased_at = e.started_at AND e.id = ANY (l.execution_ids))) LIMIT 1) IS NULL
+        LIMIT 1 FOR UPDATE OF e SKIP LOCKED
     ) found
 ), named AS (
-    UPDATE ondot.execution e SET worker_id = coalesce(e.worker_id, e.id)
+    UPDATE ondot.execution e SET worker_id = CASE WHEN lost.is_taken THEN e.id ELSE coalesce(e.worker_id, e.id) END
     FROM lost WHERE e.ctid = lost.row_at
     RETURNING e.id, e.attempt_no, e.worker_id, lost.lease_id
 ), leased AS (

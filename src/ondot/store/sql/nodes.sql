@@ -36,13 +36,26 @@ RETURNING partition_no;
 UPDATE ondot.partition SET owner = NULL, owned_since = NULL
 WHERE owner = $1::uuid AND partition_no = ANY ($2::smallint[]);
 
+-- name: retire_node :none
+-- locks: the node row        index: node_pkey
+-- From here on nobody makes it an heir, nor counts it among those who live; what it owns is anybody's to take.
+-- $1 node id
+UPDATE ondot.node SET expires_at = ondot.clock() WHERE id = $1::uuid;
+
 -- name: find_heirs :many
--- Who may take over from a node that leaves, and how much each has.
+-- locks: the node rows, shared        index: node_pkey
+-- Who may take over from a node that leaves, and how much each has. One of them that is about to leave too retires
+-- either before this, and is no heir, or after the hand-over, and passes on what it got.
 -- $1 node id
 SELECT n.id, (SELECT count(*) FROM ondot.partition p WHERE p.owner = n.id) AS owned
 FROM ondot.node n
 WHERE n.id <> $1::uuid AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second'
-ORDER BY n.id;
+ORDER BY n.id
+FOR SHARE OF n;
+
+-- name: owned_partitions :many
+-- $1 node id
+SELECT partition_no FROM ondot.partition WHERE owner = $1::uuid;
 
 -- name: hand_over_partitions :many
 -- locks: partition rows
@@ -65,9 +78,3 @@ DELETE FROM ondot.node WHERE id = $1::uuid;
 DELETE FROM ondot.node n
 WHERE n.expires_at < ondot.clock() - interval '1 hour'
   AND NOT EXISTS (SELECT FROM ondot.partition p WHERE p.owner = n.id);
-
--- name: list_nodes :many
-SELECT n.id, n.host, n.pid, n.release, n.started_at, n.beat_at, n.expires_at,
-       ARRAY(SELECT partition_no FROM ondot.partition p WHERE p.owner = n.id ORDER BY partition_no) AS partitions,
-       ondot.clock() AS now
-FROM ondot.node n WHERE n.expires_at > ondot.clock() ORDER BY n.id;

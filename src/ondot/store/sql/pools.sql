@@ -15,13 +15,34 @@ ON CONFLICT DO NOTHING;
 -- index: pool_tenant_no_name_key, ready_pkey, waiting_pkey
 -- Each with who serves it, what is due and waits for a worker, and what is due and waits before a limit of its job.
 -- Whatever waits is counted up to a ceiling, so that a queue of millions does not slow down who looks: by class for a
--- pool, and before limits in all, since a line is kept by its gate and not by its pool.
+-- pool. What waits before limits is kept by gate and not by pool: from each line to the next by the index, over those
+-- that wait for later, as many lines as the ceiling; what is due stands in front of each.
 -- $1 tenant_no, $2 name (NULL: all), $3 ceiling
-WITH gated AS MATERIALIZED (
-    SELECT w.pool_no, count(*) AS count
-    FROM (SELECT pool_no, tenant_no, ready_at FROM ondot.waiting LIMIT $3::integer) w
-    WHERE w.tenant_no = $1::integer AND w.ready_at <= ondot.clock()
-    GROUP BY w.pool_no
+WITH RECURSIVE line AS (
+    (SELECT gate_id, pool_no, tenant_no, ready_at, 1 AS number
+     FROM ondot.waiting ORDER BY gate_id, pool_no, ready_at, execution_id LIMIT 1)
+    UNION ALL
+    SELECT next.gate_id, next.pool_no, next.tenant_no, next.ready_at, l.number + 1
+    FROM line l CROSS JOIN LATERAL (
+        SELECT w.gate_id, w.pool_no, w.tenant_no, w.ready_at FROM ondot.waiting w
+        WHERE (w.gate_id, w.pool_no) > (l.gate_id, l.pool_no)
+        ORDER BY w.gate_id, w.pool_no, w.ready_at, w.execution_id LIMIT 1
+    ) next
+    WHERE l.number < $3::integer
+), held AS MATERIALIZED (
+    SELECT gate_id, pool_no FROM line WHERE tenant_no = $1::integer AND ready_at <= ondot.clock()
+), gated AS MATERIALIZED (
+    SELECT o.pool_no, due.count
+    FROM (SELECT DISTINCT pool_no FROM held) o
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count FROM (
+            SELECT FROM held h CROSS JOIN LATERAL (
+                SELECT FROM ondot.waiting w
+                WHERE w.gate_id = h.gate_id AND w.pool_no = h.pool_no AND w.ready_at <= ondot.clock() LIMIT $3
+            ) front
+            WHERE h.pool_no = o.pool_no LIMIT $3
+        ) counted
+    ) due
 )
 SELECT p.name, p.created_at, p.concurrency, p.rate_limit, p.rate_per_s, p.rate_burst, w.workers, w.slots, w.running,
        q.waiting, q.oldest_waiting_at, coalesce((SELECT count FROM gated g WHERE g.pool_no = p.pool_no), 0) AS gated,

@@ -1,0 +1,59 @@
+"""①c Run now: one execution of a job that is there, started by hand (P2, P3). It is no fire: the schedule goes on."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
+from ondot.model.errors import Conflict, NotFound
+from ondot.model.gates import encoded_stages
+from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.job import JobSpec, JobState
+from ondot.store.database import Database
+from ondot.store.executions import insert_execution
+from ondot.store.jobs import get_job
+
+
+async def run_now(
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    payload: bytes | None,
+    *,
+    answer: Callable[[ExecutionId], str],
+    idempotency: Idempotency | None = None,
+) -> str:
+    """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
+    execution_id = ExecutionId(database.clock.new_id())
+    async with database.transaction() as connection:
+        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
+            return earlier
+        job = await get_job(connection, tenant_no, job_id)
+        if job is None:
+            raise NotFound(f"There is no job {job_id}.")
+        if job.state is JobState.DELETED:
+            raise Conflict(f"The job {job_id} is deleted: create it anew to run it.")
+        pools = await database.pools.numbers(connection, tenant_no, [job.spec.pool])
+        pool_no = pools[job.spec.pool]
+        ready_at = await insert_execution(
+            connection,
+            tenant_no,
+            execution_id,
+            job_id,
+            job_version=job.version,
+            pool_no=pool_no,
+            priority_class=int(job.spec.priority_class),
+            origin="run",
+            payload=payload.decode() if payload is not None else None,
+            stages=encoded_stages(job.spec.limits, tenant_no, job_id),
+            start_by=_deadline(job.spec, database.clock.now()),
+        )
+        text = answer(execution_id)
+        await keep_answer(connection, tenant_no, idempotency, text)
+    dispatcher.wake([(pool_no, ready_at)])
+    return text
+
+
+def _deadline(spec: JobSpec, now: datetime) -> datetime | None:
+    return None if spec.start_deadline_s is None else now + timedelta(seconds=spec.start_deadline_s)
