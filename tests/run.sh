@@ -10,6 +10,7 @@ command -v chromium >/dev/null 2>&1 || lacking+=(chromium)
 PATH="$PATH:/usr/sbin:/sbin" command -v pgbouncer >/dev/null 2>&1 || lacking+=(pgbouncer)
 command -v faketime >/dev/null 2>&1 || lacking+=(faketime)
 PATH="$PATH:/usr/sbin:/sbin" command -v ip >/dev/null 2>&1 || lacking+=(iproute2)
+PATH="$PATH:/usr/sbin:/sbin" command -v nft >/dev/null 2>&1 || lacking+=(nftables)
 if [ ${#lacking[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "Installing ${lacking[*]} …"

@@ -28,6 +28,19 @@ from tests.faults.weather import Weather
 from tests.faults.workload import Workload
 
 LOOK_EVERY_S = 0.25
+KEPT = (
+    "history",
+    "attempt",
+    "execution",
+    "skipped",
+    "job",
+    "job_version",
+    "job_once",
+    "timer",
+    "worker",
+    "node",
+    "found",
+)
 
 _REST = """
 SELECT (SELECT count(*) FROM ondot.execution) + (SELECT count(*) FROM ondot.lease) + (SELECT count(*) FROM ondot.owed)
@@ -123,12 +136,13 @@ class Campaign:
         bounds = Bounds(self.heartbeat_s, self.lease_s, workers=self.workers, slack_s=self.slack_s)
         async with _connected(postgres) as connection, connection.transaction(isolation="repeatable_read"):
             verdict = await judge(connection, books, acks, log, began_s=began_s, ended_s=ended_s, bounds=bounds)
+            verdict.violations += await _found_by_itself(connection)
         if left:
-            verdict.violations.append(
-                Violation("not_calm", "fleet", f"{left} live rows after {self.calm_within_s:g} s")
-            )
-        for name in weather.exited:
-            verdict.violations.append(Violation("exited", name, "ended though nobody killed it"))
+            told = f"{left} live rows after {self.calm_within_s:g} s"
+            verdict.violations.append(Violation("not_calm", "fleet", told))
+        verdict.violations += [Violation("exited", name, "ended though nobody killed it") for name in weather.exited]
+        if not verdict.clean:
+            await _keep_tables(postgres, directory)
         schedulers = [member for member in stage.fleet.members if member.role == "scheduler"]
         takeovers = owners.takeovers_s(blowing.result(), schedulers)
         sizes = {"jobs": self.jobs, "schedulers": self.schedulers, "workers": self.workers, "apis": self.apis}
@@ -140,9 +154,9 @@ class Campaign:
             takeovers_s=takeovers,
             workload=dict(workload.happened),
         )
-        told = report(facts, verdict, log)
-        write_report(told, directory)
-        return verdict, told
+        written = report(facts, verdict, log)
+        write_report(written, directory)
+        return verdict, written
 
     async def _calm(self, postgres: Postgres) -> int:
         """Until nothing runs, waits or is to come; gives what is left when that takes too long."""
@@ -153,6 +167,20 @@ class Campaign:
                 while (left := await connection.fetchval(_REST)) and time.monotonic() < deadline_s:
                     await asyncio.sleep(LOOK_EVERY_S)
         return left
+
+
+async def _found_by_itself(connection: asyncpg.Connection) -> list[Violation]:
+    """What ondot's own self-check has found: each is a bug."""
+    rows = await connection.fetch("SELECT kind, count, example::text FROM ondot.found")
+    return [Violation("self_check", row["kind"], f"{row['count']} found: {row['example']}") for row in rows]
+
+
+async def _keep_tables(postgres: Postgres, directory: Path) -> None:
+    """What the database knows of a run that went wrong: the server goes with the run."""
+    async with _connected(postgres) as connection:
+        for name in KEPT:
+            query = f"SELECT * FROM ondot.{name}"
+            await connection.copy_from_query(query, output=directory / f"{name}.csv", format="csv", header=True)
 
 
 @asynccontextmanager
