@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator
 from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.servers import Running, Server, new_database
 from tests.world import World, open_world
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 REQUIREMENTS = Path(__file__).parent.parent / "docs" / "requirements.md"
+
+FLEETS = ("tests/stories/", "faults/test_campaign", "faults/test_hostile", "faults/test_kill_nine", "faults/test_herd")
+SPREAD_OVER = 0.8
 
 _RUNNING = pytest.StashKey[Running]()
 
@@ -56,13 +56,26 @@ def pytest_pycollect_makeitem(name: str, obj: object) -> None:
         pytest.mark.anyio(obj)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: "Iterable[pytest.Item]") -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that proves a requirement which nobody wrote down proves nothing."""
+    items[:] = _spread([item for item in items if _waits(item)], [item for item in items if not _waits(item)])
     if hasattr(config, "workerinput"):
         return  # a worker that stops while it collects tells nobody why: there the tests themselves fail
     unknown = sorted(complaint for item in items for complaint in _unknown_requirements(item))
     if unknown:
         raise pytest.UsageError("\n".join(unknown))
+
+
+def _waits(item: pytest.Item) -> bool:
+    """Whole fleets of processes: they take their time, and little of a processor."""
+    return any(part in item.nodeid for part in FLEETS)
+
+
+def _spread(long: list[pytest.Item], short: list[pytest.Item]) -> list[pytest.Item]:
+    """In their order, the long ones evenly among the first of the others: none is left over at the end, alone."""
+    ahead = len(short) * SPREAD_OVER
+    places = [(ahead * (number + 1) / (len(long) + 1), item) for number, item in enumerate(long)]
+    return [item for _, item in sorted([*places, *enumerate(short)], key=lambda place: place[0])]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -23,7 +23,7 @@ if [ ${#lacking[@]} -gt 0 ]; then
 fi
 
 failed=0
-python -m pytest -n 3 -q "$@" || failed=1
+python -m pytest -n 4 --maxschedchunk 8 -q "$@" || failed=1
 
 if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then
   echo

@@ -113,6 +113,10 @@ class Mix:
         """A call that takes its time: whoever makes it may die meanwhile."""
         return Life(self.http("slow", url=f"{self.receiver_url}?slow_s={self.chance.uniform(1, 2.5):.1f}"))
 
+    def _slower(self) -> Life:
+        """Longer than it takes to declare a worker lost: another makes the same call before this one has ended."""
+        return Life(self.http("slower", url=f"{self.receiver_url}?slow_s={self.chance.uniform(4, 6):.1f}"))
+
     def _at_most_once(self) -> Life:
         return Life(self.http("at most once", retry=AT_MOST_ONCE))
 

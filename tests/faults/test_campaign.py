@@ -65,7 +65,7 @@ BEYOND = {"focus": ("bounded", "jittered"), "jobs": 14, "seconds": 14}
 """Lives longer than the horizon: somebody has to plan them."""
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
 KNOWN = {
-    "no_compare_and_set": by("doubled_fire", "two_executions", seconds=15, **FIRES),
+    "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=8, seconds=18),
     "no_unique_key": by("doubled_fire", "two_executions", **FIRES),
     "cadence_from_now": by("phantom", "lost_fire", **BEYOND),
     "early": by("early"),
@@ -79,7 +79,7 @@ KNOWN = {
     "any_answer_is_success": by("calls"),
     "repeats_the_call": by("calls"),
     "forgets_outcomes": by("not_ended", kinds=("postgres.restart",), **SLOW_CALLS),
-    "no_token": by("calls", "attempts", "ended_twice", kinds=("worker.freeze",), **SLOW_CALLS),
+    "no_token": by("calls", "attempts", kinds=("worker.freeze",), focus=("slower",), jobs=60, seconds=12, workers=2),
     "no_gates": by("concurrency", "overlap", "order", focus=("by_key", "ordered", "meeting")),
     "never_recovers": by("not_ended", kinds=("worker.kill",), **SLOW_CALLS),
     "recovers_by_age": by("false_loss", "not_ended", **SLOW_CALLS),
@@ -87,29 +87,27 @@ KNOWN = {
 }
 
 
+SELDOM = {"repeats_the_call", "any_answer_is_success", "forgets_keys", "early", "recovers_by_id", "no_unique_key"}
+"""Caught by what others are caught by: planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short."""
+ALL_BUGS = bool(os.environ.get("ONDOT_TEST_ALL_BUGS"))
+
+
 def test_every_bug_is_known_by_something() -> None:
     assert KNOWN.keys() == BUGS.keys()
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize(
-    "needs",
-    [
-        {**BEYOND, "schedulers": 2, "kinds": ("scheduler.kill",)},
-        {**SLOW_CALLS, "kinds": ("worker.kill", "worker.freeze")},
-        {"kinds": ("api.kill", "postgres.restart"), "settings": {"pgbouncer": "1"}},
-    ],
-    ids=["schedulers", "workers", "servers"],
-)
-async def test_without_a_bug_small_campaigns_are_clean(needs: dict[str, object], tmp_path: Path) -> None:
+async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     """What catches the bugs is not the campaign itself."""
-    verdict, report = await replace(SMALL, calm_within_s=40.0, **needs).run(tmp_path)  # type: ignore[arg-type]
+    kinds = ("scheduler.kill", "worker.kill", "worker.freeze", "api.kill", "postgres.restart")
+    campaign = replace(SMALL, seconds=14, schedulers=2, workers=2, kinds=kinds, calm_within_s=40.0)
+    verdict, report = await campaign.run(tmp_path)
     print(f"\n{report.text}")  # noqa: T201 - what the run was
     assert [str(violation) for violation in verdict.violations] == []
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("bug", KNOWN)
+@pytest.mark.parametrize("bug", [bug for bug in KNOWN if ALL_BUGS or bug not in SELDOM])
 async def test_a_planted_bug_is_caught(bug: str, tmp_path: Path) -> None:
     known = KNOWN[bug]
     verdict, report = await replace(known.campaign, bug=bug).run(tmp_path)

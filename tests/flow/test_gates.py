@@ -393,12 +393,3 @@ async def test_a_fire_is_skipped_for_an_execution_that_waits_for_its_turn_in_ord
 async def test_all_gates_that_are_free_are_passed_at_once(world: World) -> None:
     await world.submit(limited(order_key="o", overlap="queue", key="k", key_concurrency=1))
     assert len(await (await world.worker()).lease()) == 1
-
-
-@proves("E6", "E13")
-async def test_a_worker_that_was_declared_lost_gets_nothing_at_a_rate_and_takes_no_token(world: World) -> None:
-    await world.submit(limited(key="k", key_rate=Rate(limit=1, per_s=60)))
-    lost = await world.worker()
-    await world.value("UPDATE ondot.worker SET state = 'LOST' WHERE id = $1 RETURNING id", lost.id)
-    assert await lost.lease() == []
-    assert len(await (await world.worker()).lease()) == 1
