@@ -28,7 +28,7 @@ python -m pytest -n 4 --maxschedchunk 8 -q "$@" || failed=1
 if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then
   echo
   echo "Once more on the machine's own PostgreSQL:"
-  ONDOT_TEST_POSTGRES=system python -m pytest -n 2 -q tests/store tests/flow "$@" || failed=1
+  ONDOT_TEST_POSTGRES=system python -m pytest -n 3 -q tests/store tests/flow "$@" || failed=1
 else
   echo "no PostgreSQL of the machine's own: store and flow were tested on the embedded one only"
 fi

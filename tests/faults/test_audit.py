@@ -17,9 +17,9 @@ from tests.faults.planting import PLANTS, Plant, Rest, at_rest
 from tests.faults.storm import HEARTBEAT_S, Storm
 from tests.proves import proves
 
-EXECUTIONS = int(os.environ.get("ONDOT_TEST_EXECUTIONS", "400"))
+EXECUTIONS = int(os.environ.get("ONDOT_TEST_EXECUTIONS", "300"))
 SEED = int(os.environ.get("ONDOT_TEST_SEED", "4"))
-SECONDS = max(15.0, EXECUTIONS / 30)
+SECONDS = max(11.0, EXECUTIONS / 30)
 CALM_WITHIN_S = 60 + SECONDS
 
 
