@@ -160,16 +160,18 @@ class _Sky:
     def _mended_by_s(self, due_s: float, until_s: float) -> float:
         met = self._overlapping(due_s - BEFORE_S, until_s)
         workers = {fault.target for fault in met if _role(fault) == "worker"}
+        # While PostgreSQL was away nothing could be planned ahead: then it matters who plans.
+        with_others = bool(workers) or any(_role(fault) == "postgres" for fault in met)
         recoveries: dict[str, float] = {}
         base_s = due_s
         for fault in met:
             role = _role(fault)
-            if role in {"scheduler", "api"} and not workers:
+            if role == "api" or (role == "scheduler" and not with_others):
                 continue
             # One worker's work goes to the others at once; if all of them are hit, it waits until one stands again.
             is_awaited = role != "worker" or len(workers) >= self.bounds.workers
             base_s = max(base_s, fault.ended_s if is_awaited else fault.began_s)
-            recoveries[role] = max(recoveries.get(role, 0.0), self._recovery_s(fault, with_workers=bool(workers)))
+            recoveries[role] = max(recoveries.get(role, 0.0), self._recovery_s(fault, with_others=with_others))
         return base_s + max(HEALTHY_S, sum(recoveries.values()))
 
     def _overlapping(self, from_s: float, to_s: float) -> list[Fault]:
@@ -180,12 +182,12 @@ class _Sky:
             if fault.began_s <= to_s and from_s <= fault.ended_s + self._recovery_s(fault)
         ]
 
-    def _recovery_s(self, fault: Fault, *, with_workers: bool = False) -> float:
+    def _recovery_s(self, fault: Fault, *, with_others: bool = False) -> float:
         match _role(fault):
             case "worker":
                 return self.bounds.heartbeat_s + 2
             case "scheduler":
-                return self.bounds.lease_s + 1 if with_workers else 0.0
+                return self.bounds.lease_s + 1 if with_others else 0.0
             case "api":
                 return 0.0
             case "postgres":

@@ -17,7 +17,7 @@ ASK_AT_MOST_S = 1.0
 SEEN_WITHIN_S = 1.0
 """Looks further apart than this (the database was away) tell nothing of what happened between them."""
 GONE = ("scheduler.kill", "scheduler.freeze_long", "scheduler.restart")
-LONGEST_S = 15.0
+BEFORE_S = 1.0
 
 _OWNERS = "SELECT owner::text, count(*) AS owned FROM ondot.partition GROUP BY owner"
 
@@ -64,10 +64,10 @@ class Owners:
         members = {member.name: member for member in schedulers}
         everything = list(faults)
         for fault in everything:
-            if fault["kind"] not in GONE or any(_interferes(other, fault) for other in everything):
+            if fault["kind"] not in GONE:
                 continue
             seconds = self._takeover_s(_node_at(members[fault["target"]], fault["began_s"]), fault["began_s"])
-            if seconds is not None:
+            if seconds is not None and not any(_interferes(other, fault, seconds) for other in everything):
                 took.setdefault(fault["kind"], []).append(seconds)
         return {kind: sorted(seconds) for kind, seconds in took.items()}
 
@@ -83,9 +83,9 @@ class Owners:
         return None
 
 
-def _interferes(other: Mapping[str, Any], fault: Mapping[str, Any]) -> bool:
+def _interferes(other: Mapping[str, Any], fault: Mapping[str, Any], seconds: float) -> bool:
     befalls = other["kind"].startswith("postgres.") or "scheduler" in other["target"]
-    overlaps = other["began_s"] < fault["began_s"] + LONGEST_S and other["ended_s"] > fault["began_s"] - LONGEST_S
+    overlaps = other["began_s"] < fault["began_s"] + seconds and other["ended_s"] > fault["began_s"] - BEFORE_S
     return other is not fault and befalls and overlaps
 
 
