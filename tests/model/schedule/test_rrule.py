@@ -206,6 +206,7 @@ def test_the_last_week_of_a_year_reaches_into_the_next(text: str, begins: str, s
 @example("FREQ=MONTHLY;BYMONTHDAY=31", wall("2026-01-31 09:00"))
 @example("FREQ=YEARLY", wall("2024-02-29 09:00"))
 @example("FREQ=HOURLY;INTERVAL=7;BYHOUR=9;BYMINUTE=5,10;BYSETPOS=-1", wall("2026-01-07 09:07"))
+@example("FREQ=WEEKLY;BYDAY=TU;BYMONTH=1;BYWEEKNO=1;INTERVAL=24;COUNT=2", wall("2024-01-03 00:00"))
 def test_any_rule_lists_what_dateutil_lists(text: str, begins: datetime) -> None:
     rule = Rrule(text=text, begins=begins)
     ours = list(islice(slots_of(rule), 8))
@@ -216,7 +217,8 @@ def test_any_rule_lists_what_dateutil_lists(text: str, begins: datetime) -> None
     assume(near)
     has_end_in_sight = "COUNT=" in text or ("UNTIL=" in text and step > timedelta(days=900))
     n = 8 if near == ours and has_end_in_sight else len(near)
-    wanted = list(islice(rrulestr(text, dtstart=begins), n))
+    # What comes after more than a lifetime ondot looks for no more, and dateutil does.
+    wanted = [slot for slot in islice(rrulestr(text, dtstart=begins), n) if slot <= begins + step]
     assert near == wanted
 
 
