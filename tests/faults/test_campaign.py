@@ -16,6 +16,7 @@ from tests.faults.campaign import Campaign
 from tests.proves import proves
 
 SEED = int(os.environ.get("ONDOT_TEST_SEED", "6"))
+CAMPAIGNS = 4
 LOADED_S = 20.0
 """Other tests run beside: lateness is told in the report, and judged by `make faults` on a quiet machine."""
 MINUTE = Campaign(seconds=60, seed=SEED, jobs=600, schedulers=3, workers=3, apis=2, at_once=2, slack_s=LOADED_S)
@@ -59,7 +60,9 @@ def by(*checks: str, **needs: object) -> Known:
     return Known(frozenset(checks), replace(SMALL, **needs))  # type: ignore[arg-type]
 
 
-SLOW_CALLS = {"focus": ("slow",), "jobs": 40, "workers": 2}
+SLOW_CALLS = {"focus": ("slow",), "jobs": 40}
+"""The one worker always has some of them: who kills it kills a call."""
+PAUSES = {"focus": ("paused",), "jobs": 20, "seconds": 12}
 CHANGES = {"focus": ("deleted", "updated", "paused"), "jobs": 20, "seconds": 10}
 BEYOND = {"focus": ("bounded", "jittered"), "jobs": 14, "seconds": 14}
 """Lives longer than the horizon: somebody has to plan them."""
@@ -69,7 +72,7 @@ KNOWN = {
     "no_unique_key": by("doubled_fire", "two_executions", **FIRES),
     "cadence_from_now": by("phantom", "lost_fire", **BEYOND),
     "early": by("early"),
-    "skips_silently": by("lost_fire", **CHANGES),
+    "skips_silently": by("lost_fire", **PAUSES),
     "never_takes_over": by("lost_fire", "late", kinds=("scheduler.kill",), slack_s=2.0, **BEYOND),
     "forgets_to_take_back": by("after_pause", "after_delete", "superseded", "phantom", **CHANGES),
     "ack_before_commit": by("lost_ack", kinds=("api.kill",)),
@@ -114,10 +117,18 @@ async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     assert [str(violation) for violation in verdict.violations] == []
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("bug", [bug for bug in KNOWN if ALL_BUGS or bug not in SELDOM])
 async def test_a_planted_bug_is_caught(bug: str, tmp_path: Path) -> None:
+    """By the first campaign, as a rule. Whether a fault meets the work that shows the bug is chance: some may look."""
     known = KNOWN[bug]
-    verdict, report = await replace(known.campaign, bug=bug).run(tmp_path)
-    print(f"\n{report.text}")  # noqa: T201 - what the run was
-    assert known.checks & {violation.check for violation in verdict.violations}
+    found: set[str] = set()
+    for seed in range(SEED, SEED + CAMPAIGNS):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        verdict, report = await replace(known.campaign, bug=bug, seed=seed).run(directory)
+        print(f"\n{report.text}")  # noqa: T201 - what the run was
+        found |= {violation.check for violation in verdict.violations}
+        if known.checks & found:
+            return
+    pytest.fail(f"{CAMPAIGNS} campaigns did not find it, only {sorted(found)}")
