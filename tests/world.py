@@ -32,8 +32,9 @@ from ondot.model.schedule import Cron, Interval, Once, Schedule
 from ondot.ports.transport import Wake
 from ondot.store.connection import Connection, Record
 from ondot.store.database import Database, open_database
-from ondot.store.executions import ExecutionRow, Written, get_execution
+from ondot.store.executions import ExecutionRow, get_execution
 from ondot.store.jobs import JobRow, get_job
+from ondot.store.outcomes import Written
 from ondot.store.workers import beat_worker, register_worker
 from ondot.testing.clock import HAND_CLOCK, turn_clock
 from ondot.transports.polling import PollingTransport

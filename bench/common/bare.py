@@ -31,8 +31,8 @@ from ondot.model.job import FunctionTarget, JobSpec, completed
 from ondot.settings import load_settings
 from ondot.store.connection import Connection, OwnConnection, Record
 from ondot.store.database import Database, connect, open_database
-from ondot.store.executions import Completion, succeed_executions
 from ondot.store.jobs import NewOnceJob, insert_once_jobs
+from ondot.store.outcomes import Completion, succeed_executions
 from ondot.store.queue import lease_executions
 from ondot.store.workers import register_worker
 

@@ -15,11 +15,11 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import structs
 
-from ondot.flow import backfill, change, complete, plan, run_now, submit, together
+from ondot.flow import backfill, change, complete, plan, run_now, settle, skipped, submit, take_back, together
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
 from ondot.roles import housekeeper, scheduler, worker
-from ondot.store import executions, jobs, nodes, owed, timers, workers
+from ondot.store import jobs, nodes, outcomes, owed, timers, workers
 from ondot.store.queries import Query
 from ondot.targets import http
 
@@ -115,9 +115,8 @@ def skips_silently() -> None:
         return None
 
     _rewrite(timers._SQL, "plan_fires", ("JOIN taken k ON k.job_id = s.job_id\n", "JOIN taken k ON false\n"))
-    for module in (change, backfill):
-        if hasattr(module, "record_skipped"):
-            _put(module, "record_skipped", keeps_quiet)
+    for module in (settle, take_back, skipped):
+        _put(module, "record_skipped", keeps_quiet)
 
 
 def never_takes_over() -> None:
@@ -134,7 +133,7 @@ def forgets_to_take_back() -> None:
     async def takes_nothing(*_args: Any, **_kwargs: Any) -> list[Any]:
         return []
 
-    _put(change, "take_back_fires", takes_nothing)
+    _put(take_back, "take_back_fires", takes_nothing)
 
 
 def ack_before_commit() -> None:
@@ -231,8 +230,8 @@ _IS_ITS_OWN = (
 
 def no_token() -> None:
     """An outcome counts whoever brings it, of whichever attempt."""
-    _rewrite(executions._SQL, "succeed_executions", _IS_ITS_OWN)
-    _rewrite(executions._SQL, "complete_executions", _IS_ITS_OWN)
+    _rewrite(outcomes._SQL, "succeed_executions", _IS_ITS_OWN)
+    _rewrite(outcomes._SQL, "complete_executions", _IS_ITS_OWN)
     # And a worker that was declared lost is not told.
     _rewrite(workers._SQL, "beat_worker", (" AND state IN ('ALIVE', 'DRAINING')", ""))
 
@@ -275,7 +274,7 @@ def recovers_by_id() -> None:
         ("l.id AS lease_id, l.worker_id", "l.id AS lease_id, e.worker_id"),
     )
     # Its leases stay for a while, as those do whose deletion was lost.
-    _rewrite(executions._SQL, "complete_executions", ("cardinality($2)\n), counted", "-1\n), counted"))
+    _rewrite(outcomes._SQL, "complete_executions", ("cardinality($2)\n), counted", "-1\n), counted"))
 
 
 BUGS: dict[str, Callable[[], None]] = {

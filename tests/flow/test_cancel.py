@@ -14,7 +14,8 @@ from ondot.model.execution import Outcome, State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succeeded
-from ondot.store.executions import ExecutionRow, find_cancels, request_cancels
+from ondot.store.endings import find_cancels, request_cancels
+from ondot.store.executions import ExecutionRow
 from ondot.targets.function import FunctionCaller
 from ondot.targets.http import HttpCaller
 from ondot.targets.shell import ShellCaller

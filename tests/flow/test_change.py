@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ondot.flow import change as flow_change
+from ondot.flow import take_back as flow_take_back
 from ondot.flow.cancel import cancel
 from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.run import run_attempt
@@ -19,7 +19,7 @@ from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import NotBegun
 from ondot.model.schedule import Blackout, Calendar, Interval, Rrule, Schedule
 from ondot.ports.target import Call
-from ondot.store.executions import take_back_fires
+from ondot.store.planned import take_back_fires
 from ondot.store.queue import sweep_late_ready
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
@@ -566,7 +566,7 @@ async def test_a_fire_that_is_leased_in_the_middle_of_an_update_costs_the_new_sc
         assert len(await worker.lease()) == 1
         return await take_back(*args, **kwargs)
 
-    monkeypatch.setattr(flow_change, "take_back_fires", leased_meanwhile)
+    monkeypatch.setattr(flow_take_back, "take_back_fires", leased_meanwhile)
     began_at = world.now
     await change(world, accepted.id, job(schedule=every(1, began_at)))
     rows = await world.executions()

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ondot.flow.change import delete, lock, pause, update, update_locked
+from ondot.flow.change import delete, pause, update, update_locked
 from ondot.flow.claim import claim_keys
 from ondot.flow.retain import retain_pass
+from ondot.flow.settle import lock
 from ondot.flow.submit import Accepted
 from ondot.model.errors import Conflict
 from ondot.model.execution import State

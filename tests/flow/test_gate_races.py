@@ -14,7 +14,7 @@ from ondot.model.execution import State
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.outcome import Cancelled
-from ondot.store.executions import lock_gates_of_job
+from ondot.store.planned import lock_gates_of_job
 from ondot.store.queue import hold_briefly, pool_room
 from tests.flow.test_locks import lease_on
 from tests.proves import proves

@@ -17,7 +17,7 @@ from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.outcome import Succeeded
 from ondot.objects import open_objects
 from ondot.ports.objects import Objects
-from ondot.store.executions import Completion
+from ondot.store.outcomes import Completion
 from tests.proves import proves
 from tests.world import Worker, World, job
 

@@ -14,7 +14,7 @@ from ondot.model.execution import State
 from ondot.model.ids import PARTITIONS, WorkerId
 from ondot.model.outcome import Succeeded
 from ondot.store.database import open_database
-from ondot.store.executions import Written
+from ondot.store.outcomes import Written
 from ondot.store.portions import Portions
 from tests.faults.proxy import a_proxy
 from tests.flow.slow_line import DEADLINE_S, MANY, large, slow_database

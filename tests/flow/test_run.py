@@ -16,7 +16,7 @@ from ondot.model.outcome import Failed, Succeeded
 from ondot.model.retry import Retry
 from ondot.ports.target import Call
 from ondot.store.clock import DatabaseClock
-from ondot.store.executions import Completion
+from ondot.store.outcomes import Completion
 from ondot.store.queue import Leased
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, failed, job

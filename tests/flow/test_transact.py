@@ -23,7 +23,7 @@ from ondot.model.retry import Retry
 from ondot.ports.target import Call, Target
 from ondot.sdk.transaction import Stale
 from ondot.store.database import open_database
-from ondot.store.executions import Completion
+from ondot.store.outcomes import Completion
 from ondot.targets.function import FunctionCaller
 from ondot.targets.http import HttpCaller
 from ondot.targets.shell import ShellCaller

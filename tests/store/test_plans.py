@@ -156,8 +156,8 @@ HOT: Final = [
     for noun, name in (
         ("queue", "survey_lanes"),
         ("queue", "lease_executions"),
-        ("executions", "complete_executions"),
-        ("executions", "succeed_executions"),
+        ("outcomes", "complete_executions"),
+        ("outcomes", "succeed_executions"),
         ("timers", "plan_fires"),
         ("timers", "due_timers"),
         ("timers", "is_crowded"),

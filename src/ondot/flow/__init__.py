@@ -5,7 +5,8 @@
   run_now   one execution more, since somebody asked for it
 ①a claim    jobs with a key of their own: unique, throttled, debounced
 ② plan      look ahead: turn coming fires of owned partitions into executions, before they are due
-②a change   update, pause, resume, delete: take back what was planned
+②a change   update, pause, resume, delete: settle, take back, write where the job stands
+   settle   every fire up to now gets its end on record; take_back: what was planned and has not come yet
    skipped  ranges of fires that do not run hold none that did
 ②b backfill fires of the past: catch-up after an outage, and ranges that a person asks for
 ②c gate     admit executions of limited jobs when they are due; pools: the limits of a pool

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ondot.flow.change import lock, settle
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.settle import lock, settle
 from ondot.flow.skipped import cut_skipped
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
@@ -31,7 +31,7 @@ from ondot.model.schedule import Schedule, jitter_offset, next_fire
 from ondot.model.schedule.counting import count_fires
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
-from ondot.store.executions import Waiting, end_waiting
+from ondot.store.endings import Waiting, end_waiting
 from ondot.store.jobs import LockedJob, get_job
 from ondot.store.owed import (
     BackfillRow,

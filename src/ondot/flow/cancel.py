@@ -10,7 +10,8 @@ from ondot.model.execution import TERMINAL, State
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.audit import record
 from ondot.store.database import Database
-from ondot.store.executions import ExecutionRow, end_queued, get_execution, request_cancels
+from ondot.store.endings import end_queued, request_cancels
+from ondot.store.executions import ExecutionRow, get_execution
 
 TRIES = 5
 

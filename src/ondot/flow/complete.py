@@ -22,14 +22,7 @@ from ondot.model.execution import Outcome, State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.store.connection import REFUSED, Connection, is_about_content
 from ondot.store.database import Database
-from ondot.store.executions import (
-    Completion,
-    Unchanged,
-    Written,
-    complete_executions,
-    find_outcomes,
-    succeed_executions,
-)
+from ondot.store.outcomes import Completion, Unchanged, Written, complete_executions, find_outcomes, succeed_executions
 from ondot.store.portions import Portions
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE

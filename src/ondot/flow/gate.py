@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, PoolNo
 from ondot.store.database import Database
-from ondot.store.executions import end_queued, past_deadline, request_cancels
+from ondot.store.endings import end_queued, past_deadline, request_cancels
 from ondot.store.gates import call_put_off, forget_gates
 from ondot.store.pools import slot_running
 from ondot.store.queue import Verdict, admit

@@ -22,7 +22,7 @@ from ondot.model.liveness import Watch
 from ondot.model.retry import GiveUp, Retry, after_loss
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.executions import Completion, complete_executions
+from ondot.store.outcomes import Completion, complete_executions
 from ondot.store.portions import Portions
 from ondot.store.specs import Specs
 from ondot.store.workers import (

@@ -23,7 +23,7 @@ from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, No
 from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.model.retryable import retryable
 from ondot.ports.target import Call, End, Interrupt, Target
-from ondot.store.executions import Completion
+from ondot.store.outcomes import Completion
 from ondot.targets.child import STARTS_WITHIN_S, ChildLost
 from ondot.targets.reports import timed_out
 

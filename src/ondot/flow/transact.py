@@ -32,7 +32,7 @@ from ondot.sdk.transaction import Opened, Stale
 from ondot.store.attempts import is_running, wait_for_execution
 from ondot.store.connection import REFUSED, Connection, away_as_unavailable, drop, is_lost
 from ondot.store.database import ACQUIRE_TIMEOUT_S, Database
-from ondot.store.executions import Completion, Unchanged, Written, complete_executions, find_outcomes
+from ondot.store.outcomes import Completion, Unchanged, Written, complete_executions, find_outcomes
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED

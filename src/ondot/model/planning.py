@@ -1,7 +1,7 @@
 """What planning does to one timer (S6, E11): which fires become executions, which are skipped, where it stands then.
 
-Pure: flow.plan calls it for each timer that is due before the horizon, flow.submit for a job's first fire, flow.change
-to settle what the old schedule still owes. A fire is missed when it was not planned by `fire_at + grace`; a short
+Pure: flow.plan calls it for each timer that is due before the horizon, flow.submit for a job's first fire, flow.settle
+for what the old schedule still owes. A fire is missed when it was not planned by `fire_at + grace`; a short
 failover therefore misses nothing. The misfire policy says what happens to missed fires: `skip` records them, `once`
 runs the latest and records the others as coalesced, `all` runs those within `window`, the newest `limit` of them.
 Missed fires are never listed one by one unless they run: an outage of any length costs a step the same.

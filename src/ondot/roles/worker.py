@@ -37,7 +37,8 @@ from ondot.roles.loop import every
 from ondot.roles.running import Attempt, Running
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
-from ondot.store.executions import Completion, find_cancels
+from ondot.store.endings import find_cancels
+from ondot.store.outcomes import Completion
 from ondot.store.workers import beat_worker, leave_worker, register_worker
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import CANCELS

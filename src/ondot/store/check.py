@@ -17,7 +17,7 @@ from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("check")
-_QUEUE = load_queries("executions")
+_QUEUE = load_queries("endings")
 
 _FIRST = UUID(int=0)
 

@@ -10,7 +10,7 @@ from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("claims")
-_QUEUE = load_queries("executions")
+_QUEUE = load_queries("endings")
 """How executions leave the queue and the lines stands there, once."""
 
 

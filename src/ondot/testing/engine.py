@@ -33,7 +33,7 @@ from ondot.ports.target import Call as TargetCall
 from ondot.settings import Settings
 from ondot.store.connection import REFUSED
 from ondot.store.database import Database
-from ondot.store.executions import Completion
+from ondot.store.outcomes import Completion
 from ondot.store.workers import register_worker
 from ondot.testing.clock import Instant, stride, turn_clock
 from ondot.testing.records import Call

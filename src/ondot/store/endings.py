@@ -1,0 +1,74 @@
+"""Executions that others than their workers end (E8, E12, E16): what waits leaves the queue or its line at once, what
+runs is asked to end."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from ondot.model.execution import State
+from ondot.model.ids import ExecutionId, JobId, TenantNo, WorkerId
+from ondot.store.connection import Connection
+from ondot.store.planned import lock_gates_of_job
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("endings")
+
+TRIES_TO_END = 5
+
+
+class Waiting(StrEnum):
+    """What a job has waiting: fires and backfilled ones that have not begun, only the latter, or all, retries too."""
+
+    FIRES = "fires"
+    BACKFILL = "backfill"
+    ALL = "all"
+
+
+async def end_waiting(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, state: State, reason: str, which: Waiting
+) -> int:
+    """End what a job has waiting in the queue.
+
+    Tried again while anything is left: a row that is being swept is gone when its lock is, and stands elsewhere, where
+    the statement that waited for it does not see it.
+    """
+    ended = 0
+    await lock_gates_of_job(connection, tenant_no, job_id)
+    for _ in range(TRIES_TO_END):
+        ids = []
+        for block in ("unline_job", "unqueue_job"):
+            rows = await connection.fetch(_SQL[block].text, tenant_no, job_id, which.value)
+            ids += [row["execution_id"] for row in rows]
+        ended += len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
+        if not await connection.fetchval(_SQL["has_waiting"].text, tenant_no, job_id, which.value):
+            break
+    return ended
+
+
+async def end_queued(
+    connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId], state: State, reason: str
+) -> list[ExecutionId]:
+    """End executions that wait in the queue or before a gate; gives those that did. `tenant_no` None: of any."""
+    await connection.execute(_SQL["lock_gates_of_executions"].text, ids)
+    rows = await connection.fetch(_SQL["unqueue_executions"].text, tenant_no, ids)
+    taken = [row["execution_id"] for row in rows]
+    ended = await connection.fetch(_SQL["end_executions"].text, tenant_no, taken, state.value, reason)
+    return [ExecutionId(row["id"]) for row in ended]
+
+
+async def request_cancels(
+    connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId], reason: str
+) -> list[ExecutionId]:
+    """Ask executions that run to end; gives those that do run."""
+    rows = await connection.fetch(_SQL["request_cancels"].text, tenant_no, ids, reason)
+    return [ExecutionId(row["id"]) for row in rows]
+
+
+async def find_cancels(connection: Connection, worker_id: WorkerId) -> list[tuple[ExecutionId, int]]:
+    """The attempts of this worker that were asked to end."""
+    rows = await connection.fetch(_SQL["find_cancels"].text, worker_id)
+    return [(ExecutionId(row["id"]), row["attempt_no"]) for row in rows]
+
+
+async def past_deadline(connection: Connection, limit: int) -> list[ExecutionId]:
+    """What was not started by its deadline."""
+    return [ExecutionId(row["id"]) for row in await connection.fetch(_SQL["past_deadline"].text, limit)]

@@ -1,0 +1,117 @@
+"""Outcomes of attempts, written by their workers, or in the name of one that is lost: fenced, in batches (E11, P6)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from operator import attrgetter
+
+from msgspec import Struct
+
+from ondot.model.execution import Outcome, State
+from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
+from ondot.store.columns import once
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("outcomes")
+
+
+class Completion(Struct, frozen=True):
+    """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text).
+
+    `pause_after`: failures in a row after which the job is paused. `gated`: it was leased with gates to give back.
+    """
+
+    execution_id: ExecutionId
+    attempt_no: int
+    state: State
+    outcome: Outcome
+    result: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    delay_s: float = 0.0
+    priority_class: int = 0
+    pause_after: int | None = None
+    gated: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """A success with which nothing moves but the execution itself: nearly all are."""
+        return self.state is State.SUCCEEDED and self.pause_after is None and not self.gated
+
+
+class Written(Struct, frozen=True):
+    """A completion that counted, and the state it led to.
+
+    `pool_no`: which pool has something to do for it: at `ready_at`, or, if it has passed gates (`gated`), now.
+    """
+
+    execution_id: ExecutionId
+    state: State
+    pool_no: PoolNo | None = None
+    ready_at: datetime | None = None
+    gated: bool = False
+
+
+class Unchanged(StrEnum):
+    """Why an outcome changed nothing: it was recorded before, its worker is stale, or it met a cancel (write again)."""
+
+    RECORDED = "recorded"
+    STALE = "stale"
+    HELD = "held"
+
+
+async def complete_executions(
+    connection: Connection, worker_id: WorkerId, completions: Sequence[Completion], last_of: Sequence[LeaseId]
+) -> list[Written]:
+    """Write outcomes, fenced; those that are missing from the answer changed nothing."""
+    ordered = sorted(completions, key=attrgetter("execution_id"))
+    rows = await connection.fetch(
+        _SQL["complete_executions"].text,
+        worker_id,
+        [completion.execution_id for completion in ordered],
+        [completion.attempt_no for completion in ordered],
+        [completion.state.value for completion in ordered],
+        [completion.outcome.value for completion in ordered],
+        [completion.result for completion in ordered],
+        [completion.error for completion in ordered],
+        [completion.reason for completion in ordered],
+        [completion.delay_s for completion in ordered],
+        [completion.priority_class for completion in ordered],
+        last_of,
+        [completion.pause_after for completion in ordered],
+    )
+    return [Written(id_, State(state), *wakes) for id_, state, *wakes in rows]
+
+
+async def succeed_executions(
+    connection: Connection, worker_id: WorkerId, completions: Sequence[Completion], last_of: Sequence[LeaseId]
+) -> list[Written]:
+    """Write plain successes, fenced; those that are missing from the answer changed nothing, or are plain no more."""
+    ordered = sorted(completions, key=attrgetter("execution_id"))
+    ids = [completion.execution_id for completion in ordered]
+    counted: list[ExecutionId] | None = await connection.fetchval(
+        _SQL["succeed_executions"].text,
+        worker_id,
+        ids,
+        once([completion.attempt_no for completion in ordered]),
+        once([completion.result for completion in ordered]),
+        last_of,
+    )
+    return [Written(id_, State.SUCCEEDED) for id_ in (ids if counted is None else counted)]
+
+
+async def find_outcomes(
+    connection: Connection, worker_id: WorkerId, attempts: Sequence[tuple[ExecutionId, int]]
+) -> dict[ExecutionId, Unchanged]:
+    """Of outcomes that changed nothing, why."""
+    rows = await connection.fetch(
+        _SQL["find_outcomes"].text,
+        worker_id,
+        [id_ for id_, _ in attempts],
+        [number for _, number in attempts],
+    )
+    return {
+        row["id"]: Unchanged.RECORDED if row["recorded"] else Unchanged.HELD if row["is_held"] else Unchanged.STALE
+        for row in rows
+    }

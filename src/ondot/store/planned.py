@@ -1,0 +1,88 @@
+"""What is planned of a job that is being changed (S8, P10): taken back if it is still to come, given the new version if
+it is due; and which fires have begun, and are neither."""
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from ondot.model.execution import PriorityClass, State
+from ondot.model.ids import JobId, TenantNo
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("planned")
+
+
+async def lock_gates_of_job(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, stages: str | None = None
+) -> None:
+    """Lock the gates that a job's executions pass, and those of other `stages` that they are to pass."""
+    gates: list[UUID] = []
+    if stages is not None:
+        await connection.execute(_SQL["make_gates"].text, tenant_no, stages)
+        gates = [UUID(stage["gate"]) for stage in msgspec.json.decode(stages)]
+    await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id, gates)
+
+
+async def take_back_fires(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, after: datetime, once_at: datetime | None
+) -> list[datetime]:
+    """Take back what is planned of a job after an instant; gives those fires. Lines first, then ready, then executions.
+
+    Its gates are locked already. `once_at` is the fire of a one-time job, which is taken back also when it is due.
+    """
+    ids = []
+    for block in ("take_back_waiting", "take_back_ready"):
+        rows = await connection.fetch(_SQL[block].text, tenant_no, job_id, once_at, after, int(PriorityClass.CATCH_UP))
+        ids += [row["execution_id"] for row in rows]
+    taken = await connection.fetch(_SQL["take_back_executions"].text, tenant_no, ids)
+    return sorted(row["fire_at"] for row in taken)
+
+
+async def renew_due(
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    job_version: int,
+    *,
+    stages: str | None,
+    start_deadline_s: float | None,
+) -> int:
+    """What is due and has not begun runs another version; all that lives passes its gates. They are locked already.
+
+    `start_deadline_s` with the jitter.
+    """
+    await connection.fetch(_SQL["lock_ready_of_job"].text, tenant_no, job_id)
+    rows = await connection.fetch(
+        _SQL["renew_due"].text, tenant_no, job_id, job_version, start_deadline_s, int(PriorityClass.CATCH_UP)
+    )
+    begun = await connection.fetch(_SQL["gated_of_job"].text, tenant_no, job_id)
+    ids = [row["id"] for row in (*rows, *begun)]
+    running = [row["id"] for row in begun if row["state"] == State.RUNNING]
+    if ids and stages is not None:
+        await connection.execute(_SQL["regate_executions"].text, tenant_no, ids, stages, int(PriorityClass.CATCH_UP))
+        await connection.execute(_SQL["slot_begun"].text, tenant_no, running)
+    elif waiting := [id_ for id_ in ids if id_ not in running]:
+        await connection.execute(_SQL["ungate_executions"].text, tenant_no, waiting)
+    return len(rows)
+
+
+async def newest_begun(connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime) -> datetime | None:
+    """The newest fire after an instant that has begun or ended."""
+    fire_at: datetime | None = await connection.fetchval(_SQL["newest_begun"].text, tenant_no, job_id, after)
+    return fire_at
+
+
+async def cancelled_ahead(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime
+) -> tuple[datetime, datetime] | None:
+    """The first and the last of a job's fires to come that were cancelled before they were due; None: none was."""
+    row = await connection.fetchrow(_SQL["cancelled_ahead"].text, tenant_no, job_id, after)
+    return (row["first_at"], row["last_at"]) if row and row["first_at"] else None
+
+
+async def has_begun(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, once_at: datetime, *, waiting_too: bool
+) -> bool:
+    return bool(await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id, once_at, waiting_too))

@@ -1,0 +1,109 @@
+-- name: unqueue_job :many
+-- locks: ready rows        index: execution_fire, execution_other, ready_pkey
+-- The places in the queue of what a job has waiting: fires that have not begun (pause), those of its backfill, or all
+-- that is not running.
+-- $1 tenant_no, $2 job_id, $3 fires, backfill or all
+DELETE FROM ondot.ready r
+USING (
+    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
+    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
+      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill'))
+    UNION ALL
+    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
+    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND $3 = 'all'
+) e
+WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+  AND r.execution_id = e.id
+RETURNING r.execution_id;
+
+-- name: unline_job :many
+-- locks: waiting rows        index: execution_fire, execution_other, waiting_execution
+-- As unqueue_job, from the lines before gates.
+-- $1 tenant_no, $2 job_id, $3 fires, backfill or all
+DELETE FROM ondot.waiting w
+USING (
+    SELECT id FROM ondot.execution
+    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND gated
+      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill'))
+    UNION ALL
+    SELECT id FROM ondot.execution
+    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND gated AND $3 = 'all'
+) e
+WHERE w.execution_id = e.id
+RETURNING w.execution_id;
+
+-- name: unqueue_executions :many
+-- locks: gates, then waiting rows, then ready rows        index: gated_pkey, waiting_execution, execution_pkey, ready_pkey
+-- Takes executions out of the queue and of the lines. What a worker is leasing at this moment is waited for, and then is
+-- not there any more.
+-- $1 tenant_no (NULL: of any), $2 ids
+WITH unlined AS (
+    DELETE FROM ondot.waiting WHERE execution_id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1)
+    RETURNING execution_id
+), unqueued AS (
+    DELETE FROM ondot.ready r USING ondot.execution e
+    WHERE e.id = ANY ($2) AND ($1 IS NULL OR e.tenant_no = $1)
+      AND r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+      AND r.execution_id = e.id
+    RETURNING r.execution_id
+)
+SELECT execution_id FROM unlined UNION SELECT execution_id FROM unqueued;
+
+-- name: lock_gates_of_executions :one
+-- locks: gates        index: gated_pkey
+-- $1 ids of executions
+SELECT ondot.lock_gates(ARRAY(
+    SELECT (s->>'gate')::uuid FROM ondot.gated d CROSS JOIN jsonb_array_elements(d.stages) s
+    WHERE d.execution_id = ANY ($1::uuid[])
+));
+
+-- name: request_cancels :many
+-- locks: executions        index: execution_pkey
+-- Asks what runs to end: its worker looks for such requests. The first reason stays.
+-- $1 tenant_no (NULL: of any), $2 ids, $3 reason
+UPDATE ondot.execution SET cancel_at = coalesce(cancel_at, ondot.clock()), cancel_reason = coalesce(cancel_reason, $3::text)
+WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state = 'RUNNING'
+RETURNING id;
+
+-- name: find_cancels :many
+-- index: execution_cancel
+-- What this worker runs and was asked to end.
+-- $1 worker_id
+SELECT id, attempt_no FROM ondot.execution
+WHERE cancel_at IS NOT NULL AND worker_id = $1::uuid AND state = 'RUNNING';
+
+-- name: past_deadline :many
+-- index: execution_start_by
+-- What was not started by its deadline, and is still to be.
+-- $1 limit
+SELECT id FROM ondot.execution
+WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING'
+ORDER BY start_by LIMIT $1::integer;
+
+-- name: has_waiting :one
+-- index: execution_fire, execution_other
+-- Whether a job still has anything that unqueue_job is for.
+-- $1 tenant_no, $2 job_id, $3 fires, backfill or all
+SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
+               AND origin IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')
+               AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill')))
+    OR $3 = 'all' AND EXISTS (SELECT FROM ondot.execution WHERE job_id = $2 AND tenant_no = $1
+                          AND origin NOT IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')) AS waiting;
+
+-- name: end_executions :many
+-- transition: cancel, skip        locks: executions        index: execution_pkey
+-- Ends what was taken out of the queue, with its reason, into history.
+-- $1 tenant_no (NULL: of any), $2 ids, $3 state, $4 reason
+WITH ended AS (
+    DELETE FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state IN ('PENDING', 'RETRYING', 'BLOCKED')
+    RETURNING *
+), passed AS (
+    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM ended WHERE gated))
+)
+INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
+    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, replay_of)
+SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
+       pool_no, attempt_no, failures, losses, class, $3::text, origin, $4::text, payload, replay_of
+FROM ended
+RETURNING id;

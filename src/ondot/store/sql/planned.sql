@@ -1,0 +1,174 @@
+-- name: lock_gates_of_job :one
+-- locks: gates        index: execution_fire, execution_other, gated_pkey
+-- All gates that the executions of a job pass, and those that they will: until the end of the transaction nobody is
+-- admitted there. All at once: who took some and then others would wait for somebody who does it the other way round.
+-- $1 tenant_no, $2 job_id, $3 ids of gates to come
+SELECT ondot.lock_gates($3::uuid[] || ARRAY(
+    SELECT (s->>'gate')::uuid
+    FROM (
+        SELECT id FROM ondot.execution
+        WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND gated
+        UNION ALL
+        SELECT id FROM ondot.execution
+        WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND gated
+    ) e
+    JOIN ondot.gated d ON d.execution_id = e.id CROSS JOIN jsonb_array_elements(d.stages) s
+));
+
+-- name: make_gates :one
+-- locks: none (new rows)
+-- $1 tenant_no, $2 stages
+SELECT ondot.make_gates($1::integer, $2::text::jsonb);
+
+-- name: take_back_waiting :many
+-- locks: waiting rows        index: execution_fire, waiting_execution
+-- As take_back_ready, from the lines before gates: first, since who is admitted goes from there to the queue.
+-- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs), $4 after which instant, $5 class of catch-up
+DELETE FROM ondot.waiting w
+USING ondot.execution e
+WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer AND e.origin IN ('fire', 'backfill') AND e.origin = 'fire'
+  AND e.attempt_no = 0 AND e.gated
+  AND (e.fire_at > $4::timestamptz AND e.class <> $5::smallint OR e.fire_at = $3::timestamptz)
+  AND w.execution_id = e.id
+RETURNING w.execution_id;
+
+-- name: take_back_ready :many
+-- locks: ready rows        index: execution_fire, ready_pkey
+-- The first half of taking back the fires still to come of a changed job: their places in the queue. Waits for a lease
+-- that is taking one of them, and then leaves it alone. Of a one-time job also its fire that is due: nothing comes after.
+-- Not what is caught up: that is of the past, also if the clock was set back since.
+-- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs), $4 after which instant, $5 class of catch-up
+DELETE FROM ondot.ready r
+USING ondot.execution e
+WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer AND e.origin IN ('fire', 'backfill') AND e.origin = 'fire'
+  AND e.attempt_no = 0
+  AND (e.fire_at > $4::timestamptz AND e.class <> $5::smallint OR e.fire_at = $3::timestamptz)
+  AND r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+  AND r.execution_id = e.id
+RETURNING r.execution_id;
+
+-- name: newest_begun :one
+-- index: execution_fire, history_job
+-- The newest fire after an instant that has begun or ended: there is one if the clock was set back. Not those that were
+-- cancelled before they were due.
+-- $1 tenant_no, $2 job_id, $3 after which instant
+SELECT greatest(
+    (SELECT max(fire_at) FROM ondot.execution
+     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND attempt_no > 0
+       AND fire_at > $3::timestamptz),
+    (SELECT max(fire_at) FROM ondot.history
+     WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at > $3
+       AND NOT (state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at))
+) AS fire_at;
+
+-- name: cancelled_ahead :one
+-- index: history_job
+-- The first and the last of the fires to come that were cancelled before they were due.
+-- $1 tenant_no, $2 job_id, $3 after which instant
+SELECT min(fire_at) AS first_at, max(fire_at) AS last_at FROM ondot.history
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND fire_at > $3::timestamptz
+  AND state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at;
+
+-- name: take_back_executions :many
+-- transition: take back        locks: executions        index: execution_pkey
+-- The second half: the executions themselves, which were never to be.
+-- $1 tenant_no, $2 ids
+WITH taken AS (
+    DELETE FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state = 'PENDING' AND attempt_no = 0
+    RETURNING id, fire_at, gated
+), passed AS (
+    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM taken WHERE gated))
+)
+SELECT id, fire_at FROM taken;
+
+-- name: renew_due :many
+-- locks: executions        index: execution_fire
+-- A due fire that has not begun runs the new version, in its place in the queue; one that was leased and given back
+-- before its call has not begun either, and is PENDING again.
+-- $1 tenant_no, $2 job_id, $3 job_version, $4 its start deadline in seconds (NULL: none), with its jitter, $5 the class
+-- of catch-up: what is of the past has no deadline
+UPDATE ondot.execution
+SET job_version = $3::integer,
+    start_by = CASE WHEN origin = 'fire' AND class <> $5::smallint THEN fire_at + make_interval(secs => $4::double precision)
+               END
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
+RETURNING id;
+
+-- name: lock_ready_of_job :many
+-- locks: ready rows        index: execution_fire, execution_other, ready_pkey
+-- Before the executions, as a lease does.
+-- $1 tenant_no, $2 job_id
+SELECT r.execution_id FROM ondot.ready r JOIN ondot.execution e
+  ON r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
+ AND r.execution_id = e.id
+WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer
+ORDER BY r.execution_id FOR UPDATE OF r;
+
+-- name: gated_of_job :many
+-- index: execution_fire, execution_other
+-- What of a job lives and has begun: it keeps its version, and counts at the gates of the new one. But for what is being
+-- completed at this moment, whose statement may wait for the gates that are held here.
+-- $1 tenant_no, $2 job_id
+SELECT id, state FROM ondot.execution
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND state IN ('RUNNING', 'RETRYING')
+ORDER BY id FOR UPDATE SKIP LOCKED;
+
+-- name: slot_begun :none
+-- locks: slots (gates are held)        index: gated_pkey, slot_pkey
+-- What runs is through the gates that it has now, whether there is room or not.
+-- $1 tenant_no, $2 ids
+INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
+SELECT (s->>'gate')::uuid, d.execution_id, d.tenant_no, (s->>'until_end')::boolean, ondot.clock()
+FROM ondot.gated d CROSS JOIN jsonb_array_elements(d.stages) s
+WHERE d.execution_id = ANY ($2::uuid[]) AND d.tenant_no = $1::integer AND s->>'kind' <> 'rate'
+ON CONFLICT DO NOTHING;
+
+-- name: regate_executions :none
+-- locks: ready rows, executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
+-- Executions pass other gates from now on: out of the queue, into the line, in the order in which they were due.
+-- $1 tenant_no, $2 ids, $3 gates, $4 class of catch-up
+WITH old AS MATERIALIZED (
+    SELECT id, ready_at, pool_no, class, origin FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer FOR UPDATE
+), moved AS (
+    UPDATE ondot.execution e SET gated = true FROM old o WHERE e.id = o.id AND e.tenant_no = $1
+), unqueued AS (
+    DELETE FROM ondot.ready r USING old o
+    WHERE r.pool_no = o.pool_no AND r.class = o.class AND r.tenant_no = $1 AND r.ready_at = o.ready_at
+      AND r.execution_id = o.id
+)
+INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
+SELECT id, ready_at, $1, pool_no, class, origin = 'fire' AND class <> $4::smallint, $3::text::jsonb FROM old
+ON CONFLICT (execution_id) DO UPDATE SET stages = excluded.stages, ready_at = excluded.ready_at;
+
+-- name: ungate_executions :none
+-- locks: executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
+-- Executions that wait pass no gates any more: out of the line, into the queue, where nothing comes in with an instant of
+-- the past.
+-- $1 tenant_no, $2 ids
+WITH old AS MATERIALIZED (
+    SELECT id, ready_at, greatest(ready_at, ondot.clock()) AS then_at, pool_no, class FROM ondot.execution
+    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND gated FOR UPDATE
+), freed AS (
+    UPDATE ondot.execution e SET gated = false, ready_at = o.then_at FROM old o WHERE e.id = o.id AND e.tenant_no = $1
+), passed AS (
+    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM old))
+), unqueued AS (
+    DELETE FROM ondot.ready r USING old o
+    WHERE r.pool_no = o.pool_no AND r.class = o.class AND r.tenant_no = $1 AND r.ready_at = o.ready_at
+      AND r.execution_id = o.id AND o.then_at > o.ready_at
+)
+INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+SELECT pool_no, class, $1, then_at, id FROM old
+ON CONFLICT DO NOTHING;
+
+-- name: has_begun :one
+-- index: execution_fire, execution_other, history_job
+-- Whether the fire of a one-time job is running or has ended: then it can no longer be changed. By its instant, since
+-- the job may have recurred before. One that waits for its next attempt may still be deleted, but not changed.
+-- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too
+SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
+               AND origin IN ('fire', 'backfill') AND fire_at = $3::timestamptz AND (state = 'RUNNING' OR $4::boolean))
+    OR EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire' AND fire_at = $3)
+       AS begun;
