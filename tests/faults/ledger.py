@@ -64,6 +64,8 @@ class Ledger:
         )
 
     def _write(self, line: dict[str, object]) -> None:
+        if self.file.closed:
+            return  # A call that outlived the run: nobody reads it.
         self.file.write(json.dumps(line) + "\n")
         self.file.flush()
 

@@ -68,7 +68,7 @@ BEYOND = {"focus": ("bounded", "jittered"), "jobs": 14, "seconds": 14}
 """Lives longer than the horizon: somebody has to plan them."""
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
 KNOWN = {
-    "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=8, seconds=18),
+    "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=14, seconds=18),
     "no_unique_key": by("doubled_fire", "two_executions", **FIRES),
     "cadence_from_now": by("phantom", "lost_fire", **BEYOND),
     "early": by("early"),
@@ -78,7 +78,7 @@ KNOWN = {
     "ack_before_commit": by("lost_ack", kinds=("api.kill",)),
     "forgets_keys": by("two_objects"),
     "no_polling": by("not_ended", settings={"pgbouncer": "1"}),
-    "worker_id_from_host": by("calls", "not_ended", kinds=("worker.kill",), **SLOW_CALLS),
+    "worker_id_from_host": by("calls", "false_loss", "not_ended", kinds=("worker.kill",), **SLOW_CALLS),
     "any_answer_is_success": by("calls"),
     "repeats_the_call": by("calls"),
     "forgets_outcomes": by("not_ended", kinds=("postgres.restart",), **SLOW_CALLS),
