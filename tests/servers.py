@@ -84,7 +84,7 @@ async def _make_template(server: Server) -> str:
 
 
 def settings_for(url: str, **changes: object) -> Settings:
-    return Settings(database_url=url, allow_unsafe_database=True, **changes)  # type: ignore[arg-type]
+    return Settings(**{"database_url": url, "allow_unsafe_database": True} | changes)  # type: ignore[arg-type]
 
 
 @asynccontextmanager

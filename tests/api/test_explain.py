@@ -113,4 +113,4 @@ async def test_the_document_of_the_api_tells_explain(api: Caller) -> None:
     document = await api.get("/openapi.json")
     assert {"/v1/jobs/{id}/explain", "/v1/executions/{id}/explain"} <= document["paths"].keys()
     codes = document["components"]["schemas"]["ReasonOut"]["properties"]["code"]["enum"]
-    assert {"no_worker", "overlap", "late_plan"} <= set(codes)
+    assert {"held", "no_worker", "overlap", "late_plan"} <= set(codes)

@@ -6,6 +6,7 @@ from ondot.model.ids import NodeId, PoolNo, WorkerId
 from ondot.store.nodes import beat_node, take_partitions
 from ondot.store.workers import leave_worker, lose_worker, read_beats, register_worker
 from tests.api.conftest import Caller
+from tests.holding import WHY, hold
 from tests.proves import proves
 from tests.world import World
 
@@ -65,7 +66,17 @@ async def test_a_beat_from_before_the_clock_was_set_back_makes_nobody_alive(api:
 
 @proves("C1")
 async def test_without_nodes_every_partition_is_told_to_have_no_owner(api: Caller) -> None:
-    assert await api.get("/v1/nodes") == {"partitions": 64, "unowned": list(range(64)), "items": []}
+    nobody = {"partitions": 64, "unowned": list(range(64)), "items": []}
+    assert await api.get("/v1/nodes") == nobody | {"held_at": None, "held_why": None}
+
+
+@proves("C1", "P3")
+async def test_a_hold_of_everything_is_told_with_the_nodes(api: Caller) -> None:
+    await node(api.world, 64)
+    await hold(api.world)
+    told = await api.get("/v1/nodes")
+    assert (told["held_at"], told["held_why"]) == (api.world.now.isoformat().replace("+00:00", "Z"), WHY)
+    assert (told["unowned"], len(told["items"])) == ([], 1)
 
 
 @proves("E1", "E6")

@@ -1,6 +1,7 @@
 """What machines that watch are told."""
 
 from tests.api.conftest import Caller
+from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
 
 
@@ -38,6 +39,17 @@ async def test_a_database_that_is_away_is_503_with_retry_after(api: Caller) -> N
         answer = await api.http.get(path)
         assert answer.status_code == 503, answer.text
         assert int(answer.headers["retry-after"]) > 0
+
+
+@proves("L7", "P1")
+async def test_a_database_that_may_have_forgotten_something_is_not_ready(api: Caller) -> None:
+    assert "ondot_held 0.0" in (await api.http.get("/metrics")).text
+    await hold(api.world)
+    answer = await api.http.get("/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (503, "held")
+    assert WHY in answer.json()["why"]
+    assert COMMAND in answer.json()["why"]
+    assert "ondot_held 1.0" in (await api.http.get("/metrics")).text
 
 
 @proves("O2")

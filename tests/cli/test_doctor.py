@@ -80,6 +80,21 @@ async def test_without_a_schema_the_rest_is_not_looked_at(database_url: str) -> 
     assert "connections" in findings
 
 
+async def test_another_server_than_before_is_a_problem_before_anybody_has_started_on_it(world: World) -> None:
+    async def lineage() -> Finding:
+        findings = await examine_database(settings_of(world.url))
+        return next(finding for finding in findings if finding.check == "lineage")
+
+    assert (await lineage()).level == "ok"
+    await world.value(
+        "INSERT INTO ondot.lineage (system_id, timeline, is_synchronous, since) VALUES ('7', 1, false, ondot.clock())"
+    )
+    finding = await lineage()
+    assert finding.level == "problem"
+    assert "another PostgreSQL cluster" in finding.message
+    assert "--accept-database" in (finding.advice or "")
+
+
 async def test_a_database_that_is_not_there_is_one_finding(database_url: str) -> None:
     missing = database_url.replace("/ondot", "/no_such_database_", 1)
     (finding,) = await examine_database(settings_of(missing))
@@ -163,7 +178,8 @@ async def test_dead_letters_are_told_with_the_command_that_groups_them(world: Wo
     ("due", "level", "advice"),
     [
         (OldestDue(None, None, None), "ok", ""),
-        (OldestDue("default", 3.0, None), "ok", ""),
+        (OldestDue("default", 1.0, None), "ok", ""),
+        (OldestDue("default", 3.0, None), "warning", "ondot worker --pool default"),
         (OldestDue("default", 90.0, -5.0), "problem", "ondot worker --pool default"),
         (OldestDue(None, None, 90.0), "problem", "scheduler"),
     ],

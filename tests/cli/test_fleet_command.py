@@ -4,6 +4,7 @@ import asyncio
 import json
 
 from tests.cli.running import Ran, ondot
+from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.ui.test_fleet_page import node
@@ -67,6 +68,16 @@ async def test_nobody_there_is_told_with_what_to_start(world: World) -> None:
         assert "! No scheduler runs: no fire is planned. Start one: ondot scheduler" in told
         assert "No worker runs: what comes due will wait" in told
     assert (await asyncio.to_thread(ondot, "fleet", url=page.url)).code == 5
+
+
+@proves("O5", "P3")
+async def test_a_database_that_is_held_is_told_with_what_to_say(world: World) -> None:
+    await hold(world)
+    async with served(world.database) as page:
+        told = flat((await run(page)).out)
+        assert f"! Everything is held since {world.now:%Y-%m-%d %H:%M:%S} UTC: {WHY}." in told
+        assert f"then say `{COMMAND}`." in told
+        assert "Start one" not in told
 
 
 @proves("O5")

@@ -97,6 +97,7 @@ class Campaign:
                     apis=self.apis,
                     bug=self.bug,
                     in_namespaces=self.in_namespaces,
+                    allow_unsafe_database="0",
                     lease_s=f"{self.lease_s:g}",
                     heartbeat_s=f"{self.heartbeat_s:g}",
                     horizon_s=f"{self.horizon_s:g}",

@@ -21,6 +21,7 @@ from ondot.model.schedule import Calendar, Cron, Schedule
 from ondot.store.explain import find_executions
 from ondot.store.nodes import beat_node, take_partitions
 from ondot.store.workers import beat_worker
+from tests.holding import COMMAND, WHY, accept, hold
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, Worker, World, cron, every, failed, job, once
 
@@ -129,6 +130,28 @@ async def test_a_worker_that_has_fallen_silent_serves_nobody(world: World) -> No
     told = await explained(world, id_)
     assert told.reasons[0].code == "next"
     assert "ondot doctor" in str(told.reasons[0].what_to_do)
+
+
+@proves("E17", "P3")
+async def test_what_waits_on_a_database_that_is_held_says_so_and_not_that_nobody_is_there(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(3600, world.after(600))))
+    id_ = await world.run_now(accepted.id)
+    held_at = world.now
+    await hold(world)
+    await world.advance(700)
+    told = await explained_job(world, accepted.id, world.after(-100))
+    [execution] = told.executions
+    [reason] = execution.reasons
+    assert [one.code for one in told.job.reasons] == ["held", "late_plan"]
+    assert (execution.id, reason) == (id_, told.job.reasons[0])
+    assert (reason.facts, reason.until) == ({"since": held_at, "reason": WHY}, None)
+    assert WHY in told.job.summary
+    assert COMMAND in str(reason.what_to_do)
+    assert told.fire is not None
+    assert "everything is held" in told.fire.message
+    await accept(world)
+    assert await codes(world, id_) == ["no_worker"]
+    assert await job_codes(world, accepted.id) == ["no_scheduler", "late_plan"]
 
 
 @proves("E6", "E17")

@@ -27,6 +27,7 @@ ID = ExecutionId(UUID(int=1))
 OTHER = ExecutionId(UUID(int=2))
 JOB = JobId(UUID(int=3))
 FREE = Pool("default", alive=2, slots=20, running=3)
+HELD: dict[str, Any] = {"held_at": datetime(2026, 11, 16, 11, 59, tzinfo=UTC), "held_why": "it is another cluster"}
 
 
 def after(seconds: float) -> datetime:
@@ -224,6 +225,27 @@ def test_a_rate_tells_the_instant_of_the_token_for_its_place() -> None:
     assert codes(waiting(line=line, ready_at=after(40))) == ["not_due"]
 
 
+@proves("E17", "P3")
+@pytest.mark.parametrize("state", [State.PENDING, State.RETRYING])
+@pytest.mark.parametrize("pool", [FREE, Pool("gpu", silent=1)])
+def test_what_is_held_says_so_first_and_blames_no_worker(state: State, pool: Pool) -> None:
+    told = explain_execution(waiting(state=state, pool=pool, **HELD))
+    [reason] = told.reasons
+    assert (reason.code, told.may_start_at) == ("held", None)
+    assert reason.facts == {"since": after(-60), "reason": "it is another cluster"}
+    assert told.summary == "Everything is held since 2026-11-16 11:59:00 UTC: it is another cluster."
+    assert "`ondot doctor --accept-database`" in str(reason.what_to_do)
+    later = explain_execution(waiting(state=state, pool=pool, ready_at=after(90), line=gate("overlap"), **HELD))
+    assert [reason.code for reason in later.reasons][::2] == ["held", "overlap"]
+    assert later.may_start_at is None
+
+
+@proves("E17", "P3")
+@pytest.mark.parametrize("state", [state for state in State if state not in {State.PENDING, State.RETRYING}])
+def test_a_hold_is_not_told_of_what_does_not_wait_for_a_worker(state: State) -> None:
+    assert "held" not in codes(waiting(state=state, ended_at=NOW, **HELD))
+
+
 @proves("E17")
 def test_a_start_deadline_is_told_and_nothing_starts_after_it() -> None:
     told = explain_execution(waiting(ready_at=after(5), start_by=after(60)))
@@ -258,6 +280,18 @@ def test_what_runs_tells_where_since_when_and_how_far() -> None:
     told = explain_execution(replace(running, cancel_at=after(-1), cancel_reason="cancelled by ada"))
     assert [reason.code for reason in told.reasons] == ["cancelling", "running"]
     assert "cancelled by ada" in told.summary
+
+
+@proves("E17", "L3")
+@pytest.mark.parametrize(
+    ("silent_s", "words", "advice"), [(3, False, None), (9, True, None), (40, True, "is a scheduler running?")]
+)
+def test_what_runs_on_a_worker_that_is_silent_says_so(silent_s: int, words: bool, advice: str | None) -> None:
+    running = waiting(state=State.RUNNING, started_at=after(-50), worker_beat_at=after(-silent_s), heartbeat_s=10)
+    [reason] = explain_execution(running).reasons
+    assert (f"nothing was heard of its worker for {silent_s} s. After 10 s" in reason.message) is words
+    assert reason.facts["worker_silent_s"] == silent_s
+    assert (advice or "") in (reason.what_to_do or "")
 
 
 @proves("E17")
@@ -411,6 +445,28 @@ def test_without_a_scheduler_a_late_fire_comes_first_and_a_coming_one_is_warned_
     assert "within seconds" in explain_job(job(node=None, nodes=2), ()).reasons[1].message
 
 
+@proves("E17", "P3")
+def test_an_active_job_that_is_held_says_so_first_and_asks_for_no_scheduler() -> None:
+    gone: dict[str, Any] = {"node": None, "nodes": 0, "node_seen_at": after(-600)} | HELD
+    late = explain_job(job(timer_at=after(-5), next_fire_at=after(-5), **gone), ())
+    assert [reason.code for reason in late.reasons] == ["held", "late_plan"]
+    assert "`ondot doctor --accept-database`" in str(late.reasons[0].what_to_do)
+    assert "as soon as the database is accepted" in str(late.reasons[1].what_to_do)
+    waits = explain_execution(waiting(ready_at=after(9), **HELD))
+    coming = explain_job(job(live=1, **gone), (waits,))
+    assert [reason.code for reason in coming.reasons] == ["held", "not_due"]
+    assert (coming.summary, coming.may_start_at) == (coming.reasons[0].message, None)
+
+
+@proves("E17", "P3")
+def test_a_hold_is_told_of_jobs_that_have_something_to_run_and_of_no_others() -> None:
+    over: dict[str, Any] = {"timer_at": None, "next_fire_at": None} | HELD
+    assert job_codes(job(**over)) == ["ended"]
+    assert job_codes(job(live=1, **over)) == ["held", "ended"]
+    for state, codes in ((JobState.PAUSED, ["paused"]), (JobState.DELETED, ["deleted"]), (JobState.ENDED, ["ended"])):
+        assert job_codes(job(state=state, **over)) == codes
+
+
 @proves("E17")
 def test_a_job_that_catches_up_tells_the_range_and_how_many_are_left() -> None:
     owed = Range(after(-86_400), after(-3600), "fire", 12)
@@ -480,6 +536,8 @@ def test_a_fire_without_a_record_is_told_by_where_the_job_stands() -> None:
     assert what_of(job(), TODAY_NINE)[0] == "no_record"
     before: dict[str, Any] = {"fired_through": after(-27 * 3600)}
     assert what_of(job(timer_at=TODAY_NINE, **before), TODAY_NINE)[0] == "late_plan"
+    code, message = what_of(job(timer_at=TODAY_NINE, **before, **HELD), TODAY_NINE)
+    assert (code, message.partition(": ")[2]) == ("late_plan", "everything is held since 2026-11-16 11:59:00 UTC.")
     assert what_of(job(state=JobState.PAUSED, timer_at=None, **before), TODAY_NINE)[0] == "paused"
     assert what_of(job(state=JobState.DELETED, timer_at=None, **before), TODAY_NINE)[0] == "deleted"
     assert what_of(job(fires_left=0, timer_at=None, **before), TODAY_NINE)[0] == "ended"

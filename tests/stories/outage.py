@@ -102,7 +102,7 @@ class Office:
 
     def calls(self) -> Counter[str]:
         """How often each execution's function was begun, as it noted itself."""
-        lines = self.fleet.notes.read_text().splitlines()
+        lines = self.fleet.notes.read_text().splitlines() if self.fleet.notes.exists() else []
         return Counter(line["execution_id"] for line in map(json.loads, lines) if line["what"] == "begun")
 
     async def settled(self) -> dict[str, int]:

@@ -29,7 +29,7 @@ AWAY_S = 2 * HEARTBEAT_S
 
 @proves("L4", "P1", "P7", "C11")
 async def test_postgresql_away_for_longer_than_every_timeout_costs_only_the_time(tmp_path: Path) -> None:
-    async with a_postgres() as postgres, an_office(postgres.url, tmp_path) as office:
+    async with a_postgres() as postgres, an_office(postgres.url, tmp_path, allow_unsafe_database="0") as office:
         fleet = office.fleet
         await postgres.stop("immediate")
         office.open()

@@ -27,7 +27,7 @@ ACKED_BEFORE = 10
 async def test_roles_follow_the_primary_and_every_acknowledged_job_is_there_once(tmp_path: Path) -> None:
     async with a_postgres() as postgres:
         await _is_no_place_to_write(await postgres.add_standby())
-        async with an_office(postgres.failover_url, tmp_path) as office:
+        async with an_office(postgres.failover_url, tmp_path, allow_unsafe_database="0") as office:
             office.open()
             await office.works("before the failover")
             job = {"target": {"function": "works_together"}, "payload": {"seconds": 2}}

@@ -7,6 +7,7 @@ import pytest
 
 from ondot.model.ids import NodeId
 from ondot.store.nodes import beat_node, take_partitions
+from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
 from tests.ui.serving import Served, events, served
 from tests.world import World, job
@@ -71,6 +72,23 @@ async def test_a_pool_with_work_and_no_worker_stands_at_the_top_with_what_to_typ
     html = await html_of(page)
     assert "2 due executions wait in pool mail, the oldest for 3 s, and no worker serves it." in html
     assert html.index("ondot worker --pool mail") < html.index('id="h-pools"')
+
+
+@proves("O5", "P3")
+async def test_a_database_that_is_held_is_told_instead_of_what_to_start(world: World, page: Served) -> None:
+    await world.submit(job("a", pool="mail"))
+    await hold(world)
+    await world.advance(3)
+    html = await html_of(page)
+    assert f"Everything is held since {world.after(-3):%Y-%m-%d %H:%M:%S} UTC: {WHY}." in html
+    assert f"`{COMMAND}`." in html
+    assert "No scheduler runs" not in html
+    assert "ondot worker --pool mail" not in html
+    first = (await page.client.get("/")).text
+    assert "<strong>Held:</strong> nothing has been planned or started for <time" in first
+    assert f"3 s</time>, since {WHY}; " in first
+    assert COMMAND in first
+    assert "Start one" not in first
 
 
 @proves("O5")

@@ -1,5 +1,6 @@
 """What is wrong with a fleet, in words: each trouble with what to do, and nothing of a fleet that is well."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -66,3 +67,14 @@ def test_workers_that_are_lost_or_silent_are_named() -> None:
     lost, silent = told(workers=workers)
     assert "5 workers were lost in the last 10 minutes: a:0, a:1, a:2 and 2 more." in lost.text
     assert "1 worker is silent, for up to 7 s: b:9. After 10 s it counts as lost" in silent.text
+
+
+@proves("C1", "O5", "P3")
+def test_while_everything_is_held_nobody_is_told_to_start_what_stands_still() -> None:
+    held_at = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+    gone = {"unowned": range(64), "live_nodes": 0, "workers": [WorkerBeat("a:1", "LOST", 12.0)]}
+    pools = [PoolLoad("mail", 0, 0, 0, 1, 31)]
+    [trouble] = told(**gone, pools=pools, held_at=held_at, held_why="it is another cluster")
+    assert (trouble.level, trouble.command) == ("bad", None)
+    assert trouble.text.startswith("Everything is held since 2026-03-04 12:00:00 UTC: it is another cluster. ")
+    assert trouble.text.endswith("`ondot doctor --accept-database`")

@@ -1,5 +1,6 @@
 """The line of health: on the dot, or late and why."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -72,3 +73,12 @@ def test_what_an_outage_cost_is_told_though_all_is_on_the_dot_again() -> None:
     uncounted = judge(fleet(), [pool()], None, running=0, skips=[RecentSkips("misfire", 1, True)])
     assert uncounted.text.startswith("at least 1 fire was missed")
     assert judge(fleet(), [pool(waits_s=5)], None, running=10, skips=skips).word == "Late"
+
+
+@proves("L7", "P3")
+def test_a_hold_is_told_before_anything_that_follows_from_it() -> None:
+    held = replace(fleet(nodes=0, workers=0), held_at=ago(90), held_why="it is another cluster")
+    health = judge(held, [pool(workers=0, waits_s=42)], ago(3), running=0)
+    assert (health.level, health.word, health.since, health.command) == ("bad", "Held", ago(90), None)
+    assert health.why.startswith("since it is another cluster; ")
+    assert "`ondot doctor --accept-database`" in health.why

@@ -9,6 +9,7 @@ from ondot.model.retry import Retry
 from ondot.store.logs import Progress, save_progress
 from ondot.ui.health import Health
 from ondot.ui.overview import Failures, Fires, Latest, Numbers, Overview, Paused, Running, Section, read_overview
+from tests.holding import WHY, accept, hold
 from tests.proves import proves
 from tests.world import World, cron, every, failed, job, once
 
@@ -29,6 +30,19 @@ async def test_an_empty_ondot_is_new(world: World) -> None:
     overview = await overview_of(world)
     assert overview.is_new
     assert section(overview, Numbers).pools[0].name == "default"
+
+
+@proves("O5", "L7", "P3")
+async def test_a_database_that_is_held_is_the_first_thing_told(world: World) -> None:
+    await hold(world)
+    held_at = world.now
+    await world.submit(job("late"))
+    await world.advance(5)
+    health = section(await overview_of(world), Health)
+    assert (health.word, health.since) == ("Held", held_at)
+    assert WHY in health.why
+    await accept(world)
+    assert section(await overview_of(world), Health).word == "Late"
 
 
 @proves("O5")

@@ -43,10 +43,15 @@ class NodeOut(BaseModel):
 
 
 class NodeList(BaseModel):
-    """Scheduler nodes, oldest first, and whether every partition has an owner."""
+    """Scheduler nodes, oldest first, whether every partition has an owner, and whether everything is held."""
 
     partitions: int = Field(description="How many there are.")
     unowned: list[int] = Field(description="Those without a live owner: the fires of their jobs are not planned.")
+    held_at: datetime | None = Field(
+        description="Since when no fire is planned and nothing is started: the database may have forgotten what it"
+        " acknowledged, and somebody must look. Null: it is not so."
+    )
+    held_why: str | None
     items: list[NodeOut]
 
 
@@ -84,6 +89,8 @@ async def list_scheduler_nodes(asked: Asked, _tenant_no: Tenant) -> NodeList:
     return NodeList(
         partitions=nodes.partitions,
         unowned=list(nodes.unowned),
+        held_at=nodes.held_at,
+        held_why=nodes.held_why,
         items=[_node_out(row, nodes.now) for row in nodes.rows],
     )
 

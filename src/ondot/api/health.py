@@ -12,11 +12,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 
 from ondot import __version__
 from ondot.api.services import Asked
-from ondot.model.errors import Unavailable
+from ondot.model.errors import Held, Unavailable
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.store.check import found_by_check
 from ondot.store.connection import Connection
 from ondot.store.fleet import read_nodes
+from ondot.store.lineage import read_lineage
 from ondot.store.overview import count_dead_letters, count_jobs, queue_depth
 from ondot.store.queue import oldest_due
 from ondot.store.workers import list_workers
@@ -36,10 +37,15 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
     try:
         async with asked.database.connection() as connection:
             due = await oldest_due(connection)
+            lineage = await read_lineage(connection)
     except Unavailable as error:
         response.status_code = 503
         response.headers["Retry-After"] = "5"
         return {"status": "unavailable", "why": error.message}
+    if lineage is not None and lineage.why_not is not None:
+        response.status_code = 503
+        response.headers["Retry-After"] = "60"
+        return {"status": "held", "why": Held(lineage.why_not).message}
     if due.lag_s <= limit_s:
         return {"status": "ready", "lag_s": round(due.lag_s, 3)}
     response.status_code = 503
@@ -115,6 +121,12 @@ async def _tell_jobs(connection: Connection, registry: CollectorRegistry) -> Non
     dead_letters.set(await count_dead_letters(connection, DEFAULT_TENANT))
 
 
+async def _tell_lineage(connection: Connection, registry: CollectorRegistry) -> None:
+    held = Gauge("ondot_held", "Whether everything is held, since the database may have forgotten", registry=registry)
+    lineage = await read_lineage(connection)
+    held.set(lineage is not None and lineage.why_not is not None)
+
+
 async def _tell_found(connection: Connection, registry: CollectorRegistry) -> None:
     found = Gauge("ondot_found", "What the self-check has ever found, over all processes", ["kind"], registry=registry)
     for entry in await found_by_check(connection):
@@ -126,6 +138,7 @@ READ_FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Aw
     _tell_workers,
     _tell_nodes,
     _tell_jobs,
+    _tell_lineage,
     _tell_found,
 )
 """What all processes share; each reads its own, and adds its gauges."""

@@ -1,13 +1,15 @@
 """`ondot doctor`: what is wrong with this installation, and how to mend it. The checks are in `roles.doctor`."""
 
-from typing import TYPE_CHECKING
+import sys
+from getpass import getuser
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ondot.cli.errors import FAILED
-from ondot.cli.options import Output
+from ondot.cli.options import Output, Reason, Yes
 from ondot.cli.output import Format, cell, show, show_json, show_json_lines, show_line, state_cell, table
-from ondot.cli.serving import database_settings
+from ondot.cli.serving import ask_database, database_settings
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -16,10 +18,21 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ondot.roles.doctor import Finding
+    from ondot.store.database import Database
 
 
-def doctor(output: Output = Format.TABLE) -> None:
+Accept = Annotated[
+    bool, typer.Option("--accept-database", help="It is the right one, restored or promoted as it was: go on with it.")
+]
+
+
+def doctor(
+    output: Output = Format.TABLE, accept_database: Accept = False, yes: Yes = False, reason: Reason = None
+) -> None:
     """Look for what is wrong here, and say how to mend it. Exits with 1 if there is a problem."""
+    if accept_database:
+        accept(yes=yes, reason=reason)
+        return
     findings = _examine()
     worst = "problem" if any(finding.level == "problem" for finding in findings) else "ok"
     match output:
@@ -33,6 +46,35 @@ def doctor(output: Output = Format.TABLE) -> None:
             show_line(in_sum(findings))
     if worst == "problem":
         raise typer.Exit(FAILED)
+
+
+def accept(*, yes: bool, reason: str | None) -> None:
+    """A person says that this is the right database, for schedulers and workers to go on with."""
+
+    async def as_it_is(database: "Database") -> str | None:
+        from ondot.store.lineage import read_lineage
+
+        async with database.connection() as connection:
+            found = await read_lineage(connection)
+            return found.why_not if found is not None else None
+
+    async def say_so(database: "Database") -> str | None:
+        from ondot.store.lineage import accept
+
+        async with database.transaction() as connection:
+            return await accept(connection, actor=f"{getuser()} (command line)", reason=reason)
+
+    why = ask_database(as_it_is)
+    if why is None:
+        show_line("Nothing is held: it is the database that ondot knows.")
+        return
+    if not yes and sys.stdin.isatty():
+        show_line(f"Held, since {why}.")
+        question = "Fires since then may have run already, and then run again. Go on with this database?"
+        if not typer.confirm(question, err=True):
+            raise typer.Exit(FAILED)
+    if ask_database(say_so) is not None:
+        show_line("Accepted: schedulers and workers go on by themselves within seconds.")
 
 
 def finding_table(findings: "Sequence[Finding]") -> "Table":

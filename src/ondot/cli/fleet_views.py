@@ -120,6 +120,8 @@ def _troubles(seen: Json) -> list[Trouble]:
             for worker in workers["items"]
         ],
         heartbeat_s=workers["heartbeat_s"],
+        held_at=instant_of(nodes.get("held_at")),
+        held_why=nodes.get("held_why"),
     )
 
 

@@ -15,6 +15,7 @@
     ├── PreconditionFailed    412  If-Match names an older version
     ├── QueueFull             429  so much waits in a pool that no more is taken for now
     ├── Unavailable           503  the database is away; try again
+    │   └── Held                    it may lack what was acknowledged: nothing is begun until a person has looked
     └── Misconfigured              this installation: settings, schema, embedded server
 
 A code is a promise (`urn:ondot:problem:<code>`); a message says what to do. Facts are fields, so that logs and
@@ -116,6 +117,16 @@ class QueueFull(OndotError):
 class Unavailable(OndotError):
     code = "unavailable"
     title = "The database is away"
+
+
+class Held(Unavailable):
+    title = "Nothing is begun until a person has looked"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"Held, since {why}. Fires since then may have run already: look what is missing, then say"
+            " `ondot doctor --accept-database`."
+        )
 
 
 class Misconfigured(OndotError):

@@ -1,9 +1,9 @@
 """Why an execution is not running, and when it may start (E17): facts in, reasons out, the most decisive first.
 
 The facts are what the database held at one instant (`store.explain`); nothing here asks for more. Reasons stand in the
-order in which they would have to go away: a person asked it to end, its time has not come, a gate keeps it, its pool
-cannot take it. What cannot be known is not guessed: `may_start_at` is null where it depends on somebody else's end.
-`model.explain_job` does the same for jobs. Codes are promises, sentences are not.
+order in which they would have to go away: everything is held, a person asked it to end, its time has not come, a gate
+keeps it, its pool cannot take it. What cannot be known is not guessed: `may_start_at` is null where it depends on
+somebody else's end. `model.explain_job` does the same for jobs. Codes are promises, sentences are not.
 """
 
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from ondot.model.explain_facts import (
     Reason,
     counted,
     told,
+    why_held,
 )
 from ondot.model.fairness import PENALTY_S
 from ondot.model.schedule.words import duration
@@ -52,7 +53,7 @@ def _may_start_at(facts: ExecutionFacts, reasons: tuple[Reason, ...]) -> datetim
 
     Of what is not due yet only the instants count: what else stands in its way now may be gone by then.
     """
-    if facts.state not in {State.PENDING, State.RETRYING} or facts.cancel_at is not None:
+    if facts.state not in {State.PENDING, State.RETRYING} or facts.cancel_at is not None or facts.held_at is not None:
         return None
     ends = []
     for reason in reasons:
@@ -78,8 +79,9 @@ def _reasons(facts: ExecutionFacts) -> list[Reason]:
                 Reason("blocked", "It waits for the steps of its workflow before it to succeed."),
             ]
         case State.PENDING | State.RETRYING:
-            waits = [*_cancelling(facts), *_time(facts), *_gate(facts)]
-            waits += _pool(facts, is_kept=bool(waits))
+            waits = [*why_held(facts.held_at, facts.held_why), *_cancelling(facts), *_time(facts), *_gate(facts)]
+            if facts.held_at is None:  # else the workers stand still, and seem to be gone
+                waits += _pool(facts, is_kept=bool(waits))
             return [*waits, *_no_function(facts), *_start_deadline(facts)]
 
 
@@ -126,17 +128,28 @@ def _running(facts: ExecutionFacts) -> Reason:
         message += f", {facts.progress:.0%} done"
     if facts.progress_message:
         message += f": {facts.progress_message}"
+    silent_s = max((facts.now - (facts.worker_beat_at or facts.now)).total_seconds(), 0.0)
+    advice = None
+    if silent_s > facts.heartbeat_s / 2:
+        message += (
+            f"; but nothing was heard of its worker for {silent_s:.0f} s. After {facts.heartbeat_s:g} s it is declared"
+            " lost, and this starts again, at the cost of one of its worker losses"
+        )
+    if silent_s > facts.heartbeat_s * 2:
+        advice = "Nobody has declared it lost: is a scheduler running? `ondot doctor` says."
     progress = None
     if facts.progress is not None or facts.progress_message is not None:
         progress = {"fraction": facts.progress, "message": facts.progress_message}
     return Reason(
         "running",
         f"{message}.",
+        what_to_do=advice,
         facts={
             "since": since,
             "attempt": facts.attempt_no,
             "worker_id": facts.worker_id,
             "worker_host": facts.worker_host,
+            "worker_silent_s": silent_s,
             "progress": progress,
         },
     )
@@ -150,7 +163,7 @@ def _time(facts: ExecutionFacts) -> list[Reason]:
         return [Reason("not_due", message, facts.ready_at, facts={"ready_at": facts.ready_at})]
     error = _in_a_line(facts.last_error)
     after = f"; the last attempt ended {facts.last_outcome.value}" if facts.last_outcome else ""
-    after += f" with {error}" if after and error else ""
+    after += f" with {error.rstrip('.')}" if after and error else ""
     of = f" of {facts.retry.max_retries}" if facts.retry else ""
     message = f"Retry {facts.failures}{of} is at {told(facts.ready_at)}, in {_wait(facts.ready_at - facts.now)}{after}."
     return [

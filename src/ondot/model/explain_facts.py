@@ -1,6 +1,7 @@
 """What is known of an execution or job that does not run, and the reasons that follow from it (E17): the words between
 `store.explain`, which reads the facts, `model.explain` and `model.explain_job`, which decide, and the API."""
 
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -23,7 +24,12 @@ WHY_ENDED: Final = {
 }
 """The short reasons in history, told at length."""
 
+ACCEPT: Final = (
+    "What ran last may be missing in it, and would run again: look, then say `ondot doctor --accept-database`."
+)
+
 Code = Literal[
+    "held",
     "running",
     "cancelling",
     "ended",
@@ -145,6 +151,9 @@ class ExecutionFacts:
     ended_at: datetime | None = None
     worker_id: UUID | None = None
     worker_host: str | None = None
+    worker_beat_at: datetime | None = None
+    heartbeat_s: float = math.inf
+    """A worker that was not heard of for so long is declared lost."""
     attempt_no: int = 0
     failures: int = 0
     losses: int = 0
@@ -161,6 +170,8 @@ class ExecutionFacts:
     line: Line | None = None
     queued: bool = True
     queue_ahead: dict[PriorityClass, int] = field(default_factory=dict)
+    held_at: datetime | None = None
+    held_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +208,15 @@ class JobFacts:
     live: int = 0
     running: int = 0
     owed: tuple[Range, ...] = ()
+    held_at: datetime | None = None
+    held_why: str | None = None
+
+
+def why_held(at: datetime | None, why: str | None) -> list[Reason]:
+    """That nothing is begun on this database until a person has looked (`model.lineage`); none if it is not so."""
+    if at is None:
+        return []
+    return [Reason("held", f"Everything is held since {told(at)}: {why}.", None, ACCEPT, {"since": at, "reason": why})]
 
 
 def told(instant: datetime) -> str:

@@ -186,7 +186,10 @@ def _without_record(facts: JobFacts, fire_at: datetime) -> tuple[FireCode, str]:
     if fire_at > facts.now:
         return "not_yet", "is still to come"
     if facts.timer_at is not None and facts.timer_at <= fire_at:
-        return "late_plan", "is due and not planned: no scheduler has come to it"
+        why = "no scheduler has come to it"
+        if facts.held_at is not None:
+            why = f"everything is held since {told(facts.held_at)}"
+        return "late_plan", f"is due and not planned: {why}"
     return "no_record", "is not on record: its history may have been dropped with its day"
 
 

@@ -1,12 +1,12 @@
 """Why a job does not run, and when it may (E17): facts in, reasons out.
 
-A job waits for a person (paused, deleted), for its schedule, or for a scheduler; what its executions wait for is
-`model.explain`'s, and goes along. What became of one fire is `model.explain_fire`'s.
+A job waits for a person (held with all others, paused, deleted), for its schedule, or for a scheduler; what its
+executions wait for is `model.explain`'s, and goes along. What became of one fire is `model.explain_fire`'s.
 """
 
 from datetime import datetime
 
-from ondot.model.explain_facts import Explanation, JobFacts, Reason, counted, told
+from ondot.model.explain_facts import Explanation, JobFacts, Reason, counted, told, why_held
 from ondot.model.job import JobState
 from ondot.model.schedule import Once, in_words, jitter_offset
 
@@ -26,7 +26,9 @@ def explain_job(facts: JobFacts, executions: tuple[Explanation, ...]) -> Explana
 
 def _summary(facts: JobFacts, reasons: tuple[Reason, ...], executions: tuple[Explanation, ...]) -> str:
     own = reasons[0].message if reasons else "It has no fire to wait for."
-    stands = facts.state in {JobState.PAUSED, JobState.DELETED} or any(one.code == "late_plan" for one in reasons)
+    stands = facts.state in {JobState.PAUSED, JobState.DELETED} or any(
+        one.code in {"held", "late_plan"} for one in reasons
+    )
     waiting = [one for one in executions if one.reasons[0].code not in {"running", "not_due"}]
     if stands or not (waiting or facts.running):
         return own
@@ -38,7 +40,7 @@ def _summary(facts: JobFacts, reasons: tuple[Reason, ...], executions: tuple[Exp
 
 def _may_start_at(facts: JobFacts, reasons: tuple[Reason, ...], executions: tuple[Explanation, ...]) -> datetime | None:
     starts = [one.may_start_at for one in executions if one.may_start_at is not None]
-    stands_still = {"late_plan", "paused", "deleted", "ended"}
+    stands_still = {"held", "late_plan", "paused", "deleted", "ended"}
     if facts.next_fire_at is not None and not any(one.code in stands_still for one in reasons):
         starts.append(facts.next_fire_at + jitter_offset(facts.id, facts.schedule.jitter_s))
     return min(starts, default=None)
@@ -56,13 +58,15 @@ def _reasons(facts: JobFacts) -> list[Reason]:
             return [_ended(facts)]
         case JobState.ACTIVE:
             late = facts.timer_at is not None and facts.timer_at <= facts.now
-            # A planned fire needs no scheduler any more; those to come do.
-            missing = _no_scheduler(facts) if facts.timer_at is not None or facts.owed else []
+            # A planned fire needs no scheduler any more; those to come do. Of what is held the schedulers stand still.
+            needs_one = facts.held_at is None and (facts.timer_at is not None or facts.owed)
+            missing = _no_scheduler(facts) if needs_one else []
             due = [_not_due(facts)] if facts.next_fire_at is not None and facts.next_fire_at > facts.now else []
             ended = [_ended(facts)] if facts.timer_at is None and not due and not facts.owed else []
+            first = why_held(facts.held_at, facts.held_why) if facts.live or not ended else []
             if late:
-                return [*missing, _late_plan(facts), *_catching_up(facts), *due]
-            return [*_catching_up(facts), *due, *missing, *ended]
+                return [*first, *missing, _late_plan(facts), *_catching_up(facts), *due]
+            return [*first, *_catching_up(facts), *due, *missing, *ended]
 
 
 def _paused(facts: JobFacts) -> Reason:
@@ -126,10 +130,9 @@ def _no_scheduler(facts: JobFacts) -> list[Reason]:
 def _late_plan(facts: JobFacts) -> Reason:
     assert facts.timer_at is not None
     message = f"Its fire at {told(facts.timer_at)} is due and not planned."
-    if facts.node is None:
-        advice = (
-            "It is planned as soon as a scheduler lives; the job's misfire policy says what becomes of missed fires."
-        )
+    if facts.held_at is not None or facts.node is None:
+        when = "a scheduler lives" if facts.held_at is None else "the database is accepted"
+        advice = f"It is planned as soon as {when}; the job's misfire policy says what becomes of missed fires."
     else:
         advice = f"Run `ondot doctor`, and look for this job in the log of the scheduler on {facts.node}."
     return Reason("late_plan", message, None, advice, {"next_fire_at": facts.timer_at, "node": facts.node})

@@ -10,10 +10,11 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from ondot.model.errors import Unavailable
 from ondot.roles.loop import pause_after
 from ondot.settings import Settings
 from ondot.store.connection import AWAY, Connection, OwnConnection
-from ondot.store.database import connect
+from ondot.store.database import connect, witness_for
 from ondot.telemetry.log import get_logger
 
 log = get_logger()
@@ -75,14 +76,19 @@ class BeatThread:
 
         self._nudge = nudge
         connection: OwnConnection | None = None
+        witness = witness_for(self._settings)
         missed = 0
         while not self._stop.is_set():
             sent_s = time.monotonic()
             pause_s = self._every_s
             try:
                 async with asyncio.timeout(max(self._every_s, SHORTEST_TIMEOUT_S)):
-                    if connection is None or connection.is_closed():
+                    is_new = connection is None or connection.is_closed()
+                    if connection is None or is_new:
                         connection = await connect(self._settings)
+                    # PgBouncer may have gone to another server meanwhile, and does not say so.
+                    if is_new or self._settings.pgbouncer:
+                        await witness.check(connection)
                     again_s = await self._one_beat(connection)
                     if again_s is None:
                         break
@@ -95,7 +101,7 @@ class BeatThread:
                 missed += 1
                 # Not a whole interval: until the next beat is confirmed, nothing is begun here.
                 pause_s = pause_after(missed, TRY_AGAIN_S)
-                if not isinstance(error, AWAY):
+                if not isinstance(error, (*AWAY, Unavailable)):
                     log.exception("beat.failed")
                 elif missed == 1:
                     log.warning("beat.missed", error=str(error) or type(error).__name__)

@@ -26,6 +26,7 @@ from ondot.roles.judgements import (
     judge_days,
     judge_durability,
     judge_lag,
+    judge_lineage,
     judge_lost_workers,
     judge_paused_jobs,
     judge_schedulers,
@@ -185,6 +186,12 @@ async def look_at_schema(connection: "Connection", _settings: Settings) -> Findi
     return Finding("schema", "ok", f"Schema {newest} fits this release.")
 
 
+async def look_at_lineage(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.lineage import read_lineage
+
+    return judge_lineage(await read_lineage(connection))
+
+
 async def look_at_days(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.days import read_day_tables
 
@@ -273,6 +280,7 @@ def _connections_of_a_role(settings: Settings) -> int:
 
 
 SCHEMA_CHECKS: Final[dict[str, Check]] = {
+    "lineage": look_at_lineage,
     "days": look_at_days,
     "schedulers": look_at_schedulers,
     "workers": look_at_workers,

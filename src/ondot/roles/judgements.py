@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ondot.store.check import Found
     from ondot.store.days import DayTable
+    from ondot.store.lineage import Lineage
     from ondot.store.overview import PausedRow
     from ondot.store.queue import OldestDue
 
@@ -24,6 +25,7 @@ CLOCK_WARNING_S: Final = 2.0
 DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
 HOSTS_TOLD: Final = 5
+LATE_S: Final = 2.0
 FOUND_LATELY: Final = timedelta(days=1)
 
 
@@ -56,6 +58,24 @@ def judge_durability(off: Sequence[str], *, allowed: bool) -> Finding:
     message = f"{' and '.join(f'{name}=off' for name in off)}: a crash loses acknowledged jobs, or the database."
     advice = f"Set {', '.join(off)} to on in postgresql.conf, and reload."
     return Finding("durability", "warning" if allowed else "problem", message, advice)
+
+
+def judge_lineage(found: "Lineage | None") -> Finding:
+    if found is None:
+        return Finding(
+            "lineage", "warning", "This PostgreSQL does not tell which one it is: a restored backup is not noticed."
+        )
+    if (why := found.why_not) is not None:
+        since = f" since {found.held_at:%Y-%m-%d %H:%M:%S} UTC" if found.held_at else ""
+        message = f"Everything is held{since}: {why}. No fire is planned and nothing is started; the API answers."
+        advice = (
+            "What was acknowledged lately may be missing, and what has run since may run again. Cancel or pause what"
+            " must not, then say `ondot doctor --accept-database`: what is missed follows each job's misfire policy."
+        )
+        return Finding("lineage", "problem", message, advice)
+    if found.server.is_synchronous:
+        return Finding("lineage", "ok", "It is the server that ondot knows; a standby has every commit.")
+    return Finding("lineage", "ok", "It is the server that ondot knows.")
 
 
 def judge_days(tables: "Iterable[DayTable]") -> Finding:
@@ -114,15 +134,16 @@ def judge_lost_workers(hosts: Sequence[str]) -> Finding:
 
 
 def judge_lag(due: "OldestDue", limit_s: float) -> Finding:
-    if due.lag_s <= limit_s:
-        return Finding(
-            "lag", "ok", f"The oldest due fire has waited {due.lag_s:.1f} s." if due.lag_s else "Nothing is late."
-        )
+    """Late is what a person would call late; a problem, what `/readyz` calls so."""
+    if due.lag_s <= min(LATE_S, limit_s):
+        told = f"The oldest due fire has waited {due.lag_s:.1f} s." if due.lag_s else "Nothing is late."
+        return Finding("lag", "ok", told)
+    level: Level = "problem" if due.lag_s > limit_s else "warning"
     message = f"A fire is due for {due.lag_s:.0f} s and not served."
     if (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0):
-        return Finding("lag", "problem", message, "It is not planned: is a scheduler running and well (see its log)?")
+        return Finding("lag", level, message, "It is not planned: is a scheduler running and well (see its log)?")
     advice = f"It waits in pool {due.pool}: add workers or slots (`ondot worker --pool {due.pool} --slots N`)."
-    return Finding("lag", "problem", message, advice)
+    return Finding("lag", level, message, advice)
 
 
 def judge_paused_jobs(paused: "Sequence[PausedRow]") -> Finding:

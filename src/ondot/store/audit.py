@@ -23,6 +23,7 @@ Action = Literal[
     "execution.retry",
     "execution.cancel",
     "pool.limits",
+    "database.accept",
 ]
 """`dead_letter.stop`: an operation on many dead letters was cancelled."""
 

@@ -31,6 +31,7 @@ from ondot.store.connection import (
     away_as_unavailable,
     dropped_when_dead,
 )
+from ondot.store.lineage import Witness
 from ondot.store.pgbouncer import connection_with
 from ondot.store.pools import Pools
 from ondot.store.reach import reach
@@ -62,6 +63,8 @@ class Database:
     specs: Specs = field(default_factory=Specs)
     pools: Pools = field(default_factory=Pools)
     patient_pool: Pool | None = None
+    witness: Witness | None = None
+    """Of roles that begin work: see `store.lineage`."""
 
     @property
     def patient(self) -> "Database":
@@ -99,6 +102,13 @@ class Database:
         async with self.connection() as connection:
             sent_s = time.monotonic()
             self.clock.see(await connection.fetchval("SELECT ondot.clock()"), sent_s)
+        return 0
+
+    async def check_lineage(self) -> int:
+        """One pass: see whether it is still the server that it was, and whether it is still replicated."""
+        if self.witness is not None:
+            async with self.connection() as connection:
+                await self.witness.check(connection)
         return 0
 
     async def close(self) -> None:
@@ -160,6 +170,10 @@ async def connect(settings: Settings, *, by_key: bool = False, hurried: bool = T
     return await reach(**connect_options(settings, by_key=by_key, hurried=hurried))
 
 
+def witness_for(settings: Settings) -> Witness:
+    return Witness(allow_unsafe=settings.allow_unsafe_database)
+
+
 async def _nothing_to_reset(_connection: object) -> None:
     """No session state is ever made, so none is cleared: asyncpg's own reset costs a round trip for every use."""
 
@@ -175,18 +189,24 @@ async def open_database(
     """Open the pool. It does not need the database to be there yet: `Unavailable` comes with the first statement.
 
     `by_key`: every statement that comes asks by keys. `hurried`: none is worth anything after the lease; who needs
-    more asks for the `patient` ones, of which there may be half as many more. `brief`: statements may take their time,
-    but nobody thinks in the middle of a transaction: who does is frozen.
+    more asks for the `patient` ones, of which there may be half as many more; and none is begun on a database that may
+    have forgotten something. `brief`: statements may take their time, but nobody thinks in the middle of a transaction:
+    who does is frozen.
     """
     most = connections or settings.database_connections
-    pool = await _open_pool(settings, most, by_key=by_key, hurried=hurried, brief=brief)
-    patient_pool = await _open_pool(settings, max(most // PATIENT_SHARE, 1), by_key=by_key) if hurried else None
-    return Database(pool, DatabaseClock(), settings, patient_pool=patient_pool)
+    witness = witness_for(settings) if hurried else None
+    pool = await _open_pool(settings, most, witness, by_key=by_key, hurried=hurried, brief=brief)
+    patient_pool = (
+        await _open_pool(settings, max(most // PATIENT_SHARE, 1), witness, by_key=by_key) if hurried else None
+    )
+    return Database(pool, DatabaseClock(), settings, patient_pool=patient_pool, witness=witness)
 
 
-async def _open_pool(settings: Settings, most: int, **how: bool) -> Pool:
+async def _open_pool(settings: Settings, most: int, witness: Witness | None, **how: bool) -> Pool:
     options = connect_options(settings, **how)
     options |= {"min_size": 0, "max_size": most, "connect": reach, "reset": _nothing_to_reset}
+    if witness is not None:
+        options["init"] = witness.check
     pool: Pool = asyncpg.create_pool(**options)
     await pool
     return pool

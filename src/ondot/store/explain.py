@@ -73,7 +73,7 @@ async def read_executions(
     workers = await _workers(connection, waits, heartbeat_s) if waits else {}
     suspects = await _suspects(connection, [row for row in waits if row["class"] == PriorityClass.SUSPECT])
     ahead = await _queue_ahead(connection, tenant_no, waits) if waits else {}
-    return [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead) for one in found]
+    return [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead, heartbeat_s) for one in found]
 
 
 async def _held(connection: Connection, tenant_no: TenantNo, waits: Sequence[Record]) -> dict[UUID, Held]:
@@ -133,6 +133,7 @@ def _execution(
     workers: Mapping[PoolNo, Record],
     suspects: Mapping[PoolNo, int],
     ahead: Mapping[UUID, dict[PriorityClass, int]],
+    heartbeat_s: float,
 ) -> ExecutionFacts:
     return ExecutionFacts(
         id=ExecutionId(row["id"]),
@@ -146,6 +147,8 @@ def _execution(
         ended_at=row["ended_at"],
         worker_id=row["worker_id"],
         worker_host=row["worker_host"],
+        worker_beat_at=row["worker_beat_at"],
+        heartbeat_s=heartbeat_s,
         attempt_no=row["attempt_no"],
         failures=row["failures"],
         losses=row["losses"],
@@ -162,6 +165,8 @@ def _execution(
         line=_line(row, held),
         queued=row["queued"],
         queue_ahead=ahead.get(row["id"], {}),
+        held_at=row["held_at"],
+        held_why=row["held_why"],
     )
 
 

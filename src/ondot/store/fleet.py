@@ -41,12 +41,15 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """`rows`: oldest first. `unowned`: the partitions without a live owner, of `partitions` in all."""
+    """`rows`: oldest first. `unowned`: the partitions without a live owner, of `partitions` in all. `held_at`: since
+    when nothing is begun on this database, and why (`store.lineage`); the nodes then stand still."""
 
     now: datetime
     rows: tuple[NodeRow, ...]
     partitions: int
     unowned: tuple[int, ...]
+    held_at: datetime | None
+    held_why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,8 @@ async def read_nodes(connection: Connection) -> Nodes:
         tuple(nodes.values()),
         len(numbers),
         tuple(sorted(row["partition_no"] for row in numbers if not row["is_alive"])),
+        rows[0]["held_at"],
+        rows[0]["held_why"],
     )
 
 

@@ -34,11 +34,15 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
+    """`held_at`: since when nothing is begun on this database, and why (`store.lineage`)."""
+
     now: datetime
     nodes: int
     workers: int
     slots: int
     draining: int
+    held_at: datetime | None = None
+    held_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class FleetWorkers:
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
-    """`command`: what to type where work waits and nobody serves it."""
+    """`command`: what to type where work waits and nobody serves it; not while everything is held."""
 
     name: str
     workers: int
@@ -138,7 +138,7 @@ async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
             "fleet_health": _health(nodes, workers, pools, heartbeat_s),
             "fleet_nodes": _nodes(nodes),
             "fleet_workers": _workers(workers, heartbeat_s),
-            "fleet_pools": _pools(pools),
+            "fleet_pools": _pools(pools, is_held=nodes.held_at is not None),
         },
     )
 
@@ -153,6 +153,8 @@ def _health(nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], heartb
         ],
         workers=[WorkerBeat(_process(row), row.state, row.silent_s) for row in workers],
         heartbeat_s=heartbeat_s,
+        held_at=nodes.held_at,
+        held_why=nodes.held_why,
     )
     return FleetHealth(
         found[0].level if found else "good",
@@ -234,13 +236,14 @@ def _workers(workers: list[WorkerRow], heartbeat_s: float) -> FleetWorkers:
     return FleetWorkers(tuple(lines[:WORKERS_SHOWN]), len(lines), len(workers) > WORKERS_READ)
 
 
-def _pools(pools: list[PoolRow]) -> FleetPools:
+def _pools(pools: list[PoolRow], *, is_held: bool) -> FleetPools:
     """The one whose work has waited longest comes first."""
     ordered = sorted(pools, key=lambda row: (-(row.oldest_waiting_s or 0.0), row.name))
-    return FleetPools(tuple(_pool_line(row) for row in ordered[:POOLS_SHOWN]), max(len(ordered) - POOLS_SHOWN, 0))
+    lines = tuple(_pool_line(row, is_held) for row in ordered[:POOLS_SHOWN])
+    return FleetPools(lines, max(len(ordered) - POOLS_SHOWN, 0))
 
 
-def _pool_line(row: PoolRow) -> PoolLine:
+def _pool_line(row: PoolRow, is_held: bool) -> PoolLine:
     limits = [
         f"at most {row.concurrency:,} at a time" if row.concurrency is not None else "",
         f"{row.rate.limit:,} in {row.rate.per_s:g} s" if row.rate is not None else "",
@@ -254,7 +257,7 @@ def _pool_line(row: PoolRow) -> PoolLine:
         row.oldest_waiting_at,
         row.gated,
         ", ".join(limit for limit in limits if limit),
-        worker_command(row.name) if row.waiting and not row.workers else None,
+        worker_command(row.name) if row.waiting and not row.workers and not is_held else None,
     )
 
 

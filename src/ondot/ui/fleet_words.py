@@ -5,8 +5,10 @@ Pure: it takes what was read and says what it means, worst first. Nothing is sai
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal
 
+from ondot.model.explain_facts import why_held
 from ondot.ui.words import elapsed
 
 BEHIND_S: Final = 5.0
@@ -53,8 +55,12 @@ def troubles(
     pools: Sequence[PoolLoad],
     workers: Sequence[WorkerBeat],
     heartbeat_s: float,
+    held_at: datetime | None = None,
+    held_why: str | None = None,
 ) -> list[Trouble]:
-    """Worst first."""
+    """Worst first. While everything is held, only that: schedulers and workers stand still, and seem to be gone."""
+    if why := why_held(held_at, held_why):
+        return [Trouble("bad", f"{why[0].message} {why[0].what_to_do}".removesuffix("."))]
     found = [
         *_of_nodes(partitions, unowned, live_nodes),
         *_of_pools(pools),

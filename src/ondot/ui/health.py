@@ -35,10 +35,12 @@ def judge(
     running: int,
     skips: Sequence[RecentSkips] = (),
 ) -> Health:
-    """Late outweighs what may soon make it late, and that what an outage has cost.
+    """Held outweighs late, which follows from it; late what may soon make it late, and that what an outage has cost.
 
     `unplanned_at`: the oldest due fire that no scheduler has planned; `skips`: what was recorded as skipped lately.
     """
+    if fleet.held_at is not None:
+        return _held(fleet.held_at, fleet.held_why)
     waiting = min((pool for pool in pools if pool.oldest_at), key=_oldest, default=None)
     unplanned_s = (fleet.now - unplanned_at).total_seconds() if unplanned_at else 0.0
     waiting_s = (fleet.now - _oldest(waiting)).total_seconds() if waiting else 0.0
@@ -46,15 +48,26 @@ def judge(
         return _late(unplanned_at, *_why_unplanned(fleet))
     if waiting and waiting_s >= LATE_S:
         return _late(_oldest(waiting), *_why_waiting(waiting, running))
-    if not fleet.nodes:
-        return Health("warning", "Take care", "no scheduler runs, so no fire is planned", command="ondot scheduler")
-    if not fleet.workers:
-        return Health("warning", "Take care", "no worker runs, so what comes due will wait", command="ondot worker")
+    if missing := _missing_role(fleet):
+        return missing
     missed = [entry for entry in skips if entry.reason in OUTAGE]
     if missed:
         return _after_an_outage(missed)
     lag_s = max(waiting_s, unplanned_s, 0.0)
     return Health("good", "On the dot", f"the oldest due fire has waited {lag_s:.1f} s")
+
+
+def _held(since: datetime, why: str | None) -> Health:
+    then = "what ran last may be missing, and would run again: look, then say `ondot doctor --accept-database`"
+    return Health("bad", "Held", "nothing has been planned or started for", since, f"since {why}; {then}")
+
+
+def _missing_role(fleet: Fleet) -> Health | None:
+    if not fleet.nodes:
+        return Health("warning", "Take care", "no scheduler runs, so no fire is planned", command="ondot scheduler")
+    if not fleet.workers:
+        return Health("warning", "Take care", "no worker runs, so what comes due will wait", command="ondot worker")
+    return None
 
 
 def _after_an_outage(missed: Sequence[RecentSkips]) -> Health:

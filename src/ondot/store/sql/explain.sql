@@ -1,15 +1,17 @@
 -- name: explain_executions :many
 -- locks: none        index: execution_pkey, history_pkey, attempt_pkey, waiting_execution, waiting_pkey, ready_pkey
--- All that is known of executions, live or ended: where each stands, and how its last attempt ended.
+-- All that is known of executions, live or ended: where each stands, how its last attempt ended, and whether
+-- everything is held.
 -- $1 tenant_no, $2 ids, $3 those before it in line are counted up to here
 SELECT e.*, p.name AS pool, p.concurrency AS pool_concurrency, p.rate_per_s / p.rate_limit AS pool_every_s,
        p.rate_burst AS pool_burst, p.token_at AS pool_token_at, ondot.pool_gate(p.pool_no) AS pool_gate,
-       c.progress, c.message AS progress_message, w.host AS worker_host,
+       c.progress, c.message AS progress_message, w.host AS worker_host, w.beat_at AS worker_beat_at,
        a.outcome AS last_outcome, a.error AS last_error,
        l.gate_id, l.stage, d.stages, d.is_fire, g.token_at AS gate_token_at, k.ahead, f.execution_id AS first_in_line,
        EXISTS (SELECT FROM ondot.ready r
                WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no
                  AND r.ready_at = e.ready_at AND r.execution_id = e.id) AS queued,
+       (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why,
        ondot.clock() AS now
 FROM (
     SELECT id, job_id, job_version, tenant_no, pool_no, class, state, ready_at, started_at, NULL::timestamptz AS ended_at,
@@ -108,12 +110,14 @@ GROUP BY q.id, q.class;
 
 -- name: explain_job :one
 -- locks: none        index: timer_pkey, execution_fire, execution_other
--- Where a job stands, and who plans it. Its live executions are counted up to a limit.
+-- Where a job stands, who plans it, and whether everything is held. Its live executions are counted up to a limit.
 -- $1 tenant_no, $2 job_id, $3 partition_no, $4 counted up to here
 SELECT nullif(t.next_fire_at, 'infinity') AS timer_at, t.fired_through, t.fires_left, n.host AS node,
        (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
        (SELECT max(beat_at) FROM ondot.node) AS node_seen_at,
-       live.count AS live, live.running, ondot.clock() AS now
+       live.count AS live, live.running,
+       (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why,
+       ondot.clock() AS now
 FROM ondot.partition p
 LEFT JOIN ondot.node n ON n.id = p.owner AND n.expires_at > ondot.clock()
 LEFT JOIN ondot.timer t ON t.job_id = $2::uuid AND t.tenant_no = $1::integer

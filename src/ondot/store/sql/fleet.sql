@@ -1,11 +1,12 @@
 -- name: fleet_nodes :many
 -- index: node_pkey, partition_pkey
 -- Scheduler nodes with what each owns, and what nobody does: a row for each partition, and one for each node without
--- any. In one statement, so that nobody sees a partition between two owners. Live as in beat_node. Nodes and partitions
--- are few: those that went without leaving are forgotten after an hour.
+-- any, and on each whether everything is held. In one statement, so that nobody sees a partition between two owners.
+-- Live as in beat_node. Nodes and partitions are few: those that went without leaving are forgotten after an hour.
 SELECT ondot.clock() AS now, p.partition_no, p.epoch, p.owned_since, n.id, n.host, n.pid, n.release, n.started_at,
        n.beat_at, n.expires_at,
-       coalesce(n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second', false) AS is_alive
+       coalesce(n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second', false) AS is_alive,
+       (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
 FROM ondot.partition p FULL JOIN ondot.node n ON n.id = p.owner
 ORDER BY n.started_at, n.id, p.partition_no;
 

@@ -20,13 +20,15 @@ WHERE waiting.count > 0;
 
 -- name: fleet_of :one
 -- index: pool_tenant_no_name_key
--- Who is there to serve a tenant. Workers and nodes are few: ended ones are forgotten within a day.
+-- Who is there to serve a tenant, and whether everything is held. Workers and nodes are few: ended ones are forgotten
+-- within a day.
 -- $1 tenant_no
 SELECT ondot.clock() AS now,
        (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
        count(*) FILTER (WHERE w.state = 'ALIVE') AS workers,
        coalesce(sum(w.slots) FILTER (WHERE w.state = 'ALIVE'), 0) AS slots,
-       count(*) FILTER (WHERE w.state = 'DRAINING') AS draining
+       count(*) FILTER (WHERE w.state = 'DRAINING') AS draining,
+       (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
 FROM ondot.worker w
 WHERE w.state IN ('ALIVE', 'DRAINING')
   AND w.pool_nos && ARRAY(SELECT pool_no FROM ondot.pool WHERE tenant_no = $1::integer);

@@ -1,0 +1,48 @@
+"""Whether PostgreSQL still has what it acknowledged, as far as a server tells of itself (P1–P3).
+
+A cluster has an identifier for life, and its history a timeline that is numbered anew with each promotion and each
+recovery to a point in time. Who finds another identifier, another timeline, or a log that ends before what was flushed
+to it, stands on a copy that may be older: what ran since would run again. Only a standby that was synchronous is known
+to have all.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it is, or as it was known. `is_synchronous`: a standby has each commit before it is acknowledged."""
+
+    system_id: str
+    timeline: int
+    is_synchronous: bool
+
+    @property
+    def history(self) -> tuple[str, int]:
+        """Within one, positions in the log only grow."""
+        return self.system_id, self.timeline
+
+
+def why_broken(known: Server, found: Server) -> str | None:
+    """Why what is found may lack what was acknowledged by what was known; None if it has it all."""
+    if known.system_id != found.system_id:
+        return (
+            "this is another PostgreSQL cluster than the one that ondot last ran on"
+            " (a dump that was restored, a new server, pg_upgrade?)"
+        )
+    if known.timeline != found.timeline and not known.is_synchronous:
+        return (
+            f"PostgreSQL has gone from timeline {known.timeline} to {found.timeline} and was not replicated"
+            " synchronously (a standby that was promoted, a backup that was restored?)"
+        )
+    return None
+
+
+def why_set_back(flushed: int, written: int) -> str | None:
+    """`flushed`: how far the log was seen to be safe, in bytes; `written`: where it ends now, in the same history."""
+    if written >= flushed:
+        return None
+    return (
+        f"PostgreSQL's log of changes ends {flushed - written:,} bytes before what it had flushed already"
+        " (a copy of its disk that was restored?)"
+    )

@@ -1,0 +1,14 @@
+-- Lineage: the server, and the history of it, that this installation's rows were written on. One row. When another one
+-- is found that may lack what was acknowledged, everything is held until a person has looked.
+
+CREATE TABLE ondot.lineage (
+    is_one         boolean PRIMARY KEY DEFAULT true CHECK (is_one),
+    tenant_no      integer NOT NULL DEFAULT 0,
+    system_id      text NOT NULL,            -- of the cluster, made by initdb
+    timeline       integer NOT NULL,         -- a new one begins with each promotion and each recovery to a point in time
+    is_synchronous boolean NOT NULL,         -- whether a standby had each commit before it was acknowledged
+    since          timestamptz NOT NULL,
+    held_at        timestamptz,
+    held_why       text,
+    CHECK ((held_at IS NULL) = (held_why IS NULL))
+);

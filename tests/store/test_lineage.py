@@ -1,0 +1,125 @@
+"""Who begins work looks first whether PostgreSQL is the one that was known, on a real one."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from ondot.model.errors import Held
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.settings import Settings
+from ondot.store.audit import list_audit
+from ondot.store.connection import Connection
+from ondot.store.database import Database, open_database
+from ondot.store.lineage import Witness, accept, read_lineage
+from tests.proves import proves
+from tests.servers import connected
+
+
+@asynccontextmanager
+async def a_role(url: str, **settings: bool) -> AsyncIterator[Database]:
+    """The database as a scheduler or worker opens it."""
+    database = await open_database(Settings(database_url=url, **settings), connections=2, hurried=True)  # type: ignore[arg-type]
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def works(url: str, **settings: bool) -> None:
+    async with a_role(url, **settings) as database:
+        for each in (database, database.patient):
+            async with each.connection() as connection:
+                await connection.fetchval("SELECT 1")
+
+
+async def known(connection: Connection) -> tuple[str, int, bool]:
+    row = await connection.fetchrow("SELECT system_id, timeline, is_synchronous FROM ondot.lineage")
+    assert row is not None
+    return tuple(row)
+
+
+@proves("P1")
+async def test_the_first_look_writes_down_what_it_sees_and_the_next_goes_on(database_url: str) -> None:
+    await works(database_url)
+    async with connected(database_url) as connection:
+        identifier = await connection.fetchval("SELECT system_identifier::text FROM pg_control_system()")
+        timeline = await connection.fetchval("SELECT timeline_id FROM pg_control_checkpoint()")
+        first = await known(connection)
+        assert first == (identifier, timeline, False)
+        await works(database_url)
+        assert await known(connection) == first
+
+
+@proves("P1", "P3")
+@pytest.mark.parametrize("change", ["system_id = 'another'", "timeline = timeline - 1"])
+async def test_on_another_server_or_timeline_nothing_begins_until_a_person_accepts_it(
+    database_url: str, change: str
+) -> None:
+    await works(database_url)
+    async with connected(database_url) as connection:
+        await connection.execute(f"UPDATE ondot.lineage SET {change}")
+        for _ in range(2):
+            with pytest.raises(Held, match="--accept-database"):
+                await works(database_url)
+        held = await read_lineage(connection)
+        assert held is not None
+        assert held.held_at is not None
+        async with connection.transaction():
+            assert await accept(connection, actor="ops", reason="we looked") == held.held_why
+        await works(database_url)
+        assert await accept(connection, actor="ops", reason=None) is None
+        [entry] = await list_audit(connection, DEFAULT_TENANT, limit=5)
+        assert (entry.actor, entry.action, entry.detail["reason"]) == ("ops", "database.accept", "we looked")
+
+
+@proves("P1", "L4")
+async def test_a_standby_that_was_synchronous_is_followed(database_url: str) -> None:
+    await works(database_url)
+    async with connected(database_url) as connection:
+        _, timeline, _ = await known(connection)
+        await connection.execute("UPDATE ondot.lineage SET timeline = timeline - 1, is_synchronous = true")
+        await works(database_url)
+        assert (await known(connection))[1:] == (timeline, False)
+
+
+@proves("P1")
+async def test_who_has_seen_more_flushed_than_there_is_holds_all(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        witness = Witness(allow_unsafe=False)
+        await witness.check(connection)
+        await witness.check(connection)
+        assert witness._last is not None
+        # What a copy of the disk of an hour ago would look like: the server cannot be set back here.
+        witness._last = replace(witness._last, flushed=witness._last.written + 2**40)
+        with pytest.raises(Held, match="log of changes"):
+            await witness.check(connection)
+        with pytest.raises(Held):
+            await works(database_url)
+        await accept(connection, actor="ops", reason=None)
+        await witness.check(connection)
+        await works(database_url)
+
+
+@proves("P1")
+async def test_who_allows_an_unsafe_database_goes_on_with_any(database_url: str) -> None:
+    await works(database_url)
+    async with connected(database_url) as connection:
+        await connection.execute("UPDATE ondot.lineage SET system_id = 'another'")
+        with pytest.raises(Held):
+            await works(database_url)
+        await works(database_url, allow_unsafe_database=True)
+        await works(database_url)
+
+
+async def test_a_server_that_does_not_tell_and_a_schema_of_before_are_let_pass(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute("CREATE ROLE shy; GRANT USAGE ON SCHEMA ondot TO shy; SET ROLE shy")
+        try:
+            assert await read_lineage(connection) is None
+            await Witness(allow_unsafe=False).check(connection)
+        finally:
+            await connection.execute("RESET ROLE; REVOKE USAGE ON SCHEMA ondot FROM shy; DROP ROLE shy")
+        await connection.execute("DROP TABLE ondot.lineage")
+        await Witness(allow_unsafe=False).check(connection)
