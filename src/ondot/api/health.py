@@ -12,8 +12,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 
 from ondot import __version__
 from ondot.api.services import Asked
-from ondot.model.errors import Held, Unavailable
+from ondot.model.errors import Unavailable
 from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.lineage import held
 from ondot.store.check import found_by_check
 from ondot.store.connection import Connection
 from ondot.store.fleet import read_nodes
@@ -45,7 +46,7 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
     if lineage is not None and lineage.why_not is not None:
         response.status_code = 503
         response.headers["Retry-After"] = "60"
-        return {"status": "held", "why": Held(lineage.why_not).message}
+        return {"status": "held", "why": held(lineage.why_not).message}
     if due.lag_s <= limit_s:
         return {"status": "ready", "lag_s": round(due.lag_s, 3)}
     response.status_code = 503
@@ -122,9 +123,11 @@ async def _tell_jobs(connection: Connection, registry: CollectorRegistry) -> Non
 
 
 async def _tell_lineage(connection: Connection, registry: CollectorRegistry) -> None:
-    held = Gauge("ondot_held", "Whether everything is held, since the database may have forgotten", registry=registry)
+    is_held = Gauge(
+        "ondot_held", "Whether everything is held, since the database may have forgotten", registry=registry
+    )
     lineage = await read_lineage(connection)
-    held.set(lineage is not None and lineage.why_not is not None)
+    is_held.set(lineage is not None and lineage.why_not is not None)
 
 
 async def _tell_found(connection: Connection, registry: CollectorRegistry) -> None:

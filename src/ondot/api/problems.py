@@ -31,6 +31,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "precondition-failed": 412,
         "queue-full": 429,
         "unavailable": 503,
+        "held": 503,
         "misconfigured": 500,
     }
 )

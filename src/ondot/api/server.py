@@ -39,8 +39,10 @@ from ondot.api.services import Services
 from ondot.model.errors import InvalidParameters, OndotError, QueueFull, Unavailable
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import REQUESTS
+from ondot.telemetry.seldom import Seldom
 
 RETRY_AFTER_S = "2"
+UNAVAILABLE_TOLD_S = 10.0
 
 PARTS = (jobs, backfills, schedules, executions, cancel, retry, explain, dead_letters, pools, fleet, audit)
 """In the order in which the reference tells of them."""
@@ -75,6 +77,7 @@ def build_api(services: Services) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = services
+    app.state.unavailable = Seldom(UNAVAILABLE_TOLD_S)
     app.include_router(health.router)
     for prefix, shown in (("/v1", True), ("/api/v1", False)):
         for part in PARTS:
@@ -94,7 +97,8 @@ async def _refused(request: Request, error: OndotError) -> Response:
     headers = {}
     if isinstance(error, Unavailable):
         headers["Retry-After"] = RETRY_AFTER_S
-        log.warning("request.unavailable", path=request.url.path, error=error.message)
+        if times := request.app.state.unavailable.times():
+            log.warning("request.unavailable", path=request.url.path, error=error.message, times=times)
     if isinstance(error, QueueFull):
         headers |= headers_of(error)
     if status == 401:

@@ -15,7 +15,7 @@
     ├── PreconditionFailed    412  If-Match names an older version
     ├── QueueFull             429  so much waits in a pool that no more is taken for now
     ├── Unavailable           503  the database is away; try again
-    │   └── Held                    it may lack what was acknowledged: nothing is begun until a person has looked
+    │   └── Held              503  it may lack what was acknowledged: nothing is begun until a person has looked
     └── Misconfigured              this installation: settings, schema, embedded server
 
 A code is a promise (`urn:ondot:problem:<code>`); a message says what to do. Facts are fields, so that logs and
@@ -120,13 +120,8 @@ class Unavailable(OndotError):
 
 
 class Held(Unavailable):
+    code = "held"
     title = "Nothing is begun until a person has looked"
-
-    def __init__(self, why: str) -> None:
-        super().__init__(
-            f"Held, since {why}. Fires since then may have run already: look what is missing, then say"
-            " `ondot doctor --accept-database`."
-        )
 
 
 class Misconfigured(OndotError):

@@ -8,6 +8,8 @@ to have all.
 
 from dataclasses import dataclass
 
+from ondot.model.errors import Held
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -45,4 +47,11 @@ def why_set_back(flushed: int, written: int) -> str | None:
     return (
         f"PostgreSQL's log of changes ends {flushed - written:,} bytes before what it had flushed already"
         " (a copy of its disk that was restored?)"
+    )
+
+
+def held(why: str) -> Held:
+    return Held(
+        f"Held, since {why}. Fires since then may have run already: look what is missing, then say"
+        " `ondot doctor --accept-database`."
     )

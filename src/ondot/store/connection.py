@@ -116,4 +116,6 @@ def _first(error: BaseException) -> BaseException:
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "nothing came from it in time"
+    if isinstance(error, asyncpg.InternalClientError) and "another operation" in str(error):
+        return "the connection was lost in the middle of a statement"
     return (str(error) or type(error).__name__).rstrip(".")

@@ -11,9 +11,8 @@ from datetime import datetime
 
 import asyncpg
 
-from ondot.model.errors import Held
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.lineage import Server, why_broken, why_set_back
+from ondot.model.lineage import Server, held, why_broken, why_set_back
 from ondot.store.audit import record
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
@@ -79,7 +78,7 @@ class Witness:
                 log.error("database.held", why=why, then="look, then say `ondot doctor --accept-database`")
             # Whoever accepts it accepts that it was set back.
             self._last = None
-            raise Held(why)
+            raise held(why)
         self._last = found
 
     def _why_set_back(self, found: Lineage) -> str | None:
