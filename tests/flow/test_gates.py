@@ -85,6 +85,24 @@ async def test_a_lost_worker_leaves_no_slot_behind(world: World) -> None:
     assert await slots(world) == 0
 
 
+@proves("E6", "E13", "L3")
+@pytest.mark.parametrize("limits", [{"key_concurrency": 1}, {"key_rate": Rate(limit=1, per_s=1)}])
+async def test_what_a_lost_worker_ran_is_first_in_line_again(world: World, limits: dict[str, Any]) -> None:
+    """Not behind all that came due while nobody knew that it was lost."""
+    first = await world.submit(limited(key="k", **limits))
+    await world.advance(1)
+    lost = await world.worker()
+    assert len(await lost.lease()) == 1
+    for _ in range(3):
+        await world.submit(limited(key="k", **limits))
+    await world.value("UPDATE ondot.worker SET state = 'LOST' WHERE id = $1", lost.id)
+    await world.advance(0.5)
+    await world.recover()
+    await world.advance(0.5)
+    [again] = await (await world.worker()).lease()
+    assert (again.leased.job_id, again.leased.attempt_no) == (first.id, 2)
+
+
 @proves("E12", "P4")
 async def test_a_fire_that_finds_its_job_running_is_skipped_on_record(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="skip")))

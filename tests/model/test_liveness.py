@@ -40,12 +40,30 @@ def test_a_beat_begins_the_wait_anew() -> None:
 
 
 @proves("E6", "L4")
-def test_after_a_gap_of_the_housekeeper_a_full_timeout_begins_anew() -> None:
+def test_a_gap_of_the_housekeeper_counts_for_nobody() -> None:
     watch = Watch(TIMEOUT_S)
     look(watch, 0, 0)
     assert not look(watch, 60, 0)
     assert [look(watch, seconds, 0) for seconds in (64, 68, 70)] == [False, False, False]
     assert look(watch, 70.1, 0)
+
+
+@proves("E6", "L3", "L4")
+def test_a_silence_that_was_seen_before_a_gap_is_not_forgotten_and_who_lives_has_time_to_beat_again() -> None:
+    watch = Watch(TIMEOUT_S)
+    assert [look(watch, seconds, 0) for seconds in (0, 4, 8, 30, 34, 35)] == [False] * 6
+    assert watch.next_loss_s(34) == 1
+    assert look(watch, 35.1, 0)
+
+
+@proves("E6", "L3", "L4")
+def test_a_server_that_restarts_again_and_again_does_not_keep_the_dead_alive() -> None:
+    watch = Watch(TIMEOUT_S)
+    # There for eight seconds, away for six, and so on.
+    looks = [begin + seconds for begin in (0, 14, 28, 42) for seconds in (0, 2, 4, 6, 8)]
+    assert [seconds for seconds in looks if look(watch, seconds, 0)][:1] == [20]
+    alive = Watch(TIMEOUT_S)
+    assert not any(look(alive, seconds, seconds - seconds % 14 + 3, beat_no=seconds // 14) for seconds in looks)
 
 
 @proves("E6", "C3")

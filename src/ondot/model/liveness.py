@@ -1,11 +1,13 @@
 """Who is lost (E6): a beat counter that stood still for the timeout by two clocks.
 
 The housekeeper's monotonic clock alone would declare every worker lost after its own freeze; the database's alone,
-after a step of its clock or an outage in which nobody could beat. So both must agree, and after a gap in which the
-housekeeper itself did not reach the database, or a step of the database's clock against its own, every watch starts
-anew.
+after a step of its clock or an outage in which nobody could beat. So both must agree. A gap in which the housekeeper
+itself did not reach the database counts for nobody, and after it whoever lives has time to beat again; but a silence
+that was seen before it is not forgotten, or a server that restarts again and again would keep the dead alive. After a
+step of the database's clock against its own every watch starts anew.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +15,8 @@ from uuid import UUID
 
 CLOCK_STEP_S = 2.0
 """A difference between the two clocks' progress that is taken for a step."""
+OF_THE_TIMEOUT = 0.5
+"""Longer than that without a look is a gap; and so long after one whoever lives may take to beat again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class Beat:
 
 @dataclass(slots=True)
 class _Seen:
+    """Since when a counter stands still: `at_s`, moved on by every gap."""
+
     beat_no: int
     at_s: float
 
@@ -37,11 +43,12 @@ class Watch:
     timeout_s: float
     _seen: dict[UUID, _Seen] = field(default_factory=dict)
     _last_look: tuple[float, datetime] | None = None
+    _awake_since_s: float = -math.inf
+    """The first look after the last gap."""
 
     def look(self, beats: Iterable[Beat], *, monotonic_s: float, database_now: datetime) -> list[Beat]:
         """The workers that are lost as of this look, with the beat they are judged by."""
-        if self._gap_or_step(monotonic_s, database_now):
-            self._seen.clear()
+        self._mind_gaps_and_steps(monotonic_s, database_now)
         self._last_look = (monotonic_s, database_now)
         lost = []
         seen: dict[UUID, _Seen] = {}
@@ -51,7 +58,7 @@ class Watch:
                 seen[beat.worker_id] = _Seen(beat.beat_no, monotonic_s)
                 continue
             seen[beat.worker_id] = before
-            still_here = monotonic_s - before.at_s > self.timeout_s
+            still_here = self._lost_at_s(before) < monotonic_s
             # A beat of the future is one from before the clock was set back: that clock tells nothing of its age.
             age_s = (database_now - beat.beat_at).total_seconds()
             still_there = age_s > self.timeout_s or age_s < -CLOCK_STEP_S
@@ -62,12 +69,20 @@ class Watch:
 
     def next_loss_s(self, monotonic_s: float) -> float | None:
         """In how many seconds the one that is silent for longest is lost, if it stays so; None: there is nobody."""
-        oldest_s = min((seen.at_s for seen in self._seen.values()), default=None)
-        return None if oldest_s is None else max(oldest_s + self.timeout_s - monotonic_s, 0.0)
+        first_s = min(map(self._lost_at_s, self._seen.values()), default=None)
+        return None if first_s is None else max(first_s - monotonic_s, 0.0)
 
-    def _gap_or_step(self, monotonic_s: float, database_now: datetime) -> bool:
+    def _lost_at_s(self, seen: _Seen) -> float:
+        return max(seen.at_s + self.timeout_s, self._awake_since_s + self.timeout_s * OF_THE_TIMEOUT)
+
+    def _mind_gaps_and_steps(self, monotonic_s: float, database_now: datetime) -> None:
         if self._last_look is None:
-            return False
+            return
         passed_here = monotonic_s - self._last_look[0]
         passed_there = (database_now - self._last_look[1]).total_seconds()
-        return passed_here > self.timeout_s / 2 or abs(passed_here - passed_there) > CLOCK_STEP_S
+        if abs(passed_here - passed_there) > CLOCK_STEP_S:
+            self._seen.clear()
+        elif passed_here > self.timeout_s * OF_THE_TIMEOUT:
+            self._awake_since_s = monotonic_s
+            for seen in self._seen.values():
+                seen.at_s += passed_here
