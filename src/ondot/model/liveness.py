@@ -15,8 +15,10 @@ from uuid import UUID
 
 CLOCK_STEP_S = 2.0
 """A difference between the two clocks' progress that is taken for a step."""
-OF_THE_TIMEOUT = 0.5
-"""Longer than that without a look is a gap; and so long after one whoever lives may take to beat again."""
+GAP = 0.5
+"""Longer than that part of the timeout without a look is a gap."""
+BACK_S = 5.0
+"""So long may whoever lives take to beat again when the database is back (L4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Watch:
         return None if first_s is None else max(first_s - monotonic_s, 0.0)
 
     def _lost_at_s(self, seen: _Seen) -> float:
-        return max(seen.at_s + self.timeout_s, self._awake_since_s + self.timeout_s * OF_THE_TIMEOUT)
+        return max(seen.at_s + self.timeout_s, self._awake_since_s + BACK_S)
 
     def _mind_gaps_and_steps(self, monotonic_s: float, database_now: datetime) -> None:
         if self._last_look is None:
@@ -82,7 +84,7 @@ class Watch:
         passed_there = (database_now - self._last_look[1]).total_seconds()
         if abs(passed_here - passed_there) > CLOCK_STEP_S:
             self._seen.clear()
-        elif passed_here > self.timeout_s * OF_THE_TIMEOUT:
+        elif passed_here > self.timeout_s * GAP:
             self._awake_since_s = monotonic_s
             for seen in self._seen.values():
                 seen.at_s += passed_here
