@@ -4,6 +4,7 @@ Decisions are made in SQL by `ondot.clock()`. Here its distance from this proces
 round trips; the node's own wall clock, which may be an hour off, is never read.
 """
 
+import math
 import os
 import struct
 import time
@@ -15,19 +16,17 @@ from asyncpg.pgproto import pgproto
 
 from ondot.model.ids import ticks_at, uuid7
 
-TOO_SLOW_S = 1.0
-"""A reading that took longer tells less than the one there is."""
-SETTLE_S = 30.0
-"""An estimate from a quick round trip is preferred to newer, slower ones for this long."""
+DRIFT = 0.001
+"""How far the two clocks may go apart in a second, generously: so much less an older reading tells."""
 STEP_S = 0.5
-"""A reading that is further off than the round trip explains, and by this much more: the clock was set."""
+"""A reading that is further off than both can be, and by this much more: the clock was set."""
 
 
 class DatabaseClock:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._offset: timedelta | None = None
-        self._round_trip_s = float("inf")
+        self._uncertain_s = math.inf
         self._seen_s = 0.0
         self._frozen: datetime | None = None
         self._last_tick = 0
@@ -35,16 +34,19 @@ class DatabaseClock:
     def see(self, database_now: datetime, sent_s: float) -> None:
         """Take a reading: the database said `database_now` to a question sent at `sent_s` (monotonic)."""
         received_s = self._monotonic()
-        round_trip_s = received_s - sent_s
-        settled = received_s - self._seen_s < SETTLE_S
-        middle = timedelta(seconds=(sent_s + received_s) / 2)
-        offset = database_now - datetime.fromtimestamp(0, UTC) - middle
-        if self._offset is not None and round_trip_s > (self._round_trip_s if settled else TOO_SLOW_S):
+        middle_s, uncertain_s = (sent_s + received_s) / 2, (received_s - sent_s) / 2
+        offset = database_now - datetime.fromtimestamp(0, UTC) - timedelta(seconds=middle_s)
+        if self._offset is not None and uncertain_s > (known_s := self.uncertain_s):
             off_s = abs((offset - self._offset).total_seconds())
-            if off_s < (round_trip_s + self._round_trip_s) / 2 + STEP_S:
+            if off_s < uncertain_s + known_s + STEP_S:
                 return
         self._offset = offset
-        self._round_trip_s, self._seen_s = round_trip_s, received_s
+        self._uncertain_s, self._seen_s = uncertain_s, received_s
+
+    @property
+    def uncertain_s(self) -> float:
+        """How far off the estimate may be by now."""
+        return self._uncertain_s + (self._monotonic() - self._seen_s) * DRIFT
 
     def freeze(self, now: datetime | None) -> None:
         """Stand still at this instant, as a clock turned by hand does (`ondot.testing`)."""
