@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from tests.faults.fleet import BUSY
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -38,7 +40,7 @@ class Receiver:
 
     async def until(self, count: int, *, within_s: float) -> None:
         """Until so many calls have come."""
-        async with asyncio.timeout(within_s), self._changed:
+        async with asyncio.timeout(within_s * BUSY), self._changed:
             await self._changed.wait_for(lambda: len(self.calls) >= count)
 
 

@@ -107,7 +107,7 @@ def test_every_bug_is_known_by_something() -> None:
     assert KNOWN.keys() == BUGS.keys()
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     """What catches the bugs is not the campaign itself."""
     kinds = ("scheduler.kill", "worker.kill", "worker.freeze", "api.kill", "postgres.restart")
@@ -117,7 +117,7 @@ async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     assert [str(violation) for violation in verdict.violations] == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize("bug", [bug for bug in KNOWN if ALL_BUGS or bug not in SELDOM])
 async def test_a_planted_bug_is_caught(bug: str, tmp_path: Path) -> None:
     """By the first campaign, as a rule. Whether a fault meets the work that shows the bug is chance: some may look."""

@@ -22,7 +22,7 @@ from tests.faults.fleet import Fleet, Member, a_fleet
 from tests.faults.receiver import receiving
 from tests.proves import proves
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(270)
 
 HEARD_WITHIN_S = 15.0
 """Two seconds are promised, and kept on a quiet machine; this one may be busy."""

@@ -14,7 +14,7 @@ JOBS = 1_000
 SETTINGS = {"ONDOT_HEARTBEAT_S": "2", "ONDOT_LEASE_S": "1"}
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 @proves("P1", "P3", "P5", "P7", "P8", "E6", "O6")
 async def test_every_job_survives_a_kill_of_the_whole_process_group() -> None:
     with place() as home:
@@ -66,7 +66,7 @@ async def _until_all_ended(up: Started) -> list[dict[str, Any]]:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @proves("E6", "L3", "P7", "C11")
 async def test_a_worker_killed_in_the_middle_of_a_call_is_started_again_and_its_work_too() -> None:
     with place() as home:

@@ -18,7 +18,7 @@ from tests.proves import proves
 from tests.servers import settings_for
 from tests.stories.outage import BACK_WITHIN_S, an_office
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 HEARTBEAT_S = 2.0
 """What the harness sets: a worker silent for so long is lost."""

@@ -17,7 +17,7 @@ from tests.proves import proves
 from tests.servers import settings_for
 from tests.stories.outage import BACK_WITHIN_S, an_office
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 UNDER_WAY = 12
 ACKED_BEFORE = 10

@@ -10,7 +10,7 @@ from tests.faults.receiver import receiving
 from tests.proves import proves
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @proves("O6", "S1", "E3")
 async def test_one_command_starts_it_all_and_a_posted_job_runs() -> None:
     with place() as home:
@@ -30,7 +30,7 @@ async def test_one_command_starts_it_all_and_a_posted_job_runs() -> None:
             assert not any(_lives(process) for process in family)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @proves("C11", "P7")
 async def test_a_stop_lets_running_attempts_end_and_writes_their_outcome() -> None:
     with place() as home:

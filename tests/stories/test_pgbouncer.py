@@ -31,7 +31,7 @@ SERVER_CONNECTIONS = 4
 OF_EACH = 40
 
 pytestmark = [
-    pytest.mark.timeout(150),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(PGBOUNCER is None, reason="no pgbouncer on this machine: apt-get install pgbouncer"),
 ]
 

@@ -10,7 +10,7 @@ from tests.faults.postgres import a_postgres
 from tests.proves import proves
 from tests.stories.outage import Office, an_office, until
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 EACH_SECOND = {"name": "each second", "function": "works_together", "payload": {"seconds": 0}, "every": "1s"}
 

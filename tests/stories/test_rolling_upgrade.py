@@ -80,7 +80,7 @@ class Caller:
                 await asyncio.sleep(PAUSE_S)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 @proves("C11", "P1", "P2", "P3", "L1", "L2", "O9")
 async def test_a_migration_and_a_restart_of_every_role_under_load_cost_nothing(
     database_url: str, tmp_path: Path
