@@ -1,10 +1,22 @@
-"""The command line as a process of its own, with no setting of whoever runs the tests."""
+"""The command line as a process of its own, with no setting of whoever runs the tests.
 
+Not each from nothing: half a second of imports for some hundred commands would be minutes of a processor. A server
+that has imported what commands import forks one for each. `test_start` starts real ones, as does `python`.
+"""
+
+import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+
+WITHIN_S = 120.0
+PRELOADED = ["ondot.cli", "ondot.sdk.client", "ondot.app", "ondot.roles.doctor", "rich.table", "tests.cli.running"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,19 +26,56 @@ class Ran:
     err: str
 
 
-def ondot(*words: str, cwd: Path | None = None, stdin: str = "", python: str = "", **settings: str) -> Ran:
-    """`ondot WORDS`, or a line of Python in its place; settings by their names without the prefix."""
+def ondot(
+    *words: str, cwd: Path | None = None, stdin: str = "", python: str = "", anew: bool = False, **settings: str
+) -> Ran:
+    """`ondot WORDS`, or a line of Python in its place; settings by their names without the prefix. `anew`: with an
+    interpreter that has imported nothing."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ONDOT_")}
-    environment = {f"ONDOT_{name.upper()}": value for name, value in settings.items()}
-    begin = ["-c", python] if python else ["-m", "ondot"]
+    environment = inherited | {"COLUMNS": "80"} | {f"ONDOT_{name.upper()}": value for name, value in settings.items()}
+    if python or anew:
+        begin = ["-c", python] if python else ["-m", "ondot"]
+        return _started([sys.executable, *begin, *words], environment, cwd, stdin)
+    return _forked(words, environment, cwd, stdin)
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str], cwd: Path | None, stdin: str) -> Ran:
     done = subprocess.run(
-        [sys.executable, *begin, *words],
-        env=inherited | {"COLUMNS": "80"} | environment,
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        command, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=WITHIN_S, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def _forked(words: Sequence[str], environment: Mapping[str, str], cwd: Path | None, stdin: str) -> Ran:
+    with tempfile.TemporaryDirectory(prefix="ondot-command-") as directory:
+        place = Path(directory)
+        (place / "in").write_text(stdin)
+        process = _server().Process(target=_run, args=(words, dict(environment), cwd or Path.cwd(), place))
+        process.start()
+        process.join(WITHIN_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise TimeoutError(f"`ondot {' '.join(words)}` did not end within {WITHIN_S:g} s")
+        return Ran(process.exitcode, (place / "out").read_text(), (place / "err").read_text())
+
+
+@cache
+def _server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str], cwd: Path, place: Path) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    for number, (name, mode) in enumerate((("in", "r"), ("out", "w"), ("err", "w"))):
+        with (place / name).open(mode) as file:
+            os.dup2(file.fileno(), number)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as an interpreter that has just begun would have it
+    sys.argv = ["ondot", *words]
+    from ondot.cli import main
+
+    main()

@@ -38,7 +38,7 @@ def test_every_command_has_help(words: tuple[str, ...], flag: str) -> None:
 
 
 def test_the_help_of_the_command_itself_names_every_noun() -> None:
-    told = ondot("--help")
+    told = ondot("--help", anew=True)
     assert told.code == 0
     for name in ("up", "api", "scheduler", "worker", "job", "execution", "cron", "migrate", "doctor", "key"):
         assert f" {name} " in told.out
@@ -46,7 +46,7 @@ def test_the_help_of_the_command_itself_names_every_noun() -> None:
 
 @pytest.mark.parametrize("words", [["--version"], ["version"]])
 def test_the_version_is_told(words: list[str]) -> None:
-    assert ondot(*words).out == f"ondot {__version__}\n"
+    assert ondot(*words, anew=True).out == f"ondot {__version__}\n"
 
 
 def test_nothing_heavy_is_imported_to_start() -> None:
