@@ -9,7 +9,7 @@ from ondot.cli.doctor import in_sum
 from ondot.flow.change import pause
 from ondot.model.check import Kind
 from ondot.model.ids import DEFAULT_TENANT, JobId
-from ondot.model.liveness import Beat
+from ondot.model.liveness import Beat, when_lost
 from ondot.model.retry import Retry
 from ondot.roles import doctor, judgements
 from ondot.roles.doctor import Finding, examine_database
@@ -21,7 +21,9 @@ from ondot.store.overview import PausedRow
 from ondot.store.queue import OldestDue
 from ondot.store.workers import lose_worker
 from tests.flow.checking import own_partitions
+from tests.holding import hold
 from tests.proves import proves
+from tests.servers import connected
 from tests.world import World, every, failed, job
 
 TODAY = date(2026, 11, 15)
@@ -101,6 +103,39 @@ async def test_a_database_that_is_not_there_is_one_finding(database_url: str) ->
     assert (finding.check, finding.level) == ("database", "problem")
 
 
+@proves("L4")
+async def test_who_asks_while_postgresql_starts_up_is_told_to_wait_and_not_to_start_it(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        if connection.get_server_version().major < 17:
+            pytest.skip("PostgreSQL before 17 has no trigger by which it could answer so to whoever comes")
+        await connection.execute(
+            "CREATE FUNCTION not_now() RETURNS event_trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE 'the database system is starting up' USING ERRCODE = '57P03'; END $$;"
+            "CREATE EVENT TRIGGER not_now ON login EXECUTE FUNCTION not_now()"
+        )
+    (finding,) = await examine_database(settings_of(database_url))
+    assert finding == judgements.judge_away(
+        "PostgreSQL does not answer: the database system is starting up.", may_pass=True
+    )
+    assert (finding.level, "Wait" in (finding.advice or "")) == ("problem", True)
+
+
+@proves("L4")
+async def test_a_database_that_shuts_down_while_one_looks_is_one_finding_more(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute(
+            "CREATE OR REPLACE FUNCTION ondot.clock() RETURNS timestamptz LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN clock_timestamp(); END $$"
+        )
+    findings = await examine_database(settings_of(database_url))
+    assert [finding for finding in findings if "Could not look" in finding.message] == []
+    assert findings[-1] == judgements.judge_away(findings[-1].message, may_pass=True)
+
+
+def test_a_server_that_nobody_hears_of_may_have_to_be_started() -> None:
+    assert "ONDOT_DATABASE_URL" in (judgements.judge_away("It does not answer.", may_pass=False).advice or "")
+
+
 @pytest.mark.parametrize(
     ("version", "level"), [("14.9", "problem"), ("15.1 (Debian)", "ok"), ("18beta1", "ok"), ("19.0", "warning")]
 )
@@ -131,6 +166,38 @@ def test_every_partition_has_an_owner(owned: list[int], level: str) -> None:
 def test_a_pool_with_work_needs_a_worker() -> None:
     assert judgements.judge_workers(["default"], 1, ["default"]).level == "ok"
     assert judgements.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
+
+
+def test_a_pool_whose_workers_are_all_silent_is_not_said_to_have_none() -> None:
+    finding = judgements.judge_workers(["default"], 1, ["default", "Heavy"], ["Heavy", "default"])
+    assert (finding.level, finding.message) == ("warning", "Work waits in Heavy, whose workers are all silent.")
+    assert finding.advice == "If they stay so, start one: `ondot worker --pool Heavy`"
+    finding = judgements.judge_workers([], 0, [], ["default"])
+    assert (finding.level, finding.message) == ("warning", "All are silent; nothing is due either.")
+    assert judgements.judge_workers(["default"], 1, ["default"], ["default"]).level == "ok"
+
+
+@proves("E6", "O5")
+async def test_the_doctor_warns_of_silent_workers_and_does_not_count_them_as_alive(world: World) -> None:
+    async def told() -> tuple[Finding, Finding]:
+        findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
+        return findings["workers"], findings["silent workers"]
+
+    heard, _ = await world.worker(), await world.worker()
+    await world.advance(5)
+    assert [(finding.level, finding.message) for finding in await told()] == [
+        ("ok", "2 alive, for default."),
+        ("ok", "None."),
+    ]
+    await world.advance(41)
+    await heard.beat()
+    workers, silent = await told()
+    assert (workers.level, workers.message) == ("ok", "1 alive, for default.")
+    assert (silent.level, silent.message) == ("warning", "1, for up to 46 s: 1 on here.")
+    assert when_lost(10) in (silent.advice or "")
+    await hold(world)
+    workers, silent = await told()
+    assert (workers.message, silent.level) == ("2 alive, for default.", "ok")
 
 
 def test_workers_that_were_lost_are_counted_by_host() -> None:

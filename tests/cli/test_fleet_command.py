@@ -2,7 +2,12 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
+from typing import Any
 
+from rich.console import Console
+
+from ondot.cli.fleet_views import fleet_screen
 from tests.cli.running import Ran, ondot
 from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
@@ -17,6 +22,46 @@ async def run(page: Served, *words: str) -> Ran:
 
 def flat(text: str) -> str:
     return " ".join(text.split())
+
+
+def drawn(*, nodes: list[dict[str, Any]], workers: list[dict[str, Any]]) -> str:
+    """What the screen says of an answer, in 80 columns."""
+    seen = {
+        "nodes": {"partitions": 64, "unowned": [], "items": nodes},
+        "workers": {"heartbeat_s": 10.0, "items": workers},
+        "pools": {"items": []},
+    }
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(fleet_screen(seen, datetime(2026, 11, 15, tzinfo=UTC)))
+    return captured.get()
+
+
+def scheduler(host: str, state: str, silent_s: float) -> dict[str, Any]:
+    process = {"id": "019a1de9", "host": host, "pid": 7, "release": "1.2"}
+    return process | {"state": state, "silent_s": silent_s, "partitions": []}
+
+
+def worker(state: str, silent_s: float) -> dict[str, Any]:
+    process = {"id": "019a1de9", "host": "here", "pid": 8, "release": "1.2", "pools": ["default"]}
+    return process | {"state": state, "silent_s": silent_s, "slots": 100, "running": 3, "ended_at": None}
+
+
+@proves("C1", "O5")
+def test_of_expired_schedulers_the_latest_three_stand_below_those_that_live_and_the_rest_in_a_line() -> None:
+    gone = [scheduler(f"gone-{n}", "EXPIRED", 60.0 * n) for n in range(15, 0, -1)]
+    lines = drawn(nodes=[*gone, scheduler("here", "ALIVE", 1.0)], workers=[]).splitlines()
+    named = [line.split()[0] for line in lines if ":7" in line]
+    assert named == ["here:7", "gone-1:7", "gone-2:7", "gone-3:7"]
+    [more] = [line for line in lines if "more" in line]
+    assert more.split() == ["and", "12", "more", "in", "the", "last", "hour", "EXPIRED"]
+
+
+@proves("E6", "O5")
+def test_a_silent_worker_does_not_count_as_alive() -> None:
+    workers = [*(worker("ALIVE", 1.0) for _ in range(4)), worker("ALIVE", 46.0), worker("LOST", 46.0)]
+    assert "Workers: 4 alive, 1 silent, 15 of 500 slots busy\n" in drawn(nodes=[], workers=workers)
+    assert "Workers: 4 alive, 12 of 400 slots busy\n" in drawn(nodes=[], workers=workers[:4])
 
 
 @proves("C1", "O5")

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.model.liveness import Beat, Watch
+from ondot.model.liveness import BACK_S, GAP, Beat, Watch, is_silent, when_lost
 from tests.proves import proves
 
 NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
@@ -80,6 +80,22 @@ def test_after_a_step_of_the_databases_clock_a_full_timeout_begins_anew() -> Non
 def test_a_worker_that_is_seen_for_the_first_time_is_not_judged_by_its_past() -> None:
     watch = Watch(TIMEOUT_S)
     assert not look(watch, 1000, beat_at=0, database_s=1000)
+
+
+@proves("E6", "L4")
+def test_what_people_are_told_of_a_silent_worker_is_what_the_watch_does_also_after_an_outage() -> None:
+    assert [is_silent("ALIVE", seconds, TIMEOUT_S) for seconds in (5, 5.1, 46)] == [False, True, True]
+    assert (is_silent("DRAINING", 6, TIMEOUT_S), is_silent("LOST", 6, TIMEOUT_S)) == (True, False)
+    assert when_lost(TIMEOUT_S) == (
+        "A scheduler declares lost whom it has watched be silent for 10 s; an outage of PostgreSQL of more than 5 s"
+        " does not count, and for 5 s after it nobody is judged"
+    )
+    for outage_s in (TIMEOUT_S * GAP + 0.1, 46):
+        watch = Watch(TIMEOUT_S)
+        back_s = 4 + outage_s
+        assert not any(look(watch, seconds, 0) for seconds in (0, 4, back_s, back_s + 3, back_s + BACK_S))
+        assert not look(watch, 10 + outage_s, 0)
+        assert look(watch, 10.1 + outage_s, 0)
 
 
 @given(st.lists(st.floats(0.1, 4.9), min_size=1, max_size=40))

@@ -62,6 +62,19 @@ async def test_partitions_are_shown_with_their_owners(world: World, page: Served
     assert html.count('class="unowned"') == 24
 
 
+@proves("C1", "O5")
+async def test_of_expired_schedulers_the_latest_three_are_shown_below_the_living(world: World, page: Served) -> None:
+    for n in range(5):
+        await node(world, f"gone-{n}", 0)
+        await world.advance(6)
+    await node(world, "here", 64)
+    html = await html_of(page)
+    names = re.findall(r'<span title="[^"]+">([\w-]+):7</span>', html)
+    assert names == ["here", "gone-4", "gone-3", "gone-2"]
+    assert "And 2 more in the last hour." in html
+    assert len((await page.client.get("/v1/nodes")).json()["items"]) == 6
+
+
 @proves("C7", "O5")
 async def test_a_pool_with_work_and_no_worker_stands_at_the_top_with_what_to_type(world: World, page: Served) -> None:
     await node(world, "here", 64)

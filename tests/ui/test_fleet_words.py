@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ondot.ui.fleet_words import PoolLoad, Trouble, WorkerBeat, ranges, troubles
+from ondot.model.liveness import when_lost
+from ondot.ui.fleet_words import PoolLoad, Trouble, WorkerBeat, more_expired, ranges, troubles
 from tests.proves import proves
 
 WELL: dict[str, Any] = {
@@ -66,7 +67,16 @@ def test_workers_that_are_lost_or_silent_are_named() -> None:
     workers = [*(WorkerBeat(f"a:{n}", "LOST", 12.0) for n in range(5)), WorkerBeat("b:9", "ALIVE", 7.0)]
     lost, silent = told(workers=workers)
     assert "5 workers were lost in the last 10 minutes: a:0, a:1, a:2 and 2 more." in lost.text
-    assert "1 worker is silent, for up to 7 s: b:9. After 10 s it counts as lost" in silent.text
+    assert silent.text == f"1 worker is silent, for up to 7 s: b:9. {when_lost(10)}"
+
+
+@proves("C1", "O5")
+@pytest.mark.parametrize(
+    ("silent_s", "words"),
+    [([], None), ([9.0, 3599.0], "and 2 more in the last hour"), ([9.0] * 1_000 + [7_200.0], "and 1,001 more")],
+)
+def test_expired_schedulers_that_are_not_shown_are_counted(silent_s: list[float], words: str | None) -> None:
+    assert more_expired(silent_s) == words
 
 
 @proves("C1", "O5", "P3")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ondot.cli.output import Json, cell, exact, instant_of, relative, rough, table
 from ondot.cli.views import pool_table
-from ondot.ui.fleet_words import PoolLoad, Trouble, WorkerBeat, all_well, is_silent, ranges, troubles
+from ondot.model.liveness import is_silent
+from ondot.ui.fleet_words import EXPIRED_SHOWN, PoolLoad, Trouble, WorkerBeat, all_well, more_expired, ranges, troubles
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -24,7 +25,8 @@ def fleet_screen(seen: Json, now: datetime) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    nodes, workers, pools = seen["nodes"], seen["workers"], seen["pools"]["items"]
+    nodes, workers, pools = seen["nodes"], seen["workers"]["items"], seen["pools"]["items"]
+    heartbeat_s = seen["workers"]["heartbeat_s"]
     found = _troubles(seen)
     parts: list[Any] = []
     for trouble in found:
@@ -34,7 +36,7 @@ def fleet_screen(seen: Json, now: datetime) -> "Group":
     owned = nodes["partitions"] - len(nodes["unowned"])
     for title, drawn, none in (
         (f"Schedulers: {owned} of {nodes['partitions']} partitions owned", node_table(nodes["items"], now), "none"),
-        (_workers_title(workers["items"]), worker_table(workers["items"], workers["heartbeat_s"]), "none"),
+        (_workers_title(workers, heartbeat_s), worker_table(workers, heartbeat_s), "none"),
         ("Pools", pool_table(pools, now), "none: one comes to be when a job or a worker first names it"),
     ):
         parts += [cell(title, style="bold"), drawn if drawn.row_count else cell(none, style="dim"), Text()]
@@ -46,14 +48,19 @@ def away_screen(message: str, now: datetime) -> "Text":
 
 
 def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
+    """Those that live; below them the latest of those that went without leaving."""
     drawn = table("SCHEDULER", "STATE", "PARTITIONS", "BEAT", whole=("STATE", "BEAT"), ids="SCHEDULER")
-    for node in sorted(nodes, key=lambda node: node["state"]):
+    alive = [node for node in nodes if node["state"] == "ALIVE"]
+    expired = sorted((node for node in nodes if node["state"] == "EXPIRED"), key=lambda node: node["silent_s"])
+    for node in (*alive, *expired[:EXPIRED_SHOWN]):
         drawn.add_row(
             cell(f"{node['host']}:{node['pid']}", node["id"], f"ondot {node['release']}", style="bold"),
             cell(node["state"], style=STYLES[node["state"]]),
             cell(*_owned(node, now)),
             cell(f"{rough(node['silent_s'])} ago", style=STYLES["EXPIRED"] if node["state"] == "EXPIRED" else ""),
         )
+    if more := more_expired([node["silent_s"] for node in expired[EXPIRED_SHOWN:]]):
+        drawn.add_row(cell(more), cell("EXPIRED", style=STYLES["EXPIRED"]))
     return drawn
 
 
@@ -92,10 +99,13 @@ def _state(worker: Json, heartbeat_s: float) -> str:
     return "SILENT" if is_silent(worker["state"], worker["silent_s"], heartbeat_s) else str(worker["state"])
 
 
-def _workers_title(workers: Sequence[Json]) -> str:
-    live = [worker for worker in workers if worker["state"] == "ALIVE"]
-    slots = sum(worker["slots"] for worker in live)
-    return f"Workers: {len(live):,} alive, {sum(worker['running'] for worker in live):,} of {slots:,} slots busy"
+def _workers_title(workers: Sequence[Json], heartbeat_s: float) -> str:
+    """The slots are those of silent ones too, as in the table of the pools."""
+    states = [_state(worker, heartbeat_s) for worker in workers]
+    silent = f", {states.count('SILENT'):,} silent" if "SILENT" in states else ""
+    takers = [worker for worker in workers if worker["state"] == "ALIVE"]
+    busy, slots = (sum(worker[what] for worker in takers) for what in ("running", "slots"))
+    return f"Workers: {states.count('ALIVE'):,} alive{silent}, {busy:,} of {slots:,} slots busy"
 
 
 def _troubles(seen: Json) -> list[Trouble]:

@@ -25,10 +25,11 @@ from ondot.model.explain_facts import (
     why_held,
 )
 from ondot.model.fairness import PENALTY_S
+from ondot.model.liveness import SILENT, when_lost
 from ondot.model.schedule.words import duration
 
 SOON: Final = timedelta(seconds=5)
-"""A due execution before which nothing stands is taken within milliseconds: after this long something is wrong."""
+"""A due execution before which nothing stands is taken within milliseconds: after this long something holds it up."""
 
 
 def goes_before(priority_class: PriorityClass, ready_at: datetime) -> list[tuple[PriorityClass, datetime]]:
@@ -130,13 +131,13 @@ def _running(facts: ExecutionFacts) -> Reason:
         message += f": {facts.progress_message}"
     silent_s = max((facts.now - (facts.worker_beat_at or facts.now)).total_seconds(), 0.0)
     advice = None
-    if silent_s > facts.heartbeat_s / 2:
+    if silent_s > facts.heartbeat_s * SILENT:
         message += (
-            f"; but nothing was heard of its worker for {silent_s:.0f} s. After {facts.heartbeat_s:g} s it is declared"
-            " lost, and this starts again, at the cost of one of its worker losses"
+            f"; but nothing was heard of its worker for {silent_s:.0f} s. {when_lost(facts.heartbeat_s)}. This then"
+            " starts again, at the cost of one of its worker losses"
         )
     if silent_s > facts.heartbeat_s * 2:
-        advice = "Nobody has declared it lost: is a scheduler running? `ondot doctor` says."
+        advice = "If there was no outage: is a scheduler running? `ondot doctor` says."
     progress = None
     if facts.progress is not None or facts.progress_message is not None:
         progress = {"fraction": facts.progress, "message": facts.progress_message}
@@ -341,9 +342,14 @@ def _next(facts: ExecutionFacts, ahead: int) -> Reason:
         return Reason("next", f"A worker should take it any moment{before}.", facts=told_facts)
     where = "" if facts.queued or facts.line else ", and it stands in no queue"
     message = (
-        f"A worker should have taken it{before}: it has been ready for {_wait(waited)}{where}. Something is wrong."
+        f"It has been ready for {_wait(waited)}{where}, and a worker should have taken it{before}. What may have held"
+        " it up: an outage of PostgreSQL that is just over, workers that are silent, a machine that is very busy."
     )
-    return Reason("next", message, None, "Run `ondot doctor`, and look into the workers' logs.", told_facts)
+    advice = (
+        "Look again in a few seconds. If it still waits then, something is wrong: run `ondot doctor`, and look into the"
+        " workers' logs."
+    )
+    return Reason("next", message, None, advice, told_facts)
 
 
 def _no_function(facts: ExecutionFacts) -> list[Reason]:

@@ -19,6 +19,21 @@ GAP = 0.5
 """Longer than that part of the timeout without a look is a gap."""
 BACK_S = 5.0
 """So long may whoever lives take to beat again when the database is back (L4)."""
+SILENT = 0.5
+"""Longer than that part of the timeout without a beat: it has missed one, of three before it is lost."""
+
+
+def is_silent(state: str, silent_s: float, timeout_s: float) -> bool:
+    """Whether people should hear of a worker that has not ended: nobody is declared lost by this."""
+    return state in {"ALIVE", "DRAINING"} and silent_s > timeout_s * SILENT
+
+
+def when_lost(timeout_s: float) -> str:
+    """What becomes of a silent worker, in words that are true after an outage too, however long it has been silent."""
+    return (
+        f"A scheduler declares lost whom it has watched be silent for {timeout_s:g} s; an outage of PostgreSQL of more"
+        f" than {timeout_s * GAP:g} s does not count, and for {BACK_S:g} s after it nobody is judged"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,17 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ondot.model.errors import Misconfigured, OndotError, Unavailable
 from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.liveness import is_silent
 from ondot.roles.judgements import (
     Finding,
+    judge_away,
     judge_clock,
     judge_connections,
     judge_days,
@@ -31,6 +33,7 @@ from ondot.roles.judgements import (
     judge_paused_jobs,
     judge_schedulers,
     judge_self_check,
+    judge_silent_workers,
     judge_snapshots,
     judge_version,
     judge_workers,
@@ -38,7 +41,7 @@ from ondot.roles.judgements import (
 from ondot.settings import SECRETS, TOML, Settings
 
 if TYPE_CHECKING:
-    from ondot.store.connection import Connection
+    from ondot.store.connection import Connection, Record
 
 __all__ = ["Finding", "examine", "examine_database"]
 
@@ -46,6 +49,8 @@ ASK_S: Final = 5.0
 OLD_SNAPSHOT_S: Final = 600
 """A snapshot keeps dead rows alive, and the queue's index is read through them: an old one slows every lease down."""
 PAUSED_TOLD: Final = 3
+PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
+"""SQLSTATEs of a server that is shutting down, has crashed, or is starting up and recovers."""
 
 
 def examine(settings: Settings) -> list[Finding]:
@@ -139,20 +144,25 @@ async def examine_database(settings: Settings) -> list[Finding]:
         message = f"PostgreSQL refuses ONDOT_DATABASE_URL: {error}."
         findings.append(Finding("database", "problem", message, "Correct it, or create what it names."))
     except Unavailable as error:
-        message = error.message
-        advice = "Start it, or correct ONDOT_DATABASE_URL: the host, the port, a firewall in between?"
-        findings.append(Finding("database", "problem", message, advice))
+        # What has answered a moment ago is where ONDOT_DATABASE_URL says.
+        is_there = bool(findings) or getattr(error.__cause__, "sqlstate", None) in PASSING
+        findings.append(judge_away(error.message, may_pass=is_there))
     finally:
         await database.close()
     return findings
 
 
 async def _looked_at(name: str, check: Check, connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.connection import is_lost
+
     try:
         return await check(connection, settings)
     except OndotError:
         raise
-    except Exception as error:  # noqa: BLE001 - one check that may not look must not hide the others
+    except Exception as error:
+        if is_lost(connection):
+            raise  # nobody can look any more
+        # One check that may not look must not hide the others.
         advice = "Does the user of ONDOT_DATABASE_URL have the rights to look?"
         return Finding(name, "warning", f"Could not look: {type(error).__name__}: {error}.", advice)
 
@@ -212,13 +222,47 @@ async def look_at_schedulers(connection: "Connection", _settings: Settings) -> F
     return judge_schedulers([len(node.partitions) for node in nodes.rows if node.is_alive])
 
 
-async def look_at_workers(connection: "Connection", _settings: Settings) -> Finding:
+async def look_at_workers(connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.overview import queue_depth
     from ondot.store.workers import list_workers
 
-    alive = [worker for worker in await list_workers(connection) if worker["state"] == "ALIVE"]
-    served = [pool for worker in alive for pool in worker["pools"]]
-    return judge_workers(served, len(alive), {depth.pool for depth in await queue_depth(connection)})
+    is_held = await _is_held(connection)
+    alive: list[Record] = []
+    silent: list[Record] = []
+    for worker in await list_workers(connection):
+        if worker["state"] == "ALIVE":
+            (silent if not is_held and _silent(worker, settings) else alive).append(worker)
+    waiting = {depth.pool for depth in await queue_depth(connection)}
+    return judge_workers(_pools_of(alive), len(alive), waiting, _pools_of(silent))
+
+
+async def look_at_silent_workers(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.workers import list_workers
+
+    if await _is_held(connection):
+        return Finding("silent workers", "ok", "Not looked for: while everything is held they stand still.")
+    workers = [worker for worker in await list_workers(connection) if _silent(worker, settings)]
+    return judge_silent_workers([(worker["host"], _silent_s(worker)) for worker in workers], settings.heartbeat_s)
+
+
+def _pools_of(workers: "Iterable[Record]") -> set[str]:
+    return {pool for worker in workers for pool in worker["pools"]}
+
+
+def _silent(worker: "Record", settings: Settings) -> bool:
+    return is_silent(worker["state"], _silent_s(worker), settings.heartbeat_s)
+
+
+def _silent_s(worker: "Record") -> float:
+    silent_s: float = (worker["now"] - worker["beat_at"]).total_seconds()
+    return silent_s
+
+
+async def _is_held(connection: "Connection") -> bool:
+    from ondot.store.lineage import read_lineage
+
+    found = await read_lineage(connection)
+    return found is not None and found.why_not is not None
 
 
 async def look_at_lost_workers(connection: "Connection", _settings: Settings) -> Finding:
@@ -284,6 +328,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "days": look_at_days,
     "schedulers": look_at_schedulers,
     "workers": look_at_workers,
+    "silent workers": look_at_silent_workers,
     "lost workers": look_at_lost_workers,
     "lag": look_at_lag,
     "dead letters": look_at_dead_letters,

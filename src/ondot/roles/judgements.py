@@ -1,7 +1,7 @@
 """What the facts that `ondot doctor` reads say of an installation, and what to do about it: plain functions."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import takewhile
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ondot.model.check import MEANINGS, Kind
 from ondot.model.ids import PARTITIONS
+from ondot.model.liveness import when_lost
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -50,6 +51,18 @@ def judge_version(version: str) -> Finding:
         message = f"PostgreSQL {version} answers; it is newer than this release was tried on ({OLDEST} to {NEWEST})."
         return Finding("database", "warning", message)
     return Finding("database", "ok", f"PostgreSQL {version} answers.")
+
+
+def judge_away(message: str, *, may_pass: bool) -> Finding:
+    """`may_pass`: there is a PostgreSQL, and it cannot answer now."""
+    if may_pass:
+        advice = (
+            "Wait, and look again: when it answers, all roles go on by themselves. If it stays so, see PostgreSQL's log"
+            " (of `ondot up`: postgresql.log in its home)."
+        )
+    else:
+        advice = "Start it, or correct ONDOT_DATABASE_URL: the host, the port, a firewall in between?"
+    return Finding("database", "problem", message, advice)
 
 
 def judge_durability(off: Sequence[str], *, allowed: bool) -> Finding:
@@ -112,25 +125,48 @@ def judge_schedulers(owned: Sequence[int]) -> Finding:
     return Finding("schedulers", "ok", f"{alive}, all {PARTITIONS} partitions are owned.")
 
 
-def judge_workers(served: Iterable[str], alive: int, waiting: Iterable[str]) -> Finding:
-    """`served`: the pools of live workers; `waiting`: the pools in which due work waits."""
-    unserved = sorted(set(waiting) - set(served))
+def judge_workers(served: Iterable[str], alive: int, waiting: Iterable[str], silent: Collection[str] = ()) -> Finding:
+    """`served`: the pools of live workers; `silent`: of silent ones; `waiting`: the pools in which due work waits."""
+    unheard = set(waiting) - set(served)
+    unserved = sorted(unheard - set(silent))
     if unserved:
-        advice = "Start one: " + ", ".join(f"`ondot worker --pool {pool}`" for pool in unserved)
+        advice = f"Start one: {_commands(unserved)}"
         return Finding("workers", "problem", f"Work waits in {', '.join(unserved)}, which no worker serves.", advice)
+    if unheard:
+        message = f"Work waits in {', '.join(sorted(unheard))}, whose workers are all silent."
+        return Finding("workers", "warning", message, f"If they stay so, start one: {_commands(sorted(unheard))}")
+    if not alive and silent:
+        return Finding("workers", "warning", "All are silent; nothing is due either.")
     if not alive:
         return Finding("workers", "warning", "None is alive; nothing is due either.", "Start one with `ondot worker`.")
     return Finding("workers", "ok", f"{alive} alive, for {', '.join(sorted(set(served)))}.")
+
+
+def _commands(pools: Iterable[str]) -> str:
+    return ", ".join(f"`ondot worker --pool {pool}`" for pool in pools)
+
+
+def judge_silent_workers(silent: Sequence[tuple[str, float]], heartbeat_s: float) -> Finding:
+    """`silent`: where each of them runs, and for how long nothing was heard of it."""
+    if not silent:
+        return Finding("silent workers", "ok", "None.")
+    longest_s = max(silent_s for _, silent_s in silent)
+    message = f"{len(silent):,}, for up to {longest_s:.0f} s: {_by_host(host for host, _ in silent)}."
+    advice = f"Hung, stopped, or cut off from the database? See their last log lines. {when_lost(heartbeat_s)}."
+    return Finding("silent workers", "warning", message, advice)
 
 
 def judge_lost_workers(hosts: Sequence[str]) -> Finding:
     """`hosts`: where each of those ran that were declared lost in the last ten minutes."""
     if not hosts:
         return Finding("lost workers", "ok", "None in the last 10 minutes.")
-    told = ", ".join(f"{count:,} on {host}" for host, count in Counter(hosts).most_common(HOSTS_TOLD))
-    message = f"{len(hosts):,} in the last 10 minutes, {told}: what they ran is recovered."
+    message = f"{len(hosts):,} in the last 10 minutes, {_by_host(hosts)}: what they ran is recovered."
     advice = "Killed for memory (see the system's log), hung, or cut off from the database? See their last log lines."
     return Finding("lost workers", "warning", message, advice)
+
+
+def _by_host(hosts: Iterable[str]) -> str:
+    return ", ".join(f"{count:,} on {host}" for host, count in Counter(hosts).most_common(HOSTS_TOLD))
 
 
 def judge_lag(due: "OldestDue", limit_s: float) -> Finding:

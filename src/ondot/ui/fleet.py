@@ -13,10 +13,21 @@ from typing import Final, Literal
 from uuid import UUID
 
 from ondot.model.ids import TenantNo
+from ondot.model.liveness import is_silent
 from ondot.store.database import Database
 from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_fleet_workers, read_nodes
 from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
-from ondot.ui.fleet_words import PoolLoad, Trouble, WorkerBeat, all_well, is_silent, ranges, troubles, worker_command
+from ondot.ui.fleet_words import (
+    EXPIRED_SHOWN,
+    PoolLoad,
+    Trouble,
+    WorkerBeat,
+    all_well,
+    more_expired,
+    ranges,
+    troubles,
+    worker_command,
+)
 
 WORKERS_READ: Final = 1_000
 WORKERS_SHOWN: Final = 60
@@ -66,8 +77,11 @@ class NodeLine:
 
 @dataclass(frozen=True, slots=True)
 class FleetNodes:
+    """`more`: in words, the expired ones that are not among `rows`."""
+
     cells: tuple[Cell, ...]
     rows: tuple[NodeLine, ...]
+    more: str | None
     unowned: str
     summary: str
 
@@ -180,12 +194,14 @@ def _nodes(nodes: Nodes) -> FleetNodes:
     }
     for number in nodes.unowned:
         cells[number] = Cell(number, None, 0, f"Partition {number}: no live owner")
-    lines = [_node_line(row, letters.get(row.id), colours.get(row.id, 0)) for row in nodes.rows]
-    owners = "; ".join(f"{line.name} owns {line.ranges or 'none'}" for line in lines if line.is_alive)
+    lines = [_node_line(row, letters[row.id], colours[row.id]) for row in alive]
+    owners = "; ".join(f"{line.name} owns {line.ranges or 'none'}" for line in lines)
+    expired = sorted((row for row in nodes.rows if not row.is_alive), key=lambda row: row.beat_at, reverse=True)
+    lines += [_node_line(row, None, 0) for row in expired[:EXPIRED_SHOWN]]
     return FleetNodes(
         tuple(cells[number] for number in sorted(cells)),
-        # Those that went without leaving below, the latest first.
-        tuple(sorted(lines, key=lambda line: (not line.is_alive, 0 if line.is_alive else -line.beat_at.timestamp()))),
+        tuple(lines),
+        more_expired([(nodes.now - row.beat_at).total_seconds() for row in expired[EXPIRED_SHOWN:]]),
         ranges(nodes.unowned),
         f"{nodes.partitions - len(nodes.unowned)} of {nodes.partitions} partitions have an owner. {owners}",
     )

@@ -9,12 +9,15 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ondot.model.explain_facts import why_held
-from ondot.ui.words import elapsed
+from ondot.model.liveness import is_silent, when_lost
+from ondot.ui.words import HOUR_S, elapsed
 
 BEHIND_S: Final = 5.0
 """A pool whose workers are all busy is told of when its oldest work has waited for this long."""
 NAMED: Final = 3
 """So many workers are named in a sentence; of more the rest is counted."""
+EXPIRED_SHOWN: Final = 3
+"""Of schedulers that went without leaving the latest are shown, below those that live; the rest is counted."""
 
 Level = Literal["bad", "warning"]
 
@@ -84,9 +87,11 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
 
 
-def is_silent(state: str, silent_s: float, heartbeat_s: float) -> bool:
-    """It has missed a beat, of three before it is lost."""
-    return state in {"ALIVE", "DRAINING"} and silent_s > heartbeat_s / 2
+def more_expired(silent_s: Sequence[float]) -> str | None:
+    """The expired schedulers that are not shown, by when each last beat: nobody forgets them while none is alive."""
+    if not silent_s:
+        return None
+    return f"and {len(silent_s):,} more{' in the last hour' if max(silent_s) <= HOUR_S else ''}"
 
 
 def worker_command(pool: str) -> str:
@@ -137,7 +142,7 @@ def _of_workers(workers: Sequence[WorkerBeat], heartbeat_s: float, any_serves: b
         yield Trouble(
             "warning",
             f"{len(silent)} {which} silent, for up to {elapsed(longest_s)}: {_named([one.name for one in silent])}."
-            f" After {heartbeat_s:g} s it counts as lost",
+            f" {when_lost(heartbeat_s)}",
         )
 
 
