@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -519,3 +519,15 @@ async def test_a_create_carries_the_version_as_etag(api: Caller) -> None:
 async def test_a_get_carries_the_version_as_etag(api: Caller) -> None:
     job = await api.create(HELLO)
     assert (await api.http.get(f"/v1/jobs/{job['id']}")).headers["etag"] == '"1"'
+
+
+@proves("S8")
+async def test_when_it_was_created_stays_the_same_however_it_is_asked_and_changed(api: Caller) -> None:
+    for body in ({"function": "f", "in": "1h"}, {"function": "f", "every": "1h"}):
+        created = await api.create(body)
+        path = f"/v1/jobs/{created['id']}"
+        assert (await api.get(path))["created_at"] == created["created_at"]
+        await api.world.advance(5)
+        assert (await api.http.post(f"{path}/pause")).json()["created_at"] == created["created_at"]
+        stored = await api.world.value("SELECT created_at FROM ondot.job WHERE id = $1", created["id"])
+        assert stored == datetime.fromisoformat(created["created_at"])

@@ -10,21 +10,22 @@ from ondot.model.errors import Conflict, KeyReused
 from ondot.model.execution import PriorityClass, State
 from ondot.model.fairness import Lane, Take
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, JobId, LeaseId
+from ondot.model.outcome import Failed, NotBegun
+from ondot.model.retry import Retry
 from ondot.store.connection import Connection
 from ondot.store.idempotency import store_answer, take_key
 from ondot.store.queue import Leased, lease_executions
 from ondot.store.timers import lock_timer
 from tests.proves import proves
-from tests.world import DEFAULT_POOL, Worker, World, every, job
-
-LANE = Lane(DEFAULT_POOL, PriorityClass.NORMAL, DEFAULT_TENANT)
+from tests.world import DEFAULT_POOL, Worker, World, every, failed, job
 
 
-async def lease_on(connection: Connection, worker: Worker, limit: int) -> list[Leased]:
+async def lease_on(
+    connection: Connection, worker: Worker, limit: int, of_class: PriorityClass = PriorityClass.NORMAL
+) -> list[Leased]:
     lease_id = LeaseId(worker.world.database.clock.new_id())
-    return await lease_executions(
-        connection, lease_id, worker.id, limit=limit, takes=[Take(LANE, limit)], from_ats=[EPOCH]
-    )
+    takes = [Take(Lane(DEFAULT_POOL, of_class, DEFAULT_TENANT), limit)]
+    return await lease_executions(connection, lease_id, worker.id, limit=limit, takes=takes, from_ats=[EPOCH])
 
 
 async def plan_on(connection: Connection, world: World, job_id: JobId) -> int:
@@ -112,6 +113,31 @@ async def test_taking_back_waits_for_a_lease_and_then_leaves_it_alone(world: Wor
             await pausing
     execution = await world.execution(leased.id)
     assert (execution.state, execution.worker_id) == (State.RUNNING, worker.id)
+
+
+@proves("S8", "P10", "P7")
+@pytest.mark.parametrize(
+    ("outcome", "of_class"),
+    [(NotBegun("the worker was stopping"), PriorityClass.RECOVERED), (failed(), PriorityClass.NORMAL)],
+)
+async def test_a_one_time_job_is_not_deleted_while_its_next_attempt_is_leased(
+    world: World, outcome: NotBegun | Failed, of_class: PriorityClass
+) -> None:
+    accepted = await world.submit(job(retry=Retry(jitter=False, initial_s=1)))
+    worker = await world.worker()
+    await worker.run_one(outcome)
+    await world.advance(1)
+    async with world.second_connection() as connection:
+        leasing = connection.transaction()
+        await leasing.start()
+        [leased] = await lease_on(connection, worker, 1, of_class)
+        deleting = asyncio.create_task(delete(world.database, DEFAULT_TENANT, accepted.id))
+        await world.until_someone_waits()
+        await leasing.commit()
+        with pytest.raises(Conflict):
+            await deleting
+    execution = await world.execution(leased.id)
+    assert (execution.state, execution.attempt_no) == (State.RUNNING, 2)
 
 
 @proves("S8", "P10")

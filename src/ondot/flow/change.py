@@ -21,7 +21,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers
 from ondot.flow.settle import lock, lock_timer_of, schedule_of
 from ondot.flow.skipped import cut_ended
-from ondot.flow.take_back import settle_and_take_back, skip_owed
+from ondot.flow.take_back import refuse_if_running, settle_and_take_back, skip_owed
 from ondot.model.errors import Conflict
 from ondot.model.execution import State
 from ondot.model.gates import encoded_stages
@@ -146,6 +146,7 @@ async def delete(database: Database, tenant_no: TenantNo, job_id: JobId, *, if_v
         await skip_owed(connection, database, tenant_no, job_id, "deleted")
         await end_backfill(connection, tenant_no, job_id, "CANCELLED")
         await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", Waiting.ALL)
+        await refuse_if_running(connection, tenant_no, job)
         await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
         await set_timer(connection, replace(timer, next_fire_at=None))
         await forget_streak(connection, tenant_no, job_id)

@@ -24,7 +24,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
 from ondot.model.claims import claim_of
 from ondot.model.errors import Conflict
-from ondot.model.ids import JobId, PoolNo, TenantNo, partition_of
+from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
@@ -247,8 +247,9 @@ def new_once_jobs(
 
 def accepted_of(job: NewOnceJob, now: datetime) -> Accepted:
     if job.refusal is not None:
-        return Accepted(job.id, job.spec, JobState.ENDED, 1, None, now, job.refusal)
-    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.fire_at if job.fire_at > now else None, now)
+        return Accepted(job.id, job.spec, JobState.ENDED, 1, None, instant_of(job.id), job.refusal)
+    next_fire_at = job.fire_at if job.fire_at > now else None
+    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, next_fire_at, instant_of(job.id))
 
 
 def wakes_of(jobs: Sequence[NewOnceJob]) -> list[tuple[PoolNo, datetime]]:
@@ -258,7 +259,7 @@ def wakes_of(jobs: Sequence[NewOnceJob]) -> list[tuple[PoolNo, datetime]]:
 def _accepted(job: NewJob | NewOnceJob, now: datetime) -> Accepted:
     if isinstance(job, NewOnceJob):
         return accepted_of(job, now)
-    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.next_fire_at, now)
+    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.next_fire_at, instant_of(job.id))
 
 
 def _is_once(spec: JobSpec) -> bool:

@@ -13,7 +13,7 @@ from ondot.flow.settle import schedule_of, settle
 from ondot.model.errors import Conflict
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.planning import SkippedRange, Timer, calendar_range, cut, fired_through_after_take_back
-from ondot.model.schedule import Once
+from ondot.model.schedule import Once, Schedule
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import LockedJob
@@ -41,7 +41,7 @@ async def settle_and_take_back(
     timer = await settle(connection, database, tenant_no, job)
     await lock_gates_of_job(connection, tenant_no, job.id, stages=stages)
     schedule = schedule_of(job)
-    once_at = schedule.when.at if isinstance(schedule.when, Once) else None
+    once_at = once_at_of(schedule)
     bound_at, ahead = job.now, None
     if timer.fired_through is not None and timer.fired_through > job.now:
         # If the clock was set back, some of what is to come has run: what comes before it stays as it is.
@@ -62,10 +62,26 @@ async def settle_and_take_back(
         through = fired_through_after_take_back(schedule, timer.fired_through, first_taken_at, bound_at)
         await _forget_calendar_after(connection, tenant_no, job, through)
         return replace(timer, next_fire_at=None, fired_through=through)
-    if await has_begun(connection, tenant_no, job.id, once_at, waiting_too=not retries_too):
+    if await has_begun(connection, tenant_no, job.id, once_at, waiting_too=not retries_too, ended_too=True):
         # Looked at last: the taking back above waited for a lease that was taking it.
-        raise Conflict(f"The job {job.id} has begun or ended: a one-time job can be changed only before it runs.")
+        raise too_late(job.id)
     return replace(timer, next_fire_at=None, fired_through=None if taken else timer.fired_through)
+
+
+async def refuse_if_running(connection: Connection, tenant_no: TenantNo, job: LockedJob) -> None:
+    """What a delete does at its end: the ending of what waits has waited for a lease that was taking it, and a one-time
+    job that runs is not deleted. The taking back did not wait if this was not its first attempt."""
+    once_at = once_at_of(schedule_of(job))
+    if once_at is not None and await has_begun(connection, tenant_no, job.id, once_at):
+        raise too_late(job.id)
+
+
+def once_at_of(schedule: Schedule) -> datetime | None:
+    return schedule.when.at if isinstance(schedule.when, Once) else None
+
+
+def too_late(job_id: JobId) -> Conflict:
+    return Conflict(f"The job {job_id} has begun or ended: a one-time job can be changed only before it runs.")
 
 
 async def skip_owed(connection: Connection, database: Database, tenant_no: TenantNo, job_id: JobId, reason: str) -> int:

@@ -134,7 +134,7 @@ async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -
     """Lock a job for a change; a one-time job is adopted into `job` first."""
     row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
     if row is None:
-        await connection.fetchrow(_SQL["adopt_once_job"].text, tenant_no, job_id)
+        await connection.fetchrow(_SQL["adopt_once_job"].text, tenant_no, job_id, instant_of(job_id))
         row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
     if row is None:
         return None

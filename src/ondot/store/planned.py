@@ -83,6 +83,13 @@ async def cancelled_ahead(
 
 
 async def has_begun(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, once_at: datetime, *, waiting_too: bool
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    once_at: datetime,
+    *,
+    waiting_too: bool = False,
+    ended_too: bool = False,
 ) -> bool:
-    return bool(await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id, once_at, waiting_too))
+    """Whether the fire of a one-time job runs, waits for its next attempt, or has ended."""
+    return bool(await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id, once_at, waiting_too, ended_too))

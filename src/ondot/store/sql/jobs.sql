@@ -91,16 +91,16 @@ ORDER BY key FOR UPDATE;
 -- name: adopt_once_job :one
 -- locks: the new job row; a concurrent twin waits here
 -- A one-time job that is changed moves to job, which wins from then on.
--- $1 tenant_no, $2 id
+-- $1 tenant_no, $2 id, $3 when it was made
 WITH adopted AS (
     INSERT INTO ondot.job (id, tenant_no, name, state, version, pool_no, labels, created_at, updated_at)
-    SELECT id, tenant_no, name, 'ACTIVE', 1, pool_no, labels, ondot.clock(), ondot.clock()
+    SELECT id, tenant_no, name, 'ACTIVE', 1, pool_no, labels, $3::timestamptz, ondot.clock()
     FROM ondot.job_once WHERE id = $2::uuid AND tenant_no = $1::integer
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 )
 INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
-SELECT o.id, 1, o.tenant_no, o.spec, ondot.clock()
+SELECT o.id, 1, o.tenant_no, o.spec, $3
 FROM ondot.job_once o JOIN adopted a ON a.id = o.id
 ON CONFLICT DO NOTHING
 RETURNING job_id;

@@ -167,8 +167,9 @@ ON CONFLICT DO NOTHING;
 -- index: execution_fire, execution_other, history_job
 -- Whether the fire of a one-time job is running or has ended: then it can no longer be changed. By its instant, since
 -- the job may have recurred before. One that waits for its next attempt may still be deleted, but not changed.
--- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too
+-- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too, $5 ended ones too
 SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
                AND origin IN ('fire', 'backfill') AND fire_at = $3::timestamptz AND (state = 'RUNNING' OR $4::boolean))
-    OR EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire' AND fire_at = $3)
+    OR $5::boolean
+       AND EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire' AND fire_at = $3)
        AS begun;
