@@ -8,8 +8,8 @@ COMMAND = "ondot doctor --accept-database"
 
 async def hold(world: World) -> None:
     await world.value(
-        "INSERT INTO ondot.lineage (system_id, timeline, is_synchronous, since, held_at, held_why)"
-        " VALUES ('7', 1, false, $1, $1, $2)",
+        "INSERT INTO ondot.lineage (system_id, timeline, table_id, is_synchronous, since, held_at, held_why)"
+        " VALUES ('7', 1, 1, false, $1, $1, $2)",
         world.now,
         WHY,
     )

@@ -64,6 +64,10 @@ class Settings(BaseSettings):
     allow_unsafe_database: bool = Field(
         False, description="run on fsync=off or synchronous_commit=off: jobs may be lost"
     )
+    hold_on_restore: bool = Field(
+        True,
+        description="on a restored backup or a promoted asynchronous standby nothing begins until a person accepts it",
+    )
     pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
 
     # How it behaves.
@@ -96,6 +100,11 @@ class Settings(BaseSettings):
     )
     log_format: Literal["auto", "json", "console"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is begun on a database that may have forgotten what it acknowledged."""
+        return self.hold_on_restore and not self.allow_unsafe_database
 
     @classmethod
     def settings_customise_sources(

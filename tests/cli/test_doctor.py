@@ -89,7 +89,8 @@ async def test_another_server_than_before_is_a_problem_before_anybody_has_starte
 
     assert (await lineage()).level == "ok"
     await world.value(
-        "INSERT INTO ondot.lineage (system_id, timeline, is_synchronous, since) VALUES ('7', 1, false, ondot.clock())"
+        "INSERT INTO ondot.lineage (system_id, timeline, table_id, is_synchronous, since)"
+        " VALUES ('7', 1, 1, false, ondot.clock())"
     )
     finding = await lineage()
     assert finding.level == "problem"

@@ -103,6 +103,22 @@ async def test_what_a_lost_worker_ran_is_first_in_line_again(world: World, limit
     assert (again.leased.job_id, again.leased.attempt_no) == (first.id, 2)
 
 
+@proves("L7", "C3", "E6")
+@pytest.mark.parametrize("seconds", [600, -3600])
+async def test_what_a_lost_worker_ran_for_long_is_not_late_for_that_nor_waits_for_the_clock_that_was(
+    world: World, seconds: int
+) -> None:
+    await world.submit(limited(key="k", key_concurrency=1))
+    lost = await world.worker()
+    assert len(await lost.lease()) == 1
+    await world.advance(seconds)
+    await world.value("UPDATE ondot.worker SET state = 'LOST' WHERE id = $1", lost.id)
+    await world.recover()
+    async with world.database.connection() as connection:
+        assert (await oldest_due(connection)).lag_s == 0
+    assert len(await (await world.worker()).lease()) == 1
+
+
 @proves("E12", "P4")
 async def test_a_fire_that_finds_its_job_running_is_skipped_on_record(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="skip")))

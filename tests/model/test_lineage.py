@@ -5,8 +5,8 @@ import pytest
 from ondot.model.lineage import Server, why_broken, why_set_back
 from tests.proves import proves
 
-KNOWN = Server("7000", 3, is_synchronous=False)
-REPLICATED = Server("7000", 3, is_synchronous=True)
+KNOWN = Server("7000", 3, 16400, is_synchronous=False)
+REPLICATED = Server("7000", 3, 16400, is_synchronous=True)
 
 
 @proves("P1")
@@ -16,11 +16,12 @@ REPLICATED = Server("7000", 3, is_synchronous=True)
         (KNOWN, KNOWN, None),
         (KNOWN, REPLICATED, None),
         (REPLICATED, KNOWN, None),
-        (KNOWN, Server("7000", 4, is_synchronous=False), "timeline 3 to 4"),
-        (KNOWN, Server("7000", 2, is_synchronous=True), "timeline 3 to 2"),
-        (REPLICATED, Server("7000", 4, is_synchronous=False), None),
-        (KNOWN, Server("8000", 3, is_synchronous=False), "another PostgreSQL cluster"),
-        (REPLICATED, Server("8000", 3, is_synchronous=True), "another PostgreSQL cluster"),
+        (KNOWN, Server("7000", 4, 16400, is_synchronous=False), "timeline 3 to 4"),
+        (KNOWN, Server("7000", 2, 16400, is_synchronous=True), "timeline 3 to 2"),
+        (REPLICATED, Server("7000", 4, 16400, is_synchronous=False), None),
+        (KNOWN, Server("8000", 3, 16400, is_synchronous=False), "another PostgreSQL cluster"),
+        (REPLICATED, Server("8000", 3, 16400, is_synchronous=True), "another PostgreSQL cluster"),
+        (REPLICATED, Server("7000", 3, 17000, is_synchronous=True), "tables were made anew"),
     ],
 )
 def test_only_a_synchronous_standby_is_known_to_have_all(known: Server, found: Server, word: str | None) -> None:

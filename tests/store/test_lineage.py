@@ -1,5 +1,6 @@
 """Who begins work looks first whether PostgreSQL is the one that was known, on a real one."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,10 +10,11 @@ import pytest
 from ondot.model.errors import Held
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.settings import Settings
+from ondot.store import lineage
 from ondot.store.audit import list_audit
 from ondot.store.connection import Connection
 from ondot.store.database import Database, open_database
-from ondot.store.lineage import Witness, accept, read_lineage
+from ondot.store.lineage import Lineage, Witness, accept, read_lineage
 from tests.proves import proves
 from tests.servers import connected
 
@@ -53,8 +55,8 @@ async def test_the_first_look_writes_down_what_it_sees_and_the_next_goes_on(data
 
 
 @proves("P1", "P3")
-@pytest.mark.parametrize("change", ["system_id = 'another'", "timeline = timeline - 1"])
-async def test_on_another_server_or_timeline_nothing_begins_until_a_person_accepts_it(
+@pytest.mark.parametrize("change", ["system_id = 'another'", "timeline = timeline - 1", "table_id = table_id + 1"])
+async def test_on_another_server_timeline_or_table_nothing_begins_until_a_person_accepts_it(
     database_url: str, change: str
 ) -> None:
     await works(database_url)
@@ -84,32 +86,90 @@ async def test_a_standby_that_was_synchronous_is_followed(database_url: str) -> 
         assert (await known(connection))[1:] == (timeline, False)
 
 
+def set_back(witness: Witness) -> None:
+    """As if the server had been further when it was last looked at: it cannot be set back here."""
+    assert witness._last is not None
+    witness._last = replace(witness._last, flushed=witness._last.written + 2**40)
+
+
 @proves("P1")
-async def test_who_has_seen_more_flushed_than_there_is_holds_all(database_url: str) -> None:
+async def test_who_has_seen_more_flushed_than_there_is_holds_all_and_accepts_with_all(database_url: str) -> None:
     async with connected(database_url) as connection:
-        witness = Witness(allow_unsafe=False)
-        await witness.check(connection)
-        await witness.check(connection)
-        assert witness._last is not None
-        # What a copy of the disk of an hour ago would look like: the server cannot be set back here.
-        witness._last = replace(witness._last, flushed=witness._last.written + 2**40)
+        witness, frozen = Witness(go_on=False), Witness(go_on=False)
+        for each in (witness, frozen):
+            await each.check(connection)
+            await each.check(connection)
+            set_back(each)
         with pytest.raises(Held, match="log of changes"):
             await witness.check(connection)
         with pytest.raises(Held):
             await works(database_url)
         await accept(connection, actor="ops", reason=None)
         await witness.check(connection)
+        # It did not look while all was held.
+        await frozen.check(connection)
         await works(database_url)
 
 
 @proves("P1")
-async def test_who_allows_an_unsafe_database_goes_on_with_any(database_url: str) -> None:
+async def test_a_standby_that_is_behind_what_was_confirmed_is_not_followed(database_url: str) -> None:
+    async with connected(database_url) as connection:
+        witness = Witness(go_on=False)
+        await witness.check(connection)
+        assert witness._last is not None
+        server = replace(witness._last.server, is_synchronous=True, timeline=witness._last.server.timeline - 1)
+        witness._last = replace(witness._last, server=server)
+        await connection.execute("UPDATE ondot.lineage SET timeline = timeline - 1, is_synchronous = true")
+        witness.confirm()
+        await witness.check(connection)
+        await connection.execute("UPDATE ondot.lineage SET timeline = timeline - 1, is_synchronous = true")
+        witness._last = replace(witness._last, server=server, flushed=witness._last.written + 2**40)
+        witness.confirm()
+        with pytest.raises(Held, match="log of changes"):
+            await witness.check(connection)
+
+
+@proves("P1")
+async def test_answers_that_come_in_another_order_than_the_questions_hold_nothing(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected(database_url) as early, connected(database_url) as late:
+        witness = Witness(go_on=False)
+        await witness.check(early)
+        read, answered = asyncio.Event(), asyncio.Event()
+
+        async def answered_late(connection: Connection) -> Lineage | None:
+            found = await read_lineage(connection)
+            if connection is late:
+                read.set()
+                await answered.wait()
+            return found
+
+        monkeypatch.setattr(lineage, "read_lineage", answered_late)
+        waiting = asyncio.create_task(witness.check(late))
+        await read.wait()
+        await early.execute("CREATE TABLE public.written AS SELECT generate_series(1, 1000) AS n")
+        await early.execute("CHECKPOINT")
+        await witness.check(early)
+        answered.set()
+        await waiting
+
+
+@proves("P1")
+@pytest.mark.parametrize("setting", [{"allow_unsafe_database": True}, {"hold_on_restore": False}])
+async def test_who_is_told_to_goes_on_with_any_but_lifts_no_hold_of_others(
+    database_url: str, setting: dict[str, bool]
+) -> None:
     await works(database_url)
     async with connected(database_url) as connection:
         await connection.execute("UPDATE ondot.lineage SET system_id = 'another'")
         with pytest.raises(Held):
             await works(database_url)
-        await works(database_url, allow_unsafe_database=True)
+        await works(database_url, **setting)
+        with pytest.raises(Held):
+            await works(database_url)
+        await connection.execute("UPDATE ondot.lineage SET held_at = NULL, held_why = NULL")
+        await works(database_url, **setting)
         await works(database_url)
 
 
@@ -118,8 +178,8 @@ async def test_a_server_that_does_not_tell_and_a_schema_of_before_are_let_pass(d
         await connection.execute("CREATE ROLE shy; GRANT USAGE ON SCHEMA ondot TO shy; SET ROLE shy")
         try:
             assert await read_lineage(connection) is None
-            await Witness(allow_unsafe=False).check(connection)
+            await Witness(go_on=False).check(connection)
         finally:
             await connection.execute("RESET ROLE; REVOKE USAGE ON SCHEMA ondot FROM shy; DROP ROLE shy")
         await connection.execute("DROP TABLE ondot.lineage")
-        await Witness(allow_unsafe=False).check(connection)
+        await Witness(go_on=False).check(connection)

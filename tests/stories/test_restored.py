@@ -46,6 +46,13 @@ async def test_after_an_asynchronous_standby_was_promoted_nothing_begins_until_a
             await until(lambda: _called_more_than(office, begun), what="it runs each second again")
             assert await office.value("SELECT held_at FROM ondot.lineage") is None
 
+            # What one role has found, all others hear of, though their connections are as good as ever.
+            await office.value("UPDATE ondot.lineage SET held_at = ondot.clock(), held_why = 'somebody found it so'")
+            await until(lambda: _is_late(office), what="nothing is begun any more")
+            office.all_run()
+            assert ondot("doctor", "--accept-database", database_url=postgres.url).code == 0
+            await office.works("after it was accepted once more")
+
 
 async def _called_more_than(office: Office, count: int) -> bool | None:
     return len(office.calls()) > count or None

@@ -1,9 +1,9 @@
 """Whether PostgreSQL still has what it acknowledged, as far as a server tells of itself (P1–P3).
 
 A cluster has an identifier for life, and its history a timeline that is numbered anew with each promotion and each
-recovery to a point in time. Who finds another identifier, another timeline, or a log that ends before what was flushed
-to it, stands on a copy that may be older: what ran since would run again. Only a standby that was synchronous is known
-to have all.
+recovery to a point in time; a table that a dump brought back is another table. Who finds another identifier, table or
+timeline, or a log that ends before what it has seen flushed, stands on a copy that may be older: what ran since would
+run again. Only a standby that was synchronous has all, if it is as far as whoever saw a commit confirmed.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ class Server:
 
     system_id: str
     timeline: int
+    table_id: int
     is_synchronous: bool
 
     @property
@@ -32,6 +33,8 @@ def why_broken(known: Server, found: Server) -> str | None:
             "this is another PostgreSQL cluster than the one that ondot last ran on"
             " (a dump that was restored, a new server, pg_upgrade?)"
         )
+    if known.table_id != found.table_id:
+        return "ondot's tables were made anew, with what was in them before (a dump that was restored?)"
     if known.timeline != found.timeline and not known.is_synchronous:
         return (
             f"PostgreSQL has gone from timeline {known.timeline} to {found.timeline} and was not replicated"
@@ -41,12 +44,12 @@ def why_broken(known: Server, found: Server) -> str | None:
 
 
 def why_set_back(flushed: int, written: int) -> str | None:
-    """`flushed`: how far the log was seen to be safe, in bytes; `written`: where it ends now, in the same history."""
+    """`flushed`: how far the log was seen to be safe, in bytes; `written`: where it ends now."""
     if written >= flushed:
         return None
     return (
-        f"PostgreSQL's log of changes ends {flushed - written:,} bytes before what it had flushed already"
-        " (a copy of its disk that was restored?)"
+        f"PostgreSQL's log of changes ends {flushed - written:,} bytes before what was safe in it already"
+        " (an older copy of its disk, a standby that was behind?)"
     )
 
 

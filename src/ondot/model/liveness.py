@@ -15,8 +15,6 @@ from uuid import UUID
 
 CLOCK_STEP_S = 2.0
 """A difference between the two clocks' progress that is taken for a step."""
-GAP = 0.5
-"""Longer than that part of the timeout without a look is a gap."""
 BACK_S = 5.0
 """So long may whoever lives take to beat again when the database is back (L4)."""
 SILENT = 0.5
@@ -28,11 +26,16 @@ def is_silent(state: str, silent_s: float, timeout_s: float) -> bool:
     return state in {"ALIVE", "DRAINING"} and silent_s > timeout_s * SILENT
 
 
+def gap_s(timeout_s: float) -> float:
+    """Longer without a look is a gap: whoever lives, and had just not beaten, survives a shorter one."""
+    return max(timeout_s * 0.3, min(timeout_s * 0.5, 1.0))
+
+
 def when_lost(timeout_s: float) -> str:
     """What becomes of a silent worker, in words that are true after an outage too, however long it has been silent."""
     return (
         f"A scheduler declares lost whom it has watched be silent for {timeout_s:g} s; an outage of PostgreSQL of more"
-        f" than {timeout_s * GAP:g} s does not count, and for {BACK_S:g} s after it nobody is judged"
+        f" than {gap_s(timeout_s):g} s does not count, and for {BACK_S:g} s after it nobody is judged"
     )
 
 
@@ -47,10 +50,12 @@ class Beat:
 
 @dataclass(slots=True)
 class _Seen:
-    """Since when a counter stands still: `at_s`, moved on by every gap."""
+    """Since when a counter stands still: `at_s`; and `back_s`, since when there was time to beat again after the first
+    gap in that. Both are moved on by every gap."""
 
     beat_no: int
     at_s: float
+    back_s: float = -math.inf
 
 
 @dataclass(slots=True)
@@ -60,8 +65,6 @@ class Watch:
     timeout_s: float
     _seen: dict[UUID, _Seen] = field(default_factory=dict)
     _last_look: tuple[float, datetime] | None = None
-    _awake_since_s: float = -math.inf
-    """The first look after the last gap."""
 
     def look(self, beats: Iterable[Beat], *, monotonic_s: float, database_now: datetime) -> list[Beat]:
         """The workers that are lost as of this look, with the beat they are judged by."""
@@ -90,7 +93,7 @@ class Watch:
         return None if first_s is None else max(first_s - monotonic_s, 0.0)
 
     def _lost_at_s(self, seen: _Seen) -> float:
-        return max(seen.at_s + self.timeout_s, self._awake_since_s + BACK_S)
+        return max(seen.at_s + self.timeout_s, seen.back_s + BACK_S)
 
     def _mind_gaps_and_steps(self, monotonic_s: float, database_now: datetime) -> None:
         if self._last_look is None:
@@ -99,7 +102,7 @@ class Watch:
         passed_there = (database_now - self._last_look[1]).total_seconds()
         if abs(passed_here - passed_there) > CLOCK_STEP_S:
             self._seen.clear()
-        elif passed_here > self.timeout_s * GAP:
-            self._awake_since_s = monotonic_s
+        elif passed_here > gap_s(self.timeout_s):
             for seen in self._seen.values():
                 seen.at_s += passed_here
+                seen.back_s = seen.back_s + passed_here if seen.back_s > -math.inf else monotonic_s

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ondot.model.errors import Unavailable
+from ondot.model.errors import Held, Unavailable
 from ondot.roles.loop import pause_after
 from ondot.settings import Settings
 from ondot.store.connection import AWAY, Connection, OwnConnection
@@ -42,6 +42,8 @@ class BeatThread:
         self._nudge: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name=f"beat-{name}", daemon=True)
         self.confirmed_s = time.monotonic()
+        self.is_held = False
+        """Nothing may be begun on this database (`store.lineage`)."""
 
     def start(self) -> None:
         self.confirmed_s = time.monotonic()
@@ -83,22 +85,24 @@ class BeatThread:
             pause_s = self._every_s
             try:
                 async with asyncio.timeout(max(self._every_s, SHORTEST_TIMEOUT_S)):
-                    is_new = connection is None or connection.is_closed()
-                    if connection is None or is_new:
+                    if connection is None or connection.is_closed():
                         connection = await connect(self._settings)
-                    # PgBouncer may have gone to another server meanwhile, and does not say so.
-                    if is_new or self._settings.pgbouncer:
-                        await witness.check(connection)
+                    # Each time: somebody else may have found that all is to be held, and PgBouncer may have gone to
+                    # another server without saying so.
+                    await witness.check(connection)
                     again_s = await self._one_beat(connection)
                     if again_s is None:
                         break
                     pause_s = min(again_s, self._every_s)
                 self.confirmed_s = sent_s
+                self.is_held = False
+                witness.confirm()
                 if missed:
                     log.info("beat.back", missed=missed)
                 missed = 0
             except Exception as error:  # the boundary of a pass
                 missed += 1
+                self.is_held = isinstance(error, Held)
                 # Not a whole interval: until the next beat is confirmed, nothing is begun here.
                 pause_s = pause_after(missed, TRY_AGAIN_S)
                 if not isinstance(error, (*AWAY, Unavailable)):

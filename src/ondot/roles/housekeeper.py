@@ -27,7 +27,6 @@ CHORES_EVERY_S = 1.0
 RETAIN_EVERY_S = 60.0
 ZONES_EVERY_S = 60.0
 CHECK_EVERY_S = 10.0
-LINEAGE_EVERY_S = 10.0
 CHECK_GOES_ON_S = 0.25
 """While a table is long: a step of a few thousand rows takes some 20 ms, and the rest of this belongs to others."""
 PARTITIONS_EVERY_S = 60.0
@@ -67,8 +66,6 @@ class Housekeeper:
             check = every(CHECK_EVERY_S, self._if_on_duty(self._look), name="check", wake=self._check_goes_on)
             group.create_task(check, name="check")
             # On duty or not: without the first partition nobody is.
-            lineage = every(LINEAGE_EVERY_S, self._database.check_lineage, name="lineage")
-            group.create_task(lineage, name="lineage")
             partitions = every(PARTITIONS_EVERY_S, lambda: make_partitions_pass(self._patient), name="partitions")
             group.create_task(partitions, name="partitions")
 

@@ -83,8 +83,9 @@ class Scheduler:
 
     @property
     def owned(self) -> frozenset[int]:
-        """The partitions this node may plan now: none once its lease has run out."""
-        return self._owned if self._beat.silent_s < self._database.settings.lease_s else frozenset()
+        """The partitions this node may plan now: none once its lease has run out, or while everything is held."""
+        is_over = self._beat.is_held or self._beat.silent_s >= self._database.settings.lease_s
+        return frozenset() if is_over else self._owned
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then hand the partitions over."""

@@ -217,7 +217,10 @@ class Incarnation:
         return 1
 
     def _free_slots(self) -> int:
-        """Outcomes wait for PostgreSQL without a slot, but not without a bound: as many as there are slots."""
+        """Outcomes wait for PostgreSQL without a slot, but not without a bound: as many as there are slots. None are
+        free for what may not begin."""
+        if self._may_begin() is not None:
+            return 0
         free = self._slots - len(self._running)
         return max(min(free, free + self._slots - self._completer.unwritten), 0)
 
@@ -355,6 +358,8 @@ class Incarnation:
     def _may_begin(self) -> str | None:
         if self._state == "DRAINING":
             return "The worker was stopping when the call was to begin."
+        if self._beat.is_held:
+            return "Everything is held, until a person has looked at the database."
         if self._beat.silent_s > self._database.settings.heartbeat_s:
             return "The worker had no confirmed heartbeat for its timeout: it may have been declared lost."
         return None

@@ -65,8 +65,6 @@ class Database:
     specs: Specs = field(default_factory=Specs)
     pools: Pools = field(default_factory=Pools)
     patient_pool: Pool | None = None
-    witness: Witness | None = None
-    """Of roles that begin work: see `store.lineage`."""
 
     @property
     def patient(self) -> "Database":
@@ -107,13 +105,6 @@ class Database:
                 self.clock.see(await connection.fetchval("SELECT ondot.clock()"), sent_s)
                 if self.clock.uncertain_s < WELL_KNOWN_S:
                     break
-        return 0
-
-    async def check_lineage(self) -> int:
-        """One pass: see whether it is still the server that it was, and whether it is still replicated."""
-        if self.witness is not None:
-            async with self.connection() as connection:
-                await self.witness.check(connection)
         return 0
 
     async def close(self) -> None:
@@ -176,7 +167,7 @@ async def connect(settings: Settings, *, by_key: bool = False, hurried: bool = T
 
 
 def witness_for(settings: Settings) -> Witness:
-    return Witness(allow_unsafe=settings.allow_unsafe_database)
+    return Witness(go_on=not settings.holds)
 
 
 async def _nothing_to_reset(_connection: object) -> None:
@@ -204,7 +195,7 @@ async def open_database(
     patient_pool = (
         await _open_pool(settings, max(most // PATIENT_SHARE, 1), witness, by_key=by_key) if hurried else None
     )
-    return Database(pool, DatabaseClock(), settings, patient_pool=patient_pool, witness=witness)
+    return Database(pool, DatabaseClock(), settings, patient_pool=patient_pool)
 
 
 async def _open_pool(settings: Settings, most: int, witness: Witness | None, **how: bool) -> Pool:

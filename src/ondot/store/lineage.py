@@ -1,9 +1,9 @@
 """Keeps schedulers and workers off a database that may have forgotten what it acknowledged (P1–P3): a restored backup,
 an asynchronous standby that was promoted. `model.lineage` says how that shows.
 
-Every new connection of theirs is looked at before it is used; when a server is replaced, no old one survives. What is
-found is written down, so that every process stands still, also those started later, until a person says that it is the
-right one (`accept`). The API goes on: it is what people look with.
+Every new connection of theirs is looked at before it is used, and the server again with each beat: a role that is held
+beats no more, and begins nothing. What is found is written down, so that every process stands still, also those started
+later, until a person says that it is the right one (`accept`). The API goes on: it is what people look with.
 """
 
 from dataclasses import dataclass
@@ -43,6 +43,7 @@ class Lineage:
     flushed: int
     written: int
     known: Server | None
+    accepted_at: datetime | None
     held_at: datetime | None
     held_why: str | None
 
@@ -55,36 +56,51 @@ class Lineage:
 
 
 class Witness:
-    """Looks at connections, and remembers how far it has seen the server's log safe."""
+    """Looks at a server, and remembers how far its log was safe. `go_on`: whatever it finds, it holds nothing."""
 
-    def __init__(self, *, allow_unsafe: bool) -> None:
-        self._allow_unsafe = allow_unsafe
+    def __init__(self, *, go_on: bool) -> None:
+        self._go_on = go_on
         self._last: Lineage | None = None
+        self._confirmed = 0
+        """How far a synchronous standby is, too: a commit after this was confirmed."""
 
     async def check(self, connection: Connection) -> None:
         """Raises Held if nothing may be begun on this database."""
+        # As of before the question: others, who ask at the same time, may be answered first.
+        last, confirmed = self._last, self._confirmed
         found = await read_lineage(connection)
         if found is None:
             return
-        why = found.why_not or self._why_set_back(found)
-        if why is None:
-            if found.known != found.server:
-                await _learn(connection, found)
-        elif self._allow_unsafe:
-            log.warning("database.replaced", why=why, then="goes on: ONDOT_ALLOW_UNSAFE_DATABASE is set")
-            await _learn(connection, found)
-        else:
-            if found.held_why is None and await connection.fetchval(_SQL["hold_lineage"].text, why):
-                log.error("database.held", why=why, then="look, then say `ondot doctor --accept-database`")
-            # Whoever accepts it accepts that it was set back.
-            self._last = None
-            raise held(why)
-        self._last = found
+        why = found.why_not or _why_set_back(last, confirmed, found)
+        if why is not None:
+            self._last, self._confirmed = None, 0
+            if not self._go_on:
+                if found.held_why is None and await connection.fetchval(_SQL["hold_lineage"].text, why):
+                    log.error("database.held", why=why, then="look, then say `ondot doctor --accept-database`")
+                raise held(why)
+            if found.held_why is None:
+                log.warning("database.replaced", why=why, then="goes on, as the settings say")
+        if found.known != found.server:
+            # Nothing, if others hold it: then a person decides.
+            await connection.execute(_SQL["learn_lineage"].text, *_values(found.server))
+        self._remember(found)
 
-    def _why_set_back(self, found: Lineage) -> str | None:
-        if self._last is None or self._last.server.history != found.server.history:
-            return None
-        return why_set_back(self._last.flushed, found.written)
+    def confirm(self) -> None:
+        """A commit that was sent after the last look was confirmed."""
+        if self._last is not None and self._last.server.is_synchronous:
+            self._confirmed = self._last.flushed
+
+    def _remember(self, found: Lineage) -> None:
+        last = self._last
+        if last is None or last.server.history != found.server.history or last.flushed <= found.flushed:
+            self._last = found
+
+
+def _why_set_back(last: Lineage | None, confirmed: int, found: Lineage) -> str | None:
+    if last is None or (found.accepted_at is not None and found.accepted_at != last.accepted_at):
+        return None  # Whoever accepted it accepted that it was set back.
+    is_same = last.server.history == found.server.history
+    return why_set_back(last.flushed if is_same else confirmed, found.written)
 
 
 async def read_lineage(connection: Connection) -> Lineage | None:
@@ -97,9 +113,11 @@ async def read_lineage(connection: Connection) -> Lineage | None:
     assert row is not None
     known = None
     if row["known_system_id"] is not None:
-        known = Server(row["known_system_id"], row["known_timeline"], row["known_is_synchronous"])
-    server = Server(row["system_id"], row["timeline"], row["is_synchronous"])
-    return Lineage(server, row["flushed"], row["written"], known, row["held_at"], row["held_why"])
+        known = Server(
+            row["known_system_id"], row["known_timeline"], row["known_table_id"], row["known_is_synchronous"]
+        )
+    server = Server(row["system_id"], row["timeline"], row["table_id"], row["is_synchronous"])
+    return Lineage(server, row["flushed"], row["written"], known, row["accepted_at"], row["held_at"], row["held_why"])
 
 
 async def accept(connection: Connection, *, actor: str, reason: str | None) -> str | None:
@@ -107,13 +125,10 @@ async def accept(connection: Connection, *, actor: str, reason: str | None) -> s
     found = await read_lineage(connection)
     if found is None or (why := found.why_not) is None:
         return None
-    await _learn(connection, found)
+    await connection.execute(_SQL["accept_lineage"].text, *_values(found.server))
     await record(connection, DEFAULT_TENANT, actor, "database.accept", None, {"why_held": why, "reason": reason})
     return why
 
 
-async def _learn(connection: Connection, found: Lineage) -> None:
-    """Know it from now on; if it is held, it is no longer. Nothing, if that was changed meanwhile."""
-    server = found.server
-    values = (server.system_id, server.timeline, server.is_synchronous)
-    await connection.execute(_SQL["learn_lineage"].text, *values, found.held_at is not None)
+def _values(server: Server) -> tuple[str, int, int, bool]:
+    return server.system_id, server.timeline, server.table_id, server.is_synchronous

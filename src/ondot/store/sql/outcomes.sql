@@ -82,7 +82,7 @@ WITH outcome AS (
     -- The trigger does the rest: slots are given back, who goes on stands in line again; what was recovered (class 0)
     -- where it stood before, ahead of all that came due since.
     UPDATE ondot.gated d
-    SET is_over = t.is_over, ready_at = CASE WHEN t.class = 0 THEN d.ready_at ELSE t.ready_at END, class = t.class
+    SET is_over = t.is_over, ready_at = CASE WHEN t.class = 0 THEN least(d.ready_at, t.ready_at) ELSE t.ready_at END, class = t.class
     FROM through t
     WHERE d.execution_id = t.id AND d.ctid = ANY (ARRAY(
         SELECT g.row_at FROM through t CROSS JOIN LATERAL (
