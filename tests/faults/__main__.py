@@ -38,7 +38,7 @@ def main() -> None:
     )
     how = asked.parse_args()
     seed = random.randrange(1_000_000) if how.seed is None else how.seed
-    directory = how.directory or Path("var") / "faults" / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}"
+    directory = (how.directory or Path("var") / "faults" / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}").resolve()
     campaign = Campaign(
         seconds=how.seconds,
         seed=seed,
