@@ -42,6 +42,8 @@ def test_in_the_long_run_every_kind_comes() -> None:
 
     assert came.keys() == KINDS.keys()
     assert came["postgres.fail_over"] == 1, "there is one standby"
+    others = {fault.kind for fault in islice(forecast(1, ALL, HOURS_S, once_too=False), 2000)}
+    assert came.keys() - others == {"postgres.fail_over"}, "of sequences that blow at the same time one fails over"
 
 
 def test_what_the_fleet_does_not_have_or_the_run_cannot_hold_does_not_come() -> None:

@@ -80,7 +80,10 @@ class Weather:
     def forecast(self, seconds: float, number: int = 0) -> Iterator[Fault]:
         """The faults of a run of that length, in their order; without an end. `number`: of the sequence."""
         seed = self._seed + 1_000_003 * number
-        return forecast(seed, self._scene.sizes(), seconds, kinds=self._kinds, calm_s=self._calm_s)
+        # What can be done once in a run is the first sequence's, or each would do it.
+        return forecast(
+            seed, self._scene.sizes(), seconds, kinds=self._kinds, calm_s=self._calm_s, once_too=number == 0
+        )
 
     async def blow(self, seconds: float) -> list[dict[str, Any]]:
         """For so long (of a log: all of it, if that is longer); gives the lines of its own log."""
@@ -156,12 +159,13 @@ def forecast(
     *,
     kinds: Sequence[str] | None = None,
     calm_s: tuple[float, float] = (1.0, 4.0),
+    once_too: bool = True,
 ) -> Iterator[Fault]:
     """The faults that this seed brings over a fleet of these sizes. Pure, and without an end."""
     chance = random.Random(seed)
     able = {name: kind for name, kind in KINDS.items() if _is_asked(name, kinds) and seconds >= kind.least_run_s}
-    able = {name: kind for name, kind in able.items() if targets_of(kind, sizes)}
-    if not able:
+    able = {name: kind for name, kind in able.items() if targets_of(kind, sizes) and (once_too or not kind.once)}
+    if not able and once_too:
         raise ValueError(
             f"None of {list(kinds or KINDS)} can be done to this fleet: name others, or add what they need."
         )
