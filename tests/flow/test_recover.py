@@ -177,6 +177,20 @@ async def test_a_lease_that_its_live_worker_never_names_is_given_back_without_co
     assert await worker.beat() is not None
 
 
+@proves("E6", "P7", "C3")
+async def test_a_lease_that_was_just_taken_is_not_given_back_for_a_beat_of_before_the_clock_was_set_back(
+    world: World,
+) -> None:
+    worker = await world.worker()
+    await world.advance(17)
+    await worker.beat()
+    await world.advance(-17)
+    await world.submit(job(retry=Retry(max_retries=0, max_worker_losses=0)))
+    assert len((await worker.leaser.one_pass(1)).assignments) == 1
+    assert await world.recover() == 0
+    assert await world.states() == [State.RUNNING]
+
+
 @proves("E6")
 async def test_a_lease_that_its_worker_names_stays_however_long_it_runs(world: World) -> None:
     await world.submit(job())

@@ -34,7 +34,8 @@ RETURNING id;
 -- name: orphaned_leases :many
 -- index: worker_pkey
 -- Leases whose worker is lost or missing, and those that their live worker has not named for two beats, since the
--- reply never reached it (no call was begun: recovered without cost).
+-- reply never reached it (no call was begun: recovered without cost). A beat of the future is one from before the clock
+-- was set back, and may be older than any lease.
 -- $1 seconds between two beats, $2 limit
 WITH named AS (
     SELECT unnest(lease_ids) AS id FROM ondot.worker WHERE state IN ('ALIVE', 'DRAINING')
@@ -44,7 +45,8 @@ FROM ondot.lease l
 LEFT JOIN ondot.worker w ON w.id = l.worker_id
 LEFT JOIN named n ON n.id = l.id
 WHERE w.id IS NULL OR w.state IN ('LOST', 'GONE')
-   OR (n.id IS NULL AND w.beat_at > l.leased_at + 2 * make_interval(secs => $1::double precision))
+   OR (n.id IS NULL AND w.beat_at > l.leased_at + 2 * make_interval(secs => $1::double precision)
+       AND w.beat_at <= ondot.clock())
 LIMIT $2::integer;
 
 -- name: lost_executions :many
