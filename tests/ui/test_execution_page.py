@@ -93,9 +93,15 @@ async def test_the_mark_stands_still_while_only_time_passes(world: World) -> Non
     (running,) = await worker.lease()
     before = await view(world, running.leased.id)
     await world.advance(60)
+    await worker.beat()
     after = await view(world, running.leased.id)
     assert after.now - before.now == timedelta(seconds=60)
     assert after.mark == before.mark
+    await world.advance(6)
+    silent = await view(world, running.leased.id)
+    assert silent.mark != after.mark
+    await world.advance(1)
+    assert (await view(world, running.leased.id)).mark == silent.mark
     await worker.complete(running)
     assert (await view(world, running.leased.id)).mark != before.mark
 

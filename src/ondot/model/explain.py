@@ -131,9 +131,10 @@ def _running(facts: ExecutionFacts) -> Reason:
         message += f": {facts.progress_message}"
     silent_s = max((facts.now - (facts.worker_beat_at or facts.now)).total_seconds(), 0.0)
     advice = None
-    if silent_s > facts.heartbeat_s * SILENT:
+    heard_at = facts.worker_beat_at if silent_s > facts.heartbeat_s * SILENT else None
+    if heard_at is not None:
         message += (
-            f"; but nothing was heard of its worker for {silent_s:.0f} s. {when_lost(facts.heartbeat_s)}. This then"
+            f"; but nothing was heard of its worker since {told(heard_at)}. {when_lost(facts.heartbeat_s)}. This then"
             " starts again, at the cost of one of its worker losses"
         )
     if silent_s > facts.heartbeat_s * 2:
@@ -150,7 +151,7 @@ def _running(facts: ExecutionFacts) -> Reason:
             "attempt": facts.attempt_no,
             "worker_id": facts.worker_id,
             "worker_host": facts.worker_host,
-            "worker_silent_s": silent_s,
+            "silent_since": heard_at,
             "progress": progress,
         },
     )
