@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.servers import Running, Server, new_database
 from tests.world import World, open_world
@@ -24,6 +25,10 @@ SPREAD_OVER = 0.8
 
 _RUNNING = pytest.StashKey[Running]()
 
+
+# How long an example takes says nothing where others run beside it.
+settings.register_profile("ondot", deadline=None)
+settings.load_profile("ondot")
 
 # Oracles that ask zoneinfo must know the rules that ondot does: those of the tzdata package.
 zoneinfo.reset_tzpath(to=())

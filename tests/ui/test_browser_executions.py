@@ -241,7 +241,7 @@ async def test_a_job_says_why_it_is_not_running_and_what_limits_it(world: World,
 
 @proves("O5")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("width", [320, 1280])
 async def test_these_pages_fit_their_screen_in_both_themes(
     world: World, browser: Browser, width: int, scheme: Literal["light", "dark"]
 ) -> None:

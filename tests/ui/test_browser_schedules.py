@@ -156,7 +156,7 @@ async def test_without_javascript_the_form_can_be_sent_by_hand(world: World, bro
 
 @proves("S9", "O5")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("width", [320, 1280])
 async def test_both_pages_fit_their_screen_in_both_themes(
     world: World, browser: Browser, width: int, scheme: Literal["light", "dark"]
 ) -> None:
