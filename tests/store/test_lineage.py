@@ -109,6 +109,14 @@ async def test_who_has_seen_more_flushed_than_there_is_holds_all_and_accepts_wit
         # It did not look while all was held.
         await frozen.check(connection)
         await works(database_url)
+        # An older copy knows of no acceptance, or of an earlier one.
+        for copy in ("accepted_at - interval '1 day'", "NULL"):
+            await frozen.check(connection)
+            set_back(frozen)
+            await connection.execute(f"UPDATE ondot.lineage SET accepted_at = {copy}")
+            with pytest.raises(Held, match="log of changes"):
+                await frozen.check(connection)
+            await accept(connection, actor="ops", reason=None)
 
 
 @proves("P1")

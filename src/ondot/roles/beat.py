@@ -102,7 +102,8 @@ class BeatThread:
                 missed = 0
             except Exception as error:  # the boundary of a pass
                 missed += 1
-                self.is_held = isinstance(error, Held)
+                # Until a beat is confirmed: who cannot reach the database has heard nothing else of it.
+                self.is_held = self.is_held or isinstance(error, Held)
                 # Not a whole interval: until the next beat is confirmed, nothing is begun here.
                 pause_s = pause_after(missed, TRY_AGAIN_S)
                 if not isinstance(error, (*AWAY, Unavailable)):

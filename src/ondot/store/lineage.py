@@ -91,16 +91,23 @@ class Witness:
             self._confirmed = self._last.flushed
 
     def _remember(self, found: Lineage) -> None:
+        """Not what was asked for earlier than what is known already, and answered later."""
         last = self._last
-        if last is None or last.server.history != found.server.history or last.flushed <= found.flushed:
+        is_older = last is not None and last.server.history == found.server.history and last.flushed > found.flushed
+        if last is None or not is_older or _is_accepted_since(last, found):
             self._last = found
 
 
 def _why_set_back(last: Lineage | None, confirmed: int, found: Lineage) -> str | None:
-    if last is None or (found.accepted_at is not None and found.accepted_at != last.accepted_at):
-        return None  # Whoever accepted it accepted that it was set back.
+    if last is None or _is_accepted_since(last, found):
+        return None
     is_same = last.server.history == found.server.history
     return why_set_back(last.flushed if is_same else confirmed, found.written)
+
+
+def _is_accepted_since(last: Lineage, found: Lineage) -> bool:
+    """Whoever accepted it accepted that it was set back. An older copy knows of no later acceptance."""
+    return found.accepted_at is not None and (last.accepted_at is None or found.accepted_at > last.accepted_at)
 
 
 async def read_lineage(connection: Connection) -> Lineage | None:

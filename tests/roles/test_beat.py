@@ -1,0 +1,52 @@
+"""The thread that beats, on a database on which everything is held."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ondot.roles import beat
+from ondot.roles.beat import BeatThread
+from ondot.store.connection import Connection
+from ondot.store.database import connect
+from tests.proves import proves
+from tests.servers import connected, settings_for
+
+
+@proves("P1", "P3")
+async def test_who_is_held_and_then_cannot_reach_the_database_is_held_until_a_beat_is_confirmed(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def cut_off(*_args: object, **_how: object) -> Any:
+        nonlocal tries
+        tries += 1
+        raise ConnectionRefusedError
+
+    async def one_beat(connection: Connection) -> float:
+        await connection.fetchval("SELECT 1")
+        return 60.0
+
+    thread = BeatThread(settings_for(database_url, allow_unsafe_database=False), one_beat, every_s=2.0, name="test")
+    thread.start()
+    try:
+        async with connected(database_url) as connection, asyncio.timeout(30):
+            while not await connection.fetchval("SELECT count(*) FROM ondot.lineage"):
+                await asyncio.sleep(0)
+            await connection.execute("UPDATE ondot.lineage SET held_at = ondot.clock(), held_why = 'for a test'")
+            while not thread.is_held:
+                thread.beat_now()
+                await asyncio.sleep(0)
+            monkeypatch.setattr(beat, "connect", cut_off)
+            while tries < 2:
+                thread.beat_now()
+                await asyncio.sleep(0)
+            assert thread.is_held
+            await connection.execute("UPDATE ondot.lineage SET held_at = NULL, held_why = NULL")
+            monkeypatch.setattr(beat, "connect", connect)
+            while thread.is_held:
+                thread.beat_now()
+                await asyncio.sleep(0)
+    finally:
+        await thread.stop()
