@@ -14,9 +14,21 @@ PATH="$PATH:/usr/sbin:/sbin" command -v nft >/dev/null 2>&1 || lacking+=(nftable
 if [ ${#lacking[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "Installing ${lacking[*]} …"
-    apt-get update -qq >/dev/null 2>&1
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${lacking[@]}" >/dev/null 2>&1 \
-      || echo "could not install ${lacking[*]}: the tests that need them say so"
+    # Another apt-get may hold a lock, as in a machine's first minutes: wait for it. The option does not cover the lock
+    # of the lists, so `update` is tried again. An update that fails is no reason to stop: the lists may be there.
+    wait=(-o DPkg::Lock::Timeout=300)
+    said=$(mktemp)
+    for _ in $(seq 60); do
+      apt-get "${wait[@]}" update -qq >"$said" 2>&1 && break
+      grep -q "Could not get lock" "$said" || break
+      sleep 5
+    done
+    if ! DEBIAN_FRONTEND=noninteractive apt-get "${wait[@]}" install -y -qq --no-install-recommends "${lacking[@]}" \
+        >>"$said" 2>&1; then
+      cat "$said"
+      echo "could not install ${lacking[*]}: the tests that need them say so"
+    fi
+    rm -f "$said"
   else
     echo "not here, and not installed for want of root and apt: ${lacking[*]}"
   fi

@@ -45,6 +45,12 @@ class Heard:
                         return line
                 await self._changed.wait()
 
+    async def count(self, lines: int) -> None:
+        """Return once so many lines were heard. They come as fast as the machine lets them: a flood is never timed."""
+        while len(self.lines) < lines:
+            self._changed.clear()
+            await self._changed.wait()
+
 
 def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float = 10.0, **fields: Any) -> Call:
     heard = heard or Heard()
