@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.model.liveness import BACK_S, Beat, Watch, gap_s, is_silent, when_lost
+from ondot.model.liveness import BACK_S, Beat, Watch, gap_s, is_silent, most_gaps, when_lost
 from tests.proves import proves
 
 NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
@@ -140,3 +140,57 @@ def test_the_watch_tells_when_the_next_may_be_lost() -> None:
     look(watch, 4, beat_at=4, beat_no=1)
     assert watch.next_loss_s(4) == TIMEOUT_S
     assert watch.next_loss_s(15) == 0
+
+
+@proves("E6", "L3", "P13")
+def test_a_dead_worker_is_lost_though_looks_are_more_than_a_gap_apart() -> None:
+    """Each look was taken for a gap that moves the deadline: at 3.1 s it was not lost after an hour."""
+    for pause_s, within_s in ((3.1, 16), (5, 26), (20, 101)):
+        watch = Watch(TIMEOUT_S)
+        looks = (number * pause_s for number in range(2000))
+        assert next(seconds for seconds in looks if look(watch, seconds, 0)) <= within_s
+
+
+@given(st.lists(st.floats(0.01, 60), min_size=1, max_size=80), st.sampled_from([0.5, 1.5, 10, 60, 600]))
+@proves("E6", "L3", "P13")
+def test_a_worker_that_never_beats_again_is_lost_after_so_many_gaps_and_the_timeout(
+    pauses: list[float], timeout_s: float
+) -> None:
+    watch = Watch(timeout_s)
+    seconds = in_rhythm_s = 0.0
+    gaps = 0
+    look(watch, 0.0, 0)
+    for pause in pauses:
+        seconds += pause
+        if pause > gap_s(timeout_s):
+            gaps += 1
+        else:
+            in_rhythm_s += pause
+        if look(watch, seconds, 0):
+            assert seconds > timeout_s
+            return
+        assert gaps <= most_gaps(timeout_s)
+        assert gaps or in_rhythm_s <= timeout_s
+        # With gaps between them, the looks in rhythm need no longer than the timeout and the time to beat again.
+        assert in_rhythm_s <= timeout_s + BACK_S
+
+
+@given(st.lists(st.floats(0.01, 60), min_size=1, max_size=80))
+@proves("E6")
+def test_a_worker_that_beats_between_all_looks_is_never_lost_however_far_apart_they_are(pauses: list[float]) -> None:
+    watch = Watch(TIMEOUT_S)
+    seconds = 0.0
+    for number, pause in enumerate(pauses):
+        seconds += pause
+        assert not look(watch, seconds, beat_at=max(seconds - 3.4, seconds - pause / 2), beat_no=number)
+
+
+@proves("E6", "C3", "P13")
+def test_a_busy_housekeeper_that_reads_the_time_late_does_not_take_that_for_a_step_of_the_clock() -> None:
+    watch = Watch(TIMEOUT_S)
+    looks = [(3.0 * number, 2.5 * (number % 2)) for number in range(20)]
+    lost = [
+        watch.look([Beat(ID, 0, at(0))], monotonic_s=asked_s + took_s, database_now=at(asked_s), took_s=took_s)
+        for asked_s, took_s in looks
+    ]
+    assert next(asked_s for (asked_s, _), found in zip(looks, lost, strict=True) if found) <= 24

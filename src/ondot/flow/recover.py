@@ -53,11 +53,13 @@ async def lose_pass(
     worker is silent, and need not wait for a whole timeout of its own.
     """
     async with database.connection() as connection:
+        asked_s = monotonic()
         beats, now = await read_beats(connection)
         if now is None:
             return 0
         lost = 0
-        for beat in watch.look(beats, monotonic_s=monotonic(), database_now=now):
+        seen_s = monotonic()
+        for beat in watch.look(beats, monotonic_s=seen_s, database_now=now, took_s=seen_s - asked_s):
             if on_duty and await lose_worker(connection, beat):
                 lost += 1
                 WORKERS_LOST.inc()

@@ -3,8 +3,11 @@
 The housekeeper's monotonic clock alone would declare every worker lost after its own freeze; the database's alone,
 after a step of its clock or an outage in which nobody could beat. So both must agree. A gap in which the housekeeper
 itself did not reach the database counts for nobody, and after it whoever lives has time to beat again; but a silence
-that was seen before it is not forgotten, or a server that restarts again and again would keep the dead alive. After a
-step of the database's clock against its own every watch starts anew.
+that was seen before it is not forgotten, or a server that restarts again and again would keep the dead alive.
+
+Gaps that follow each other closely are a slow housekeeper's rhythm and no outage: of each of them `gap_s` counts, or a
+dead worker would never be lost while looks are more than `gap_s` apart. So a worker that never beats again is lost
+after `most_gaps` gaps at most, and the timeout. After a step of the database's clock every watch starts again.
 """
 
 import math
@@ -29,6 +32,12 @@ def is_silent(state: str, silent_s: float, timeout_s: float) -> bool:
 def gap_s(timeout_s: float) -> float:
     """Longer without a look is a gap: whoever lives, and had just not beaten, survives a shorter one."""
     return max(timeout_s * 0.3, min(timeout_s * 0.5, 1.0))
+
+
+def most_gaps(timeout_s: float) -> int:
+    """In how many gaps at most a worker that is silent is not lost yet. Of two in a row, or the time between them, at
+    least `gap_s` counts: so many for the timeout, the first for nothing, one in which the time is over."""
+    return math.ceil(max(timeout_s, BACK_S) / gap_s(timeout_s)) + 2
 
 
 def when_lost(timeout_s: float) -> str:
@@ -64,12 +73,19 @@ class Watch:
 
     timeout_s: float
     _seen: dict[UUID, _Seen] = field(default_factory=dict)
-    _last_look: tuple[float, datetime] | None = None
+    _last_look: tuple[float, datetime, float] | None = None
+    _gap_ended_s: float = -math.inf
 
-    def look(self, beats: Iterable[Beat], *, monotonic_s: float, database_now: datetime) -> list[Beat]:
-        """The workers that are lost as of this look, with the beat they are judged by."""
-        self._mind_gaps_and_steps(monotonic_s, database_now)
-        self._last_look = (monotonic_s, database_now)
+    def look(
+        self, beats: Iterable[Beat], *, monotonic_s: float, database_now: datetime, took_s: float = 0.0
+    ) -> list[Beat]:
+        """The workers that are lost as of this look, with the beat they are judged by.
+
+        `took_s`: how long before `monotonic_s` the database may have read its clock. A busy housekeeper's late reading
+        is no step of that clock.
+        """
+        self._mind_gaps_and_steps(monotonic_s, database_now, took_s)
+        self._last_look = (monotonic_s, database_now, took_s)
         lost = []
         seen: dict[UUID, _Seen] = {}
         for beat in beats:
@@ -95,14 +111,18 @@ class Watch:
     def _lost_at_s(self, seen: _Seen) -> float:
         return max(seen.at_s + self.timeout_s, seen.back_s + BACK_S)
 
-    def _mind_gaps_and_steps(self, monotonic_s: float, database_now: datetime) -> None:
+    def _mind_gaps_and_steps(self, monotonic_s: float, database_now: datetime, took_s: float) -> None:
         if self._last_look is None:
             return
-        passed_here = monotonic_s - self._last_look[0]
-        passed_there = (database_now - self._last_look[1]).total_seconds()
-        if abs(passed_here - passed_there) > CLOCK_STEP_S:
+        last_s, last_now, last_took_s = self._last_look
+        passed_here = monotonic_s - last_s
+        passed_there = (database_now - last_now).total_seconds()
+        if abs(passed_here - passed_there) > CLOCK_STEP_S + max(took_s, last_took_s):
             self._seen.clear()
-        elif passed_here > gap_s(self.timeout_s):
+        elif passed_here > (longest_s := gap_s(self.timeout_s)):
+            is_first = last_s - self._gap_ended_s >= longest_s
+            excused_s = passed_here if is_first else passed_here - longest_s
+            self._gap_ended_s = monotonic_s
             for seen in self._seen.values():
-                seen.at_s += passed_here
-                seen.back_s = seen.back_s + passed_here if seen.back_s > -math.inf else monotonic_s
+                seen.at_s += excused_s
+                seen.back_s = seen.back_s + excused_s if seen.back_s > -math.inf else monotonic_s
