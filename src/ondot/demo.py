@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from ondot import Context, Ondot
+from ondot.proxies import open_url
 
 SEED_TIMEOUT_S = 10
 
@@ -78,7 +79,7 @@ def seed(url: str) -> None:
         request = urllib.request.Request(  # noqa: S310 - the address of the server that was just started
             f"{url}/v1/jobs", json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
         )
-        with urllib.request.urlopen(request, timeout=SEED_TIMEOUT_S):  # noqa: S310
+        with open_url(request, SEED_TIMEOUT_S):
             pass
 
 

@@ -396,8 +396,13 @@ TARGETS = [
     bad(http(headers={f"x-{i}": "1" for i in range(65)}), "/target/http/headers", "at most 64"),
     *(
         bad(http(headers={name: "x"}), f"/target/http/headers/{name}", "ondot sets the header", "leave it out")
-        for name in ("Host", "webhook-id", "Webhook-Signature", "ondot-job-id", "traceparent", "Content-Length",
-                     "transfer-encoding", "Connection")
+        for name in ("webhook-id", "Webhook-Signature", "ondot-job-id", "traceparent", "webhook_id", "Webhook.Id",
+                     "ondot_fencing_token", "ONDOT!ATTEMPT", "TraceParent")
+    ),
+    *(
+        bad(http(headers={name: "x"}), f"/target/http/headers/{name}", "belongs to the connection", "leave it out")
+        for name in ("Host", "Content-Length", "content_length", "transfer-encoding", "Transfer_Encoding", "Connection",
+                     "TE", "upgrade", "Expect", "keep-alive", "Trailer", "proxy-authorization", "Proxy_Connection")
     ),
     bad({"name": "n", "command": "echo hello"}, "/command", "a list of words", '["echo", "hello"]'),
     bad({"name": "n", "command": []}, "/command", "at least 1"),

@@ -20,7 +20,7 @@ from aiohttp import web
 from ondot import __version__
 from ondot.model.execution import Outcome
 from ondot.model.job import HttpTarget
-from ondot.targets.addresses import PrivateAddress, is_public, public_socket
+from ondot.targets.addresses import Allowed, PrivateAddress, is_public
 from ondot.targets.answer import MAX_BODY
 from ondot.targets.http import HttpCaller
 from tests.conformance.calls import EXECUTION, Heard, a_call, failure_of, result_of
@@ -93,11 +93,23 @@ async def test_a_request_carries_the_headers_of_the_contract(http: HttpCaller, r
 
 @proves("E11")
 async def test_a_jobs_own_headers_are_sent_but_cannot_forge_the_facts(http: HttpCaller, receiver: Receiver) -> None:
-    own = {"Content-Type": "text/plain", "X-Team": "bi", "Webhook-Id": "forged", "User-Agent": "mine"}
+    forged = dict.fromkeys(("Webhook-Id", "webhook_id", "ondot_fencing_token", "Ondot.Attempt"), "forged")
+    own = {"Content-Type": "text/plain", "X-Team": "bi", "User-Agent": "mine", **forged}
     await http.call(HttpTarget(url=receiver.url, headers=own), a_call())
     headers = receiver.received[0].headers
     assert (headers["content-type"], headers["x-team"], headers["user-agent"]) == ("text/plain", "bi", "mine")
     assert headers["webhook-id"] == str(EXECUTION)
+    assert "forged" not in headers.values()
+
+
+@proves("T3")
+async def test_headers_of_the_connection_are_not_sent_although_an_older_release_stored_them(
+    http: HttpCaller, receiver: Receiver
+) -> None:
+    names = ("te", "upgrade", "expect", "proxy-authorization", "Proxy_Connection", "Keep-Alive", "Trailer", "Host")
+    await http.call(HttpTarget(url=receiver.url, headers=dict.fromkeys(names, "smuggled")), a_call())
+    sent = receiver.received[0].headers
+    assert "smuggled" not in sent.values()
 
 
 @proves("E3")
@@ -370,11 +382,7 @@ PRIVATE_HOSTS = [
     "0.0.0.0",
     "10.1.2.3",
     "100.64.0.1",
-    "100.100.100.200",
-    "169.254.169.254",
-    "168.63.129.16",
     "172.16.0.1",
-    "192.0.0.192",
     "192.168.1.1",
     "198.18.0.1",
     "224.0.0.1",
@@ -394,8 +402,6 @@ PRIVATE_HOSTS = [
     "[3fff::1]",
     "[5f00::1]",
     "[fc00::1]",
-    "[fd00:ec2::254]",
-    "[fe80::1]",
     "[fec0::1]",
     "[ff02::1]",
 ]
@@ -469,7 +475,69 @@ async def test_a_name_that_changes_its_mind_leads_nowhere_private(
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "2130706433"])
 def test_no_socket_is_made_for_what_is_not_a_public_address(address: str) -> None:
     with pytest.raises(PrivateAddress):
-        public_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)))
+        Allowed(private=False).open_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)))
+
+
+NEVER_CALLED = [
+    "169.254.169.254",
+    "169.254.170.2",
+    "169.254.0.1.",
+    "2852039166",
+    "0xa9fea9fe",
+    "0251.0376.0251.0376",
+    "169.254.43518",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "[fe80::1]",
+    "[febf::1]",
+    "[fd00:ec2::254]",
+    "[fd00:ec2::23]",
+    "[fd20:ce::254]",
+    "[::169.254.169.254]",
+    "[::ffff:169.254.169.254]",
+    "[::ffff:a9fe:a9fe]",
+    "[::ffff:0:a9fe:a9fe]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[64:ff9b:1::a9fe:a9fe]",
+    "[64:ff9b:1:a9fe:a9:fe00::]",
+    "[2002:a9fe:a9fe::1]",
+    "[2001:0:a9fe:a9fe::1]",
+    "[2001:0:1:1::5601:5601]",
+    "[fd00::5efe:a9fe:a9fe]",
+]
+
+
+@proves("T3")
+@pytest.mark.parametrize("host", NEVER_CALLED)
+async def test_a_metadata_address_is_refused_even_where_private_ones_are_allowed(
+    http: HttpCaller, guarded: HttpCaller, host: str
+) -> None:
+    for caller in (http, guarded):
+        failed = failure_of(await caller.call(HttpTarget(url=f"http://{host}:1/"), a_call()), "private_address")
+        assert not failed.retryable
+        assert "never calls" in failed.error.message
+
+
+@proves("T3")
+@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1%2", "::ffff:169.254.169.254"])
+async def test_a_name_that_leads_to_metadata_is_refused_even_where_private_ones_are_allowed(
+    http: HttpCaller, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    def metadata(_: str, port: int, *__: Any, **___: Any) -> list[Any]:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        rest = (0, 0) if ":" in address else ()
+        return [(family, socket.SOCK_STREAM, 6, "", (address, port, *rest))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", metadata)
+    target = HttpTarget(url="http://metadata.google.internal/computeMetadata/v1/")
+    assert "never calls" in failure_of(await http.call(target, a_call()), "private_address").error.message
+
+
+@proves("T3")
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "192.168.1.1", "::1", "fc00::1", "64:ff9b::a00:1"])
+def test_other_private_addresses_may_be_allowed(address: str) -> None:
+    Allowed(private=True).check(address)
 
 
 @proves("E3")

@@ -17,11 +17,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from ondot.model.duration import EXPECTED, seconds
+from ondot.model.headers import why_reserved
 
 INSTANT: Final = 'an instant in RFC 3339, for example "2030-01-31T09:00:00Z"'
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
-OWN_HEADERS: Final = frozenset({"traceparent", "content-length", "host", "transfer-encoding", "connection"})
-OWN_HEADER_PREFIXES: Final = ("webhook-", "ondot-")
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BLANK_OR_CONTROL: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f\\]")
@@ -185,8 +184,8 @@ def _method(method: str) -> str:
 def _header_name(name: str) -> str:
     if len(name) > 256 or not _TOKEN.fullmatch(name):
         raise sentence(f"{name[:60]!r} is not a header name: letters, digits and - are, for example x-team.")
-    if name.lower() in OWN_HEADERS or name.lower().startswith(OWN_HEADER_PREFIXES):
-        raise sentence(f"ondot sets the header {name} itself, so that receivers can trust it; leave it out.")
+    if (why := why_reserved(name)) is not None:
+        raise sentence(why)
     return name
 
 

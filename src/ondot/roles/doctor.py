@@ -11,7 +11,6 @@ import os
 import time
 import tomllib
 import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ondot.model.errors import Misconfigured, OndotError, Unavailable
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.liveness import is_silent
+from ondot.proxies import open_url
 from ondot.roles.judgements import (
     Finding,
     judge_away,
@@ -96,7 +96,7 @@ def judge_settings(settings: Settings) -> Finding:
 def ask_server(url: str) -> Finding:
     """What `/readyz` says."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=ASK_S) as response:  # noqa: S310 - settings allow http(s) only
+        with open_url(f"{url}/readyz", ASK_S) as response:
             return judge_server(url, response.status, response.read())
     except urllib.error.HTTPError as error:
         with error:

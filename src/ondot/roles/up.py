@@ -8,12 +8,12 @@ before the roles, and is stopped after them.
 import os
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ondot.model.errors import Misconfigured
+from ondot.proxies import open_url
 from ondot.roles.embedded import EmbeddedPostgres
 from ondot.roles.listen import listen
 from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
@@ -114,7 +114,7 @@ def wait_until_served(url: str, supervisor: Supervisor) -> bool:
         if supervisor.signals.stopping:
             return False
         try:
-            with urllib.request.urlopen(f"{url}/livez", timeout=2):  # noqa: S310 - our own address
+            with open_url(f"{url}/livez", 2.0):
                 return True
         except (urllib.error.URLError, OSError):
             dead = [child.name for child in supervisor.children if not child.running]

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx2
@@ -18,12 +17,11 @@ import msgspec
 
 from ondot import __version__
 from ondot.model.errors import Unavailable
+from ondot.proxies import is_this_machine
 from ondot.sdk.problems import error_of
 
 RETRIES: Final = 3
 LONGEST_WAIT_S: Final = 10.0
-
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Json = dict[str, Any]
 
@@ -148,7 +146,7 @@ class Requests:
             headers=headers,
             timeout=self._timeout_s,
             # A proxy for the world outside does not know this machine's own ondot.
-            trust_env=urlsplit(url).hostname not in _LOOPBACK,
+            trust_env=not is_this_machine(url),
         )
 
 

@@ -5,9 +5,15 @@ metadata service of a cloud. So every address is judged, in whatever notation it
 carries IPv4), and judged where the connection is made: the address that was looked at is the address that is
 connected to, and a name that changes its answer in between (DNS rebinding) gains nothing. A name of which one address
 is private is refused as a whole.
+
+Link-local and metadata addresses are refused even where private ones are allowed: on a machine in a cloud they return
+its credentials to any caller, and nobody runs a service of their own there. They need no list of names such as
+metadata.google.internal: what a name resolves to is judged.
 """
 
 import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
@@ -35,13 +41,41 @@ _NOT_PUBLIC_6: Final = tuple(
 )
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
+_NEVER_4: Final = tuple(
+    IPv4Network(network)
+    for network in (
+        "169.254.0.0/16",  # link-local; the metadata of most clouds
+        "100.100.100.200/32",  # metadata in Alibaba Cloud
+        "168.63.129.16/32",  # the host of a virtual machine in Azure
+        "192.0.0.192/32",  # metadata in older Oracle Cloud
+    )
+)
+_NEVER_6: Final = tuple(
+    IPv6Network(network)
+    for network in (
+        "fe80::/10",
+        "fd00:ec2::/32",  # metadata in AWS
+        "fd20:ce::254/128",  # metadata in Google Cloud
+        "fd00:42::42/128",  # metadata in Scaleway
+        "fd00:c1::a9fe:a9fe/128",  # metadata in Oracle Cloud
+    )
+)
+_IPV4_IN_LAST_BITS: Final = tuple(
+    IPv6Network(network) for network in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+)
+_ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
+
 
 class PrivateAddress(Exception):
     """A refusal. No OSError, which aiohttp would take for trouble with the network and try the next address."""
 
-    def __init__(self, host: str, address: str) -> None:
+    def __init__(self, host: str, address: str, why: str) -> None:
         place = host if host == address else f"{host} ({address})"
-        super().__init__(f"{place} is not an address of the public internet, and those are refused. {_ADVICE}")
+        super().__init__(f"{place} {why}")
+
+
+_NOT_PUBLIC: Final = f"is not an address of the public internet, and those are refused. {_ADVICE}"
+_NEVER: Final = "is a link-local or metadata address, which ondot never calls: no setting allows it. Call another host."
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -70,17 +104,58 @@ def literal(host: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def refuse_private(host: str, address: str | None = None) -> None:
-    """Raises PrivateAddress if the host, or the address it has led to, is a literal that is not public."""
-    found = literal(address or host)
-    if found is not None and not is_public(found):
-        raise PrivateAddress(host, str(found))
+def is_never_called(address: IPv4Address | IPv6Address) -> bool:
+    """Whether it is link-local or a cloud's metadata service, by itself or as IPv4 inside IPv6."""
+    if isinstance(address, IPv4Address):
+        return any(address in network for network in _NEVER_4)
+    return any(address in network for network in _NEVER_6) or any(map(is_never_called, _ipv4_inside(address)))
 
 
-class PublicResolver(AbstractResolver):
-    """Names to addresses, all of them public, or none."""
+def _ipv4_inside(address: IPv6Address) -> Iterator[IPv4Address]:
+    """Every IPv4 address that a gateway may take out of it."""
+    number = int(address)
+    if any(address in network for network in _IPV4_IN_LAST_BITS) or number >> 32 & 0xFFFFFFFF in _ISATAP:
+        yield IPv4Address(number & 0xFFFFFFFF)
+    if address in IPv6Network("64:ff9b:1::/48"):
+        # RFC 6052 with a prefix of 48 bits: two bytes, a zero byte, two bytes.
+        yield IPv4Address((number >> 64 & 0xFFFF) << 16 | number >> 40 & 0xFFFF)
+    if address.sixtofour is not None:
+        yield address.sixtofour
+    if address.teredo is not None:
+        yield from address.teredo
 
-    def __init__(self) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Which addresses a worker may call."""
+
+    private: bool
+
+    def check(self, host: str, address: str | None = None) -> None:
+        """Raises PrivateAddress if the host, or the address it has led to, is a literal that may not be called."""
+        found = literal(address or host)
+        if found is None:
+            return
+        if is_never_called(found):
+            raise PrivateAddress(host, str(found), _NEVER)
+        if not self.private and not is_public(found):
+            raise PrivateAddress(host, str(found), _NOT_PUBLIC)
+
+    def open_socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
+        """A socket for an address about to be connected to: the last check, whatever way it came here."""
+        family, kind, protocol, _, sockaddr = addr_info
+        host = str(sockaddr[0])
+        if literal(host) is None:
+            raise PrivateAddress(host, "no address", "cannot be checked, so it is not called.")
+        self.check(host)
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+
+class AllowedResolver(AbstractResolver):
+    """Names to addresses that may all be called, or to none."""
+
+    def __init__(self, allowed: Allowed) -> None:
+        self._allowed = allowed
         self._resolver = ThreadedResolver()
 
     async def resolve(
@@ -88,17 +163,8 @@ class PublicResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         found = await self._resolver.resolve(host, port, family)
         for entry in found:
-            refuse_private(host, entry["host"])
+            self._allowed.check(host, entry["host"])
         return found
 
     async def close(self) -> None:
         await self._resolver.close()
-
-
-def public_socket(addr_info: tuple[Any, ...]) -> socket.socket:
-    """A socket for an address about to be connected to: the last look, whatever way it came here."""
-    family, kind, protocol, _, sockaddr = addr_info
-    if literal(str(sockaddr[0])) is None:
-        raise PrivateAddress(str(sockaddr[0]), "no address")
-    refuse_private(str(sockaddr[0]))
-    return socket.socket(family=family, type=kind, proto=protocol)

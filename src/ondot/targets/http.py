@@ -25,10 +25,11 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ondot import __version__
+from ondot.model.headers import why_reserved
 from ondot.model.job import HttpTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
-from ondot.targets.addresses import PrivateAddress, PublicResolver, public_socket, refuse_private
+from ondot.targets.addresses import Allowed, AllowedResolver, PrivateAddress
 from ondot.targets.answer import MAX_DETAIL, Answer, read_answer
 from ondot.targets.bounded import BoundedConnection, TooMuch
 from ondot.targets.cancelling import not_called
@@ -51,7 +52,7 @@ class HttpCaller:
     ) -> None:
         """`now`: the clock that receivers are told; without it this machine's own."""
         self._now = now or partial(datetime.now, UTC)
-        self._allow_private = allow_private
+        self._allowed = Allowed(private=allow_private)
         self._limit_per_host = limit_per_host
         self._session: aiohttp.ClientSession | None = None
 
@@ -82,9 +83,8 @@ class HttpCaller:
 
     async def _call(self, spec: HttpTarget, call: Call, phases: Phases) -> Succeeded | Failed:
         url = URL(spec.url)
-        if not self._allow_private:
-            # The resolver is not asked about literals.
-            refuse_private(url.host or "")
+        # The resolver is not asked about literals.
+        self._allowed.check(url.host or "")
         session = self._session or self._open()
         request = session.request(
             spec.method,
@@ -105,15 +105,13 @@ class HttpCaller:
 
     def _open(self) -> aiohttp.ClientSession:
         """Made in the running loop, at the first call."""
-        guards: dict[str, Any] = {}
-        if not self._allow_private:
-            guards = {"resolver": PublicResolver(), "socket_factory": public_socket}
         connector = aiohttp.TCPConnector(
             limit=0,
             limit_per_host=self._limit_per_host,
             keepalive_timeout=KEEP_ALIVE_S,
             family=socket.AF_UNSPEC,
-            **guards,
+            resolver=AllowedResolver(self._allowed),
+            socket_factory=self._allowed.open_socket,
         )
         connector._factory = partial(BoundedConnection, loop=asyncio.get_running_loop())  # type: ignore[assignment]
         session = aiohttp.ClientSession(
@@ -135,7 +133,8 @@ def headers(spec: HttpTarget, call: Call, now: datetime) -> CIMultiDict[str]:
     merged = CIMultiDict({"user-agent": f"ondot/{__version__}", "accept": "*/*", "accept-encoding": "identity"})
     if spec.method not in _WITHOUT_BODY:
         merged["content-type"] = "application/json"
-    merged.update(spec.headers)
+    # Again, although a create refuses them: a job may be older than that rule.
+    merged.update({name: value for name, value in spec.headers.items() if why_reserved(name) is None})
     merged.update(
         {
             "webhook-id": str(call.execution_id),

@@ -1,0 +1,43 @@
+"""Headers that a job may not set on its HTTP calls, because ondot or the connection sets them (E11, T3).
+
+Names are compared as a receiver may see them. CGI, WSGI and some proxies turn every character of a name that is not a
+letter or a digit into `_`: to such a receiver `webhook_id` and `webhook.id` are the `webhook-id` that it trusts. So
+all of them are folded to `-` before the comparison.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_NOT_ALPHANUMERIC: Final = re.compile("[^0-9a-z]")
+
+_OF_ONDOT: Final = frozenset({"traceparent"})
+_OF_ONDOT_PREFIXES: Final = ("webhook-", "ondot-")
+
+_OF_THE_CONNECTION: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "te",
+        "trailer",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_OF_THE_CONNECTION_PREFIXES: Final = ("proxy-",)
+
+
+@lru_cache(maxsize=4096)
+def why_reserved(name: str) -> str | None:
+    """Why a job may not set this header, as a sentence that says what to do; None if it may."""
+    folded = _NOT_ALPHANUMERIC.sub("-", name.lower())
+    if folded in _OF_ONDOT or folded.startswith(_OF_ONDOT_PREFIXES):
+        return f"ondot sets the header {name} itself, so that receivers can trust it: leave it out."
+    if folded in _OF_THE_CONNECTION or folded.startswith(_OF_THE_CONNECTION_PREFIXES):
+        return f"The header {name} belongs to the connection, which ondot manages: leave it out."
+    return None
