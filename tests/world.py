@@ -266,12 +266,12 @@ class World:
         async with connected(self.url) as connection:
             yield connection
 
-    async def until_someone_waits(self) -> None:
-        """Until a statement in this database waits for a lock of another."""
+    async def until_someone_waits(self, count: int = 1) -> None:
+        """Until so many statements in this database wait for a lock of another."""
         async with asyncio.timeout(10), self.second_connection() as connection:
-            while not await connection.fetchval(
-                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-                " AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0)"
+            while count > await connection.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0"
             ):
                 await asyncio.sleep(0)
 

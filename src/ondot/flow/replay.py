@@ -2,7 +2,8 @@
 
 It runs the same job by the version that failed, or by the current one, in the job's class and pool and through its
 gates, with the old payload or another. A job that was deleted may be run so by its old version; one whose version is
-gone cannot be, and that is told for the execution it is about.
+gone cannot be, and the execution it is about is reported so. The job is shared before it is read: a replay that follows
+an acked change obeys it, and a delete that follows an acked replay ends it (P10).
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.dead_letters import Ended, find_replay_payload, resolve_letters
 from ondot.store.executions import insert_execution
-from ondot.store.jobs import JobRow, get_jobs
+from ondot.store.jobs import JobRow, get_jobs, share_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,13 @@ class _ToMake:
 async def make_replays(
     connection: Connection, database: Database, tenant_no: TenantNo, ended: Sequence[Ended], how: Replay
 ) -> tuple[list[Replayed], list[Refused]]:
-    """New executions of what has ended, which the caller holds; and those of which none can be made."""
+    """New executions of what has ended, which the caller holds; and those of which none can be made.
+
+    The jobs are shared after letters and history are locked, by everybody: a filter finds letters first.
+    """
     if not ended:
         return [], []
+    await share_jobs(connection, {entry.job_id for entry in ended})
     wanted, refused = await _to_make(connection, database, tenant_no, ended, how)
     pools = await database.pools.numbers(connection, tenant_no, {entry.spec.pool for entry in wanted})
     # A new execution stands before its first gate. By the ids of those gates: in that order everybody locks several.

@@ -21,6 +21,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.dead_letters import find_live_replay, hasten_retry, lock_ended, lock_letters
 from ondot.store.executions import ExecutionRow, get_execution
+from ondot.store.jobs import share_jobs
 from ondot.telemetry.log import get_logger
 
 TRIES = 5
@@ -67,6 +68,8 @@ async def retry(
         if found.state in TERMINAL:
             retried = await _replay(connection, database, tenant_no, found, how, actor=actor, reason=reason)
         else:
+            # A delete either ends it before this or waits for this; see `flow.replay` for what has ended.
+            await share_jobs(connection, [found.job_id])
             retried = await _hasten(connection, database, tenant_no, found, how)
         detail = {"reason": reason, "replay_id": retried.execution.id if retried.execution.id != id_ else None}
         await record(connection, tenant_no, actor, "execution.retry", id_, detail)

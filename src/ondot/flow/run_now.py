@@ -11,7 +11,7 @@ from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.store.database import Database
 from ondot.store.executions import insert_execution
-from ondot.store.jobs import get_job
+from ondot.store.jobs import get_job, share_jobs
 
 
 async def run_now(
@@ -29,6 +29,8 @@ async def run_now(
     async with database.transaction() as connection:
         if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
             return earlier
+        # Before it is read: a run that follows an acked delete or update obeys it (P10).
+        await share_jobs(connection, [job_id])
         job = await get_job(connection, tenant_no, job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id}.")

@@ -1,6 +1,6 @@
 """Jobs: recurring ones in `job` and `job_version`, one-time ones in `job_once`; read as one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -131,7 +131,7 @@ async def find_keys(connection: Connection, tenant_no: TenantNo, keys: Sequence[
 
 
 async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LockedJob | None:
-    """Lock a job for a change; a one-time job is adopted into `job` first."""
+    """Lock a job for a change, once nobody shares it; a one-time job is adopted into `job` first."""
     row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
     if row is None:
         await connection.fetchrow(_SQL["adopt_once_job"].text, tenant_no, job_id, instant_of(job_id))
@@ -140,6 +140,14 @@ async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -
         return None
     [job] = await _read_locked(connection, tenant_no, [job_id])
     return job
+
+
+async def share_jobs(connection: Connection, job_ids: Collection[JobId]) -> None:
+    """Keep these jobs as they are until the end of the transaction; what is read of them from here on stays true.
+
+    Others may share a job at the same time; a change waits for them, and those that come after the change wait for it.
+    """
+    await connection.execute(_SQL["share_jobs"].text, job_ids)
 
 
 async def _read_locked(connection: Connection, tenant_no: TenantNo, job_ids: Sequence[JobId]) -> list[LockedJob]:

@@ -82,11 +82,15 @@ INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_versi
 SELECT id, coalesce(next_fire_at, 'infinity'), fired_through, 1, 1, fires_left, $1, partition_no FROM new;
 
 -- name: lock_keys :many
--- locks: job rows        index: job_key
+-- locks: job rows in the order of their keys, then their runs in the order of ids, as lock_job        index: job_key
 -- $1 tenant_no, $2 keys, sorted
-SELECT id FROM ondot.job
-WHERE tenant_no = $1::integer AND key = ANY($2::text[]) AND key IS NOT NULL AND state <> 'DELETED'
-ORDER BY key FOR UPDATE;
+WITH locked AS MATERIALIZED (
+    SELECT id FROM ondot.job
+    WHERE tenant_no = $1::integer AND key = ANY($2::text[]) AND key IS NOT NULL AND state <> 'DELETED'
+    ORDER BY key FOR UPDATE
+)
+SELECT id, pg_advisory_xact_lock(('x' || right(translate(id::text, '-', ''), 16))::bit(64)::bigint)
+FROM (SELECT id FROM locked ORDER BY id) l;
 
 -- name: adopt_once_job :one
 -- locks: the new job row; a concurrent twin waits here
@@ -106,9 +110,22 @@ ON CONFLICT DO NOTHING
 RETURNING job_id;
 
 -- name: lock_job :one
--- locks: the job row        index: job_pkey
+-- locks: the job row, then its runs: waits for those that began before, and those that come wait        index: job_pkey
 -- $1 tenant_no, $2 id
-SELECT id FROM ondot.job WHERE id = $2::uuid AND tenant_no = $1::integer FOR UPDATE;
+WITH locked AS MATERIALIZED (
+    SELECT id FROM ondot.job WHERE id = $2::uuid AND tenant_no = $1::integer FOR UPDATE
+)
+SELECT id, pg_advisory_xact_lock(('x' || right(translate(id::text, '-', ''), 16))::bit(64)::bigint) FROM locked;
+
+-- name: share_jobs :many
+-- locks: the runs of jobs, shared, in the order of their ids
+-- Before a person's run, replay or retry reads the jobs: no change commits between that and its own commit. Runs of one
+-- job do not wait for each other. An advisory lock of the transaction, by the random half of the id, and not the row FOR
+-- SHARE: share locks of a row pass a change that waits (16 callers kept a delete waiting for 16 s), here they queue
+-- behind it. And a one-time job has no row in `job` until its first change.
+-- $1 ids
+SELECT pg_advisory_xact_lock_shared(('x' || right(translate(id::text, '-', ''), 16))::bit(64)::bigint)
+FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS n(id) ORDER BY id) n;
 
 -- name: read_locked :many
 -- index: job_pkey, job_version_pkey
