@@ -67,7 +67,7 @@ _BODIES = st.fixed_dictionaries(
         "labels": st.dictionaries(st.text("ab", max_size=2), st.text("xyz", max_size=2), max_size=2),
         "retry": st.sampled_from([{}, {"max_retries": 3}, {"backoff": "listed", "delays": [1, 2.5]}, {"jitter": 1}]),
         "maxRetries": st.sampled_from([0, 3, 101]),
-        "timeout": st.sampled_from([300, 300.0, "5m", "1.5s", 0]),
+        "timeout": st.sampled_from([None, 300, 300.0, "5m", "1.5s", 0]),
         "key": st.sampled_from(["k", ""]),
         "overlap": st.sampled_from(["allow", "SKIP"]),
         "concurrency": st.none() | st.integers(0, 2),

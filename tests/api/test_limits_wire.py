@@ -230,7 +230,7 @@ async def test_limits_go_through_the_api_and_a_default_that_is_written_makes_no_
         {"limit": 5, "per": 1, "burst": 1},
     )
     assert (await api.http.patch(path, json=read)).json()["version"] == 1
-    upsert = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED, "timeout": 300})
+    upsert = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED, "timeout": None})
     assert upsert["version"] == 1
     changed = await api.http.patch(path, json={"rate": None, "cancelGrace": None})
     assert (changed.json()["version"], changed.json()["rate"], changed.json()["cancel_grace"]) == (2, None, 10)

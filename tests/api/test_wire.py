@@ -370,7 +370,7 @@ def test_a_job_goes_out_whole_and_in_json() -> None:
     told = json.loads(out.model_dump_json())
     assert told["next_fire_at"] == "2026-11-15T12:00:00Z"
     assert told["state"] == "ACTIVE"
-    assert told["timeout"] == 300
+    assert told["timeout"] is None
     assert set(told) == set(JobOut.model_fields)
 
 

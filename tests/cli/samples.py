@@ -23,7 +23,7 @@ def job(**changes: Any) -> dict[str, Any]:
         "priority": "normal",
         "labels": {"team": "bi"},
         "retry": {"max_retries": 3, "backoff": "exponential", "initial": 1},
-        "timeout": 300,
+        "timeout": None,
         "created_at": "2026-11-15T09:00:00Z",
         "updated_at": "2026-11-15T09:00:00Z",
         "latest_executions": [],

@@ -52,7 +52,7 @@ class Heard:
             await self._changed.wait()
 
 
-def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float = 10.0, **fields: Any) -> Call:
+def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float | None = 10.0, **fields: Any) -> Call:
     heard = heard or Heard()
     return Call(
         execution_id=EXECUTION,

@@ -166,6 +166,16 @@ async def test_a_program_that_floods_for_ever_is_ended_by_its_timeout(monkeypatc
     assert len(heard.of("log")) == 1
 
 
+@proves("E7", "E8")
+async def test_a_program_without_a_timeout_runs_until_it_ends_or_is_cancelled() -> None:
+    assert isinstance(await run(sh("exit 0"), timeout_s=None), Succeeded)
+    heard, cancel = Heard(), Cancel(grace_s=100)
+    running = asyncio.ensure_future(run(sh("echo began; exec sleep 1000"), heard, timeout_s=None, cancel=cancel))
+    await heard.line("began")
+    cancel.request()
+    assert isinstance(await running, Cancelled)
+
+
 @proves("E4")
 async def test_an_exit_code_is_reported_with_the_last_lines_of_standard_error() -> None:
     failed = failure_of(await run(sh("seq 100 >&2; exit 7")), "exit_code")

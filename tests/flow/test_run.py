@@ -5,19 +5,21 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from ondot.flow import run
 from ondot.flow.lease import Assignment
 from ondot.flow.run import Targets, run_attempt
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, LeaseId
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget
+from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec, decode_spec, encode_spec
 from ondot.model.outcome import Failed, Succeeded
 from ondot.model.retry import Retry
 from ondot.ports.target import Call
 from ondot.store.clock import DatabaseClock
 from ondot.store.outcomes import Completion
 from ondot.store.queue import Leased
+from ondot.targets.reports import timed_out
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, failed, job
 
@@ -82,7 +84,7 @@ async def attempt(
             attempt_no=leased.attempt_no,
             fire_s=leased.fire_s,
             payload=assignment.payload,
-            timeout_s=spec.timeout_s,
+            timeout_s=spec.attempt_timeout_s,
             say=lambda _stream, _line: None,
             progress=lambda _fraction, _message, _checkpoint: None,
         )
@@ -135,6 +137,48 @@ async def test_a_target_that_raises_fails_its_attempt_and_not_its_worker(message
     assert (completion.state, completion.outcome) == (State.RETRYING, Outcome.FAILED)
     assert completion.error is not None
     assert "RuntimeError" in completion.error
+
+
+@proves("E7")
+@pytest.mark.parametrize(
+    ("target", "default_s"),
+    [
+        (HttpTarget(url="http://there"), 300),
+        (FunctionTarget(name="report"), None),
+        (ShellTarget(command=("true",)), None),
+    ],
+)
+async def test_only_an_http_call_has_a_timeout_that_nobody_set(target: TargetSpec, default_s: float | None) -> None:
+    seen: list[float | None] = []
+
+    async def look(call: Call) -> Succeeded:
+        seen.append(call.timeout_s)
+        return Succeeded()
+
+    await attempt(leased_of(job(target=target)), look)
+    await attempt(leased_of(job(target=target, timeout_s=300)), look)
+    assert seen == [default_s, 300]
+
+
+@proves("E7", "E17")
+async def test_an_attempt_that_the_default_timeout_ended_says_so_and_one_with_its_own_does_not() -> None:
+    async def over(call: Call) -> Failed:
+        return timed_out(call.timeout_s or 0)
+
+    by_default = (await attempt(leased_of(job(target=HttpTarget(url="http://there"))), over)).error or ""
+    own = (await attempt(leased_of(job(target=HttpTarget(url="http://there"), timeout_s=300)), over)).error or ""
+    assert "within 300 s, the default timeout of an HTTP call" in by_default
+    assert "set the job's `timeout`" in by_default
+    assert '"is_default":true' in by_default
+    assert "default" not in own
+
+
+@proves("E7")
+def test_a_spec_stored_with_the_default_of_before_has_the_default_of_now_and_300_s_is_kept_when_it_is_set() -> None:
+    before = decode_spec('{"name":"report","target":{"kind":"function","name":"report"}}')
+    assert before.attempt_timeout_s is None
+    kept = decode_spec(encode_spec(structs.replace(before, timeout_s=300.0)))
+    assert kept.attempt_timeout_s == 300
 
 
 @proves("E7")

@@ -3,7 +3,7 @@
 import pytest
 
 from ondot.model.gates import Limits, Rate
-from ondot.model.job import Debounce, JobSpec, Throttle, Unique
+from ondot.model.job import Debounce, HttpTarget, JobSpec, ShellTarget, Throttle, Unique
 from ondot.model.retry import Retry
 from ondot.ui.limits import limits_in_words, retries_in_words
 from tests.proves import proves
@@ -16,10 +16,12 @@ def told(spec: JobSpec) -> dict[str, str]:
 
 @proves("E4", "E7")
 def test_a_job_without_limits_tells_its_time_and_its_retries() -> None:
-    assert told(job()) == {
-        "Time of an attempt": "At most 5 minutes",
+    assert told(job(target=HttpTarget(url="http://there"))) == {
+        "Timeout": "At most 5 minutes for each attempt, the default of an HTTP call",
         "Retries": "Up to 3 retries, after 1 second and then ever longer, up to 1 hour",
     }
+    assert told(job(target=ShellTarget(command=("true",))))["Timeout"].startswith("None")
+    assert told(job(timeout_s=60))["Timeout"] == "At most 1 minute for each attempt"
 
 
 @proves("E12", "E13", "E16")

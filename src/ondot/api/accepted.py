@@ -56,7 +56,7 @@ class JobText(Struct):
     priority: Priority
     labels: dict[str, str]
     retry: Raw
-    timeout: float
+    timeout: float | None
     overlap: Overlap
     concurrency: int | None
     rate: RateOut | None
@@ -108,7 +108,7 @@ def _job_text(job: Accepted) -> JobText:
         spec.priority,
         spec.labels,
         _retry_text(spec.retry),
-        as_written(spec.timeout_s),
+        None if spec.timeout_s is None else as_written(spec.timeout_s),
         limits.overlap,
         limits.concurrency,
         None if limits.rate is None else rate_out(limits.rate),

@@ -42,7 +42,9 @@ class JobOut(BaseModel):
     priority: Priority
     labels: dict[str, str]
     retry: RetryOut
-    timeout: Seconds
+    timeout: Seconds | None = Field(
+        description="null: the default, 5 minutes for an HTTP call and no limit for a function or a shell command."
+    )
     overlap: Overlap
     concurrency: int | None
     rate: RateOut | None

@@ -222,8 +222,11 @@ class JobBody(Body):
         description="What follows a failed attempt.",
         examples=[{"max_retries": 3}],
     )
-    timeout: AttemptDuration = Field(
-        default=_JOB.timeout_s, description="How long one attempt may take.", examples=["5m"]
+    timeout: AttemptDuration | None = Field(
+        default=None,
+        description="How long one attempt may take. null: 5 minutes for an HTTP call, no limit for a function or a"
+        " shell command.",
+        examples=["5m"],
     )
     overlap: Overlap = Field(
         default=_LIMITS.overlap,

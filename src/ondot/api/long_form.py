@@ -160,7 +160,7 @@ class SpecOut(LimitsOut):
     priority: Priority
     labels: dict[str, str]
     retry: RetryOut
-    timeout: Seconds
+    timeout: Seconds | None
     start_deadline: Seconds | None
     cancel_grace: Seconds
     unique: UniqueOut | None
@@ -181,7 +181,7 @@ def spec_out(spec: JobSpec) -> SpecOut:
         "priority": spec.priority,
         "labels": spec.labels,
         "retry": retry_out(spec.retry),
-        "timeout": as_written(spec.timeout_s),
+        "timeout": _seconds_out(spec.timeout_s),
         **limits_out(spec.limits or Limits()),
         "start_deadline": _seconds_out(spec.start_deadline_s),
         "cancel_grace": as_written(spec.cancel_grace_s),

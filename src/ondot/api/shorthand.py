@@ -134,7 +134,7 @@ def _lengthen_field(long: Lengthened, name: str, value: object) -> None:
         _lengthen_handler(long, value, (name,))
     elif name in SHORT:
         path = SHORT[name]
-        # No schedule and no target is what null says there; no timeout or retries is not something ondot has.
+        # null for a schedule or a target says that there is none; for a timeout or retries it says: the default.
         if value is not None or long.is_patch or path[0] not in {"schedule", "target"}:
             long.put(path, value, (name,))
 

@@ -63,7 +63,7 @@ def job_card(job: Json, now: datetime) -> "Table":
             ("payload", compact(job["payload"])),
             ("pool", f"{job['pool']}, priority {job['priority']}"),
             ("retries", f"{retry['max_retries']}, {retry['backoff']} from {retry['initial']:g} s"),
-            ("timeout", f"{job['timeout']:g} s"),
+            ("timeout", timeout_in_words(job)),
             *limit_facts(job),
             ("key", job["key"]),
             ("labels", ", ".join(f"{name}:{value}" for name, value in job["labels"].items()) or None),
@@ -71,6 +71,14 @@ def job_card(job: Json, now: datetime) -> "Table":
             ("last changed", time_line(job["updated_at"], now)),
         ]
     )
+
+
+def timeout_in_words(job: Json) -> str:
+    from ondot.model.job import HTTP_TIMEOUT_S
+
+    if job["timeout"] is not None:
+        return f"{job['timeout']:g} s"
+    return f"{HTTP_TIMEOUT_S:g} s (default)" if "http" in job["target"] else "none"
 
 
 def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:

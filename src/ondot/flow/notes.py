@@ -95,7 +95,7 @@ class Notes:
             attempt_no=leased.attempt_no,
             fire_s=leased.fire_s,
             payload=assignment.payload,
-            timeout_s=spec.timeout_s,
+            timeout_s=spec.attempt_timeout_s,
             say=self._speaker(leased),
             progress=partial(self.progress, leased),
             checkpoint=checkpoint,

@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
@@ -141,12 +141,14 @@ def _too_late(assignment: Assignment) -> Completion | None:
 
 
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled | Interrupted:
+    timeout_s = spec.attempt_timeout_s
+    # A cancel may come in the last moment, and its grace is its own.
+    more_s = spec.cancel_grace_s + ENDS_WITHIN_S + _start_of_child_s(call)
     try:
-        # A cancel may come in the last moment, and its grace is its own.
-        async with asyncio.timeout(spec.timeout_s + spec.cancel_grace_s + ENDS_WITHIN_S + _start_of_child_s(call)):
+        async with asyncio.timeout(None if timeout_s is None else timeout_s + more_s):
             return await _reach(spec.target, targets, call)
-    except TimeoutError:
-        return timed_out(spec.timeout_s)
+    except TimeoutError as error:
+        return _internal(error) if timeout_s is None else timed_out(timeout_s)
     except ChildLost as lost:
         return Interrupted(lost.message, code="child_lost", detail=lost.detail)
     except Exception as error:  # noqa: BLE001 - a fault of a target must end the attempt, not the worker
@@ -196,7 +198,7 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
                 retry_after_s=report.retry_after_s,
                 random=random.random(),  # noqa: S311 - spreads retries, guards nothing
             )
-            return _failed(assignment, spec, decision, report.outcome, report.error, report.result)
+            return _failed(assignment, spec, decision, report.outcome, _named(spec, report.error), report.result)
         case Cancelled():
             error = AttemptError("cancelled", report.message, facts={"forced": report.forced})
             return Completion(
@@ -222,6 +224,18 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
             )
         case _:
             assert_never(report)
+
+
+def _named(spec: JobSpec, error: AttemptError) -> AttemptError:
+    """A timeout that nobody set is named as the default, with what to do about it."""
+    default_s = spec.attempt_timeout_s
+    if error.code != "timeout" or spec.timeout_s is not None or default_s is None:
+        return error
+    message = (
+        f"It did not end within {default_s:g} s, the default timeout of an HTTP call. If it may take longer,"
+        " set the job's `timeout`."
+    )
+    return replace(error, message=message, facts={**error.facts, "is_default": True})
 
 
 def _failed(

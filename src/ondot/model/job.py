@@ -7,7 +7,7 @@ attempts run the same spec whatever was edited since. Defaults stand here and no
 from datetime import datetime
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Literal
+from typing import Final, Literal, assert_never
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -78,9 +78,17 @@ class Throttle(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 TargetSpec = HttpTarget | FunctionTarget | ShellTarget
 
+HTTP_TIMEOUT_S: Final = 300.0
+"""Of one HTTP call, unless the job has a `timeout`. Functions and programs have none: their worker's heartbeat watches
+them, and a nightly job that takes an hour is no fault. A receiver that never answers has no heartbeat."""
+
 
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`schedule` is None only before submit: a job without one runs once, at the instant it was accepted."""
+    """`schedule` is None only before submit: a job without one runs once, at the instant it was accepted.
+
+    `timeout_s` is None for the default of its target. Specs of before this default left out 300 s, the default of then,
+    written or not: they have the default of now.
+    """
 
     name: str
     target: TargetSpec
@@ -90,7 +98,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: Priority = "normal"
     labels: dict[str, str] = {}
     retry: Retry = Retry()
-    timeout_s: float = 300.0
+    timeout_s: float | None = None
     key: str | None = None
     pause_after_failures: int | None = None
     limits: Limits | None = None
@@ -103,6 +111,19 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def recurs(self) -> bool:
         return self.schedule is not None and not isinstance(self.schedule.when, Once)
+
+    @property
+    def attempt_timeout_s(self) -> float | None:
+        """How long one attempt may take; None: as long as it likes."""
+        if self.timeout_s is not None:
+            return self.timeout_s
+        match self.target:
+            case HttpTarget():
+                return HTTP_TIMEOUT_S
+            case FunctionTarget() | ShellTarget():
+                return None
+            case _:
+                assert_never(self.target)
 
     @property
     def priority_class(self) -> PriorityClass:

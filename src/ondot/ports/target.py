@@ -65,7 +65,8 @@ class Call(Struct, frozen=True):
     fire_s: float
     """When it was due, in seconds since 1970: few ask."""
     payload: bytes
-    timeout_s: float
+    timeout_s: float | None
+    """None: as long as it likes."""
     say: Callable[[str, str], None]
     progress: Callable[[float | None, str | None, str | None], None]
     checkpoint: str | None = None

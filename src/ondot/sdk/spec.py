@@ -123,5 +123,5 @@ def shown(wanted: Wanted, body: Mapping[str, Any]) -> dict[str, Any]:
         "pool": spec.pool,
         "priority": spec.priority,
         "labels": spec.labels,
-        "timeout": as_written(spec.timeout_s),
+        "timeout": None if spec.timeout_s is None else as_written(spec.timeout_s),
     }

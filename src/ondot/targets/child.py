@@ -23,6 +23,8 @@ __all__ = ["ChildCaller", "ChildLost"]
 ALONE_FROM_LOSSES: Final = 3
 ANSWERS_WITHIN_S: Final = 5.0
 """How much longer than a call's own time its child may take to report, before it is taken for hung."""
+PLACE_WITHIN_S: Final = 300.0
+"""How long a call without a timeout waits for a place in a child: then it is tried again later."""
 STARTS_WITHIN_S: Final = 60.0
 """How long the app may take to be imported."""
 
@@ -98,14 +100,15 @@ class ChildCaller:
 
     async def _watch(self, child: Child, number: int, held: Held) -> Succeeded | Failed | Cancelled:
         cancel, timeout_s = held.call.cancel, held.call.timeout_s
-        asked = await until_cancel(held.report, cancel, timeout_s + self._answers_within_s)
+        within_s = None if timeout_s is None else timeout_s + self._answers_within_s
+        asked = await until_cancel(held.report, cancel, within_s)
         if asked and not held.report.done():
             child.send(Ask(number))
             await asyncio.wait({held.report}, timeout=cancel.grace_s + self._answers_within_s)
         if not held.report.done():
             # Its loop is held up: by this function or by a neighbour, nobody can tell.
             child.kill("another function in it did not answer")
-            if asked:
+            if asked or timeout_s is None:
                 return Cancelled("It did not answer when it was cancelled, and its process was ended.", forced=True)
             return timed_out(timeout_s, "It did not answer either, and its process was ended.")
         report = held.report.result()
@@ -117,13 +120,13 @@ class ChildCaller:
     # Who runs where ---------------------------------------------------------------------------------------------------
 
     async def _place(self, call: Call) -> Child | None:
-        """A child that is ready, with a place taken in it; None if none was free for as long as the call may take.
+        """A child that is ready, with a place taken in it; None if none was free in time.
 
         The time to import the app is not the call's: a suspect that never got to its first line would be no wiser.
         """
         is_shared = call.losses < ALONE_FROM_LOSSES
         try:
-            async with asyncio.timeout(call.timeout_s):
+            async with asyncio.timeout(PLACE_WITHIN_S if call.timeout_s is None else call.timeout_s):
                 while (child := self._found(is_shared=is_shared)) is None:
                     self._freed.clear()
                     await self._freed.wait()
@@ -203,7 +206,7 @@ def _as_told_here(report: Succeeded | Failed | Cancelled, child: Child, call: Ca
     """The child does not know that what it left behind is ended with it."""
     remark = "What is left of it is ended with its process." if child.left_behind else ""
     match report:
-        case Failed(outcome=Outcome.TIMED_OUT):
+        case Failed(outcome=Outcome.TIMED_OUT) if call.timeout_s is not None:
             return timed_out(call.timeout_s, remark)
         case Cancelled(forced=True):
             message = f"It did not end within its grace of {call.cancel.grace_s:g} s after it was cancelled. {remark}"

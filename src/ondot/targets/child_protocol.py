@@ -27,7 +27,7 @@ class Begin(Struct, frozen=True, tag="begin"):
     attempt_no: int
     fire_at: datetime
     payload: bytes
-    timeout_s: float
+    timeout_s: float | None
     grace_s: float
     checkpoint: str | None
     losses: int

@@ -216,7 +216,7 @@ class _Watched:
         """What brings it to its end, if it does not come there by itself."""
         assert attempt.task is not None
         attempt.task.add_done_callback(self._has_ended)
-        self._take_back = caller.deadlines.add(call.timeout_s, self._is_over)
+        self._take_back = None if call.timeout_s is None else caller.deadlines.add(call.timeout_s, self._is_over)
         call.cancel.listen(self._is_asked)
 
     def interrupt(self) -> None:
@@ -240,6 +240,7 @@ class _Watched:
         self._bring_to_its_end(self._caller.cancel(self._handler, self._attempt, self._call.cancel.grace_s))
 
     def _is_over(self) -> None:
+        assert self._call.timeout_s is not None
         self._bring_to_its_end(self._caller.time_out(self._handler, self._attempt, self._call.timeout_s))
 
     async def _interrupted(self) -> None:
@@ -265,7 +266,8 @@ class _Watched:
             self._end(report)
 
     def _watch_no_more(self) -> None:
-        self._take_back()
+        if self._take_back is not None:
+            self._take_back()
         self._call.cancel.unlisten(self._is_asked)
 
 

@@ -68,8 +68,8 @@ class HttpCaller:
                 return await self._call(spec, call, phases)
         except TimeoutError as error:
             if deadline.expired():
-                was_asked = bool(call.cancel.requested)
-                return _dropped(phases) if was_asked else phases.total_over(call.timeout_s)
+                was_asked = bool(call.cancel.requested) or call.timeout_s is None
+                return _dropped(phases) if was_asked else phases.total_over(call.timeout_s or 0.0)
             return phases.report() if phases.expired else _not_answered(error)
         except (aiohttp.ClientError, OSError, ValueError, PrivateAddress) as error:
             return _not_sent(error)

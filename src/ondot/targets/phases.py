@@ -25,11 +25,11 @@ _CURRENT: ContextVar["Phases"] = ContextVar("ondot_http_phases")
 class Phases:
     """Held around a request until its answer has begun; raises TimeoutError like `asyncio.timeout`."""
 
-    def __init__(self, spec: HttpTarget, total_s: float) -> None:
+    def __init__(self, spec: HttpTarget, total_s: float | None) -> None:
         self.connected = False
         self._is_waiting = False
         wanted_s = CONNECT_TIMEOUT_S if spec.connect_timeout_s is None else spec.connect_timeout_s
-        self._connect_s = min(wanted_s, total_s)
+        self._connect_s = wanted_s if total_s is None else min(wanted_s, total_s)
         self._first_byte_s = spec.first_byte_timeout_s
         self._timeout = asyncio.timeout(self._connect_s)
 

@@ -51,6 +51,12 @@ class ShellCaller:
             return not_called()
         output = Output(call.say)
         try:
+            return await self._run(spec, call, output)
+        finally:
+            output.close()
+
+    async def _run(self, spec: ShellTarget, call: Call, output: Output) -> Succeeded | Failed | Cancelled:
+        try:
             async with asyncio.timeout(call.timeout_s) as deadline:
                 process = await Process.start(
                     spec.command,
@@ -61,12 +67,14 @@ class ShellCaller:
                     guard=self._guard,
                 )
         except TimeoutError:
-            if not deadline.expired():
+            if not deadline.expired() or call.timeout_s is None:
                 raise
-            return timed_out(call.timeout_s, "The program had not started.")
+            # It may have begun, and said something: the pipes are attached one by one.
+            return timed_out(call.timeout_s, "It was still being started, and all of it was ended.")
         except (OSError, ValueError) as error:
             return _not_started(spec.command, error)
-        left_s = max((deadline.when() or 0.0) - asyncio.get_running_loop().time(), 0.0)
+        over_at = deadline.when()
+        left_s = None if over_at is None else max(over_at - asyncio.get_running_loop().time(), 0.0)
         try:
             return await self._ended(process, call, left_s)
         except asyncio.CancelledError:
@@ -74,14 +82,13 @@ class ShellCaller:
             raise
         finally:
             process.close()
-            output.close()
 
-    async def _ended(self, process: Process, call: Call, left_s: float) -> Succeeded | Failed | Cancelled:
+    async def _ended(self, process: Process, call: Call, left_s: float | None) -> Succeeded | Failed | Cancelled:
         exit_code = await process.wait(left_s, call.cancel)
         if exit_code is not None:
             await process.drain(self._drain_s)
             return _report(exit_code, process)
-        if not call.cancel.requested:
+        if not call.cancel.requested and call.timeout_s is not None:
             await process.end(self._kill_after_s)
             return timed_out(call.timeout_s, "The program and all it began were ended.")
         forced = await process.end(call.cancel.grace_s)

@@ -56,8 +56,15 @@ def _keys(spec: JobSpec) -> Iterator[Said]:
 def _times(spec: JobSpec) -> Iterator[Said]:
     if spec.start_deadline_s is not None:
         yield "Start deadline", f"Skipped if it has not started {duration(spec.start_deadline_s)} after it was due"
-    yield "Time of an attempt", f"At most {duration(spec.timeout_s)}"
+    yield "Timeout", timeout_in_words(spec)
     yield "Retries", retries_in_words(spec.retry)
+
+
+def timeout_in_words(spec: JobSpec) -> str:
+    if spec.attempt_timeout_s is None:
+        return "None: an attempt may take as long as it likes"
+    default = ", the default of an HTTP call" if spec.timeout_s is None else ""
+    return f"At most {duration(spec.attempt_timeout_s)} for each attempt{default}"
 
 
 def rate_in_words(rate: Rate) -> str:
