@@ -19,13 +19,13 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
 import uvloop
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
+from ondot.model.urls import place_of
 from ondot.ports.transport import Transport
 from ondot.settings import Settings
 from ondot.store.database import Database, check_server, open_database
@@ -348,12 +348,6 @@ def schema_status(settings: Settings) -> Status:
     return _with_database(settings, status)
 
 
-def _place_of(url: str) -> str:
-    """Where a database is, without who asks and with which password."""
-    parts = urlsplit(url)
-    return f"{parts.netloc.rpartition('@')[2] or parts.query}{parts.path}"
-
-
 def _with_database(settings: Settings, action: Callable[[Database], Awaitable[Result]]) -> Result:
     async def main() -> Result:
         database = await open_database(settings)
@@ -361,7 +355,7 @@ def _with_database(settings: Settings, action: Callable[[Database], Awaitable[Re
             await check_server(database)
             return await action(database)
         except Unavailable as error:
-            raise Unavailable(f"{error.message} Is it running at {_place_of(settings.needs_database_url)}?") from error
+            raise Unavailable(f"{error.message} Is it running at {place_of(settings.needs_database_url)}?") from error
         finally:
             await database.close()
 

@@ -5,12 +5,14 @@ with what to do. What stands here is all that can be set; docs/operations.md tel
 """
 
 import os
+import tomllib
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -19,8 +21,10 @@ from pydantic_settings import (
 )
 
 from ondot.model.errors import Misconfigured
+from ondot.model.urls import fault_of
 
 SECRETS = ("database_url", "api_key")
+MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
 TOLD_TO_SHELL = frozenset(
@@ -47,12 +51,14 @@ class Settings(BaseSettings):
     )
 
     # Where things are.
-    database_url: str | None = Field(None, description="PostgreSQL 15 to 18; without it `ondot up` brings its own")
+    database_url: str | None = Field(
+        None, repr=False, description="PostgreSQL 15 to 18; without it `ondot up` brings its own"
+    )
     home: Path | None = Field(None, description="where `ondot up` keeps its data")
     host: str = Field("127.0.0.1", description="the address the API listens on")
     port: int = Field(1200, ge=0, le=65535, description="the port the API listens on")
     url: str = Field("http://127.0.0.1:1200", description="the server, for clients")
-    api_key: str | None = Field(None, description="the API key, for clients")
+    api_key: str | None = Field(None, repr=False, description="the API key, for clients")
     objects_url: str | None = Field(
         None, description="where large output lies: file:///directory or s3://bucket/prefix; else under the home"
     )
@@ -101,6 +107,26 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "console"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    _from_toml: frozenset[str] = PrivateAttr(default=frozenset())
+    """What was read from `ondot.toml` and from nowhere else."""
+
+    @property
+    def server(self) -> tuple[str, str | None]:
+        """The server's URL for a client, and the API key to send to it.
+
+        Raises Misconfigured if they come from different places: an `ondot.toml` lies in the working directory and may
+        be anybody's, so a URL in it must not get the key of the environment, nor the URL of the environment its key.
+        Arguments and variables are one place, the caller's own; the default URL is this machine and fits both.
+        """
+        url_in_toml, key_in_toml = (name in self._from_toml for name in ("url", "api_key"))
+        if self.api_key and "url" in self.model_fields_set and url_in_toml != key_in_toml:
+            have, lack = ("url", "api_key") if url_in_toml else ("api_key", "url")
+            raise Misconfigured(
+                f"`{have}` comes from {TOML} in {Path.cwd()}, but `{lack}` does not: an API key is only sent to a URL"
+                f" from the same place. Set ONDOT_{have.upper()} as well, or put `{lack}` into {TOML} beside `{have}`."
+            )
+        return self.url, self.api_key
+
     @property
     def holds(self) -> bool:
         """Whether nothing is begun on a database that may have forgotten what it acknowledged."""
@@ -120,15 +146,19 @@ class Settings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _is_postgresql(cls, url: str | None) -> str | None:
-        if url is not None and urlsplit(url).scheme not in {"postgresql", "postgres"}:
-            raise ValueError("must begin with postgresql://, e.g. postgresql://user:password@host/database")
+        if url is not None and (fault := fault_of(url)) is not None:
+            raise ValueError(fault)
         return url
 
     @field_validator("url")
     @classmethod
     def _is_http(cls, url: str) -> str:
-        if urlsplit(url).scheme not in {"http", "https"}:
-            raise ValueError("must begin with http:// or https://, e.g. http://127.0.0.1:1200")
+        try:
+            is_http = urlsplit(url).scheme in {"http", "https"} and bool(urlsplit(url).hostname)
+        except ValueError:
+            is_http = False
+        if not is_http:
+            raise ValueError("must begin with http:// or https:// and name a host, e.g. http://127.0.0.1:1200")
         return url.rstrip("/")
 
     @field_validator("objects_url")
@@ -183,9 +213,12 @@ def load_settings(**flags: Any) -> Settings:
                 given[name] = Path(path).read_text().strip()
             except OSError as error:
                 faults.append(f"ONDOT_{name.upper()}_FILE: cannot read {path}: {error.strerror}")
+            except ValueError:
+                faults.append(f"ONDOT_{name.upper()}_FILE: {path} is not text")
     faults.extend(_unknown_variables())
     try:
         settings = Settings(**given)
+        settings._from_toml = _only_in_toml(given)
     except ValidationError as error:
         faults.extend(_sentence(fault) for fault in error.errors())
     except ValueError as error:
@@ -193,6 +226,14 @@ def load_settings(**flags: Any) -> Settings:
     if faults:
         raise Misconfigured("The settings cannot be used:\n" + "\n".join(f"  - {fault}" for fault in faults))
     return settings
+
+
+def _only_in_toml(given: Mapping[str, Any]) -> frozenset[str]:
+    if not Path(TOML).is_file():
+        return frozenset()
+    variables = {name.upper() for name, value in os.environ.items() if value}
+    names = tomllib.loads(Path(TOML).read_text())
+    return frozenset(name for name in names if name not in given and f"ONDOT_{name.upper()}" not in variables)
 
 
 def _unknown_variables() -> list[str]:
@@ -213,5 +254,6 @@ def _sentence(fault: Any) -> str:
     message = str(fault["msg"]).removeprefix("Value error, ")
     if not name:
         return message
-    got = "" if name in {*SECRETS, "objects_url"} else f" (got {fault['input']!r})"
+    # A URL may hold a password, and so may what has a misspelt name.
+    got = f" (got {fault['input']!r})" if name in Settings.model_fields.keys() - MAY_HOLD_SECRETS else ""
     return f"ONDOT_{name.upper()}: {message}{got}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ondot.app import _place_of
 from ondot.model.errors import Unavailable
+from ondot.model.urls import place_of
 from ondot.roles.doctor import examine_database
 from ondot.store.database import open_database
 from ondot.store.reach import hosts_of
@@ -95,4 +95,4 @@ def test_the_hosts_of_a_url_are_told_apart_and_named_without_the_password() -> N
     assert hosts_of("postgresql:///db") == []
     assert hosts_of("postgresql://u@/db?host=a,b&port=1,2") == [("a", 1), ("b", 2)]
     assert settings_for(url).database_url == url
-    assert _place_of(url) == "one:5433,[::1]:5434,%2Frun%2Fpg,two/db"
+    assert place_of(url) == "postgresql://me@one:5433,[::1]:5434,%2Frun%2Fpg,two/db"

@@ -25,10 +25,10 @@ def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
     from ondot.sdk.client import Client
     from ondot.settings import load_settings
 
-    settings = load_settings()
+    url, key = load_settings().server
 
     async def main() -> Answer:
-        async with Client(settings.url, settings.api_key) as client:
+        async with Client(url, key) as client:
             return await question(client)
 
     return asyncio.run(main())
@@ -47,16 +47,19 @@ def database_settings(**flags: Any) -> "Settings":
 def _embedded_url(home: Path | None) -> str | None:
     from ondot.settings import default_home
 
-    note = (home or default_home()).expanduser().absolute() / "data" / "postmaster.pid"
+    place = (home or default_home()).expanduser().absolute()
     try:
-        lines = note.read_text().splitlines()
+        lines = (place / "data" / "postmaster.pid").read_text().splitlines()
     except OSError:
         return None
     if len(lines) < 5 or not Path(lines[4]).is_dir():
         return None
-    from ondot.roles.embedded import DATABASE, ROLE
+    from ondot.private import check_private
+    from ondot.roles.embedded import url_of
 
-    return f"postgresql://{ROLE}@/{DATABASE}?host={lines[4]}&port={lines[3]}"
+    # A stranger's home would lead to a stranger's database, and to its jobs.
+    check_private(place)
+    return url_of(Path(lines[4]), lines[3])
 
 
 def ask_database(question: "Callable[[Database], Awaitable[Answer]]") -> Answer:

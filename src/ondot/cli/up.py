@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import urlsplit
 
 import typer
 
 from ondot.cli.output import harmless, show_error, show_line
 from ondot.cli.roles import AllowShell, Slots, tell_stopping
 from ondot.model.errors import OndotError
+from ondot.model.urls import place_of
 
 if TYPE_CHECKING:
     from ondot.roles.up import Running
@@ -98,7 +98,7 @@ def announced(what: str) -> Iterator[Callable[[], None]]:
 def first_screen(running: "Running", settings: "Settings", *, demo: bool) -> list[str]:
     from ondot import __version__
 
-    data = f"{running.home} ({running.database})" if running.home else without_password(settings.database_url or "")
+    data = f"{running.home} ({running.database})" if running.home else place_of(settings.database_url or "")
     elsewhere = "" if running.url == settings.url else f"    (with ONDOT_URL={running.url})"
     return [
         f"ondot {__version__}",
@@ -158,13 +158,6 @@ def key_header(settings: "Settings") -> str:
 def a_call(url: str) -> str:
     """A first job that succeeds on a machine without a network: ondot calls itself."""
     return f'{{"in": "5s", "target": {{"http": {{"url": "{url}/livez", "method": "GET"}}}}}}'
-
-
-def without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=f"{parts.username}:***@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
 def _seed(url: str) -> None:

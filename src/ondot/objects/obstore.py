@@ -18,8 +18,9 @@ from urllib.parse import unquote, urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, S3Store
 
-from ondot.model.errors import Unavailable
+from ondot.model.errors import Misconfigured, Unavailable
 from ondot.ports.objects import Objects, Stored
+from ondot.private import check_private
 from ondot.settings import Settings, default_home
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ WITHIN_S = 60.0
 CHUNK_BYTES = 64 * 1024
 LONGEST_REASON = 300
 
-_TROUBLE = (BaseError, OSError, ValueError)
+_TROUBLE = (BaseError, OSError, ValueError, Misconfigured)
 
 
 def open_objects(settings: Settings) -> Objects:
     """The object storage of this installation; every process must be given the same."""
     if settings.objects_url is None:
-        return _directory((settings.home or default_home()).absolute() / "objects")
+        home = (settings.home or default_home()).expanduser().absolute()
+        return _directory(home / "objects", home)
     parts = urlsplit(settings.objects_url)
     if parts.scheme == "file":
         return _directory(Path(unquote(parts.path)))
@@ -99,10 +101,14 @@ class ObstoreObjects:
         return Unavailable(f"Object storage at {self._place} cannot be used: {why}.", place=self._place)
 
 
-def _directory(path: Path) -> ObstoreObjects:
+def _directory(path: Path, home: Path | None = None) -> ObstoreObjects:
     def connect() -> LocalStore:
         # Output may hold what is nobody else's business: the directory is its owner's alone.
+        if home is not None:
+            check_private(home)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home is not None:
+            check_private(home)
         return LocalStore(path, automatic_cleanup=True)
 
     return ObstoreObjects(path.as_uri(), connect)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ondot.model.errors import Misconfigured, OndotError, Unavailable
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.liveness import is_silent
+from ondot.model.urls import without_userinfo
 from ondot.proxies import open_url
 from ondot.roles.judgements import (
     Finding,
@@ -95,16 +96,17 @@ def judge_settings(settings: Settings) -> Finding:
 
 def ask_server(url: str) -> Finding:
     """What `/readyz` says."""
+    shown = without_userinfo(url)
     try:
         with open_url(f"{url}/readyz", ASK_S) as response:
-            return judge_server(url, response.status, response.read())
+            return judge_server(shown, response.status, response.read())
     except urllib.error.HTTPError as error:
         with error:
-            return judge_server(url, error.code, error.read())
+            return judge_server(shown, error.code, error.read())
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         advice = "Start one with `ondot up` or `ondot api`, or set ONDOT_URL to where it is."
-        return Finding("server", "problem", f"No server answers at {url}: {reason}.", advice)
+        return Finding("server", "problem", f"No server answers at {shown}: {reason}.", advice)
 
 
 def judge_server(url: str, status: int, body: bytes) -> Finding:
@@ -140,6 +142,8 @@ async def examine_database(settings: Settings) -> list[Finding]:
             for name, check in (*SCHEMA_CHECKS.items(), *SERVER_CHECKS.items()):
                 if schema.level != "problem" or name in SERVER_CHECKS:
                     findings.append(await _looked_at(name, check, connection, settings))
+    except Misconfigured as error:
+        findings.append(Finding("database", "problem", error.message, "Correct it, then run `ondot doctor` again."))
     except REFUSED as error:
         message = f"PostgreSQL refuses ONDOT_DATABASE_URL: {error}."
         findings.append(Finding("database", "problem", message, "Correct it, or create what it names."))

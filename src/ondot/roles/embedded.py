@@ -16,10 +16,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
 
 import structlog
 
 from ondot.model.errors import Misconfigured
+from ondot.private import open_private
 from ondot.roles.binaries import (
     WHAT_ELSE,
     choose_account,
@@ -75,6 +77,11 @@ SETTINGS = {
 }
 
 log = structlog.get_logger(__name__)
+
+
+def url_of(sockets: Path, port: int | str) -> str:
+    """The URL of an embedded server by the directory of its socket, which may hold a + or an @."""
+    return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(sockets))}&port={port}"
 
 
 class EmbeddedPostgres:
@@ -153,7 +160,7 @@ class EmbeddedPostgres:
         self._sockets = socket_directory(self.home, account, SOCKET)
         self._launch(binaries, self._sockets, account)
         self._await_answer(self._sockets / SOCKET)
-        self._url = f"postgresql://{ROLE}@/{DATABASE}?host={self._sockets}&port={PORT}"
+        self._url = url_of(self._sockets, PORT)
         log.info("embedded.started", home=str(self.home), pid=self.pid)
 
     def _choose_binaries(self) -> Path:
@@ -241,7 +248,7 @@ class EmbeddedPostgres:
         }
         options = [text for name, value in settings.items() for text in ("-c", f"{name}={value}")]
         command = [str(binaries / "postgres"), "-D", str(self.data), *options]
-        output = os.open(self.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        output = open_private(self.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             self._server = Guarded(command, account, output=output, inherit=self._locks[1:])
         finally:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ondot.model.errors import Misconfigured
+from ondot.private import check_private, open_private
 from ondot.roles.binaries import blocking_directory
 from ondot.settings import default_home
 
@@ -30,12 +31,16 @@ LEFTOVER_S = 30.0
 
 
 def make_home(home: Path, account: "Account | None") -> None:
+    # Before anything is made, since a link could lead anywhere, and again of what was made.
+    check_private(home)
     for directory in (*reversed(home.parents), home):
         if not directory.exists():
             directory.mkdir()
-            directory.chmod(0o755 if account else 0o700)
+            # The server's account must get through, and need not look around.
+            directory.chmod(0o700 if account is None else 0o711 if directory == home else 0o755)
     if not home.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(home))
+    check_private(home)
     if account and (blocking := blocking_directory(home, account)):
         raise Misconfigured(
             f"ondot runs as root, so its PostgreSQL runs as user {account.name}, who may not enter "
@@ -45,7 +50,7 @@ def make_home(home: Path, account: "Account | None") -> None:
 
 
 def lock_for_us(home: Path) -> int:
-    descriptor = os.open(home / "ondot.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = open_private(home / "ondot.lock", os.O_RDWR | os.O_CREAT, 0o644)
     if not _flock(descriptor):
         holder = os.pread(descriptor, 20, 0).decode().strip()
         os.close(descriptor)
@@ -58,7 +63,7 @@ def lock_for_us(home: Path) -> int:
 
 def lock_for_server(home: Path) -> int:
     """Waits for the server of an ondot that was killed: it is shutting down."""
-    descriptor = os.open(home / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_private(home / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LEFTOVER_S
     while not _flock(descriptor):
         if time.monotonic() > deadline:
@@ -95,6 +100,8 @@ def explain(trouble: OSError, home: Path) -> str:
             return f"There is no space left on the disk of {home}: free some, or {ELSEWHERE}."
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
             return f"{where} is a file where a directory must be, or the reverse: move it, or {ELSEWHERE}."
+        case errno.ELOOP:
+            return f"{where} is a symbolic link, and ondot writes through none: remove it, or {ELSEWHERE}."
         case errno.EACCES | errno.EPERM | errno.EROFS:
             why = trouble.strerror
             return f"ondot may not write {where} ({why}): make it writable for this user, or {ELSEWHERE}."

@@ -93,9 +93,10 @@ def children(settings: Settings, options: UpOptions) -> list[Child]:
 
 def environment(settings: Settings) -> dict[str, str]:
     """The children's environment: this one's, with the settings as they came out."""
+    # A URL and a key of `ondot.toml` must not look as if they came from the environment: each role reads it again.
     told = {
         f"ONDOT_{name.upper()}": str(value)
-        for name in settings.model_fields_set
+        for name in settings.model_fields_set - {"url", "api_key"}
         if (value := getattr(settings, name)) is not None
     }
     return {**os.environ, **told}

@@ -17,6 +17,7 @@ import msgspec
 
 from ondot import __version__
 from ondot.model.errors import Unavailable
+from ondot.model.urls import without_userinfo
 from ondot.proxies import is_this_machine
 from ondot.sdk.problems import error_of
 
@@ -91,7 +92,7 @@ class Requests:
         answer = body_of(response)
         if response.is_success and isinstance(answer, dict):
             return answer
-        raise error_of(response.status_code, answer, str(self._client().base_url))
+        raise error_of(response.status_code, answer, _shown(self._client()))
 
     async def _send(
         self,
@@ -117,10 +118,10 @@ class Requests:
         try:
             yield
         except httpx2.TimeoutException as error:
-            raise Unavailable(f"{client.base_url} did not answer within {self._timeout_s:g} s.") from error
+            raise Unavailable(f"{_shown(client)} did not answer within {self._timeout_s:g} s.") from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise Unavailable(
-                f"No ondot can be reached at {client.base_url} ({error}). "
+                f"No ondot can be reached at {_shown(client)} ({error}). "
                 "Start one with `ondot up`, or say where it is: ONDOT_URL=http://host:1200."
             ) from error
 
@@ -136,8 +137,7 @@ class Requests:
         if url is None or key is None:
             from ondot.settings import load_settings
 
-            settings = load_settings(url=url, api_key=key)
-            url, key = settings.url, settings.api_key
+            url, key = load_settings(url=url, api_key=key).server
         headers = {"user-agent": f"ondot/{__version__}", "accept": "application/json"}
         if key:
             headers["authorization"] = f"Bearer {key}"
@@ -148,6 +148,10 @@ class Requests:
             # A proxy for the world outside does not know this machine's own ondot.
             trust_env=not is_this_machine(url),
         )
+
+
+def _shown(client: httpx2.AsyncClient) -> str:
+    return without_userinfo(str(client.base_url))
 
 
 def _params(query: Mapping[str, Any] | None) -> Json:

@@ -14,6 +14,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
+from ondot.model.errors import Misconfigured
+from ondot.model.urls import without_secrets
 from ondot.store.connection import AWAY, OwnConnection
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -29,12 +31,19 @@ Host = tuple[str, int]
 
 
 async def reach(dsn: str, **options: Any) -> OwnConnection:
-    """Connect. Raises what asyncpg raises; of several hosts, what is more likely to pass."""
+    """Connect. Raises what asyncpg raises; of several hosts, what is more likely to pass.
+
+    Raises Misconfigured for an option of the URL that asyncpg does not accept.
+    """
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         hosts = hosts_of(dsn)
-        connection: OwnConnection = await (
-            asyncpg.connect(dsn, **options) if len(hosts) < 2 else _first_of(dsn, hosts, options)
-        )
+        try:
+            connection: OwnConnection = await (
+                asyncpg.connect(dsn, **options) if len(hosts) < 2 else _first_of(dsn, hosts, options)
+            )
+        except asyncpg.ClientConfigurationError as error:
+            # Without the cause: a log that shows it would show the part of the URL that it quotes.
+            raise Misconfigured(f"ONDOT_DATABASE_URL cannot be used: {without_secrets(str(error), dsn)}.") from None
     _notice_silence(connection)
     return connection
 

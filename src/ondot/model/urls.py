@@ -1,0 +1,90 @@
+"""URLs that may hold secrets: how the database's is written, and how it is shown without them (P12, T5).
+
+`place_of` builds what people see from the parts that hold no secret, and copies nothing else: a part that it does not
+know is not shown. A database URL that two readers could split differently is refused when it is read (`fault_of`). With
+`u:s3cr3t#x@h` a standard reader sees the host `u` and the port `s3cr3t`, and so the password would be in every error
+about the connection. No message here quotes what was written.
+"""
+
+import re
+from typing import Final
+from urllib.parse import SplitResult, unquote_plus, urlsplit
+
+SCHEMES: Final = frozenset({"postgresql", "postgres"})
+HIDDEN: Final = "***"
+
+_BEGIN: Final = "must begin with postgresql://, e.g. postgresql://user:password@host/database"
+_ENCODE: Final = (
+    "cannot be read without doubt: in a user name, password or option write # as %23, / as %2F, ? as %3F, @ as %40,"
+    " % as %25, a blank as %20; a port is a number, and options are name=value"
+)
+_BLANK_OR_CONTROL: Final = re.compile(r"[\s\x00-\x20\x7f]")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.%\w-]+\]|[^:@\[\]]*)(:[0-9]+)?")
+_OPTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*=[^=]*")
+_PORTS: Final = re.compile("[0-9,]*")
+_WITHOUT_SECRETS: Final = frozenset(
+    {"host", "port", "user", "dbname", "database", "sslmode", "target_session_attrs", "service"}
+)
+
+
+def fault_of(url: str) -> str | None:
+    """What is wrong with a database URL, as the end of a sentence; None if all readers read it alike."""
+    scheme, colon, _ = url.partition("://")
+    if not colon or scheme not in SCHEMES:
+        return _BEGIN
+    parts = _split(url)
+    if parts is None or "#" in url or "\\" in url or _BLANK_OR_CONTROL.search(url):
+        return _ENCODE
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    options = parts.query.split("&") if parts.query else []
+    is_clear = (
+        "@" not in userinfo + parts.path + parts.query
+        and all(_HOST.fullmatch(host) for host in hosts.split(","))
+        and all(_OPTION.fullmatch(option) for option in options)
+        and all(_PORTS.fullmatch(value) for name, value in _options(parts) if name == "port")
+    )
+    return None if is_clear else _ENCODE
+
+
+def place_of(url: str) -> str:
+    """A database URL for people: who connects, where, to which database, and nothing more."""
+    if fault_of(url) is not None:
+        return "the database of ONDOT_DATABASE_URL"
+    parts = urlsplit(url)
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    user = userinfo.partition(":")[0]
+    where = "&".join(f"{name}={value}" for name, value in _options(parts) if name in {"host", "port"})
+    return f"{parts.scheme}://{user}{user and '@'}{hosts}{parts.path}{where and '?'}{where}"
+
+
+def without_secrets(text: str, url: str) -> str:
+    """A message of somebody else about a database URL, with nothing in it that only the URL's owner may know."""
+    parts = _split(url)
+    if parts is None:
+        return text.replace(url, HIDDEN)
+    password = parts.netloc.rpartition("@")[0].partition(":")[2]
+    hidden = [password, *(value for name, value in _options(parts) if name not in _WITHOUT_SECRETS)]
+    written = {url, *hidden, *map(unquote_plus, hidden)} - {""}
+    for secret in sorted(written, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def without_userinfo(url: str) -> str:
+    """The URL of a server for people: a user name and password before the host, and options, are left out."""
+    parts = _split(url)
+    if parts is None:
+        return HIDDEN
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        # Its message quotes the part with the password.
+        return None
+
+
+def _options(parts: SplitResult) -> list[tuple[str, str]]:
+    return [(name, value) for name, _, value in (option.partition("=") for option in parts.query.split("&")) if name]
