@@ -32,6 +32,7 @@ from ondot.store.database import Database, check_server, open_database
 from ondot.store.days import make_days
 from ondot.store.migrate import Migration, Status, check_schema, migrate_up, read_status
 from ondot.telemetry.log import configure_logs, get_logger
+from ondot.telemetry.outlet import drain_output, unblock_output
 from ondot.transports.local import LocalTransport
 from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
@@ -153,8 +154,7 @@ def _begin_anew() -> None:
     log.info("worker.recycled")
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    drain_output()
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - what this process was started with
 
 
@@ -170,6 +170,7 @@ def _collect_seldom() -> None:
 
 def run_role(name: str, settings: Settings, role: Role) -> None:
     """Run a role in a fresh event loop until it ends; SIGTERM and Ctrl-C set its `stop`."""
+    unblock_output()
     configure_logs(settings.log_format, settings.log_level, role=name)
     _collect_seldom()
 
@@ -202,8 +203,7 @@ async def _end_what_is_left() -> None:
     _, deaf = await asyncio.wait(left, timeout=TASKS_END_WITHIN_S)
     if deaf:
         log.warning("process.ends_by_force", tasks=sorted(task.get_name() for task in deaf))
-        sys.stdout.flush()
-        sys.stderr.flush()
+        drain_output()
         os._exit(0)
 
 

@@ -77,5 +77,10 @@ def _run(words: Sequence[str], environment: Mapping[str, str], cwd: Path, place:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as an interpreter that has just begun would have it
     sys.argv = ["ondot", *words]
     from ondot.cli import main
+    from ondot.telemetry.outlet import drain_output
 
-    main()
+    try:
+        main()
+    finally:
+        # A process of multiprocessing ends without what Python does at an exit.
+        drain_output()

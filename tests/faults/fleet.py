@@ -31,6 +31,7 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.store.database import Database, open_database
 from ondot.transports.polling import PollingTransport
 from tests.faults.netns import Namespace
+from tests.faults.unread import LogPipe
 from tests.servers import settings_for
 
 ROOT = Path(__file__).parent.parent.parent
@@ -55,7 +56,7 @@ class Launch:
 
     `bug`: with that planted bug (tests.faults.bugs). `clock`: what libfaketime makes of the time of day, such as
     "+3600s" or "+0 x1.01"; for schedulers and APIs, since under it Python's `time.sleep` fails, which workers use
-    around shell targets.
+    around shell targets. `pipe`: the log goes through a pipe, which may be left unread.
     """
 
     words: tuple[str, ...]
@@ -64,6 +65,7 @@ class Launch:
     bug: str | None = None
     clock: str | None = None
     netns: Namespace | None = None
+    pipe: LogPipe | None = None
 
     def start(self) -> psutil.Popen:
         module = ["ondot"] if self.bug is None else ["tests.faults.bugs", self.bug]
@@ -76,7 +78,7 @@ class Launch:
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=stderr,
+                stderr=stderr if self.pipe is None else self.pipe.theirs,
             )
 
     def _faketime(self) -> dict[str, str]:
@@ -179,11 +181,13 @@ class Fleet:
         bug: str | None = None,
         clock: str | None = None,
         netns: Namespace | None = None,
+        piped: bool = False,
     ) -> Member:
         """A process of these words. `url`: its own way to the database; see `Launch` for the rest."""
         name = f"{name or words[0]}-{len(self.members)}"
         environment = self.settings | ({"ONDOT_DATABASE_URL": url} if url else {})
-        launch = Launch(words, environment, self.directory / f"{name}.log", bug, clock, netns)
+        log = self.directory / f"{name}.log"
+        launch = Launch(words, environment, log, bug, clock, netns, LogPipe(log) if piped else None)
         member = Member(name, launch, launch.start())
         self.members.append(member)
         return member
@@ -274,6 +278,8 @@ class Fleet:
                 member.signal(signal.SIGKILL)
         for member in self.members:
             await asyncio.to_thread(member.process.wait, 10)
+            if member.launch.pipe is not None:
+                member.launch.pipe.close()
 
 
 @asynccontextmanager

@@ -70,7 +70,9 @@ def worker(
         application.load_app(app_reference)
     from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
     from ondot.telemetry.log import configure_logs
+    from ondot.telemetry.outlet import unblock_output
 
+    unblock_output()
     configure_logs(settings.log_format, settings.log_level, role="supervisor")
     argv = role_argv("worker", *worker_words(app_reference, pools, slots, allow_shell=allow_shell))
     supervisor = Supervisor(

@@ -48,11 +48,13 @@ def up(
     from ondot.roles.up import UpOptions, run_up
     from ondot.settings import load_settings
     from ondot.telemetry.log import configure_logs
+    from ondot.telemetry.outlet import unblock_output
 
     settings = load_settings(home=home, host=host, port=port, slots=slots, allow_shell=allow_shell or None)
     settings = settings.model_copy(update={"log_level": log_level(settings, verbose=verbose)})
     if app_reference:
         application.load_app(app_reference)
+    unblock_output()
     configure_logs(settings.log_format, settings.log_level, role="up")
     where = "PostgreSQL" if settings.database_url is None else "ondot"
     with announced(f"Starting {where} …") as begun:

@@ -42,6 +42,9 @@ SUBMISSIONS_REFUSED = Counter(
     ["pool"],
     registry=REGISTRY,
 )
+LOG_DROPPED = Counter(
+    "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
+)
 LATENESS = Observed(
     "ondot_start_lateness_seconds",
     "Start of an execution after the instant it was due",

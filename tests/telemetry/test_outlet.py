@@ -1,0 +1,181 @@
+"""Output that nobody reads: whoever writes goes on, what is dropped is counted, and what is left comes out in order."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from structlog.testing import capture_logs
+
+from ondot.telemetry.metrics import LOG_DROPPED
+from ondot.telemetry.outlet import Outlet
+from tests.proves import proves
+
+PIPE_HOLDS = 65536
+LONG_S = 30.0
+
+
+def dropped() -> float:
+    return LOG_DROPPED._value.get()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def a_pipe() -> Iterator[tuple[TextIO, int]]:
+    """What a process writes to, and what may or may not be read."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding="utf-8") as stream:
+        yield stream, read
+    os.close(read)
+
+
+def read_all(read: int, until: str) -> str:
+    text = ""
+    while until not in text:
+        text += os.read(read, 65536).decode()
+    return text
+
+
+@proves("P13")
+def test_who_writes_to_a_pipe_that_nobody_reads_goes_on_and_what_is_kept_comes_out_in_order() -> None:
+    before = dropped()
+    with a_pipe() as (stream, read), capture_logs() as logs:
+        outlet = Outlet(stream, most_writes=100, most_bytes=10 * PIPE_HOLDS)
+        line = "x" * 1000
+        for number in range(1000):
+            outlet.write(f"{number} {line}\n")
+        assert not outlet.drain(0.01)
+        told = ""
+        while not outlet.drain(0.05):
+            told += os.read(read, 65536).decode()
+        os.set_blocking(read, False)
+        with suppress(BlockingIOError):
+            while True:
+                told += os.read(read, 65536).decode()
+        numbers = [int(text.split()[0]) for text in told.splitlines()]
+        assert numbers == sorted(set(numbers)), "in order"
+        assert 100 <= len(numbers) < 1000
+        assert dropped() - before == 1000 - len(numbers)
+        assert sum(entry["writes"] for entry in logs if entry["event"] == "log.dropped") == 1000 - len(numbers)
+
+
+@proves("P13")
+def test_what_waits_is_bounded_by_bytes_too() -> None:
+    with a_pipe() as (stream, _read):
+        stream.write("x" * PIPE_HOLDS)
+        stream.flush()
+        outlet = Outlet(stream, most_bytes=3 * PIPE_HOLDS)
+        before = dropped()
+        for _ in range(10):
+            outlet.write("x" * PIPE_HOLDS)
+        assert dropped() - before == 7
+
+
+@proves("P13")
+def test_a_closed_pipe_costs_the_lines_and_nothing_else() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    before = dropped()
+    with os.fdopen(write, "w", encoding="utf-8") as stream:
+        outlet = Outlet(stream)
+        for _ in range(5):
+            outlet.write("nobody is there\n")
+        assert outlet.drain(LONG_S)
+    assert dropped() - before == 5
+
+
+@proves("P13")
+def test_a_pipe_that_somebody_made_non_blocking_is_waited_for() -> None:
+    with a_pipe() as (stream, read):
+        os.set_blocking(stream.fileno(), False)
+        outlet = Outlet(stream)
+        outlet.write("x" * (3 * PIPE_HOLDS) + "\nthe end\n")
+        assert read_all(read, "the end").startswith("xxx")
+        assert outlet.drain(LONG_S)
+
+
+def run(code: str, **how: object) -> "subprocess.Popen[bytes]":
+    begin = "import os, sys\nfrom ondot.telemetry.outlet import unblock_output, drain_output\nunblock_output()\n"
+    return subprocess.Popen([sys.executable, "-c", begin + textwrap.dedent(code)], **how)  # type: ignore[call-overload,no-any-return]
+
+
+@proves("P13")
+def test_the_last_words_come_out_at_the_end_and_a_traceback_too() -> None:
+    with run("print('out')\nraise RuntimeError('why it ended')", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        out, err = one.communicate(timeout=LONG_S)
+    assert out == b"out\n"
+    assert b"RuntimeError: why it ended" in err
+    assert one.returncode == 1
+
+
+@proves("P13")
+def test_a_process_whose_output_nobody_reads_ends_all_the_same() -> None:
+    with run("sys.stderr.write('x' * 1_000_000)", stderr=subprocess.PIPE) as one:
+        assert one.wait(LONG_S) == 0
+
+
+@proves("P13")
+def test_a_process_without_standard_error_goes_on() -> None:
+    """`2>&-`: Python has no `sys.stderr` then."""
+    code = "assert sys.stderr.isatty() is False; print('into the void', file=sys.stderr); print('out')"
+    with run(code, stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2)) as one:
+        out, _ = one.communicate(timeout=LONG_S)
+    assert out == b"out\n"
+
+
+@proves("P13")
+def test_what_a_forked_copy_prints_comes_out_also_if_it_ends_at_once() -> None:
+    code = """
+    print("before", flush=True)
+    drain_output()
+    if os.fork() == 0:
+        print("in the copy")
+        os._exit(0)
+    os.wait()
+    print("after")
+    """
+    with run(code, stdout=subprocess.PIPE) as one:
+        out, _ = one.communicate(timeout=LONG_S)
+    assert out == b"before\nin the copy\nafter\n"
+
+
+@proves("P13")
+def test_a_thread_that_is_blocked_in_the_write_does_not_keep_a_signal_from_being_handled() -> None:
+    code = """
+    import signal, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    sys.stderr.write("x" * 1_000_000)
+    print("ready")
+    drain_output()
+    while True:
+        time.sleep(1)
+    """
+    with run(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"ready\n"
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(LONG_S) == 7
+
+
+@proves("P13")
+def test_many_threads_write_whole_lines() -> None:
+    with a_pipe() as (stream, read):
+        outlet = Outlet(stream)
+
+        def write(name: str) -> None:
+            for number in range(200):
+                outlet.write(f"{name} {number}\n")
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        outlet.write("the end\n")
+        lines = read_all(read, "the end").splitlines()
+        for name in "abcd":
+            assert [int(line.split()[1]) for line in lines if line.startswith(f"{name} ")] == list(range(200))
