@@ -86,7 +86,12 @@ class Settings(BaseSettings):
         None, ge=1, le=1_000_000, description="when so many due executions wait in a pool, no more are taken for it"
     )
     slots: int = Field(100, ge=1, le=100_000, description="attempts that one worker process runs at a time")
-    max_body_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="the largest request body")
+    max_body_bytes: int = Field(
+        2 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="the largest request body, and job of a batch"
+    )
+    max_batch_bytes: int = Field(
+        16 * 1024 * 1024, ge=1024, le=256 * 1024 * 1024, description="the largest body of a batch of jobs"
+    )
     database_connections: int = Field(
         8,
         ge=2,

@@ -145,11 +145,11 @@ async def test_others_are_answered_while_a_large_batch_is_read_and_told(
     def held(name: str) -> None:
         real = getattr(jobs, name)
 
-        def slow(*arguments: Any) -> Any:
+        def slow(*arguments: Any, **options: Any) -> Any:
             loop.call_soon_threadsafe(begun[name].set)
             assert go_on.wait(10), f"{name} keeps the loop from all others"
             go_on.clear()
-            return real(*arguments)
+            return real(*arguments, **options)
 
         monkeypatch.setattr(jobs, name, slow)
 

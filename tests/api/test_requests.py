@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ondot.api import services
+from ondot.api import intake
 from tests.api.conftest import Caller
 
 
 async def test_a_body_that_never_ends_is_refused_in_bounded_time(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "BODY_WITHIN_S", 0.05)
+    monkeypatch.setattr(intake, "WITHIN_S", 0.05)
 
     async def endless() -> AsyncIterator[bytes]:
         yield b'{"name": '

@@ -16,7 +16,7 @@ from ondot.api.server import build_api
 from ondot.api.services import Services
 from ondot.model.errors import InvalidBody
 from ondot.model.execution import State
-from ondot.sdk.app import A_REQUEST
+from ondot.sdk.app import A_REQUEST, BYTES_A_REQUEST, portions
 from ondot.sdk.handler import Handler
 from tests.proves import proves
 from tests.receiver import open_receiver
@@ -161,3 +161,11 @@ async def test_many_over_the_api_are_made_once(world: World) -> None:
     assert [answer.status_code for answer in answers] == [201, 201]
     assert answers[0].json() == answers[1].json()
     assert await world.count("job_once") == 50
+
+
+@proves("E3")
+def test_large_bodies_are_sent_by_requests_that_a_server_accepts() -> None:
+    small, large = {"payload": 1}, {"payload": "x" * (BYTES_A_REQUEST // 2)}
+    assert [len(portion) for portion in portions([large, small, large, large, small])] == [2, 1, 2]
+    too_large = {"payload": "x" * 2 * BYTES_A_REQUEST}
+    assert list(portions([small, too_large, small])) == [[small], [too_large], [small]]

@@ -17,8 +17,8 @@ from ondot.api.bodies import escaped, snake_case_name
 from ondot.api.shorthand import SHORT_NAMES, Path
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
 
-MAX_FAULTS: Final = 100
-"""Faults told in one answer: a batch may hold ten thousand."""
+MAX_FAULTS: Final = 20
+"""Faults in one answer: a batch may have ten thousand."""
 
 _EXPECTED: Final = {
     "string_type": "text",
@@ -114,11 +114,11 @@ def faults_of(error: ValidationError, model: type[BaseModel], written: Written) 
 
 
 def refuse(faults: list[Fault], *, all_of_schedule: bool) -> InvalidBody:
-    """One error for all faults. Those of a schedule alone have a code of their own."""
+    """One error for all faults, or the first of them. Those of a schedule alone have a code of their own."""
     told = faults[:MAX_FAULTS]
     message = " ".join(fault.message for fault in told[:3])
     if len(faults) > 3:
-        message = f"{message} And {len(faults) - 3} more."
+        message = f"{message} And {len(faults) - 3} more." if len(faults) < MAX_FAULTS else f"{message} And more."
     return (InvalidSchedule if all_of_schedule else InvalidBody)(message, faults=tuple(told))
 
 

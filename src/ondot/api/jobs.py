@@ -21,6 +21,7 @@ from ondot.api.services import (
     OptionalBody,
     Services,
     Tenant,
+    batch_of,
     body_of,
     considered,
     cursor_of,
@@ -75,9 +76,10 @@ async def create_job(request: Request, key: Key = None) -> Response:
 
 
 async def one_created(request: Request) -> Response:
-    asked, tenant_no, body, key = await _asked_to_create(request)
+    asked, tenant_no, key = await _asked_to_create(request)
+    body = await body_of(request)
     now = asked.database.clock.now()
-    spec = await considered(body, lambda: new_job_spec(body, now))
+    spec = await considered(request, lambda: new_job_spec(body, now))
     idempotency = idempotency_of(request, key)
     text = await _submitted(asked, tenant_no, [spec], now, one_text, idempotency)
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
@@ -97,10 +99,12 @@ async def create_jobs(request: Request, key: Key = None) -> Response:
 
 
 async def many_created(request: Request) -> Response:
-    asked, tenant_no, body, key = await _asked_to_create(request)
+    asked, tenant_no, key = await _asked_to_create(request)
+    body = await batch_of(request)
     now = asked.database.clock.now()
-    specs = await considered(body, lambda: job_specs(body, now))
-    idempotency = idempotency_of(request, key)
+    specs, idempotency = await considered(
+        request, lambda: (job_specs(body, now, max_bytes=asked.intake.max_bytes), idempotency_of(request, key))
+    )
     text = await _submitted(asked, tenant_no, specs, now, batch_text, idempotency)
     return _created(text)
 
@@ -159,12 +163,18 @@ async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: R
 
 @router.put("/jobs/{id}", response_model=answers.JobOut, openapi_extra=takes(JobBody))
 async def update_job(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, if_match: IfMatch = None
+    request: Request,
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    body: Body,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> answers.JobOut:
     """A new version, which takes over at once: fires still to come are taken back and planned anew."""
     current = await job_row(asked, tenant_no, JobId(id_))
     changed, now = _to_change(body, current), asked.database.clock.now()
-    spec = await considered(body, lambda: job_spec(changed, now, current=current.spec))
+    spec = await considered(request, lambda: job_spec(changed, now, current=current.spec))
     await update(asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=_version(if_match))
     return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
 
@@ -304,10 +314,10 @@ async def job_row(asked: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow
     return row
 
 
-async def _asked_to_create(request: Request) -> tuple[Services, TenantNo, object, str | None]:
+async def _asked_to_create(request: Request) -> tuple[Services, TenantNo, str | None]:
     """What FastAPI would find out for a route by its parameters: by hand, for a fraction of the time."""
     tenant_no = await tenant_of(request)
-    return services_of(request), tenant_no, await body_of(request), request.headers.get("idempotency-key")
+    return services_of(request), tenant_no, request.headers.get("idempotency-key")
 
 
 async def _submitted(
@@ -361,7 +371,7 @@ def _version(if_match: str | None) -> int | None:
         return None
     number = if_match.strip().removeprefix("W/").strip('"')
     if not number.isdecimal() or len(number) > 9:
-        raise InvalidParameters(f'If-Match: {if_match!r} is not an ETag of a job; they look like "3".')
+        raise InvalidParameters(f'If-Match: {if_match[:64]!r} is not an ETag of a job; they look like "3".')
     return int(number)
 
 
@@ -370,6 +380,6 @@ def _labels(pairs: list[str] | None) -> dict[str, str] | None:
     for pair in pairs or []:
         name, colon, value = pair.partition(":")
         if not colon:
-            raise InvalidParameters(f"label={pair!r}: write key:value, for example label=team:bi.")
+            raise InvalidParameters(f"label={pair[:64]!r}: write key:value, for example label=team:bi.")
         labels[name] = value
     return labels or None

@@ -32,6 +32,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "queue-full": 429,
         "unavailable": 503,
         "held": 503,
+        "busy": 503,
         "misconfigured": 500,
     }
 )

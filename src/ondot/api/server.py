@@ -32,6 +32,7 @@ from ondot.api.cancel import CancelBody
 from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
 from ondot.api.documents import describe
 from ondot.api.door import Door, Entry
+from ondot.api.intake import Released
 from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
 from ondot.api.pools import PoolBody
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
@@ -43,6 +44,7 @@ from ondot.telemetry.seldom import Seldom
 
 RETRY_AFTER_S = "2"
 UNAVAILABLE_TOLD_S = 10.0
+LONGEST_PATH = 200
 
 PARTS = (jobs, backfills, schedules, executions, cancel, retry, explain, dead_letters, pools, fleet, audit)
 """In the order in which the reference tells of them."""
@@ -87,6 +89,7 @@ def build_api(services: Services) -> FastAPI:
     app.add_exception_handler(HTTPException, _not_routed)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _fault)
     app.add_middleware(Door, entries=ENTRIES, refused=_refused)
+    app.add_middleware(Released, intake=services.intake)
     app.add_middleware(Measured)
     describe(app, BODIES)
     return app
@@ -103,7 +106,7 @@ async def _refused(request: Request, error: OndotError) -> Response:
         headers |= headers_of(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(problem(error, request.url.path), status, headers, CONTENT_TYPE)
+    return JSONResponse(problem(error, _path(request)), status, headers, CONTENT_TYPE)
 
 
 async def _bad_parameters(request: Request, error: RequestValidationError) -> Response:
@@ -120,7 +123,7 @@ async def _not_routed(request: Request, error: HTTPException) -> Response:
     if error.status_code == 405 and allowed:
         headers["Allow"] = allowed
     detail = {
-        404: f"There is nothing at {request.url.path}: see /docs for what there is.",
+        404: f"There is nothing at {_path(request)}: see /docs for what there is.",
         405: f"{request.method} is not possible here" + (f": use {allowed}." if allowed else "."),
     }.get(error.status_code, str(error.detail))
     body = {
@@ -128,9 +131,14 @@ async def _not_routed(request: Request, error: HTTPException) -> Response:
         "title": str(error.detail),
         "status": error.status_code,
         "detail": detail,
-        "instance": request.url.path,
+        "instance": _path(request),
     }
     return JSONResponse(body, error.status_code, headers, CONTENT_TYPE)
+
+
+def _path(request: Request) -> str:
+    """What was asked for, and no more of it than anybody reads."""
+    return request.url.path[:LONGEST_PATH]
 
 
 def _methods_at(request: Request) -> set[str]:
@@ -147,7 +155,7 @@ async def _fault(request: Request, error: Exception) -> Response:
     """A bug of ours: told in the log, not to the caller."""
     log.error("request.failed", path=request.url.path, method=request.method, exc_info=error)
     told = OndotError("ondot met an error of its own; its log has the details under request.failed.")
-    return JSONResponse(problem(told, request.url.path), 500, media_type=CONTENT_TYPE)
+    return JSONResponse(problem(told, _path(request)), 500, media_type=CONTENT_TYPE)
 
 
 class Measured:

@@ -6,29 +6,30 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, TypeVar
 from uuid import UUID
 
 from fastapi import Depends, Path, Query, Request
-from starlette.requests import ClientDisconnect
 
 from ondot.api.auth import Auth
 from ondot.api.backpressure import Backpressure
-from ondot.api.bodies import read_json
+from ondot.api.bodies import read_batch, read_json
+from ondot.api.intake import LARGE, Intake
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.submit import FEW, Idempotency
+from ondot.flow.submit import Idempotency
 from ondot.flow.together import Together
-from ondot.model.errors import InvalidParameters, InvalidRequest, NotFound, TooLarge
+from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.ids import TenantNo
 from ondot.ports.objects import Objects
 from ondot.store.database import Database
 
-BODY_WITHIN_S = 30.0
-"""A client that stops in the middle of its body holds a connection for no longer than this."""
-
 FIRST_YEAR, LAST_YEAR = 1970, 2200
+MAX_QUERY_BYTES = 8192
 
-_RULES = {"rrule", "include", "exclude"}
+MANY_OBJECTS = 20
+_LONG = (b"rrule", b"include", b"exclude", b"calendar", rb"\u")
+"""What stands in a body whose schedules take long; or an escape, behind which it may stand."""
 
 
 @dataclass(slots=True)
@@ -41,11 +42,13 @@ class Services:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is to end: who waits for something answers then."""
     together: Together = field(init=False)
+    intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
     """None: no ceiling is set, and everything is taken."""
 
     def __post_init__(self) -> None:
         self.together = Together(self.database, self.dispatcher)
+        self.intake = Intake(self.database.settings)
         ceiling = self.database.settings.queue_ceiling
         self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)
 
@@ -84,42 +87,35 @@ Tenant = Annotated[TenantNo, Depends(tenant_of)]
 
 async def optional_body_of(request: Request) -> object:
     """The body as JSON; None if there is none."""
-    raw = await read_bounded(request)
-    request.state.raw = raw
-    return read_json(raw, max_bytes=_max_bytes(request)) if raw else None
+    return await _json_of(request, await _raw_of(request))
 
 
 async def body_of(request: Request) -> object:
     """The body as JSON; without one the request means nothing."""
-    raw = await read_bounded(request)
+    raw = await _raw_of(request)
+    return await _json_of(request, raw) if raw else read_json(raw, max_bytes=0)
+
+
+async def batch_of(request: Request) -> object:
+    """The body of a batch, its jobs not decoded yet."""
+    intake = services_of(request).intake
+    raw = request.state.raw = await intake.raw(request, intake.max_batch_bytes)
+    think = partial(read_batch, raw, max_bytes=intake.max_batch_bytes, items="jobs")
+    return await intake.apart(think, is_long=len(raw) > LARGE)
+
+
+async def _raw_of(request: Request) -> bytes:
+    intake = services_of(request).intake
+    raw: bytes = await intake.raw(request, intake.max_bytes)
     request.state.raw = raw
-    return read_json(raw, max_bytes=_max_bytes(request))
+    return raw
 
 
-async def read_bounded(request: Request) -> bytes:
-    """The raw body, in bounded space and time, whatever Content-Length claims."""
-    limit = _max_bytes(request)
-    claimed = request.headers.get("content-length", "")
-    if claimed.isdecimal() and int(claimed) > limit:
-        raise TooLarge(f"The body has {int(claimed):,} bytes; at most {limit:,} are taken.")
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_WITHIN_S):
-            async for chunk in request.stream():
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > limit:
-                    raise TooLarge(f"The body has more than {limit:,} bytes: that many are taken at most.")
-    except TimeoutError:
-        raise InvalidRequest(f"The body did not end within {BODY_WITHIN_S:g} s: send all of it, or end it.") from None
-    except ClientDisconnect:
-        raise InvalidRequest("The connection ended before the body did.") from None
-    return b"".join(chunks)
-
-
-def _max_bytes(request: Request) -> int:
-    return services_of(request).database.settings.max_body_bytes
+async def _json_of(request: Request, raw: bytes) -> object:
+    if not raw:
+        return None
+    intake = services_of(request).intake
+    return await intake.apart(partial(read_json, raw, max_bytes=intake.max_bytes), is_long=len(raw) > LARGE)
 
 
 Body = Annotated[object, Depends(body_of)]
@@ -129,33 +125,26 @@ OptionalBody = Annotated[object, Depends(optional_body_of)]
 Read = TypeVar("Read")
 
 
-async def considered(body: object, read: Callable[[], Read]) -> Read:
-    """What a body says. One with rules upon rules, or of thousands of jobs, takes seconds at worst: others must not
-    wait for it."""
-    return await asyncio.to_thread(read) if _takes_long(body) else read()
-
-
-def _takes_long(body: object) -> bool:
-    if not isinstance(body, dict):
-        return False
-    schedules = [body.get("schedule")]
-    if isinstance(jobs := body.get("jobs"), list):
-        if len(jobs) > FEW:
-            return True
-        schedules += [job.get("schedule") for job in jobs if isinstance(job, dict)]
-    return any(isinstance(schedule, dict) and schedule.keys() & _RULES for schedule in schedules)
+async def considered(request: Request, read: Callable[[], Read]) -> Read:
+    """What a body says. One that is large, of many jobs, or with rules upon rules takes up to a second or two: others
+    must not wait for it."""
+    raw: bytes = request.state.raw
+    is_long = len(raw) > LARGE or raw.count(b"{") > MANY_OBJECTS or any(mark in raw for mark in _LONG)
+    return await services_of(request).intake.apart(read, is_long=is_long)
 
 
 async def only_known_parameters(request: Request) -> None:
     """A misspelt filter must not list everything; and PostgreSQL takes no NUL in text."""
+    if len(request.scope["query_string"]) > MAX_QUERY_BYTES:
+        raise InvalidParameters(f"The query string has more than {MAX_QUERY_BYTES:,} bytes; ask for less at once.")
     known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
     for name, value in request.query_params.multi_items():
         if "\x00" in value:
             raise InvalidParameters(f"{name} must not contain NUL.")
         if name not in known:
-            close = get_close_matches(name, known, n=1)
+            close = get_close_matches(name[:64], known, n=1)
             advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known)) or 'none'}."
-            raise InvalidParameters(f"There is no parameter {name!r}: {advice}")
+            raise InvalidParameters(f"There is no parameter {name[:64]!r}: {advice}")
 
 
 def id_in_path(what: str, parameter: str = "id") -> Callable[[str], Awaitable[UUID]]:

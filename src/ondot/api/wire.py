@@ -1,7 +1,7 @@
 """From a body to the model: short forms lengthened, fields checked, instants made of what is relative.
 
 What a later release will bring is refused with those words and never ignored. All faults of a body are told
-at once, and all of a batch up to a hundred, with pointers into the body as it was written. `now` is the
+at once, up to twenty, with pointers into the body as it was written. `now` is the
 database's: `in` and the anchor of `every` become instants here, and an `at` of long ago is refused, since
 nobody means it.
 """
@@ -9,6 +9,7 @@ nobody means it.
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import Raw, structs
 from pydantic import BaseModel, ValidationError
 
 from ondot.api.attempt_wire import name_of, retry_of, target_of
-from ondot.api.bodies import escaped, snake_case
+from ondot.api.bodies import escaped, read_json, snake_case
 from ondot.api.defaults import with_own_defaults
 from ondot.api.faults import MAX_FAULTS, Written, came, faults_of, refuse, unknown_field
 from ondot.api.fields import instant_or_none, not_yet
@@ -48,6 +49,7 @@ from ondot.model.schedule import Once, Schedule, for_job
 
 MAX_BATCH: Final = 10_000
 MAX_PAYLOAD_BYTES: Final = 1_048_576
+MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
@@ -186,13 +188,13 @@ def _job_spec(
     return with_own_defaults(spec)
 
 
-def job_specs(raw: object, now: datetime) -> list[JobSpec]:
-    """The jobs of a batch, all or none."""
+def job_specs(raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES) -> list[JobSpec]:
+    """The jobs of a batch, all or none. Those that are bytes yet are decoded one at a time, each up to `max_bytes`."""
     jobs = raw.get("jobs") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(jobs, list):
         raise _not_a("/jobs", f"`jobs` must be a list of jobs; {came(jobs)} came.")
-    if unknown := [name for name in raw if name != "jobs"]:
-        faults = [Fault(f"/{escaped(name)}", unknown_field((name,), ["jobs"])) for name in unknown]
+    if unknown := list(islice((name for name in raw if name != "jobs"), MAX_FAULTS + 1)):
+        faults = [Fault(f"/{escaped(name[:64])}", unknown_field((name,), ["jobs"])) for name in unknown]
         raise refuse(faults, all_of_schedule=False)
     if not 1 <= len(jobs) <= MAX_BATCH:
         raise _not_a("/jobs", f"`jobs` must hold 1 to {MAX_BATCH:,} jobs; {len(jobs):,} came: send several batches.")
@@ -200,8 +202,10 @@ def job_specs(raw: object, now: datetime) -> list[JobSpec]:
     refusals: list[InvalidBody] = []
     told = 0
     for i, job in enumerate(jobs):
+        pointer = f"/jobs/{i}"
         try:
-            specs.append(new_job_spec(job, now, pointer=f"/jobs/{i}"))
+            body = read_json(job, max_bytes=max_bytes, pointer=pointer) if isinstance(job, Raw) else job
+            specs.append(new_job_spec(body, now, pointer=pointer))
         except InvalidBody as refusal:
             refusals.append(refusal)
             told += len(refusal.faults)

@@ -15,7 +15,8 @@
     ├── PreconditionFailed    412  If-Match names an older version
     ├── QueueFull             429  so much waits in a pool that no more is taken for now
     ├── Unavailable           503  the database is away; try again
-    │   └── Held              503  it may lack what was acknowledged: nothing is begun until a person has looked
+    │   ├── Held              503  it may lack what was acknowledged: nothing is begun until a person has looked
+    │   └── Busy              503  as many large bodies are being read as may be at once
     └── Misconfigured              this installation: settings, schema, embedded server
 
 A code is a promise (`urn:ondot:problem:<code>`); a message says what to do. Facts are fields, so that logs and
@@ -122,6 +123,11 @@ class Unavailable(OndotError):
 class Held(Unavailable):
     code = "held"
     title = "Nothing is begun until a person has looked"
+
+
+class Busy(Unavailable):
+    code = "busy"
+    title = "Too many large bodies are being read"
 
 
 class Misconfigured(OndotError):

@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
+import msgspec
+
 from ondot.model.errors import InvalidSchedule
 from ondot.model.ids import EPOCH
 from ondot.model.job import Priority
@@ -30,6 +32,8 @@ R = TypeVar("R")
 
 A_REQUEST = 1000
 """Jobs of `enqueue_many` in one request."""
+BYTES_A_REQUEST = 8 * 1024 * 1024
+"""Of their bodies: half of what a server accepts in a batch by default."""
 
 
 class Ondot:
@@ -151,8 +155,8 @@ class Ondot:
         if (transaction := open_transaction(self)) is not None:
             return await transaction.submit_many(bodies)
         made: list[dict[str, Any]] = []
-        for start in range(0, len(bodies), A_REQUEST):
-            made += (await self.client.create_jobs(bodies[start : start + A_REQUEST]))["items"]
+        for portion in portions(bodies):
+            made += (await self.client.create_jobs(portion))["items"]
         return made
 
     async def close(self) -> None:
@@ -221,3 +225,18 @@ def _timing(
     if twice := timing.keys() & (more or {}).keys():
         raise TypeError(f"`{min(twice)}` is given twice, alone and in `schedule`; leave one out.")
     return timing | dict(more or {})
+
+
+def portions(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """What goes into one request each: so many jobs, and so many bytes unless a single job has more."""
+    portion: list[dict[str, Any]] = []
+    size = 0
+    for body in bodies:
+        length = len(msgspec.json.encode(body))
+        if portion and (len(portion) == A_REQUEST or size + length > BYTES_A_REQUEST):
+            yield portion
+            portion, size = [], 0
+        portion.append(body)
+        size += length
+    if portion:
+        yield portion

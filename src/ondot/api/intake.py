@@ -1,0 +1,94 @@
+"""Bodies on their way in: how large, how slow and how many at once, and what is done about them beside the event loop.
+
+`Content-Length` is checked before anything is read, and what comes is counted, whatever it claimed. Bodies of more than
+`LARGE` bytes are decoded and checked in a thread, at most two at a time, so that `/livez`, heartbeats and everybody
+else's requests are answered meanwhile; and all of them together may take no more memory than `MOST_BATCHES` of the
+largest batch, beyond which one is refused with 503 until others have ended. Small bodies are never refused for it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ondot.api.bodies import too_large
+from ondot.model.errors import Busy, InvalidRequest
+from ondot.settings import Settings
+
+WITHIN_S: Final = 30.0
+"""A client that stops in the middle of its body holds a connection for no longer than this."""
+LARGE: Final = 16 * 1024
+"""Bytes of a body that are decoded and checked in passing: 1 ms, and 20 ms if all of it is faults."""
+MOST_BATCHES: Final = 2
+AT_ONCE: Final = 2
+
+_BYTES: Final = "ondot.body_bytes"
+
+Read = TypeVar("Read")
+
+
+class Intake:
+    """The bodies of one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.max_bytes = settings.max_body_bytes
+        self.max_batch_bytes = settings.max_batch_bytes
+        self._most = MOST_BATCHES * max(self.max_bytes, self.max_batch_bytes)
+        self._under_way = 0
+        self._thinking = asyncio.Semaphore(AT_ONCE)
+
+    async def raw(self, request: Request, max_bytes: int) -> bytes:
+        """The bytes of a body, in bounded space and time."""
+        claimed = request.headers.get("content-length", "")
+        if claimed.isdecimal() and int(claimed[:20]) > max_bytes:
+            raise too_large(max_bytes, int(claimed[:20]))
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                async for chunk in request.stream():
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > max_bytes:
+                        raise too_large(max_bytes)
+                    if size > LARGE:
+                        self._take(request.scope, size)
+        except TimeoutError:
+            raise InvalidRequest(f"The body did not end within {WITHIN_S:g} s: send all of it, or end it.") from None
+        except ClientDisconnect:
+            raise InvalidRequest("The connection ended before the body did.") from None
+        return b"".join(chunks)
+
+    async def apart(self, think: Callable[[], Read], *, is_long: bool) -> Read:
+        """What takes long is thought about in a thread: others must not wait for it."""
+        if not is_long:
+            return think()
+        async with self._thinking:
+            return await asyncio.to_thread(think)
+
+    def _take(self, scope: Scope, size: int) -> None:
+        more = size - scope.get(_BYTES, 0)
+        if self._under_way + more > self._most:
+            raise Busy(f"ondot is reading {self._under_way:,} bytes of other large bodies; send this one again in 2 s.")
+        self._under_way += more
+        scope[_BYTES] = size
+
+    def release(self, scope: Scope) -> None:
+        """The request has ended, and so has what its body took."""
+        self._under_way -= scope.pop(_BYTES, 0)
+
+
+class Released:
+    """Releases what the body of a request took when the request has ended."""
+
+    def __init__(self, app: ASGIApp, intake: Intake) -> None:
+        self._app = app
+        self._intake = intake
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._intake.release(scope)
