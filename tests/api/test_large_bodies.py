@@ -204,7 +204,7 @@ async def test_every_route_with_a_body_refuses_one_that_is_too_large_or_too_full
 async def test_others_are_answered_while_a_large_body_is_decoded(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, go_on = asyncio.get_running_loop(), threading.Event()
     begun = asyncio.Event()
-    real = services.read_json
+    real = read_json
 
     def slow(raw: bytes, **options: Any) -> object:
         if len(raw) > LARGE:

@@ -46,7 +46,9 @@ _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 def read_json(raw: bytes | Raw, *, max_bytes: int, pointer: str = "") -> object:
     """The value of a body, or of the part of it at a pointer. Raises NotJson, InvalidBody or TooLarge."""
     raw = bytes(raw)
-    _require_size(raw, max_bytes, pointer)
+    # A short one has no more values than bytes, and its brackets are quickly counted.
+    if len(raw) > min(MAX_FIELDS, max_bytes) or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+        _require_size(raw, max_bytes, pointer)
     try:
         body: object = _DECODER.decode(raw)
     except UnicodeDecodeError:
