@@ -121,6 +121,9 @@ class Recorder:
         self.statements.append((statement, arguments))
         return []
 
+    async def fetchval(self, statement: str, *arguments: Any) -> None:
+        self.statements.append((statement, arguments))
+
 
 class Bench:
     def __init__(self, made: Fleet, url: str, for_s: float) -> None:

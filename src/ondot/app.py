@@ -28,6 +28,7 @@ from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.urls import place_of
 from ondot.ports.transport import Transport
 from ondot.settings import Settings
+from ondot.store.clock import Moment
 from ondot.store.database import Database, check_server, open_database
 from ondot.store.days import make_days
 from ondot.store.migrate import Migration, Status, check_schema, migrate_up, read_status
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 WAIT_FOR_DATABASE_S = 0.5
 TOLD_AGAIN = 30
 """Tries for the database until it is told again that it is awaited: half a minute."""
-CLOCK_EVERY_S = 10.0
+CLOCK_EVERY_S = 2.0
 TASKS_END_WITHIN_S = 1.0
 SUSPECTS_TOGETHER = 16
 """A sixteenth of a worker's slots: so many suspects share a child process before each is tried alone."""
@@ -320,12 +321,16 @@ async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> li
 
     async with database.connection() as connection:
         numbers = await database.pools.numbers(connection, DEFAULT_TENANT, pools)
-    now = database.clock.now()
-    # A rule that has come to its end is no reason not to start.
-    specs = [job_spec(body, now, may_be_over=True) for body in app.schedules()]
-    if specs:
-        await submit(database, Dispatcher(PollingTransport()), DEFAULT_TENANT, specs, answer=lambda _: "null")
-        log.info("schedules.registered", jobs=[spec.name for spec in specs])
+    if schedules := app.schedules():
+        dispatcher = Dispatcher(PollingTransport())
+
+        async def submit_all(moment: Moment) -> None:
+            # A rule that has come to its end is no reason not to start.
+            specs = [job_spec(body, moment.at, may_be_over=True) for body in schedules]
+            await submit(database, dispatcher, DEFAULT_TENANT, specs, answer=lambda _: "null", moment=moment)
+            log.info("schedules.registered", jobs=[spec.name for spec in specs])
+
+        await database.by_clock(submit_all)
     return list(numbers.values())
 
 

@@ -28,7 +28,8 @@ def answer(accepted: list[Accepted]) -> str:
 
 async def submit(together: Together, *specs: JobSpec, key: str | None = None) -> str:
     idempotency = None if key is None else Idempotency(key, specs[0].name.encode())
-    return await together.submit(DEFAULT_TENANT, specs, answer=answer, idempotency=idempotency)
+    moment = together._database.clock.moment()
+    return await together.submit(DEFAULT_TENANT, specs, answer=answer, idempotency=idempotency, moment=moment)
 
 
 async def stored(world: World) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondot.model.ids import PARTITIONS, first_id_at, instant_of, partition_of, ticks_at, uuid7
-from ondot.store.clock import DatabaseClock
+from ondot.store.clock import ROUNDING_S, ClockStepped, DatabaseClock
 from tests.proves import proves
 
 instants = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
@@ -78,7 +78,7 @@ def test_the_clock_prefers_a_quick_reading_until_a_slow_one_tells_more() -> None
 
 
 @proves("C3")
-@pytest.mark.parametrize("step_s", [3600, -3600, 4, -4])
+@pytest.mark.parametrize("step_s", [3600, -3600, 4, -4, 0.2, -2.2])
 def test_the_clock_follows_a_step_of_the_database_s_at_once(step_s: float) -> None:
     monotonic = 100.0
     clock = DatabaseClock(lambda: monotonic)
@@ -86,3 +86,60 @@ def test_the_clock_follows_a_step_of_the_database_s_at_once(step_s: float) -> No
     monotonic = 110.0
     clock.see(NOON + timedelta(seconds=10 + step_s), 108.0)
     assert abs(clock.now() - NOON - timedelta(seconds=11 + step_s)) < timedelta(milliseconds=1)
+
+
+@proves("C3")
+@given(st.lists(st.tuples(st.floats(-20, 20), st.floats(0, 60), st.floats(0, 5), st.floats(0, 1)), min_size=1))
+def test_after_a_reading_the_clock_never_contradicts_it(readings: list[tuple[float, float, float, float]]) -> None:
+    """Whatever the database's clock was set by between them, how long each took, and when in that time it was read."""
+    monotonic, set_by = 100.0, 0.0
+    clock = DatabaseClock(lambda: monotonic)
+    for step_s, pause_s, took_s, part in readings:
+        set_by += step_s
+        sent_s = monotonic = monotonic + pause_s
+        read_at = NOON + timedelta(seconds=sent_s + part * took_s + set_by)
+        monotonic += took_s
+        clock.see(read_at, sent_s)
+        off = timedelta(seconds=clock.uncertain_s + ROUNDING_S)
+        assert read_at - off <= clock.now() <= read_at + timedelta(seconds=took_s) + off
+
+
+@proves("C3")
+def test_a_late_answer_to_an_older_question_does_not_undo_a_step() -> None:
+    monotonic = 100.0
+    clock = DatabaseClock(lambda: monotonic)
+    clock.see(NOON, 99.9)
+    monotonic = 110.0
+    clock.see(NOON + timedelta(seconds=1000), 109.9)
+    clock.see(NOON + timedelta(seconds=8), 108.0)
+    assert clock.now() > NOON + timedelta(seconds=999)
+
+
+@proves("C3", "P4")
+@pytest.mark.parametrize(
+    ("off_s", "stored"), [(0.0, True), (0.9, True), (1.5, False), (-0.05, True), (-0.3, False), (19, False)]
+)
+def test_a_statement_stores_only_by_a_clock_that_agrees_with_the_moment_before_it(off_s: float, stored: bool) -> None:
+    monotonic = 100.0
+    clock = DatabaseClock(lambda: monotonic)
+    clock.see(NOON, 99.8)
+    moment = clock.moment()
+    monotonic = 107.0
+    earliest_s, latest_s = clock.bounds([moment])
+    assert (earliest_s <= (clock.now() + timedelta(seconds=off_s)).timestamp() <= latest_s) is stored
+
+
+@proves("C3", "P4")
+def test_a_moment_of_before_a_step_that_others_noticed_is_contradicted() -> None:
+    monotonic = 100.0
+    clock = DatabaseClock(lambda: monotonic)
+    clock.see(NOON, 99.99)
+    moment = clock.moment()
+    monotonic = 101.0
+    set_at = NOON + timedelta(seconds=6)
+    clock.see(set_at, 100.99)
+    with pytest.raises(ClockStepped):
+        clock.check(moment, set_at)
+    earliest_s, latest_s = clock.bounds([moment])
+    assert not earliest_s <= set_at.timestamp() <= latest_s
+    clock.check(clock.moment(), set_at)

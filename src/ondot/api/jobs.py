@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -39,6 +39,7 @@ from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
+from ondot.store.clock import Moment
 from ondot.store.executions import latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
@@ -78,10 +79,12 @@ async def create_job(request: Request, key: Key = None) -> Response:
 async def one_created(request: Request) -> Response:
     asked, tenant_no, key = await _asked_to_create(request)
     body = await body_of(request)
-    now = asked.database.clock.now()
-    spec = await considered(request, lambda: new_job_spec(body, now))
-    idempotency = idempotency_of(request, key)
-    text = await _submitted(asked, tenant_no, [spec], now, one_text, idempotency)
+
+    async def create(moment: Moment) -> str:
+        spec = await considered(request, lambda: new_job_spec(body, moment.at))
+        return await _submitted(asked, tenant_no, [spec], moment, one_text, idempotency_of(request, key))
+
+    text = await asked.database.by_clock(create)
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
     return _created(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
 
@@ -101,12 +104,15 @@ async def create_jobs(request: Request, key: Key = None) -> Response:
 async def many_created(request: Request) -> Response:
     asked, tenant_no, key = await _asked_to_create(request)
     body = await batch_of(request)
-    now = asked.database.clock.now()
-    specs, idempotency = await considered(
-        request, lambda: (job_specs(body, now, max_bytes=asked.intake.max_bytes), idempotency_of(request, key))
-    )
-    text = await _submitted(asked, tenant_no, specs, now, batch_text, idempotency)
-    return _created(text)
+
+    async def create(moment: Moment) -> str:
+        specs, idempotency = await considered(
+            request,
+            lambda: (job_specs(body, moment.at, max_bytes=asked.intake.max_bytes), idempotency_of(request, key)),
+        )
+        return await _submitted(asked, tenant_no, specs, moment, batch_text, idempotency)
+
+    return _created(await asked.database.by_clock(create))
 
 
 @router.get("/jobs", response_model=answers.JobList)
@@ -173,9 +179,15 @@ async def update_job(
 ) -> answers.JobOut:
     """A new version, which takes over at once: fires still to come are taken back and planned anew."""
     current = await job_row(asked, tenant_no, JobId(id_))
-    changed, now = _to_change(body, current), asked.database.clock.now()
-    spec = await considered(request, lambda: job_spec(changed, now, current=current.spec))
-    await update(asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=_version(if_match))
+    changed, if_version = _to_change(body, current), _version(if_match)
+
+    async def change(moment: Moment) -> None:
+        spec = await considered(request, lambda: job_spec(changed, moment.at, current=current.spec))
+        await update(
+            asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=if_version, moment=moment
+        )
+
+    await asked.database.by_clock(change)
     return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
 
 
@@ -324,14 +336,15 @@ async def _submitted(
     asked: Services,
     tenant_no: TenantNo,
     specs: Sequence[JobSpec],
-    now: datetime,
+    moment: Moment,
     answer: Answer,
     idempotency: Idempotency | None,
 ) -> str:
+    submit = partial(asked.together.submit, tenant_no, specs, answer=answer, idempotency=idempotency, moment=moment)
     if asked.backpressure is None:
-        return await asked.together.submit(tenant_no, specs, answer=answer, idempotency=idempotency)
-    async with asked.backpressure.room_for_jobs(tenant_no, specs, now, idempotency) as made:
-        return await asked.together.submit(tenant_no, specs, answer=answer, idempotency=idempotency, made=made)
+        return await submit()
+    async with asked.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as made:
+        return await submit(made=made)
 
 
 def _created(text: str, headers: dict[str, str] | None = None) -> Response:

@@ -106,6 +106,7 @@ async def start_backfill(
             job = await lock(connection, tenant_no, job_id)
             if job.version != version:
                 raise Conflict(f"The job {job_id} was changed at the same time: look at it, and try again.")
+            _refuse_future(backfill, job.now)
             if job.state is JobState.ACTIVE:
                 # What the job itself still has to do up to now comes first: then it never meets a fire of the range.
                 timer = await settle(connection, database, tenant_no, job)
@@ -145,6 +146,7 @@ async def _counted(database: Database, tenant_no: TenantNo, job_id: JobId, backf
         raise NotFound(f"There is no job {job_id}.")
     if job.state is JobState.DELETED:
         raise Conflict(f"The job {job_id} is deleted: create it anew.")
+    await database.read_clock()
     total = await asyncio.to_thread(_total, job.spec, backfill, database.clock.now())
     return job.version, total
 
@@ -265,8 +267,7 @@ async def _fill(connection: Connection, database: Database, steps: Sequence[Owed
 def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
     if not spec.recurs:
         raise Conflict("A one-time job has no fires of the past: start it with /run.")
-    if backfill.to_at > now:
-        raise _refused("to_at", f"It lies in the future; a backfill is of the past: give {now.isoformat()} or earlier.")
+    _refuse_future(backfill, now)
     if backfill.to_at < backfill.from_at:
         raise _refused("to_at", f"It lies before from_at; give {backfill.from_at.isoformat()} or later.")
     schedule = _schedule(spec)
@@ -276,6 +277,11 @@ def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
         most = one_by_one if total is None else MOST_FIRES
         raise _refused("from_at", f"The range has more than {most:,} fires; make several backfills of it.")
     return total
+
+
+def _refuse_future(backfill: Backfill, now: datetime) -> None:
+    if backfill.to_at > now:
+        raise _refused("to_at", f"It lies in the future; a backfill is of the past: give {now.isoformat()} or earlier.")
 
 
 def _refused(name: str, message: str) -> InvalidBody:

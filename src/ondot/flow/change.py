@@ -30,6 +30,7 @@ from ondot.model.job import JobSpec, JobState, completed, same_spec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import Timer, next_or_look_again
 from ondot.model.schedule import Once, Schedule, jitter_offset
+from ondot.store.clock import Moment
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.endings import Waiting, end_waiting
@@ -50,10 +51,13 @@ async def update(
     spec: JobSpec,
     *,
     if_version: int | None = None,
+    moment: Moment | None = None,
 ) -> None:
-    """A new version takes over at once."""
+    """A new version takes over at once. `moment`: what its instants were computed from; see `flow.submit`."""
     async with database.transaction() as connection:
         job = await lock(connection, tenant_no, job_id, if_version)
+        if moment is not None:
+            database.clock.check(moment, job.now)
         wakes = await update_locked(connection, database, tenant_no, job, _as_stored(spec, job))
     dispatcher.wake(wakes)
 

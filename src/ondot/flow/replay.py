@@ -89,7 +89,6 @@ async def make_replays(
             payload=payload,
             replay_of=entry.ended.execution_id,
             stages=encoded_stages(entry.spec.limits, tenant_no, entry.ended.job_id),
-            start_by=None,
         )
         made.append(Replayed(entry.ended, ExecutionId(id_), entry.spec, pool_no, ready_at))
     return made, refused

@@ -1,14 +1,13 @@
 """①c Run now: one execution of a job that is there, started by hand (P2, P3). It is no fire: the schedule goes on."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo
-from ondot.model.job import JobSpec, JobState
+from ondot.model.job import JobState
 from ondot.store.database import Database
 from ondot.store.executions import insert_execution
 from ondot.store.jobs import get_job, share_jobs
@@ -49,13 +48,9 @@ async def run_now(
             origin="run",
             payload=payload.decode() if payload is not None else None,
             stages=encoded_stages(job.spec.limits, tenant_no, job_id),
-            start_by=_deadline(job.spec, database.clock.now()),
+            start_within_s=job.spec.start_deadline_s,
         )
         text = answer(execution_id)
         await keep_answer(connection, tenant_no, idempotency, text)
     dispatcher.wake([(pool_no, ready_at)])
     return text
-
-
-def _deadline(spec: JobSpec, now: datetime) -> datetime | None:
-    return None if spec.start_deadline_s is None else now + timedelta(seconds=spec.start_deadline_s)

@@ -10,6 +10,7 @@ one, a debounce) the answer is rendered anew, from parts that are known by then.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
+from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 from ondot.store.idempotency import store_answer, take_key
@@ -103,15 +105,31 @@ async def submit(
     answer: Answer,
     idempotency: Idempotency | None = None,
     made: Made | None = None,
+    moment: Moment | None = None,
 ) -> str:
-    """Store these jobs, all or none; gives the answer."""
-    now = database.clock.now()
-    draft = await _drafted(database, tenant_no, specs, now, answer, idempotency)
+    """Store these jobs, all or none; gives the answer.
+
+    `moment`: what the instants of the specs were computed from; `ClockStepped` if it is contradicted. None: from none.
+    """
+    if moment is None:
+        return await database.by_clock(
+            lambda moment: submit(
+                database,
+                dispatcher,
+                tenant_no,
+                specs,
+                answer=answer,
+                idempotency=idempotency,
+                made=made,
+                moment=moment,
+            )
+        )
+    draft = await _drafted(database, tenant_no, specs, moment.at, answer, idempotency)
     tries = UPSERT_TRIES if any(spec.key for spec in specs) else 1
     while True:
         tries -= 1
         try:
-            text, stored = await _submit(database, tenant_no, specs, draft, now, answer, idempotency)
+            text, stored = await _submit(database, tenant_no, specs, draft, moment, answer, idempotency)
         except TAKEN as error:
             # Two who create the same `key` at once: the second finds the first's job when it looks again.
             if tries == 0:
@@ -159,7 +177,7 @@ async def _submit(
     tenant_no: TenantNo,
     specs: Sequence[JobSpec],
     draft: _Draft,
-    now: datetime,
+    moment: Moment,
     answer: Answer,
     idempotency: Idempotency | None,
 ) -> tuple[str, _Stored | None]:
@@ -167,7 +185,7 @@ async def _submit(
     async with database.transaction() as connection:
         if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
             return earlier, None
-        stored = await _store_all(connection, database, tenant_no, specs, draft.jobs, now)
+        stored = await _store_all(connection, database, tenant_no, specs, draft.jobs, moment)
         text = draft.text
         if text is None or stored.accepted != draft.accepted:
             text = await apart(len(specs), lambda: answer(stored.accepted))
@@ -181,10 +199,13 @@ async def _store_all(
     tenant_no: TenantNo,
     specs: Sequence[JobSpec],
     drafts: Sequence[NewJob | NewOnceJob],
-    now: datetime,
+    moment: Moment,
 ) -> _Stored:
     """Store a mixed batch and give the accepted ones in its order."""
+    now = moment.at
     taken = await _existing(connection, tenant_no, specs)
+    for job in taken.values():
+        database.clock.check(moment, job.now)
     once = {n: job for n, job in enumerate(drafts) if isinstance(job, NewOnceJob)}
     # Two who create the same keys in another order would deadlock.
     others = sorted(enumerate(drafts), key=lambda draft: draft[1].spec.key or "")
@@ -192,11 +213,11 @@ async def _store_all(
     accepted: dict[int, Accepted] = {}
     pools: list[tuple[PoolNo, datetime]] = []
     if once:
-        jobs = await _store_once_jobs(connection, database, tenant_no, list(once.values()), now)
+        jobs = await _store_once_jobs(connection, database, tenant_no, list(once.values()), moment)
         accepted |= zip(once, (accepted_of(job, now) for job in jobs), strict=True)
         pools += wakes_of(jobs)
     if new:
-        pools += await _store_jobs(connection, database, tenant_no, list(new.values()), now)
+        pools += await _store_jobs(connection, database, tenant_no, list(new.values()), moment)
         accepted |= ((n, _accepted(job, now)) for n, job in new.items())
     made = list(accepted.values())
     known = sorted(set(range(len(specs))) - set(accepted), key=lambda n: specs[n].key or "")
@@ -217,13 +238,25 @@ async def _existing(connection: Connection, tenant_no: TenantNo, specs: Sequence
 
 
 async def _store_once_jobs(
-    connection: Connection, database: Database, tenant_no: TenantNo, jobs: list[NewOnceJob], now: datetime
+    connection: Connection, database: Database, tenant_no: TenantNo, jobs: list[NewOnceJob], moment: Moment
 ) -> list[NewOnceJob]:
     """Gives them as they were stored."""
     if any(claim_of(job.spec) for job in jobs):
-        jobs = await claim_keys(connection, database, tenant_no, jobs, now)
-    await insert_once_jobs(connection, tenant_no, jobs)
+        jobs = await claim_keys(connection, database, tenant_no, jobs, moment.at)
+    await store_once_jobs(connection, database.clock, tenant_no, jobs, [moment])
     return jobs
+
+
+async def store_once_jobs(
+    connection: Connection,
+    clock: DatabaseClock,
+    tenant_no: TenantNo,
+    jobs: Sequence[NewOnceJob],
+    moments: Sequence[Moment],
+) -> None:
+    """Insert jobs whose instants come from these moments; `ClockStepped` if the database's clock contradicts them."""
+    sent_s = time.monotonic()
+    clock.confirm(await insert_once_jobs(connection, tenant_no, jobs, clock.bounds(moments)), sent_s)
 
 
 def new_once_jobs(
@@ -278,10 +311,11 @@ def _new_job(job_id: JobId, given: JobSpec, numbers: dict[str, PoolNo], now: dat
 
 
 async def _store_jobs(
-    connection: Connection, database: Database, tenant_no: TenantNo, jobs: Sequence[NewJob], now: datetime
+    connection: Connection, database: Database, tenant_no: TenantNo, jobs: Sequence[NewJob], moment: Moment
 ) -> list[tuple[PoolNo, datetime]]:
     """Gives what of them is due when."""
-    await insert_jobs(connection, tenant_no, jobs)
+    clock, now, sent_s = database.clock, moment.at, time.monotonic()
+    clock.confirm(await insert_jobs(connection, tenant_no, jobs, clock.bounds([moment])), sent_s)
 
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
     near = [
@@ -294,7 +328,7 @@ async def _store_jobs(
         # What does not fit a statement is left to the next pass: it is due before the horizon and comes first there.
         planned = await plan_timers(
             connection,
-            database.clock,
+            clock,
             near[start : start + FIRES_A_STATEMENT],
             now=now,
             horizon_at=horizon_at,

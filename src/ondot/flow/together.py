@@ -12,9 +12,10 @@ concerns. If the database is away each is told so, as it would have been alone.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -27,16 +28,18 @@ from ondot.flow.submit import (
     accepted_of,
     is_simple,
     new_once_jobs,
+    store_once_jobs,
     submit,
     wakes_of,
 )
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
+from ondot.store.clock import ClockStepped, Moment
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
 from ondot.store.idempotency import take_keys
-from ondot.store.jobs import NewOnceJob, insert_once_jobs
+from ondot.store.jobs import NewOnceJob
 
 MOST_REQUESTS: Final = 500
 MOST_JOBS: Final = 20
@@ -51,6 +54,7 @@ class _Request:
     answer: Answer
     idempotency: Idempotency | None
     made: Made | None
+    moment: Moment
     answered: asyncio.Future[str | None]
     """None: it has to go alone."""
 
@@ -84,15 +88,23 @@ class Together:
         answer: Answer,
         idempotency: Idempotency | None = None,
         made: Made | None = None,
+        moment: Moment,
     ) -> str:
         """As `flow.submit`: store these jobs, all or none; gives the answer."""
         text = None
         if all(is_simple(spec) for spec in specs):
             answered = asyncio.get_running_loop().create_future()
-            text = await self._together(tenant_no, _Request(specs, answer, idempotency, made, answered))
+            text = await self._together(tenant_no, _Request(specs, answer, idempotency, made, moment, answered))
         if text is None:
             text = await submit(
-                self._database, self._dispatcher, tenant_no, specs, answer=answer, idempotency=idempotency, made=made
+                self._database,
+                self._dispatcher,
+                tenant_no,
+                specs,
+                answer=answer,
+                idempotency=idempotency,
+                made=made,
+                moment=moment,
             )
         return text
 
@@ -118,9 +130,9 @@ class Together:
                 try:
                     await self._store(tenant_no, requests)
                 except Unavailable as error:
-                    for request in requests:
-                        if not request.answered.done():
-                            request.answered.set_exception(Unavailable(error.message))
+                    _refuse(requests, partial(Unavailable, error.message))
+                except ClockStepped:
+                    _refuse(requests, ClockStepped)
                 except Exception:  # noqa: BLE001 - each meets what is wrong with its own again, and it alone
                     for request in requests:
                         if not request.answered.done():
@@ -139,7 +151,8 @@ class Together:
         specs = [spec for request in requests for spec in request.specs]
         async with self._database.connection() as connection:
             numbers = await self._database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
-        now = self._database.clock.now()
+        moment = self._database.clock.moment(max(request.moment.lag_s for request in requests))
+        now = moment.at
         jobs = new_once_jobs(self._database, specs, numbers, now)
         if len(specs) > MOST_REQUESTS or not requests[0].is_small:
             # Megabytes to render: other requests must not wait for it, and no transaction is open yet.
@@ -150,7 +163,13 @@ class Together:
             if is_keyed:
                 going = await _with_keys(connection, tenant_no, going)
             if going:
-                await insert_once_jobs(connection, tenant_no, [job for each in going for job in each.jobs])
+                await store_once_jobs(
+                    connection,
+                    self._database.clock,
+                    tenant_no,
+                    [job for each in going for job in each.jobs],
+                    [*(each.request.moment for each in going), moment],
+                )
         for each in going:
             self._dispatcher.wake(wakes_of(each.jobs))
             if each.request.made is not None:
@@ -160,6 +179,13 @@ class Together:
         for request in requests:
             if not request.answered.done():
                 request.answered.set_result(None)
+
+
+def _refuse(requests: Sequence[_Request], error: Callable[[], Exception]) -> None:
+    """Each gets an exception of its own: a traceback grows with every place that it is raised in."""
+    for request in requests:
+        if not request.answered.done():
+            request.answered.set_exception(error())
 
 
 def _going(requests: Sequence[_Request], jobs: Sequence[NewOnceJob], now: datetime) -> list[_Going]:

@@ -2,13 +2,19 @@
 
 Decisions are made in SQL by `ondot.clock()`. Here its distance from this process's monotonic clock is estimated from
 round trips; the node's own wall clock, which may be an hour off, is never read.
+
+The database's clock may be set while this process believes the old one. So instants that are computed here and stored
+(`in`, an interval's anchor, a first fire) come from a `Moment`, and the statement that stores them checks it: it stores
+nothing if it finds the database's clock outside of `bounds`, and `ClockStepped` is raised. `Database.by_clock` then
+reads the clock and computes them again.
 """
 
 import math
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -18,8 +24,24 @@ from ondot.model.ids import ticks_at, uuid7
 
 DRIFT = 0.001
 """How far the two clocks may go apart in a second, generously: so much less an older reading tells."""
-STEP_S = 0.5
-"""A reading that is further off than both can be, and by this much more: the clock was set."""
+ROUNDING_S = 0.002
+"""By which two readings of one clock may differ for no reason: seconds as floats, instants as whole microseconds."""
+LAG_S = 1.0
+"""How long a statement may be on its way. A clock that was set forward by less is taken for a slow line."""
+ANY_TIME = (-math.inf, math.inf)
+
+
+class ClockStepped(Exception):
+    """The database's clock is not where it was believed to be: nothing was stored; compute the instants again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What time it is by the estimate, to compute instants from, and when on the monotonic clock that was."""
+
+    at: datetime
+    since_s: float
+    lag_s: float = LAG_S
 
 
 class DatabaseClock:
@@ -32,13 +54,17 @@ class DatabaseClock:
         self._last_tick = 0
 
     def see(self, database_now: datetime, sent_s: float) -> None:
-        """Take a reading: the database said `database_now` to a question sent at `sent_s` (monotonic)."""
+        """Take a reading: the database said `database_now` to a question sent at `sent_s` (monotonic).
+
+        The more exact reading is kept, until a newer one contradicts it: both cannot be true, so the clock was set.
+        """
         received_s = self._monotonic()
         middle_s, uncertain_s = (sent_s + received_s) / 2, (received_s - sent_s) / 2
         offset = database_now - datetime.fromtimestamp(0, UTC) - timedelta(seconds=middle_s)
         if self._offset is not None and uncertain_s > (known_s := self.uncertain_s):
             off_s = abs((offset - self._offset).total_seconds())
-            if off_s < uncertain_s + known_s + STEP_S:
+            # A question that was sent before the kept answer came may have been answered before it, too.
+            if off_s <= uncertain_s + known_s + ROUNDING_S or sent_s < self._seen_s:
                 return
         self._offset = offset
         self._uncertain_s, self._seen_s = uncertain_s, received_s
@@ -57,6 +83,38 @@ class DatabaseClock:
             return self._frozen
         assert self._offset is not None, "the database was not asked for its time yet"
         return datetime.fromtimestamp(0, UTC) + self._offset + timedelta(seconds=self._monotonic())
+
+    def moment(self, lag_s: float = LAG_S) -> Moment:
+        return Moment(self.now(), self._monotonic(), lag_s)
+
+    def bounds(self, moments: Iterable[Moment]) -> tuple[float, float]:
+        """Between which instants, as seconds since 1970, a statement sent now finds the clock if the moments are true.
+
+        No line is so slow that the clock is behind them; by how much it may be ahead they say themselves.
+        """
+        expected = [(self._expected_s(moment), moment.lag_s) for moment in moments]
+        off_s = self._off_s
+        return max(at_s for at_s, _ in expected) - off_s, min(at_s + lag_s for at_s, lag_s in expected) + off_s
+
+    def confirm(self, database_now: datetime | None, sent_s: float) -> None:
+        """Take what a statement with `bounds` answered: when it stored, or None, nothing."""
+        if database_now is None:
+            raise ClockStepped
+        self.see(database_now, sent_s)
+
+    def check(self, moment: Moment, database_now: datetime) -> None:
+        """The same for a reading of the database's clock that was taken since the moment, in the same transaction."""
+        earliest_s, latest_s = moment.at.timestamp() - self._off_s, self._expected_s(moment) + self._off_s
+        if not earliest_s <= database_now.timestamp() <= latest_s:
+            raise ClockStepped
+
+    @property
+    def _off_s(self) -> float:
+        return ROUNDING_S + (0.0 if self._frozen is not None else self.uncertain_s)
+
+    def _expected_s(self, moment: Moment) -> float:
+        passed_s = 0.0 if self._frozen is not None else self._monotonic() - moment.since_s
+        return moment.at.timestamp() + passed_s
 
     def new_id(self) -> UUID:
         return self.new_ids(1)[0]

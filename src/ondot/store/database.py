@@ -12,16 +12,16 @@ worth nothing. What may take its time there (housekeeping, the transactions of h
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
-from ondot.model.errors import Misconfigured
+from ondot.model.errors import Misconfigured, Unavailable
 from ondot.settings import Settings
-from ondot.store.clock import DatabaseClock
+from ondot.store.clock import LAG_S, ClockStepped, DatabaseClock, Moment
 from ondot.store.connection import (
     AWAY,
     DEAD,
@@ -48,6 +48,11 @@ ANSWER_S: Final = 0.5
 PATIENT_SHARE: Final = 2
 CLOCK_READINGS: Final = 3
 WELL_KNOWN_S: Final = 0.005
+CLOCK_TRIES: Final = 4
+SLOWER: Final = 4
+"""Times as long a statement may be on its way at each further try: it may be the line and not the clock."""
+
+Done = TypeVar("Done")
 
 
 REFUSED = (
@@ -106,6 +111,18 @@ class Database:
                 if self.clock.uncertain_s < WELL_KNOWN_S:
                     break
         return 0
+
+    async def by_clock(self, act: Callable[[Moment], Awaitable[Done]]) -> Done:
+        """Compute instants from a moment and store them; again if the statement that stores them contradicts it.
+
+        `act` raises `ClockStepped`, out of its transaction, when it has stored nothing for that reason.
+        """
+        for tried in range(CLOCK_TRIES):
+            try:
+                return await act(self.clock.moment(LAG_S * SLOWER**tried))
+            except ClockStepped:
+                await self.read_clock()
+        raise Unavailable("The clock of the database is being set: try again.")
 
     async def close(self) -> None:
         for pool in filter(None, (self.pool, self.patient_pool)):

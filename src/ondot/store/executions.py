@@ -86,7 +86,7 @@ async def insert_execution(
     payload: str | None,
     replay_of: ExecutionId | None = None,
     stages: str | None = None,
-    start_by: datetime | None = None,
+    start_within_s: float | None = None,
 ) -> datetime:
     """Make an execution that is no fire; gives its instant. `stages`: the gates it passes (`model.gates`)."""
     row = await connection.fetchrow(
@@ -101,7 +101,7 @@ async def insert_execution(
         payload,
         replay_of,
         stages,
-        start_by,
+        start_within_s,
     )
     assert row is not None
     fire_at: datetime = row["fire_at"]

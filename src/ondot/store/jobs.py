@@ -11,6 +11,7 @@ from msgspec import Struct
 from ondot.model.gates import encoded_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
+from ondot.store.clock import ANY_TIME
 from ondot.store.columns import once
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
@@ -76,7 +77,13 @@ class JobRow:
     updated_at: datetime
 
 
-async def insert_once_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewOnceJob]) -> None:
+async def insert_once_jobs(
+    connection: Connection,
+    tenant_no: TenantNo,
+    jobs: Sequence[NewOnceJob],
+    within: tuple[float, float] = ANY_TIME,
+) -> datetime | None:
+    """Gives the database's time; None, and nothing is stored, if that is not `within` (`store.clock`)."""
     columns = (
         [job.id for job in jobs],
         once([job.spec.name for job in jobs]),
@@ -89,16 +96,17 @@ async def insert_once_jobs(connection: Connection, tenant_no: TenantNo, jobs: Se
         _instants([job.ready_at for job in jobs]),
     )
     if all(job.is_plain for job in jobs):
-        await connection.execute(_SQL["insert_due_jobs"].text, tenant_no, *columns)
-        return
-    await connection.execute(
-        _SQL["insert_once_jobs"].text,
+        return await _stored_at(connection, "insert_due_jobs", tenant_no, *columns, *within)
+    return await _stored_at(
+        connection,
+        "insert_once_jobs",
         tenant_no,
         *columns,
         [partition_of(job.id) for job in jobs],
         [encoded_stages(job.spec.limits, tenant_no, job.id) for job in jobs],
         [job.spec.start_deadline_s for job in jobs],
         [job.refusal for job in jobs],
+        *within,
     )
 
 
@@ -107,9 +115,18 @@ def _instants(ats: list[datetime]) -> list[float]:
     return [at.timestamp() for at in once(ats)]
 
 
-async def insert_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewJob]) -> None:
-    await connection.execute(
-        _SQL["insert_jobs"].text,
+async def _stored_at(connection: Connection, block: str, *arguments: object) -> datetime | None:
+    stored_at: datetime | None = await connection.fetchval(_SQL[block].text, *arguments)
+    return stored_at
+
+
+async def insert_jobs(
+    connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewJob], within: tuple[float, float] = ANY_TIME
+) -> datetime | None:
+    """As `insert_once_jobs`."""
+    return await _stored_at(
+        connection,
+        "insert_jobs",
         tenant_no,
         [job.id for job in jobs],
         [job.spec.key for job in jobs],
@@ -121,6 +138,7 @@ async def insert_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequenc
         [job.next_fire_at for job in jobs],
         [job.spec.schedule.max_fires if job.spec.schedule else None for job in jobs],
         [job.fired_through for job in jobs],
+        *within,
     )
 
 

@@ -2,7 +2,7 @@
 -- transition: plan        locks: none (new rows), then gates
 -- A run-now or a replay: no fire, so the unique key of fires does not count it.
 -- $1 tenant_no, $2 id, $3 job_id, $4 job_version, $5 pool_no, $6 class, $7 origin, $8 payload (NULL: the job's own),
--- $9 the execution it runs again (NULL: none), $10 its gates (NULL: none), $11 start_by (NULL: any time)
+-- $9 the execution it runs again (NULL: none), $10 its gates (NULL: none), $11 seconds in which it must start (NULL: any time)
 WITH queued AS (
     INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
     SELECT $5::integer, $6::smallint, $1::integer, ondot.clock(), $2::uuid WHERE $10::text IS NULL
@@ -13,7 +13,7 @@ WITH queued AS (
 INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, payload,
                              replay_of, gated, start_by)
 VALUES ($2, $3::uuid, ondot.clock(), ondot.clock(), $1, $4::integer, $5, $6, 'PENDING', $7::text, $8::text::json,
-        $9::uuid, $10 IS NOT NULL, $11::timestamptz)
+        $9::uuid, $10 IS NOT NULL, ondot.clock() + make_interval(secs => $11::double precision))
 RETURNING id, fire_at;
 
 -- name: find_payloads :many

@@ -1,10 +1,11 @@
--- name: insert_once_jobs :none
+-- name: insert_once_jobs :one
 -- transition: plan, refuse        locks: none (new rows), then gates
 -- One-time jobs in one statement: those due before the horizon are planned here, the others get a timer.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs,
 -- $8 execution_ids (NULL: due later than the horizon), $9 classes, $10 ready_ats, $11 partition_nos (instants as
 -- seconds since 1970; of $3 to $6, $9 and $10 each once if equal for all), $12 gates (NULL: none),
--- $13 start deadlines in seconds (NULL: none), $14 why it does not run after all (NULL: it does)
+-- $13 start deadlines in seconds (NULL: none), $14 why it does not run after all (NULL: it does),
+-- $15, $16 between which instants the clock must be, since the others were computed by it: else nothing is stored
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
            to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
@@ -15,6 +16,7 @@ WITH new AS (
                 $13::double precision[], $14::text[])
          AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s, partition_no, stages, deadline_s,
               refusal)
+    WHERE ondot.clock() BETWEEN to_timestamp($15::double precision) AND to_timestamp($16::double precision)
 ), stored AS (
     INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
     SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json FROM new
@@ -33,18 +35,21 @@ WITH new AS (
     INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
     SELECT execution_id, ready_at, $1, pool_no, class, true, stages::jsonb
     FROM new WHERE execution_id IS NOT NULL AND stages IS NOT NULL AND refusal IS NULL
+), planned AS (
+    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
+                                 gated, start_by)
+    SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire', stages IS NOT NULL,
+           ready_at + make_interval(secs => deadline_s)
+    FROM new WHERE execution_id IS NOT NULL AND refusal IS NULL
 )
-INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, gated,
-                             start_by)
-SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire', stages IS NOT NULL,
-       ready_at + make_interval(secs => deadline_s)
-FROM new WHERE execution_id IS NOT NULL AND refusal IS NULL;
+SELECT ondot.clock() AS now FROM new LIMIT 1;
 
--- name: insert_due_jobs :none
+-- name: insert_due_jobs :one
 -- transition: plan        locks: none (new rows)
 -- What insert_once_jobs does with jobs that go straight into the queue, without the parts that have nothing to do then.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs, $8 execution_ids, $9 classes,
 -- $10 ready_ats; instants as seconds since 1970, and of all but ids and specs each once if equal for all
+-- $11, $12 as $15, $16 there
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
            to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
@@ -53,33 +58,40 @@ WITH new AS (
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
                 $8::uuid[], $9::smallint[], $10::double precision[])
          AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s)
+    WHERE ondot.clock() BETWEEN to_timestamp($11::double precision) AND to_timestamp($12::double precision)
 ), stored AS (
     INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
     SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json FROM new
 ), queued AS (
     INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
     SELECT pool_no, class, $1, ready_at, execution_id FROM new
+), planned AS (
+    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
+    SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire' FROM new
 )
-INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
-SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire' FROM new;
+SELECT ondot.clock() AS now FROM new LIMIT 1;
 
--- name: insert_jobs :none
+-- name: insert_jobs :one
 -- locks: none (new rows)
 -- $1 tenant_no, $2 ids, $3 keys, $4 names, $5 pool_nos, $6 labels, $7 specs, $8 partition_nos,
--- $9 next_fire_ats (NULL: none), $10 fires_left, $11 fired_throughs
+-- $9 next_fire_ats (NULL: none), $10 fires_left, $11 fired_throughs, $12, $13 as $15, $16 of insert_once_jobs
 WITH new AS (
     SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::integer[], $6::text[], $7::text[], $8::smallint[],
                          $9::timestamptz[], $10::integer[], $11::timestamptz[])
          AS n(id, key, name, pool_no, labels, spec, partition_no, next_fire_at, fires_left, fired_through)
+    WHERE ondot.clock() BETWEEN to_timestamp($12::double precision) AND to_timestamp($13::double precision)
 ), stored AS (
     INSERT INTO ondot.job (id, tenant_no, key, name, state, version, pool_no, labels, created_at, updated_at)
     SELECT id, $1::integer, key, name, 'ACTIVE', 1, pool_no, labels::jsonb, ondot.clock(), ondot.clock() FROM new
 ), versioned AS (
     INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
     SELECT id, 1, $1, spec::json, ondot.clock() FROM new
+), timed AS (
+    INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, fires_left, tenant_no,
+                             partition_no)
+    SELECT id, coalesce(next_fire_at, 'infinity'), fired_through, 1, 1, fires_left, $1, partition_no FROM new
 )
-INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, fires_left, tenant_no, partition_no)
-SELECT id, coalesce(next_fire_at, 'infinity'), fired_through, 1, 1, fires_left, $1, partition_no FROM new;
+SELECT ondot.clock() AS now FROM new LIMIT 1;
 
 -- name: lock_keys :many
 -- locks: job rows in the order of their keys, then their runs in the order of ids, as lock_job        index: job_key
