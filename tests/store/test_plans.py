@@ -117,6 +117,8 @@ def arguments(name: str) -> list[Any]:
             100,
             *[[None] * BATCH] * 2,
             [True] * BATCH,
+            None,
+            False,
         ],
         "take_owed": [list(range(64)), 200, 4],
         "make_owed": [
@@ -132,6 +134,7 @@ def arguments(name: str) -> list[Any]:
             [1] * BATCH,
             [4] * BATCH,
             [None] * BATCH,
+            ids[0],
         ],
         "due_timers": [list(range(64)), [EPOCH] * 64, 20.0, BATCH, []],
         "is_crowded": [list(range(64)), 20.0, 60.0, BATCH],
@@ -324,21 +327,3 @@ def _literal(value: Any) -> str:
         entries = ",".join("NULL" if entry is None else f'"{entry}"' for entry in value)
         return "'{" + entries + "}'"
     return f"'{value}'"
-
-
-@proves("O1", "N6")
-async def test_the_spec_of_a_one_time_job_is_looked_for_in_its_own_day_only(seeded_url: str) -> None:
-    query = load_queries("jobs")["find_specs"]
-    async with connected(seeded_url) as connection:
-        ids = [row["id"] for row in await connection.fetch("SELECT id FROM ondot.job_once LIMIT 100")]
-        transaction = connection.transaction()
-        await transaction.start()
-        await connection.execute("TRUNCATE ondot.job_version")
-        explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.text}", ids, [1] * len(ids))
-        await transaction.rollback()
-    read = {
-        node["Relation Name"]
-        for node in _nodes(json.loads(explained))
-        if node.get("Relation Name", "").startswith("job_once") and node["Actual Loops"]
-    }
-    assert len(read) == 1

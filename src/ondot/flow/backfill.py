@@ -26,7 +26,7 @@ from ondot.model.execution import PriorityClass, State
 from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState
-from ondot.model.planning import fires_from
+from ondot.model.planning import EXECUTION_AHEAD, fires_from
 from ondot.model.schedule import Schedule, jitter_offset, next_fire
 from ondot.model.schedule.counting import count_fires
 from ondot.store.connection import TAKEN, Connection
@@ -214,9 +214,11 @@ async def _steps(
         numbers = await database.pools.numbers(connection, entry.tenant_no, [run.pool])
         delay_s = jitter_offset(entry.job_id, _schedule(run).jitter_s).total_seconds()
         steps.append(_step(entry, timed, instants, room))
+        not_before = max(instants) - EXECUTION_AHEAD if instants else None
+        ids = database.clock.new_ids(len(instants), not_before=not_before)
         fires.extend(
             OwedFire(
-                ExecutionId(database.clock.new_id()),
+                ExecutionId(id_),
                 entry.id,
                 fire_at,
                 delay_s,
@@ -224,7 +226,7 @@ async def _steps(
                 int(PriorityClass.CATCH_UP),
                 encoded_stages(run.limits, entry.tenant_no, entry.job_id),
             )
-            for fire_at in instants
+            for id_, fire_at in zip(ids, instants, strict=True)
         )
     return steps, fires, stuck
 

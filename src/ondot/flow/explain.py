@@ -15,6 +15,7 @@ from ondot.model.explain_facts import Explanation, JobFacts
 from ondot.model.explain_fire import FireExplanation, Reading, explain_fire, read_schedule
 from ondot.model.explain_job import explain_job as job_explained
 from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.schedule import Once
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import SkippedRow, list_skipped
@@ -74,7 +75,8 @@ async def _executions(
 async def _fire(
     connection: Connection, database: Database, tenant_no: TenantNo, facts: JobFacts, at: datetime
 ) -> FireExplanation:
-    found, version = await read_fire(connection, tenant_no, facts.id, at)
+    recurs = not isinstance(facts.schedule.when, Once)
+    found, version = await read_fire(connection, tenant_no, facts.id, at, recurs=recurs)
     reading: Reading | None = None
     nearest = None
     if found.execution is None and (version is not None or at >= facts.created_at):
@@ -84,5 +86,5 @@ async def _fire(
             schedule = spec.schedule
         reading = await asyncio.to_thread(read_schedule, schedule, at)
         if reading.fire_at is None and (nearest_at := reading.nearest(at)) is not None:
-            nearest, _ = await read_fire(connection, tenant_no, facts.id, nearest_at)
+            nearest, _ = await read_fire(connection, tenant_no, facts.id, nearest_at, recurs=recurs)
     return explain_fire(facts, at, reading, found, nearest)

@@ -21,7 +21,7 @@ from ondot.model.gates import encoded_stages
 from ondot.model.ids import EPOCH, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.misfire import MissedPolicy
-from ondot.model.planning import SkippedRange, Step, Timer, advance
+from ondot.model.planning import EXECUTION_AHEAD, SkippedRange, Step, Timer, advance
 from ondot.model.schedule import jitter_offset
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
@@ -98,7 +98,7 @@ async def plan_timers(
 
 async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps) -> Planned:
     """Write the advance of these timers: one statement, one place."""
-    ids = iter(clock.new_ids(sum(_ids(step) for _, step in steps)))
+    ids = iter(clock.new_ids(sum(_ids(step) for _, step in steps), not_before=_last_fire(steps)))
     moves: list[Move] = []
     fires: list[PlannedFire] = []
     skipped: list[tuple[JobId, SkippedRange]] = []
@@ -120,6 +120,13 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
             tell_skipped(job_id, entry)
         DOUBLE_FIRES.inc(len(fires) - planned.planned)
     return planned
+
+
+def _last_fire(steps: Steps) -> datetime | None:
+    """When ids may begin: history is searched from EXECUTION_AHEAD before a fire on."""
+    fires = (step.fires[-1] if step.fires else step.catch_up for _, step in steps)
+    last_at = max((fire_at for fire_at in fires if fire_at is not None), default=None)
+    return None if last_at is None else last_at - EXECUTION_AHEAD
 
 
 def _ids(step: Step) -> int:

@@ -1,10 +1,9 @@
-"""Keep house: day partitions ahead, idempotency keys that have aged out, workers and nodes that are gone, and the sweep
+"""Keep house: idempotency keys that have aged out, workers and nodes that are gone, and the sweep
 of queue rows that were committed too late for any worker to look at them."""
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.store.claims import forget_claims
 from ondot.store.database import Database
-from ondot.store.days import make_days
 from ondot.store.idempotency import forget_keys
 from ondot.store.logs import forget_checkpoints
 from ondot.store.nodes import forget_nodes
@@ -33,8 +32,7 @@ async def sweep_pass(database: Database, dispatcher: Dispatcher) -> int:
 
 
 async def retain_pass(database: Database) -> int:
-    """Make the days ahead and forget what has aged out; gives how many idempotency keys went."""
-    await make_days(database)
+    """Forget what has aged out; gives how many idempotency keys went."""
     async with database.connection() as connection:
         await forget_workers(connection)
         await forget_nodes(connection)

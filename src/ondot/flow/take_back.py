@@ -49,6 +49,7 @@ async def settle_and_take_back(
         if (ahead := await cancelled_ahead(connection, tenant_no, job.id, bound_at)) is not None:
             # They are not planned again; but what the schedule has before and between them is.
             await guard_timer(connection, tenant_no, job.id, ahead[1])
+            timer = replace(timer, guard_until=max(ahead[1], timer.guard_until or ahead[1]))
     taken = await take_back_fires(connection, tenant_no, job.id, after=bound_at, once_at=once_at)
     if timer.fires_left is not None:
         timer = replace(timer, fires_left=timer.fires_left + len(taken))

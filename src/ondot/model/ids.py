@@ -27,6 +27,7 @@ PARTITIONS = 64
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TICKS_A_MILLISECOND = 4096
 _MICROSECOND = timedelta(microseconds=1)
+_LAST_MS = (datetime(9000, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 _TWO_HALVES = struct.Struct(">QQ")
 
 
@@ -42,8 +43,8 @@ def uuid7(ticks: int, random: int) -> bytes:
 
 
 def instant_of(id_: UUID) -> datetime:
-    """When a UUIDv7 was minted, to the millisecond."""
-    return EPOCH + timedelta(milliseconds=id_.int >> 80)
+    """When a UUIDv7 was minted, to the millisecond. One that nobody minted may be of any time: up to the year 9000."""
+    return EPOCH + timedelta(milliseconds=min(id_.int >> 80, _LAST_MS))
 
 
 def first_id_at(at: datetime) -> UUID:

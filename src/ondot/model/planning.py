@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct, structs
 
-from ondot.model.ids import JobId, TenantNo
+from ondot.model.ids import EPOCH, JobId, TenantNo, first_id_at
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.schedule import GivenUp, Schedule, next_fire, unrestricted
 from ondot.model.schedule.counting import count_fires, last_fire, newest_fires
@@ -25,12 +26,19 @@ from ondot.model.schedule.counting import count_fires, last_fire, newest_fires
 COUNTED_AT_MOST: Final = 1_000
 """Fires that are counted one by one, where arithmetic cannot: beyond it a range says that it does not know."""
 
+EXECUTION_AHEAD: Final = timedelta(days=1)
+"""No execution of a fire is made sooner than this before it. Plans look at most half an hour ahead (three horizons),
+the rest is for clocks that differ."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Where a job stands. `next_fire_at` None: no further fire, or paused (`infinity` in the database)."""
+    """Where a job stands. `next_fire_at` None: no further fire, or paused (`infinity` in the database).
+
+    `guard_until`: fires up to this instant may have ended ahead of their time, so a plan looks for them in history.
+    """
 
     job_id: JobId
     tenant_no: TenantNo
@@ -40,6 +48,20 @@ class Timer:
     next_fire_at: datetime | None
     fired_through: datetime | None = None
     fires_left: int | None = None
+    guard_until: datetime | None = None
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the guard reaches the next fire: from there on all fires are later."""
+        return self.guard_until is not None and self.next_fire_at is not None and self.guard_until >= self.next_fire_at
+
+
+def first_execution_id(fire_at: datetime) -> UUID:
+    """No execution of a recurring job's fire has a smaller id: where a search of history by day may begin (P3).
+
+    A one-time job that gave up its place has an execution that is as old as the job: search from the job's id.
+    """
+    return first_id_at(max(fire_at - EXECUTION_AHEAD, EPOCH))
 
 
 @dataclass(frozen=True, slots=True)

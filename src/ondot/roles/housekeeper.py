@@ -16,6 +16,7 @@ from ondot.model.liveness import Watch
 from ondot.roles.loop import every
 from ondot.store.chores import find_chores
 from ondot.store.database import Database
+from ondot.store.days import Days
 from ondot.store.portions import Portions
 
 LOSE_EVERY_S = 1.0
@@ -39,6 +40,7 @@ class Housekeeper:
         self._patient = database.patient
         self._dispatcher = dispatcher
         self._on_duty = on_duty
+        self._days = Days(database)
         self._check = SelfCheck(self._patient, dispatcher)
         self._check_goes_on = asyncio.Event()
         self._watch = Watch(database.settings.heartbeat_s)
@@ -54,6 +56,7 @@ class Housekeeper:
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
                 ("chores", CHORES_EVERY_S, self._chores),
                 ("tidy", RETAIN_EVERY_S, lambda: tidy_pass(self._patient)),
+                ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._patient)),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):

@@ -11,7 +11,8 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.ids import TenantNo, instant_of
-from ondot.store.connection import Connection
+from ondot.store.connection import Connection, Record
+from ondot.store.newest import newest_first
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("audit")
@@ -85,7 +86,11 @@ async def list_audit(
     limit: int,
 ) -> list[AuditRow]:
     """What was done, newest first."""
-    rows = await connection.fetch(_SQL["list_audit"].text, tenant_no, subject, action, before, limit)
+
+    async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
+        return await connection.fetch(_SQL["list_audit"].text, tenant_no, subject, action, from_id, most, to_id)
+
+    rows = await newest_first(connection, read, limit=limit, before=before)
     return [
         AuditRow(
             row["id"],

@@ -119,11 +119,13 @@ class DatabaseClock:
     def new_id(self) -> UUID:
         return self.new_ids(1)[0]
 
-    def new_ids(self, count: int) -> list[UUID]:
+    def new_ids(self, count: int, *, not_before: datetime | None = None) -> list[UUID]:
         """Ids in order, also within one instant: a list by id is a list by age, and a burst fills index pages from
         one side. Ten thousand at once run 2.4 ms ahead of the clock. Of the driver's own kind, as all ids that are
-        read: the standard library's takes four times as long to make and to send."""
-        first = max(ticks_at(self.now()), self._last_tick + 1)
+        read: the standard library's takes four times as long to make and to send.
+
+        `not_before`: the database said so itself; this estimate may lag when its clock was just set forward."""
+        first = max(ticks_at(self.now()), self._last_tick + 1, 0 if not_before is None else ticks_at(not_before))
         self._last_tick = first + count - 1
         random = struct.unpack(f"{count}Q", os.urandom(8 * count))
         return [pgproto.UUID(uuid7(first + number, bits)) for number, bits in enumerate(random)]

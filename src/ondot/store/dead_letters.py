@@ -183,12 +183,16 @@ async def list_letters(
     rows = await connection.fetch(
         _SQL["list_letters"].text, tenant_no, *filter.columns, state, *(before or (None, None)), limit
     )
-    return [_letter(row) for row in rows]
+    ids = [row["execution_id"] for row in rows]
+    ran = await connection.fetch(_SQL["where_letters_ran"].text, tenant_no, ids) if ids else []
+    unknown = {"fire_at": None, "origin": None, "attempt_no": None, "pool": None}
+    told = {row["id"]: {name: row[name] for name in unknown} for row in ran}
+    return [_letter(dict(row) | told.get(row["execution_id"], unknown)) for row in rows]
 
 
 async def get_letter(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> LetterRow | None:
     row = await connection.fetchrow(_SQL["get_letter"].text, tenant_no, id_)
-    return _letter(row) if row else None
+    return _letter(dict(row)) if row else None
 
 
 async def group_letters(
@@ -370,8 +374,8 @@ async def cancel_bulk(connection: Connection, tenant_no: TenantNo, id_: UUID) ->
     return await connection.fetchval(_SQL["cancel_bulk"].text, tenant_no, id_) is not None
 
 
-def _letter(row: Record) -> LetterRow:
-    return LetterRow(**(dict(row) | {"error": _decode(row["error"])}))
+def _letter(row: dict[str, Any]) -> LetterRow:
+    return LetterRow(**(row | {"error": _decode(row["error"])}))
 
 
 def _locked(row: Record) -> LockedLetter:

@@ -9,8 +9,10 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.execution import Origin, Outcome, State
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, instant_of
+from ondot.model.planning import first_execution_id
 from ondot.store.connection import Connection, Record
+from ondot.store.newest import newest_first, read_kept
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("executions")
@@ -129,9 +131,12 @@ async def list_executions(
     to_at: datetime | None = None,
     pool_no: PoolNo | None = None,
 ) -> list[ExecutionRow]:
-    rows = await connection.fetch(
-        _SQL["list_executions"].text, tenant_no, before, limit, state, from_at, to_at, pool_no
-    )
+    async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
+        return await connection.fetch(
+            _SQL["list_executions"].text, tenant_no, from_id, most, state, from_at, to_at, pool_no, to_id
+        )
+
+    rows = await newest_first(connection, read, limit=limit, before=before)
     return [_execution_row(row) for row in rows]
 
 
@@ -144,13 +149,26 @@ async def list_job_executions(
     limit: int,
     state: str | None = None,
 ) -> list[ExecutionRow]:
-    rows = await connection.fetch(_SQL["list_job_executions"].text, tenant_no, before, limit, state, job_id)
+    async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
+        return await connection.fetch(_SQL["list_job_executions"].text, tenant_no, from_id, most, state, job_id, to_id)
+
+    rows = await newest_first(
+        connection, read, limit=limit, before=before, down_to=first_execution_id(instant_of(job_id))
+    )
     return [_execution_row(row) for row in rows]
 
 
 async def latest_execution(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LatestRow | None:
-    row = await connection.fetchrow(_SQL["latest_execution"].text, tenant_no, job_id)
-    return LatestRow(State(row["state"]), row["started_at"], row["retry_count"]) if row else None
+    latest: Record | None = None
+    kept = await read_kept(connection)
+    for from_id, to_id in kept.windows(down_to=first_execution_id(instant_of(job_id))):
+        row = await connection.fetchrow(_SQL["latest_execution"].text, tenant_no, job_id, from_id, to_id)
+        if row is not None and (latest is None or row["fire_at"] > latest["fire_at"]):
+            latest = row
+        # A backfill's have young ids and old fires: what is older by its id may still be later by its fire.
+        if latest is not None and first_execution_id(latest["fire_at"]) >= from_id:
+            break
+    return LatestRow(State(latest["state"]), latest["started_at"], latest["retry_count"]) if latest else None
 
 
 async def list_attempts(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> list[AttemptRow]:

@@ -26,8 +26,9 @@ from ondot.model.explain_facts import (
     Range,
 )
 from ondot.model.explain_fire import NEAR, FireExecution, OnRecord
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, partition_of
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec
+from ondot.model.planning import first_execution_id
 from ondot.model.retry import SUSPECTS_SHARE
 from ondot.store.connection import Connection, Record
 from ondot.store.jobs import JobRow
@@ -230,10 +231,11 @@ async def oldest_live(connection: Connection, tenant_no: TenantNo, job_id: JobId
 
 
 async def read_fire(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, at: datetime
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, at: datetime, *, recurs: bool = True
 ) -> tuple[OnRecord, int | None]:
     """What is on record of the fire at an instant, and the version in force then (None: of a one-time job, or none)."""
-    row = await connection.fetchrow(_SQL["explain_fire"].text, tenant_no, job_id, at, NEAR.total_seconds())
+    first_id = first_execution_id(at - NEAR if recurs else min(at - NEAR, instant_of(job_id)))
+    row = await connection.fetchrow(_SQL["explain_fire"].text, tenant_no, job_id, at, NEAR.total_seconds(), first_id)
     assert row is not None
     execution = skipped = owed = None
     if row["id"] is not None:

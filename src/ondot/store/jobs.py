@@ -14,6 +14,7 @@ from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
 from ondot.store.clock import ANY_TIME
 from ondot.store.columns import once
 from ondot.store.connection import Connection, Record
+from ondot.store.newest import newest_first
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("jobs")
@@ -227,17 +228,14 @@ async def list_jobs(
     pool_no: PoolNo | None = None,
     part: str | None = None,
 ) -> list[JobRow]:
-    rows = await connection.fetch(
-        _SQL["list_jobs"].text,
-        tenant_no,
-        before,
-        limit,
-        state,
-        name,
-        _json(labels) if labels else None,
-        pool_no,
-        part,
-    )
+    with_labels = _json(labels) if labels else None
+
+    async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
+        return await connection.fetch(
+            _SQL["list_jobs"].text, tenant_no, from_id, most, state, name, with_labels, pool_no, part, to_id
+        )
+
+    rows = await newest_first(connection, read, limit=limit, before=before)
     return [_job_row(row) for row in rows]
 
 

@@ -11,6 +11,7 @@ from ondot.model.execution import Outcome, State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.store.columns import once
 from ondot.store.connection import Connection
+from ondot.store.day_bounds import of_days
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("outcomes")
@@ -105,8 +106,10 @@ async def find_outcomes(
     connection: Connection, worker_id: WorkerId, attempts: Sequence[tuple[ExecutionId, int]]
 ) -> dict[ExecutionId, Unchanged]:
     """Of outcomes that changed nothing, why."""
+    if not attempts:
+        return {}
     rows = await connection.fetch(
-        _SQL["find_outcomes"].text,
+        of_days(_SQL["find_outcomes"], [id_ for id_, _ in attempts], from_id="$4", before_id="$5"),
         worker_id,
         [id_ for id_, _ in attempts],
         [number for _, number in attempts],

@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ondot.model.execution import PriorityClass, State
-from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.ids import ExecutionId, JobId, TenantNo, first_id_at
 from ondot.store.connection import Connection
+from ondot.store.newest import read_kept
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("overview")
@@ -20,6 +21,8 @@ CEILING = 10_000
 """Counts go up to here."""
 LOOKED_AT = 2_000
 """The newest rows among which the latest executions of a tenant are looked for."""
+LATELY = timedelta(days=8)
+"""Of executions that were made before, the first page shows none."""
 STANDING_STILL = 200
 """Timers without a fire that are looked at in each partition, for jobs that ondot paused."""
 
@@ -172,7 +175,10 @@ async def coming_fires(
 
 
 async def latest_executions(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[LatestRow]:
-    rows = await connection.fetch(_SQL["latest_executions"].text, tenant_no, limit, LOOKED_AT)
+    kept = await read_kept(connection)
+    rows = await connection.fetch(
+        _SQL["latest_executions"].text, tenant_no, limit, LOOKED_AT, first_id_at(kept.now - LATELY)
+    )
     return [
         LatestRow(
             ExecutionId(row["id"]),

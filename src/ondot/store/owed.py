@@ -7,11 +7,11 @@ from typing import Literal
 from uuid import UUID
 
 from ondot.model.execution import PriorityClass
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, first_id_at
 from ondot.model.job import JobState
-from ondot.model.planning import OwedRange
+from ondot.model.planning import EXECUTION_AHEAD, OwedRange, first_execution_id
 from ondot.model.schedule import Schedule
-from ondot.store.connection import Connection
+from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("owed")
@@ -157,6 +157,7 @@ async def make_owed(
         [fire.pool_no for fire in fires],
         [fire.priority_class for fire in fires],
         [fire.stages for fire in fires],
+        first_execution_id(min(fire.fire_at for fire in fires)) if fires else None,
     )
     return [Made(*row.values()) for row in rows]
 
@@ -200,6 +201,7 @@ async def list_backfills(
     """Newest first, with how their executions stand."""
     rows = await connection.fetch(_SQL["list_backfills"].text, tenant_no, job_id, id_, limit)
     return [
+        # One by one: the bounds of each leave few of history's days.
         BackfillRow(
             row["id"],
             JobId(row["job_id"]),
@@ -215,18 +217,32 @@ async def list_backfills(
             JobState(row["job_state"]),
             row["created_at"],
             row["ended_at"],
-            row["live"],
-            row["succeeded"],
-            row["failed"],
-            row["stopped"],
+            **await _count_backfilled(connection, tenant_no, row),
         )
         for row in rows
     ]
+
+
+async def _count_backfilled(connection: Connection, tenant_no: TenantNo, backfill: Record) -> dict[str, int]:
+    ended_at: datetime | None = backfill["ended_at"]
+    counts = await connection.fetchrow(
+        _SQL["count_backfilled"].text,
+        tenant_no,
+        backfill["job_id"],
+        backfill["from_at"],
+        backfill["to_at"],
+        backfill["id"],
+        None if ended_at is None else first_id_at(ended_at + EXECUTION_AHEAD),
+    )
+    assert counts is not None
+    return dict(counts)
 
 
 async def fires_executed(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, from_at: datetime, to_at: datetime, limit: int
 ) -> list[datetime]:
     """The instants of a range for which a job has an execution, live or ended."""
-    rows = await connection.fetch(_SQL["fires_executed"].text, tenant_no, job_id, from_at, to_at, limit)
+    rows = await connection.fetch(
+        _SQL["fires_executed"].text, tenant_no, job_id, from_at, to_at, limit, first_execution_id(from_at)
+    )
     return [row["fire_at"] for row in rows]

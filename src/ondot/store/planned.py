@@ -7,7 +7,8 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.execution import PriorityClass, State
-from ondot.model.ids import JobId, TenantNo
+from ondot.model.ids import JobId, TenantNo, instant_of
+from ondot.model.planning import first_execution_id
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -70,7 +71,9 @@ async def renew_due(
 
 async def newest_begun(connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime) -> datetime | None:
     """The newest fire after an instant that has begun or ended."""
-    fire_at: datetime | None = await connection.fetchval(_SQL["newest_begun"].text, tenant_no, job_id, after)
+    fire_at: datetime | None = await connection.fetchval(
+        _SQL["newest_begun"].text, tenant_no, job_id, after, first_execution_id(after)
+    )
     return fire_at
 
 
@@ -78,7 +81,7 @@ async def cancelled_ahead(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime
 ) -> tuple[datetime, datetime] | None:
     """The first and the last of a job's fires to come that were cancelled before they were due; None: none was."""
-    row = await connection.fetchrow(_SQL["cancelled_ahead"].text, tenant_no, job_id, after)
+    row = await connection.fetchrow(_SQL["cancelled_ahead"].text, tenant_no, job_id, after, first_execution_id(after))
     return (row["first_at"], row["last_at"]) if row and row["first_at"] else None
 
 
@@ -92,4 +95,7 @@ async def has_begun(
     ended_too: bool = False,
 ) -> bool:
     """Whether the fire of a one-time job runs, waits for its next attempt, or has ended."""
-    return bool(await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id, once_at, waiting_too, ended_too))
+    first_id = first_execution_id(min(instant_of(job_id), once_at)) if ended_too else None
+    return bool(
+        await connection.fetchval(_SQL["has_begun"].text, tenant_no, job_id, once_at, waiting_too, ended_too, first_id)
+    )

@@ -12,6 +12,7 @@ import msgspec
 
 from ondot.model.job import JobSpec, decode_spec
 from ondot.store.connection import Connection
+from ondot.store.day_bounds import of_days
 from ondot.store.portions import Portions
 from ondot.store.queries import load_queries
 from ondot.telemetry.log import get_logger
@@ -51,27 +52,41 @@ class Specs:
         return found
 
     async def _read(self, connection: Connection, missing: list[Version], found: dict[Version, JobSpec]) -> None:
-        if once := _young([job_id for job_id, number in missing if number == 1]):
-            # Most work is done once; a range of ids reads it in half the time of a probe for each.
-            rows = await connection.fetch(_SQL["find_once_specs"].text, once, min(once), max(once))
-            for job_id, text in rows:
-                if (spec := _decoded(job_id, 1, text)) is not None:
-                    found[job_id, 1] = spec
-            missing = [version for version in missing if version not in found]
-        if missing:
-            rows = await connection.fetch(
-                _SQL["find_specs"].text, [job_id for job_id, _ in missing], [number for _, number in missing]
-            )
-            for job_id, number, text in rows:
-                if text is not None and (spec := _decoded(job_id, number, text)) is not None:
-                    found[job_id, number] = spec
-                    self._keep((job_id, number), spec)
+        # Most work is done once; a range of ids reads it in half the time of a probe for each.
+        young = _young([job_id for job_id, number in missing if number == 1])
+        await _read_once(connection, young, found)
+        missing = [version for version in missing if version not in found]
+        if not missing:
+            return
+        rows = await connection.fetch(
+            _SQL["find_specs"].text, [job_id for job_id, _ in missing], [number for _, number in missing]
+        )
+        for job_id, number, text in rows:
+            if (spec := _decoded(job_id, number, text)) is not None:
+                found[job_id, number] = spec
+                self._keep((job_id, number), spec)
+        looked_for = {*young, *(row["job_id"] for row in rows)}
+        older = [job_id for job_id, number in missing if number == 1 and job_id not in looked_for]
+        while older:
+            young = _young(older)
+            await _read_once(connection, young, found)
+            older = [job_id for job_id in older if job_id not in young]
 
     def _keep(self, version: Version, spec: JobSpec) -> None:
         if spec.recurs:
             self._specs[version] = spec
             if len(self._specs) > self._kept:
                 self._specs.popitem(last=False)
+
+
+async def _read_once(connection: Connection, job_ids: list[UUID], found: dict[Version, JobSpec]) -> None:
+    """One-time jobs of a day or two that were never changed."""
+    if not job_ids:
+        return
+    rows = await connection.fetch(of_days(_SQL["find_once_specs"], job_ids, from_id="$2", before_id="$3"), job_ids)
+    for job_id, text in rows:
+        if (spec := _decoded(job_id, 1, text)) is not None:
+            found[job_id, 1] = spec
 
 
 def _young(job_ids: list[UUID]) -> list[UUID]:

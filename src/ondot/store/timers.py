@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ondot.model.ids import JobId, PoolNo, TenantNo
-from ondot.model.planning import OwedRange, SkippedRange, Timer
+from ondot.model.planning import OwedRange, SkippedRange, Timer, first_execution_id
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
@@ -99,6 +99,8 @@ async def plan_fires(
     live_at_once: int,
 ) -> Planned:
     """`live_at_once`: how many executions of an owed range may be live at once."""
+    guarded = {move.timer.job_id for move in moves if move.timer.is_guarded}
+    first_at = min((fire.fire_at for fire in fires if fire.job_id in guarded), default=None) if guarded else None
     row = await connection.fetchrow(
         _SQL["plan_fires"].text,
         [move.timer.job_id for move in moves],
@@ -128,6 +130,8 @@ async def plan_fires(
         _or_empty([fire.stages for fire in fires]),
         _or_empty([fire.start_by for fire in fires]),
         _or_empty([None if fire.is_live else False for fire in fires]),
+        None if first_at is None else first_execution_id(first_at),
+        bool(guarded),
     )
     assert row is not None
     return Planned(row["moved"], row["planned"], tuple(zip(row["pool_nos"], row["ready_ats"], strict=True)))

@@ -10,10 +10,11 @@ FROM unnest($4::uuid[], $5::text[]) AS r(subject, detail);
 
 -- name: list_audit :many
 -- index: audit_latest or audit_subject, backwards
--- $1 tenant_no, $2 subject, $3 action, $4 before id (NULL: from the newest), $5 limit
+-- Some days at a time (store.newest).
+-- $1 tenant_no, $2 subject, $3 action, $4 from id, $5 limit, $6 before id
 SELECT id, actor, action, subject, detail FROM ondot.audit
 WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR subject = $2) AND ($3::text IS NULL OR action = $3)
-  AND ($4::uuid IS NULL OR id < $4)
+  AND id >= $4::uuid AND id < $6::uuid
 ORDER BY id DESC LIMIT $5::integer;
 
 -- name: find_actor :one

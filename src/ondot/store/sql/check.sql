@@ -413,7 +413,7 @@ RETURNING id;
 -- Those of some timers that still stand where they were seen.
 -- $1 job_ids, $2 versions, $3 next_fire_ats
 SELECT t.job_id, t.tenant_no, t.partition_no, t.version, t.job_version, t.next_fire_at, t.fired_through, t.fires_left,
-       ondot.clock() AS now
+       t.guard_until, ondot.clock() AS now
 FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[]) AS seen(job_id, version, next_fire_at)
 CROSS JOIN LATERAL (
     SELECT * FROM ondot.timer t

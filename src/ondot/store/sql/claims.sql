@@ -58,7 +58,9 @@ SELECT g.execution_id, g.job_id, g.fire_at, g.fire_at, ondot.clock(), $1, g.job_
        0, 0, 0, 2, 'SKIPPED', 'fire', g.reason
 FROM gone g
 LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) j ON true
-LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job_once WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) o ON true
+LEFT JOIN LATERAL (
+    SELECT pool_no FROM ondot.job_once WHERE id = g.job_id AND id = ANY ($2) AND tenant_no = $1 LIMIT 1
+) o ON true
 RETURNING job_id;
 
 -- name: waiting_of :many

@@ -1,33 +1,33 @@
 -- name: list_letters :many
--- index: dead_letter_open, dead_letter_alike or dead_letter_job, backwards; history_pkey
--- Newest failure first; a page is cut by instant and id. Without payloads and tracebacks, which may be long. Where it ran
--- is known as long as its history is kept.
+-- index: dead_letter_open, dead_letter_alike or dead_letter_job, backwards
+-- Newest failure first; a page is cut by instant and id. Without payloads and tracebacks, which may be long.
 -- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message, $8 state,
 -- $9 before which failure (NULL: from the newest), $10 and its id, $11 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, d.error - 'detail' AS error, d.resolution,
-       d.resolved_at, d.resolved_by, d.resolved_reason, d.replay_id, h.fire_at, h.origin, h.attempt_no, p.name AS pool
-FROM (
-    SELECT d.*
-    FROM ondot.dead_letter d
-    WHERE d.tenant_no = $1::integer
-      AND ($2::uuid IS NULL OR d.job_id = $2)
-      AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                       WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
-      AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
-                                    ELSE d.error->>'fingerprint' = $4 END)
-      AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
-      AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
-      AND CASE $8::text WHEN 'open' THEN d.resolved_at IS NULL
-                        WHEN 'all' THEN true
-                        ELSE d.resolved_at IS NOT NULL AND d.resolution = $8 END
-      AND ($9::timestamptz IS NULL OR (d.failed_at, d.execution_id) < ($9, $10::uuid))
-    ORDER BY d.failed_at DESC, d.execution_id DESC LIMIT $11::integer
-) d
-LEFT JOIN LATERAL (
-    SELECT fire_at, origin, attempt_no, pool_no FROM ondot.history WHERE id = d.execution_id LIMIT 1
-) h ON true
-LEFT JOIN ondot.pool p ON p.pool_no = h.pool_no
-ORDER BY d.failed_at DESC, d.execution_id DESC;
+       d.resolved_at, d.resolved_by, d.resolved_reason, d.replay_id
+FROM ondot.dead_letter d
+WHERE d.tenant_no = $1::integer
+  AND ($2::uuid IS NULL OR d.job_id = $2)
+  AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                   WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+  AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
+                                ELSE d.error->>'fingerprint' = $4 END)
+  AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
+  AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+  AND CASE $8::text WHEN 'open' THEN d.resolved_at IS NULL
+                    WHEN 'all' THEN true
+                    ELSE d.resolved_at IS NOT NULL AND d.resolution = $8 END
+  AND ($9::timestamptz IS NULL OR (d.failed_at, d.execution_id) < ($9, $10::uuid))
+ORDER BY d.failed_at DESC, d.execution_id DESC LIMIT $11::integer;
+
+-- name: where_letters_ran :many
+-- index: history_pkey
+-- What history knows of these executions, as long as it is kept. Apart from list_letters: by ids that the planner knows,
+-- it looks at their days alone.
+-- $1 tenant_no, $2 ids
+SELECT h.id, h.fire_at, h.origin, h.attempt_no, p.name AS pool
+FROM ondot.history h LEFT JOIN ondot.pool p ON p.pool_no = h.pool_no
+WHERE h.id = ANY ($2::uuid[]) AND h.tenant_no = $1::integer;
 
 -- name: get_letter :one
 -- index: dead_letter_pkey, history_pkey
@@ -120,7 +120,9 @@ ORDER BY g.last_failed_at DESC, fingerprint LIMIT $8::integer;
 SELECT n.id, coalesce(j.name, o.name) AS name
 FROM unnest($2::uuid[]) AS n(id)
 LEFT JOIN LATERAL (SELECT name FROM ondot.job WHERE id = n.id AND tenant_no = $1::integer LIMIT 1) j ON true
-LEFT JOIN LATERAL (SELECT name FROM ondot.job_once WHERE id = n.id AND tenant_no = $1 LIMIT 1) o ON true;
+LEFT JOIN LATERAL (
+    SELECT name FROM ondot.job_once WHERE id = n.id AND id = ANY ($2) AND tenant_no = $1 LIMIT 1
+) o ON true;
 
 -- name: lock_letters :many
 -- locks: dead letters, in the order of their ids        index: dead_letter_pkey

@@ -41,16 +41,16 @@ LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
 
 -- name: list_executions :many
 -- index: execution_pkey, history_pkey, backwards
--- Newest first, live and ended as one; a page is cut by id. Fires still to come are the schedule's: they are listed only
--- if PENDING is asked for.
--- $1 tenant_no, $2 before id (NULL: from the newest), $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no
+-- Newest first, live and ended as one, some days at a time (store.newest). Fires still to come are the schedule's: they
+-- are listed only if PENDING is asked for.
+-- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no, $8 before id
 SELECT e.*, p.name AS pool
 FROM (
     (SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
             pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
             NULL::jsonb AS error
      FROM ondot.execution
-     WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id < $2)
+     WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid
        AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
        AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
        AND ($7::integer IS NULL OR pool_no = $7)
@@ -59,7 +59,7 @@ FROM (
     (SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
             pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
      FROM ondot.history
-     WHERE tenant_no = $1 AND ($2 IS NULL OR id < $2) AND ($4 IS NULL OR state = $4)
+     WHERE tenant_no = $1 AND id >= $2 AND id < $8 AND ($4 IS NULL OR state = $4)
        AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
        AND ($7 IS NULL OR pool_no = $7)
      ORDER BY id DESC LIMIT $3)
@@ -70,7 +70,7 @@ ORDER BY e.id DESC LIMIT $3;
 -- name: list_job_executions :many
 -- index: execution_fire, execution_other, history_job
 -- The same for one job.
--- $1 tenant_no, $2 before id, $3 limit, $4 state, $5 job_id
+-- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 job_id, $6 before id
 SELECT e.*, p.name AS pool
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
@@ -84,10 +84,10 @@ FROM (
     UNION ALL
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
            pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
-    FROM ondot.history WHERE job_id = $5 AND tenant_no = $1
+    FROM ondot.history WHERE job_id = $5 AND tenant_no = $1 AND id >= $2::uuid AND id < $6::uuid
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no
-WHERE ($2::uuid IS NULL OR e.id < $2)
+WHERE e.id >= $2 AND e.id < $6
   AND CASE WHEN $4::text IS NULL THEN e.ready_at <= ondot.clock() OR e.attempt_no > 0 OR e.ended_at IS NOT NULL
            ELSE e.state = $4 END
 ORDER BY e.id DESC LIMIT $3::integer;
@@ -95,8 +95,9 @@ ORDER BY e.id DESC LIMIT $3::integer;
 -- name: latest_execution :one
 -- index: execution_fire, execution_other, history_job
 -- The latest one that is due, for a job's status; retry_count counts its further attempts, with one that is waited for.
--- $1 tenant_no, $2 job_id
-SELECT state, started_at, greatest(attempt_no - 1, 0) + (state = 'RETRYING')::integer AS retry_count
+-- Some days at a time (store.newest).
+-- $1 tenant_no, $2 job_id, $3 from id, $4 before id
+SELECT state, started_at, greatest(attempt_no - 1, 0) + (state = 'RETRYING')::integer AS retry_count, fire_at
 FROM (
     SELECT fire_at, id, state, started_at, attempt_no FROM ondot.execution
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
@@ -106,7 +107,7 @@ FROM (
     WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill')
     UNION ALL
     (SELECT fire_at, id, state, started_at, attempt_no FROM ondot.history
-     WHERE job_id = $2 AND tenant_no = $1 ORDER BY fire_at DESC LIMIT 1)
+     WHERE job_id = $2 AND tenant_no = $1 AND id >= $3::uuid AND id < $4::uuid ORDER BY fire_at DESC LIMIT 1)
 ) e
 ORDER BY fire_at DESC, id DESC LIMIT 1;
 

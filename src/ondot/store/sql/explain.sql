@@ -27,7 +27,9 @@ JOIN ondot.pool p ON p.pool_no = e.pool_no
 LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id
 LEFT JOIN ondot.worker w ON w.id = e.worker_id
 LEFT JOIN LATERAL (
-    SELECT outcome, error FROM ondot.attempt WHERE execution_id = e.id ORDER BY attempt_no DESC LIMIT 1
+    -- ANY: leaves the tables of their own days in the plan.
+    SELECT outcome, error FROM ondot.attempt WHERE execution_id = e.id AND execution_id = ANY ($2)
+    ORDER BY attempt_no DESC LIMIT 1
 ) a ON true
 LEFT JOIN LATERAL (SELECT gate_id, stage, ready_at FROM ondot.waiting WHERE execution_id = e.id LIMIT 1) l ON true
 LEFT JOIN ondot.gated d ON d.execution_id = e.id
@@ -159,7 +161,8 @@ WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY from_at;
 -- locks: none        index: execution_fire, history_job, skipped_pkey, owed_job, job_version_pkey
 -- What is on record of the fire nearest to an instant, and which version of the job was in force then. A range says
 -- more than what the calendar leaves out in it, and comes first.
--- $1 tenant_no, $2 job_id, $3 instant, $4 seconds around it in which a fire is the one that is meant
+-- $1 tenant_no, $2 job_id, $3 instant, $4 seconds around it in which a fire is the one that is meant, $5 no execution of
+-- such a fire has a smaller id
 WITH meant AS (
     SELECT $3::timestamptz - make_interval(secs => $4::double precision) AS from_at,
            $3 + make_interval(secs => $4) AS to_at
@@ -170,7 +173,7 @@ WITH meant AS (
     UNION ALL
     SELECT h.id, h.fire_at, h.ready_at, h.state, h.reason FROM ondot.history h, meant m
     WHERE h.job_id = $2 AND h.tenant_no = $1 AND h.origin IN ('fire', 'backfill')
-      AND h.fire_at BETWEEN m.from_at AND m.to_at
+      AND h.fire_at BETWEEN m.from_at AND m.to_at AND h.id >= $5::uuid
 ), nearest AS (
     SELECT * FROM execution ORDER BY greatest(fire_at - $3, $3 - fire_at), id DESC LIMIT 1
 ), skipped AS (

@@ -118,6 +118,7 @@ WITH adopted AS (
 INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
 SELECT o.id, 1, o.tenant_no, o.spec, $3
 FROM ondot.job_once o JOIN adopted a ON a.id = o.id
+WHERE o.id = $2
 ON CONFLICT DO NOTHING
 RETURNING job_id;
 
@@ -169,23 +170,20 @@ SELECT id, state FROM ondot.job WHERE id = ANY ($1::uuid[]) AND state IN ('PAUSE
 -- name: find_once_specs :many
 -- index: job_once_pkey
 -- What to run, of one-time jobs that were never changed. The bounds leave the tables of one or two days, also in a plan
--- that is made once: `id = ANY($1)` alone would not.
--- $1 job_ids, $2 the smallest of them, $3 the largest
-SELECT id, spec FROM ondot.job_once WHERE id BETWEEN $2::uuid AND $3::uuid AND id = ANY ($1::uuid[]);
+-- that is made once: `id = ANY($1)` alone would not. They are written into the text (store.day_bounds): of bounds that
+-- come as parameters such a plan still locks all days at each use.
+-- $1 job_ids, $2 from id, $3 before id
+SELECT id, spec FROM ondot.job_once WHERE id >= $2::uuid AND id < $3::uuid AND id = ANY ($1::uuid[]);
 
 -- name: find_specs :many
--- index: job_version_pkey, job_once_pkey
--- What to run: LIMIT holds the planner to one probe for each. Left to itself it hashes whole tables, and
--- `id = ANY($1)` in a generic plan prunes no partition.
+-- index: job_version_pkey
+-- What to run: LIMIT holds the planner to one probe for each. Left to itself it hashes the whole table.
 -- $1 job_ids, $2 versions
-SELECT n.job_id, n.version, coalesce(v.spec, o.spec) AS spec
+SELECT n.job_id, n.version, v.spec
 FROM unnest($1::uuid[], $2::integer[]) AS n(job_id, version)
-LEFT JOIN LATERAL (
+CROSS JOIN LATERAL (
     SELECT spec FROM ondot.job_version WHERE job_id = n.job_id AND version = n.version LIMIT 1
-) v ON true
-LEFT JOIN LATERAL (
-    SELECT spec FROM ondot.job_once WHERE id = n.job_id AND n.version = 1 AND v.spec IS NULL LIMIT 1
-) o ON true;
+) v;
 
 -- name: get_jobs :many
 -- index: job_pkey, job_once_pkey, timer_pkey, execution_fire, execution_other
@@ -205,13 +203,13 @@ CROSS JOIN LATERAL ondot.live_executions(j.id) live;
 
 -- name: list_jobs :many
 -- index: job_pkey, job_once_pkey, backwards
--- Newest first; a page is cut by id.
--- $1 tenant_no, $2 before id (NULL: from the newest), $3 limit, $4 state, $5 name, $6 labels (jsonb object), $7 pool_no,
--- $8 part of a name
+-- Newest first, some days at a time (store.newest).
+-- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 name, $6 labels (jsonb object), $7 pool_no, $8 part of a name,
+-- $9 before id
 WITH candidate AS (
     (SELECT b.id, b.key, b.name, b.state, b.state_reason, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
      FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
-     WHERE b.tenant_no = $1::integer AND ($2::uuid IS NULL OR b.id < $2)
+     WHERE b.tenant_no = $1::integer AND b.id >= $2::uuid AND b.id < $9::uuid
        AND ($5::text IS NULL OR b.name = $5) AND ($6::text IS NULL OR b.labels @> $6::jsonb)
        AND ($7::integer IS NULL OR b.pool_no = $7)
        AND ($8::text IS NULL OR strpos(lower(b.name), lower($8)) > 0)
@@ -225,7 +223,7 @@ WITH candidate AS (
     UNION ALL
     (SELECT o.id, NULL, o.name, 'ACTIVE', NULL, 1, o.pool_no, NULL, NULL, o.spec
      FROM ondot.job_once o
-     WHERE o.tenant_no = $1 AND ($2 IS NULL OR o.id < $2)
+     WHERE o.tenant_no = $1 AND o.id >= $2 AND o.id < $9
        AND ($5 IS NULL OR o.name = $5) AND ($6 IS NULL OR o.labels @> $6::jsonb)
        AND ($7 IS NULL OR o.pool_no = $7)
        AND ($8 IS NULL OR strpos(lower(o.name), lower($8)) > 0)

@@ -148,10 +148,14 @@ SELECT CASE WHEN (SELECT count(*) FROM ended) < cardinality($2) THEN ARRAY(SELEC
 -- Of outcomes that changed nothing: whether this worker had recorded them already, its reply lost. What recovery wrote
 -- in its name (WORKER_LOST) is not its own record. And whether the attempt is still its own: a cancel that is written at
 -- the same moment makes of a row that was to be tried again one that is to end, which the statement, having looked
--- before, does neither with.
--- $1 worker_id, $2 ids, $3 attempt_nos
+-- before, does neither with. The bounds of the ids are written into the text (store.day_bounds): the tables of their days
+-- are the only ones that are planned and locked.
+-- $1 worker_id, $2 ids, $3 attempt_nos, $4 from id, $5 before id
 SELECT o.id, coalesce(a.outcome <> 'WORKER_LOST', h.id IS NOT NULL) AS recorded, e.id IS NOT NULL AS is_held
 FROM unnest($2::uuid[], $3::integer[]) AS o(id, attempt_no)
-LEFT JOIN ondot.history h ON h.id = o.id AND h.attempt_no = o.attempt_no AND h.worker_id = $1::uuid
-LEFT JOIN ondot.attempt a ON a.execution_id = o.id AND a.attempt_no = o.attempt_no AND a.worker_id = $1
+LEFT JOIN ondot.history h
+  ON h.id = o.id AND h.attempt_no = o.attempt_no AND h.worker_id = $1::uuid AND h.id >= $4::uuid AND h.id < $5::uuid
+LEFT JOIN ondot.attempt a
+  ON a.execution_id = o.id AND a.attempt_no = o.attempt_no AND a.worker_id = $1 AND a.execution_id >= $4::uuid
+ AND a.execution_id < $5::uuid
 LEFT JOIN ondot.execution e ON e.id = o.id AND e.attempt_no = o.attempt_no AND e.worker_id = $1 AND e.state = 'RUNNING';

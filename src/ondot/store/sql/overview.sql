@@ -107,7 +107,7 @@ ORDER BY at;
 -- index: execution_pkey, history_pkey, backwards; attempt_pkey
 -- The newest that are due, live and ended as one, each with the last error it met. Cut before the tenant is looked at:
 -- one that is quiet beside a busy one may see fewer, and nobody's page reads the whole of history.
--- $1 tenant_no, $2 limit, $3 rows looked at in each table
+-- $1 tenant_no, $2 limit, $3 rows looked at in each table, $4 from id: a first page is about the last days
 SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.ready_at, e.started_at, e.ended_at, e.attempt_no, e.reason,
        left(coalesce(e.error, a.error) ->> 'message', 300) AS message
 FROM (
@@ -118,12 +118,13 @@ FROM (
      ORDER BY id DESC LIMIT $2::integer)
     UNION ALL
     (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
-     FROM (SELECT * FROM ondot.history ORDER BY id DESC LIMIT $3) ended
+     FROM (SELECT * FROM ondot.history WHERE id >= $4::uuid ORDER BY id DESC LIMIT $3) ended
      WHERE tenant_no = $1
      ORDER BY id DESC LIMIT $2)
 ) e
 LEFT JOIN LATERAL (
-    SELECT a.error FROM ondot.attempt a WHERE a.execution_id = e.id AND a.attempt_no = e.attempt_no LIMIT 1
+    SELECT a.error FROM ondot.attempt a
+    WHERE a.execution_id = e.id AND a.execution_id >= $4 AND a.attempt_no = e.attempt_no LIMIT 1
 ) a ON e.state = 'RETRYING'
 ORDER BY e.id DESC LIMIT $2;
 

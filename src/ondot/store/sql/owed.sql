@@ -34,7 +34,7 @@ ORDER BY o.turn_at;
 -- ranges: $1 ids, $2 expected from_ats, $3 expected to_ats, $4 from_ats, $5 to_ats, $6 counts, $7 over (it goes),
 --         $8 seconds to the next turn
 -- fires: $9 execution_ids, $10 ids of their ranges, $11 fire_ats, $12 delays in seconds, $13 pool_nos, $14 classes,
---        $15 their gates (NULL: none)
+--        $15 their gates (NULL: none), $16 no execution of theirs has a smaller id (NULL: there are none)
 WITH step AS (
     SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::integer[], $7::boolean[])
@@ -64,7 +64,7 @@ WITH step AS (
     ) e ON true
     LEFT JOIN LATERAL (
         SELECT true AS is_there FROM ondot.history
-        WHERE job_id = f.job_id AND fire_at = f.fire_at AND origin IN ('fire', 'backfill') LIMIT 1
+        WHERE job_id = f.job_id AND fire_at = f.fire_at AND origin IN ('fire', 'backfill') AND id >= $16::uuid LIMIT 1
     ) h ON true
     WHERE e.is_there IS NULL AND h.is_there IS NULL
     ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
@@ -143,42 +143,45 @@ WITH ended AS (
 SELECT id FROM ended;
 
 -- name: list_backfills :many
--- index: backfill_job, execution_fire, history_job
--- Newest first, with how their executions stand: by the instants of the range and ids younger than the backfill's.
+-- index: backfill_job
+-- Newest first.
 -- $1 tenant_no, $2 job_id, $3 id (NULL: all), $4 limit
 SELECT b.id, b.job_id, b.job_version, b.from_at, b.to_at, b.newest_first, b.concurrency, b.total, b.made, b.existing,
-       b.state, j.state AS job_state, b.created_at, b.ended_at, e.live, e.succeeded, e.failed, e.stopped
+       b.state, j.state AS job_state, b.created_at, b.ended_at
 FROM (
     SELECT * FROM ondot.backfill
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND ($3::uuid IS NULL OR id = $3)
     ORDER BY id DESC LIMIT $4::integer
 ) b
 JOIN ondot.job j ON j.id = b.job_id AND j.tenant_no = $1
-CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE state IN ('PENDING', 'RUNNING', 'RETRYING', 'BLOCKED')) AS live,
-           count(*) FILTER (WHERE state = 'SUCCEEDED') AS succeeded,
-           count(*) FILTER (WHERE state = 'FAILED') AS failed,
-           count(*) FILTER (WHERE state IN ('CANCELLED', 'SKIPPED')) AS stopped
-    FROM (
-        SELECT state FROM ondot.execution
-        WHERE job_id = b.job_id AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND origin = 'backfill'
-          AND fire_at BETWEEN b.from_at AND b.to_at AND id > b.id
-        UNION ALL
-        SELECT state FROM ondot.history
-        WHERE job_id = b.job_id AND tenant_no = $1 AND origin = 'backfill'
-          AND fire_at BETWEEN b.from_at AND b.to_at AND id > b.id
-    ) e
-) e
 ORDER BY b.id DESC;
+
+-- name: count_backfilled :one
+-- index: execution_fire, history_job
+-- How the executions of a backfill stand: by the instants of its range, and by ids from its own to one after its end.
+-- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 the backfill's id, $6 the first id after it (NULL: it goes on)
+SELECT count(*) FILTER (WHERE state IN ('PENDING', 'RUNNING', 'RETRYING', 'BLOCKED')) AS live,
+       count(*) FILTER (WHERE state = 'SUCCEEDED') AS succeeded,
+       count(*) FILTER (WHERE state = 'FAILED') AS failed,
+       count(*) FILTER (WHERE state IN ('CANCELLED', 'SKIPPED')) AS stopped
+FROM (
+    SELECT state FROM ondot.execution
+    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND origin = 'backfill'
+      AND fire_at BETWEEN $3::timestamptz AND $4::timestamptz AND id > $5::uuid AND ($6::uuid IS NULL OR id < $6)
+    UNION ALL
+    SELECT state FROM ondot.history
+    WHERE job_id = $2 AND tenant_no = $1 AND origin = 'backfill' AND fire_at BETWEEN $3 AND $4 AND id > $5
+      AND ($6 IS NULL OR id < $6)
+) e;
 
 -- name: fires_executed :many
 -- index: execution_fire, history_job
 -- Which instants of a range a job has an execution for, live or ended.
--- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 limit
+-- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 limit, $6 no execution of such a fire has a smaller id
 SELECT fire_at FROM ondot.execution
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
   AND fire_at BETWEEN $3::timestamptz AND $4::timestamptz
 UNION
 SELECT fire_at FROM ondot.history
-WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at BETWEEN $3 AND $4
+WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at BETWEEN $3 AND $4 AND id >= $6::uuid
 LIMIT $5::integer;

@@ -51,23 +51,23 @@ RETURNING r.execution_id;
 -- index: execution_fire, history_job
 -- The newest fire after an instant that has begun or ended: there is one if the clock was set back. Not those that were
 -- cancelled before they were due.
--- $1 tenant_no, $2 job_id, $3 after which instant
+-- $1 tenant_no, $2 job_id, $3 after which instant, $4 no execution of such a fire has a smaller id
 SELECT greatest(
     (SELECT max(fire_at) FROM ondot.execution
      WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND attempt_no > 0
        AND fire_at > $3::timestamptz),
     (SELECT max(fire_at) FROM ondot.history
-     WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at > $3
+     WHERE job_id = $2 AND tenant_no = $1 AND origin IN ('fire', 'backfill') AND fire_at > $3 AND id >= $4::uuid
        AND NOT (state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at))
 ) AS fire_at;
 
 -- name: cancelled_ahead :one
 -- index: history_job
 -- The first and the last of the fires to come that were cancelled before they were due.
--- $1 tenant_no, $2 job_id, $3 after which instant
+-- $1 tenant_no, $2 job_id, $3 after which instant, $4 no execution of such a fire has a smaller id
 SELECT min(fire_at) AS first_at, max(fire_at) AS last_at FROM ondot.history
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND fire_at > $3::timestamptz
-  AND state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at;
+  AND id >= $4::uuid AND state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at;
 
 -- name: take_back_executions :many
 -- transition: take back        locks: executions        index: execution_pkey
@@ -167,9 +167,11 @@ ON CONFLICT DO NOTHING;
 -- index: execution_fire, execution_other, history_job
 -- Whether the fire of a one-time job is running or has ended: then it can no longer be changed. By its instant, since
 -- the job may have recurred before. One that waits for its next attempt may still be deleted, but not changed.
--- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too, $5 ended ones too
+-- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too, $5 ended ones too, $6 no execution of the job has a smaller
+-- id: one that gave up its place was made long before its fire
 SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
                AND origin IN ('fire', 'backfill') AND fire_at = $3::timestamptz AND (state = 'RUNNING' OR $4::boolean))
     OR $5::boolean
-       AND EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire' AND fire_at = $3)
+       AND EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire' AND fire_at = $3
+                   AND id >= $6::uuid)
        AS begun;

@@ -91,7 +91,7 @@ WHERE p.tenant_no = $1 AND p.name = ANY ($2::text[]);
 SELECT p.name, count(*) AS count
 FROM unnest($2::uuid[]) AS m(id)
 CROSS JOIN LATERAL (
-    SELECT h.pool_no FROM ondot.dead_letter d JOIN ondot.history h ON h.id = d.execution_id
+    SELECT h.pool_no FROM ondot.dead_letter d JOIN ondot.history h ON h.id = d.execution_id AND h.id = ANY ($2)
     WHERE d.execution_id = m.id AND d.tenant_no = $1::integer AND d.resolved_at IS NULL LIMIT 1
 ) h
 JOIN ondot.pool p ON p.pool_no = h.pool_no AND p.tenant_no = $1

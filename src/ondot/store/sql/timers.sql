@@ -4,7 +4,7 @@
 -- evenly: four times its share of each partition has the earliest of all, but for a few that the next scan finds.
 -- $1 partition_nos, $2 from_ats, $3 horizon in seconds, $4 limit, $5 jobs to leave aside
 SELECT t.job_id, t.tenant_no, t.partition_no, t.version, t.job_version, t.next_fire_at, t.fired_through, t.fires_left,
-       ondot.clock() AS now
+       t.guard_until, ondot.clock() AS now
 FROM unnest($1::smallint[], $2::timestamptz[]) AS p(partition_no, from_at)
 CROSS JOIN LATERAL (
     SELECT * FROM ondot.timer t
@@ -45,6 +45,10 @@ FROM (
 -- owed: $19 ids, $20 job_ids, $21 from_ats, $22 to_ats, $23 counts, $24 how many of each may be live at once
 -- fires: $25 their gates (NULL: none), $26 start_bys (NULL: none), $27 whether it may be skipped where it would have to
 --        wait (NULL: yes)
+-- guarded timers: $28 no execution of their fires has a smaller id, $29 whether there are any. History has a table for
+--        each day, and a statement that might read them all locks and plans them all (1,500 locks and 17 ms after a
+--        year). NULL leaves none of them in the plan, a bound those since then. A timer that was guarded after the
+--        caller read it is not taken.
 WITH step AS (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::integer[], $7::boolean[])
@@ -55,6 +59,7 @@ WITH step AS (
     FROM step s CROSS JOIN LATERAL (
         SELECT ctid AS row_at, job_id, tenant_no, job_version, partition_no, guard_until FROM ondot.timer
         WHERE job_id = s.job_id AND version = s.version AND next_fire_at = s.expected_at
+          AND ($29::boolean OR guard_until IS NULL OR guard_until < s.expected_at)
         LIMIT 1 FOR UPDATE SKIP LOCKED
     ) t
 ), moved AS (
@@ -70,10 +75,11 @@ WITH step AS (
                 $25::text[], $26::timestamptz[], $27::boolean[])
          AS f(execution_id, job_id, fire_at, ready_at, pool_no, class, stages, start_by, is_fire)
     JOIN taken k ON k.job_id = f.job_id
-    -- CASE: history, with all its days, is asked only for those that say so. LIMIT: EXISTS might hash the whole of it.
+    -- CASE: history is asked only for those that say so. LIMIT: EXISTS might hash the whole of it.
     WHERE CASE WHEN k.guard_until >= f.fire_at THEN (
         SELECT true FROM ondot.history h
-        WHERE h.job_id = f.job_id AND h.fire_at = f.fire_at AND h.origin IN ('fire', 'backfill') LIMIT 1
+        WHERE h.job_id = f.job_id AND h.fire_at = f.fire_at AND h.origin IN ('fire', 'backfill') AND h.id >= $28::uuid
+        LIMIT 1
     ) END IS NULL
 ), planned AS (
     INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
@@ -117,21 +123,21 @@ SELECT (SELECT count(*) FROM taken) AS moved, (SELECT count(*) FROM planned) AS 
 -- Jobs in the order of their ids, and where they stand: to look at all of them, some at a time.
 -- $1 after job_id, $2 limit
 SELECT job_id, tenant_no, partition_no, version, job_version, nullif(next_fire_at, 'infinity') AS next_fire_at,
-       fired_through, fires_left
+       fired_through, fires_left, guard_until
 FROM ondot.timer WHERE job_id > $1::uuid ORDER BY job_id LIMIT $2::integer;
 
 -- name: get_timer :one
 -- locks: none        index: timer_pkey
 -- $1 tenant_no, $2 job_id
 SELECT job_id, tenant_no, partition_no, version, job_version, nullif(next_fire_at, 'infinity') AS next_fire_at,
-       fired_through, fires_left
+       fired_through, fires_left, guard_until
 FROM ondot.timer WHERE job_id = $2::uuid AND tenant_no = $1::integer;
 
 -- name: lock_timer :one
 -- locks: the timer row        index: timer_pkey
 -- $1 job_id
 SELECT job_id, tenant_no, partition_no, version, job_version, nullif(next_fire_at, 'infinity') AS next_fire_at,
-       fired_through, fires_left
+       fired_through, fires_left, guard_until
 FROM ondot.timer WHERE job_id = $1::uuid FOR UPDATE;
 
 -- name: set_timer :none

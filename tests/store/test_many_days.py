@@ -1,0 +1,297 @@
+"""After a quarter of a year, statements still lock and plan the tables of a few days, not of all.
+
+A statement that might read every day of history locks them all, rows or not: 1,500 locks and 17 ms for each plan after
+a year, and PostgreSQL's table of locks is full when a few of them meet. So everything that reads tables cut by day is
+run on a database with 90 days, and what each statement locks is counted.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+from asyncpg.connection import LoggedQuery
+from hypothesis import given
+from hypothesis.strategies import integers, none, one_of
+from past_days import make_past_days
+
+from ondot.flow import change
+from ondot.flow.backfill import Backfill, count_backfill, start_backfill
+from ondot.flow.cancel import cancel
+from ondot.flow.explain import explain_job
+from ondot.flow.plan import Planning, plan_timers
+from ondot.model.execution import State
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, first_id_at
+from ondot.model.misfire import Misfire
+from ondot.model.planning import first_execution_id
+from ondot.store import audit, claims, dead_letters, executions, explain, jobs, logs, objects, outcomes, overview, pools
+from ondot.store.connection import Connection
+from ondot.store.database import open_database
+from ondot.store.day_bounds import LAST_ID
+from ondot.store.newest import NO_ID, Kept
+from ondot.store.owed import list_backfills
+from ondot.store.queries import load_queries, nouns
+from ondot.store.specs import Specs
+from ondot.store.timers import get_timer
+from tests.proves import proves
+from tests.servers import Server, connected, new_database, settings_for
+from tests.world import DEFAULT_POOL, World, every, failed, job, once, open_world
+
+DAYS: Final = 90
+PAGE: Final = 5
+FEW: Final = 200
+"""Locks of a page: tables of 8 days and of the two weeks ahead, with their indexes. Those of all days are more."""
+READS: Final = re.compile(r"(?:FROM|JOIN) ondot\.(?:job_once|history|attempt|log|audit|object)\b")
+NOT_BOUNDED: Final = {
+    "take_letters": "filtered by pool, which only history knows, it looks at every day",
+    "has_passed_over": "as take_letters",
+}
+COUNT_LOCKS: Final = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()"
+
+
+@pytest.fixture(scope="module")
+async def old_template(server: Server) -> AsyncIterator[str]:
+    async with new_database(server) as url:
+        async with connected(url) as connection:
+            await make_past_days(connection, DAYS)
+        yield urlsplit(url).path.strip("/")
+
+
+@pytest.fixture
+async def old_world(server: Server, old_template: str) -> AsyncIterator[World]:
+    """An ondot that is 90 days old."""
+    async with new_database(server, template=old_template) as url, open_world(url) as world:
+        yield world
+
+
+def name_of(text: str) -> str:
+    found = re.match(r"-- name: (\w+)", text)
+    return found[1] if found else ""
+
+
+async def use_everything(world: World) -> None:
+    """Plan, change, page through and explain: every statement that reads a table cut by day, by those that send it."""
+    recurring = await world.submit(job(schedule=every(10, world.now)))
+    pages = await world.submit_all([job() for _ in range(2 * PAGE)])
+    later = await world.submit(job(schedule=once(world.after(3600))))
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease(), failed(retryable=False))
+    await world.advance(15)
+    await world.plan()
+    ahead = [row.id for row in await world.executions(recurring.id) if row.fire_at > world.now]
+    await cancel(world.database, DEFAULT_TENANT, ahead[-1], actor="somebody")
+    await change.pause(world.database, DEFAULT_TENANT, recurring.id)
+    await change.resume(world.database, world.dispatcher, DEFAULT_TENANT, recurring.id)
+    await change.update(
+        world.database, world.dispatcher, DEFAULT_TENANT, recurring.id, job(schedule=every(5, world.now))
+    )
+    await change.delete(world.database, DEFAULT_TENANT, later.id)
+    await world.plan()
+    backfill = Backfill(world.now - timedelta(minutes=1), world.now)
+    await count_backfill(world.database, DEFAULT_TENANT, recurring.id, backfill)
+    await start_backfill(world.database, DEFAULT_TENANT, recurring.id, backfill, answer=lambda _: "")
+    await world.work_off()
+    await explain_job(world.database, DEFAULT_TENANT, recurring.id, at=world.now)
+    async with world.database.connection() as connection:
+        for number in range(PAGE):
+            await audit.record(connection, DEFAULT_TENANT, "somebody", "execution.cancel", pages[number].id)
+        await look_around(world, connection, recurring.id, pages[0].id)
+
+
+async def look_around(world: World, connection: Connection, job_id: Any, once_id: Any) -> None:
+    everything = dead_letters.LetterFilter()
+    letters = await dead_letters.list_letters(connection, DEFAULT_TENANT, everything, limit=PAGE)
+    assert letters[0].pool == "default"
+    letter = letters[0].execution_id
+    await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE)
+    await executions.list_job_executions(connection, DEFAULT_TENANT, job_id, limit=PAGE)
+    await executions.latest_execution(connection, DEFAULT_TENANT, job_id)
+    await executions.get_execution(connection, DEFAULT_TENANT, letter)
+    await executions.list_attempts(connection, DEFAULT_TENANT, letter)
+    await explain.find_executions(connection, DEFAULT_TENANT, [letter])
+    await overview.latest_executions(connection, DEFAULT_TENANT, PAGE)
+    await overview.recent_states(connection, DEFAULT_TENANT, first_id_at(world.now - timedelta(hours=1)))
+    await jobs.list_jobs(connection, DEFAULT_TENANT, limit=PAGE)
+    await jobs.get_jobs(connection, DEFAULT_TENANT, [job_id, once_id])
+    await audit.list_audit(connection, DEFAULT_TENANT, limit=PAGE)
+    await dead_letters.get_letter(connection, DEFAULT_TENANT, letter)
+    await dead_letters.count_letters(connection, DEFAULT_TENANT, everything)
+    await dead_letters.group_letters(connection, DEFAULT_TENANT, everything, limit=PAGE, jobs=1)
+    await dead_letters.find_job_names(connection, DEFAULT_TENANT, [job_id, once_id])
+    await dead_letters.find_replay_payload(connection, DEFAULT_TENANT, letter)
+    await dead_letters.lock_ended(connection, DEFAULT_TENANT, letter)
+    await pools.pools_of_letters(connection, DEFAULT_TENANT, [letter])
+    await logs.list_log_lines(connection, DEFAULT_TENANT, letter, after=(0, 0), limit=PAGE)
+    await objects.find_object(connection, DEFAULT_TENANT, letter, 1, "log")
+    await objects.find_result(connection, DEFAULT_TENANT, letter)
+    await objects.find_writer(connection, DEFAULT_TENANT, letter, 1)
+    await outcomes.find_outcomes(connection, (await world.worker()).id, [(letter, 1)])
+    await claims.unplan_jobs(connection, DEFAULT_TENANT, [claims.PutAside(once_id, letter, "overtaken")])
+    await list_backfills(connection, DEFAULT_TENANT, job_id, limit=PAGE)
+
+
+@proves("O1", "N6", "P3")
+async def test_no_statement_locks_the_tables_of_all_days(old_world: World) -> None:
+    sent: dict[str, LoggedQuery] = {}
+
+    def remember(query: LoggedQuery) -> None:
+        sent.setdefault(name_of(query.query), query)
+
+    async with AsyncExitStack() as stack:
+        for _ in range(old_world.database.settings.database_connections):
+            connection = await stack.enter_async_context(old_world.database.connection())
+            connection.add_query_logger(remember)
+    await use_everything(old_world)
+    reading = {
+        query.name
+        for noun in nouns()
+        for query in load_queries(noun).values()
+        if READS.search(re.sub(r"^--.*$", "", query.text, flags=re.MULTILINE))
+    }
+    assert reading - sent.keys() == NOT_BOUNDED.keys(), "a statement that reads days is to be used above"
+    async with old_world.second_connection() as connection:
+        locks = {}
+        for name in reading & sent.keys():
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute(f"EXPLAIN {sent[name].query}", *sent[name].args)
+            locks[name] = await connection.fetchval(COUNT_LOCKS)
+            await transaction.rollback()
+    assert {name: count for name, count in locks.items() if count > FEW} == {}
+
+
+@proves("O1", "N6")
+async def test_a_worker_whose_plans_are_made_once_locks_the_days_of_its_work_alone(old_world: World) -> None:
+    old = await old_world.submit_all([job() for _ in range(PAGE)])
+    await old_world.advance(3 * 86_400)
+    young = await old_world.submit_all([job() for _ in range(PAGE)])
+    recurring = await old_world.submit(job(schedule=every(10, old_world.now)))
+    wanted = [(accepted.id, 1) for accepted in (*old, *young, recurring)]
+    by_key = await open_database(settings_for(old_world.url), by_key=True)
+    worker = await old_world.worker()
+    try:
+        for _ in range(2):
+            async with by_key.transaction() as connection:
+                specs = await Specs().find(connection, wanted)
+                ids = [ExecutionId(accepted.id) for accepted in young]
+                await outcomes.find_outcomes(connection, worker.id, [(id_, 1) for id_ in ids])
+                assert await connection.fetchval(COUNT_LOCKS) < FEW / 3
+            assert specs.keys() == set(wanted)
+    finally:
+        await by_key.close()
+
+
+@proves("O1")
+async def test_a_page_goes_on_into_older_days_while_it_is_not_full(old_world: World) -> None:
+    made = []
+    for _ in range(4):
+        made += await old_world.submit_all([job(), job()])
+        worker = await old_world.worker()
+        await worker.complete_all(await worker.lease())
+        await old_world.advance(30 * 86_400)
+    newest = sorted((accepted.id for accepted in made), reverse=True)
+    async with old_world.database.connection() as connection:
+        listed = await executions.list_executions(connection, DEFAULT_TENANT, limit=100)
+        assert [row.job_id for row in listed] == newest
+        one_by_one: list[executions.ExecutionRow] = []
+        while page := await executions.list_executions(
+            connection, DEFAULT_TENANT, limit=3, before=one_by_one[-1].id if one_by_one else None
+        ):
+            one_by_one += page
+        assert one_by_one == listed
+        assert [row.id for row in await jobs.list_jobs(connection, DEFAULT_TENANT, limit=100)] == newest
+        oldest = newest[-1]
+        assert (await executions.list_job_executions(connection, DEFAULT_TENANT, oldest, limit=9))[0].job_id == oldest
+        assert (latest := await executions.latest_execution(connection, DEFAULT_TENANT, oldest))
+        assert latest.state is State.SUCCEEDED
+
+
+@proves("O1")
+async def test_the_latest_execution_is_that_of_the_latest_fire_and_no_backfill_of_an_older_one(
+    old_world: World,
+) -> None:
+    accepted = await old_world.submit(job(schedule=every(86_400, old_world.now)))
+    await old_world.advance(86_400)
+    await old_world.plan()
+    worker = await old_world.worker()
+    await worker.run_one()
+    await change.pause(old_world.database, DEFAULT_TENANT, accepted.id)
+    await old_world.advance(40 * 86_400)
+    fire_at = old_world.now - timedelta(days=41)
+    backfill = Backfill(fire_at - timedelta(days=10), fire_at)
+    await change.resume(old_world.database, old_world.dispatcher, DEFAULT_TENANT, accepted.id)
+    await start_backfill(old_world.database, DEFAULT_TENANT, accepted.id, backfill, answer=lambda _: "")
+    await old_world.work_off()
+    [assignment] = await worker.lease()
+    await worker.complete(assignment, failed(retryable=False))
+    async with old_world.database.connection() as connection:
+        latest = await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id)
+    assert latest is not None
+    assert latest.state is State.SUCCEEDED
+
+
+@given(
+    now=integers(0, 3650).map(lambda day: datetime(2020, 1, 1, 12, tzinfo=UTC) + timedelta(days=day)),
+    age=integers(0, 1000),
+    before=one_of(none(), integers(-1000, 30)),
+    down_to=one_of(none(), integers(0, 1000)),
+)
+@proves("O1")
+def test_the_ranges_of_a_page_meet_and_leave_nothing_out(
+    now: datetime, age: int, before: int | None, down_to: int | None
+) -> None:
+    kept = Kept(now, (now - timedelta(days=age)).date())
+    before_id = None if before is None else first_id_at(now + timedelta(days=before))
+    down_to_id = NO_ID if down_to is None else first_id_at(now - timedelta(days=down_to))
+    ranges = list(kept.windows(before=before_id, down_to=down_to_id))
+    assert ranges[0][1] == (before_id or LAST_ID)
+    assert ranges[-1][0] == down_to_id
+    assert all(newer[0] == older[1] for newer, older in pairwise(ranges))
+    assert len(ranges) <= 3 + 1000 // 64
+
+
+@proves("O1")
+async def test_ids_that_nobody_minted_are_of_no_day_and_break_nothing(world: World) -> None:
+    async with world.database.connection() as connection:
+        for id_ in (NO_ID, LAST_ID, UUID("f5b29429-56a2-4732-a290-011488d7143a")):
+            assert await Specs().find(connection, [(id_, 1)]) == {}
+            assert await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE, before=id_) == []
+            assert await executions.list_job_executions(connection, DEFAULT_TENANT, JobId(id_), limit=PAGE) == []
+            assert await executions.latest_execution(connection, DEFAULT_TENANT, JobId(id_)) is None
+            assert await jobs.list_jobs(connection, DEFAULT_TENANT, limit=PAGE, before=id_) == []
+            assert await outcomes.find_outcomes(connection, (await world.worker()).id, [(ExecutionId(id_), 1)])
+
+
+@proves("P3")
+async def test_a_plan_takes_no_timer_that_was_guarded_after_it_was_read(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(60, world.now)))
+    async with world.database.connection() as connection:
+        timer = await get_timer(connection, DEFAULT_TENANT, accepted.id)
+        assert timer is not None
+        assert timer.next_fire_at is not None
+        await connection.execute("UPDATE ondot.timer SET guard_until = next_fire_at WHERE job_id = $1", accepted.id)
+        at = timer.next_fire_at
+        for read, moved in ((timer, 0), (await get_timer(connection, DEFAULT_TENANT, accepted.id), 1)):
+            assert read is not None
+            planning = Planning(read, accepted.spec, DEFAULT_POOL)
+            planned = await plan_timers(connection, world.database.clock, [planning], now=world.now, horizon_at=at)
+            assert (planned.moved, planned.planned) == (moved, moved)
+
+
+@proves("P3", "C3")
+async def test_the_id_of_an_execution_is_never_long_before_its_fire_though_the_clock_was_just_set(world: World) -> None:
+    """Where a search of history begins follows from the fire; the process may not have heard of the new time."""
+    accepted = await world.submit(job(schedule=every(60, world.now, misfire=Misfire(policy="all"))))
+    before = world.now
+    await world.advance(100 * 86_400)
+    world.database.clock.freeze(before)
+    await world.plan()
+    assert await world.work_off() == 1
+    made = await world.executions(accepted.id)
+    assert len(made) >= 10
+    assert all(first_execution_id(row.fire_at) <= row.id for row in made)
