@@ -12,13 +12,14 @@ import os
 import signal
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import uvloop
 
@@ -47,6 +48,10 @@ TOLD_AGAIN = 30
 """Tries for the database until it is told again that it is awaited: half a minute."""
 CLOCK_EVERY_S = 2.0
 TASKS_END_WITHIN_S = 1.0
+API_STALLS_S = 5.0
+API_HUNG_S = 30.0
+HUNG_AT_STOP = 1
+"""The exit code: it did not end in order."""
 SUSPECTS_TOGETHER = 16
 """A sixteenth of a worker's slots: so many suspects share a child process before each is tried alone."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -55,7 +60,9 @@ GARBAGE = 20_000, 20, 20
 
 log = get_logger()
 
-Role = Callable[[asyncio.Event], Awaitable[None]]
+OnHung = Callable[[float], None]
+Role = Callable[[asyncio.Event, OnHung], Awaitable[None]]
+"""Runs until its event is set; and calls the other from another thread when its loop hangs."""
 Result = TypeVar("Result")
 
 
@@ -67,10 +74,10 @@ def run_api(settings: Settings) -> None:
     from ondot.roles.listen import listen
 
     listener = listen(settings.host, settings.port)
-    run_role("api", settings, lambda stop: _api(settings, listener, stop))
+    run_role("api", settings, lambda stop, on_hung: _api(settings, listener, stop, on_hung))
 
 
-async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
+async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event, on_hung: OnHung) -> None:
     from ondot.api.auth import Auth
     from ondot.api.serve import serve
     from ondot.api.server import build_api
@@ -78,6 +85,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
     from ondot.api.wire import preview_request
     from ondot.objects import open_objects
     from ondot.roles.loop import every
+    from ondot.roles.pulse import Pulse
     from ondot.ui.pages import build_pages
 
     async with opened(settings, stop, brief=True) as database:
@@ -95,7 +103,12 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event)
                 group.create_task(_close_when(stop, feed.close), name="close-feed"),
             ]
             log.info("api.started", address="{}:{}".format(*listener.getsockname()[:2]), auth=settings.auth)
-            await serve(app, listener, stop)
+            pulse = Pulse(API_STALLS_S, on_hung=on_hung, hung_after_s=API_HUNG_S)
+            pulse.start()
+            try:
+                await serve(app, listener, stop)
+            finally:
+                pulse.stop()
             for duty in duties:
                 duty.cancel()
 
@@ -110,10 +123,10 @@ def run_scheduler(settings: Settings) -> None:
     """Plan fires and keep house until SIGTERM or Ctrl-C."""
     from ondot.roles.scheduler import Scheduler
 
-    async def role(stop: asyncio.Event) -> None:
+    async def role(stop: asyncio.Event, on_hung: OnHung) -> None:
         async with opened(settings, stop, hurried=True) as database:
             if database is not None:
-                await Scheduler(database, choose_transport(database)).run(stop)
+                await Scheduler(database, choose_transport(database), on_hung).run(stop)
 
     run_role("scheduler", settings, role)
 
@@ -128,7 +141,7 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
     app = load_app(app_reference) if app_reference else Ondot()
     room = slots or settings.slots
 
-    async def role(stop: asyncio.Event) -> None:
+    async def role(stop: asyncio.Event, on_hung: OnHung) -> None:
         recycle = False
         # After the logs were configured: they are not to become lines of attempts.
         capture_prints()
@@ -142,20 +155,25 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
                 pool_nos[:] = await register(database, app, pools) if database else []
 
             if database is not None and await patiently(registering, stop):
-                worker = Worker(database, choose_transport(database), targets, pool_nos, room, open_objects(settings))
+                objects = open_objects(settings)
+                worker = Worker(database, choose_transport(database), targets, pool_nos, room, objects, on_hung)
                 recycle = await worker.run(stop)
         if recycle and not stop.is_set():
-            _begin_anew()
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            log.info("worker.recycled")
+            _start_again()
 
     run_role("worker", settings, role)
 
 
-def _begin_anew() -> None:
-    """The same command in the same process: threads that would not end are gone, and no supervisor notices."""
-    log.info("worker.recycled")
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+def _start_again() -> NoReturn:
+    """The same command in the same process: threads that would not end are gone, and no supervisor notices.
+
+    From any thread. Connections and pipes close with it, so that children and guards end what they run.
+    """
     drain_output()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - what this process was started with
 
 
@@ -178,13 +196,25 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+        asked = threading.Event()
+        """The same as `stop`, for a loop that hangs."""
 
         def note(_number: int, _frame: object) -> None:
+            asked.set()
             loop.call_soon_threadsafe(stop.set)
+
+        def on_hung(stalled_s: float) -> None:
+            """In a thread. Others have the work of a process that hangs for so long: what it still does is refused."""
+            then = "the process ends by force" if asked.is_set() else "the process starts again"
+            log.error("process.hung", stalled_s=round(stalled_s, 1), then=then)
+            if asked.is_set():
+                drain_output()
+                os._exit(HUNG_AT_STOP)
+            _start_again()
 
         for number in STOP_SIGNALS:
             signal.signal(number, note)
-        await role(stop)
+        await role(stop, on_hung)
         await _end_what_is_left()
         # A Ctrl-C reaches the whole group, and the supervisor's own signal comes after it: the second must not kill a
         # role that has done its work and is on its way out.
@@ -234,8 +264,16 @@ async def targets_of(
     function = Functions(FunctionCaller(app.handlers, slots=slots), apart)
     shell = ShellCaller(allow=settings.allow_shell)
     try:
-        stuck, begin = (lambda: function.stuck), function.begin
-        yield Targets(http=http, function=function, shell=shell, stuck=stuck, begin=begin)
+        yield Targets(
+            http=http,
+            function=function,
+            shell=shell,
+            stuck=lambda: function.stuck,
+            begin=function.begin,
+            is_apart=function.is_apart,
+            running_in=function.running_in,
+            heard_of=function.hear_of,
+        )
     finally:
         await function.close()
         await http.close()

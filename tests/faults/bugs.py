@@ -305,7 +305,9 @@ BUGS: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     from ondot.cli import main as run
+    from tests.faults.hangs import may_hang
 
+    may_hang()
     BUGS[sys.argv[1]]()
     sys.argv = ["ondot", *sys.argv[2:]]
     run()

@@ -68,18 +68,23 @@ class Launch:
     pipe: LogPipe | None = None
 
     def start(self) -> psutil.Popen:
-        module = ["ondot"] if self.bug is None else ["tests.faults.bugs", self.bug]
+        module = ["tests.faults.hangs"] if self.bug is None else ["tests.faults.bugs", self.bug]
         command = [sys.executable, "-m", *module, *self.words]
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("ONDOT_")}
         with self.log.open("ab") as stderr:
             return psutil.Popen(
                 self.netns.command(command) if self.netns else command,
-                env=inherited | self.environment | self._faketime(),
+                env=inherited | self.environment | self._faketime() | {"ONDOT_TEST_HANG": str(self.hang)},
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr if self.pipe is None else self.pipe.theirs,
             )
+
+    @property
+    def hang(self) -> Path:
+        """While this file is there, a loop that was made to hang does."""
+        return self.log.with_suffix(".hang")
 
     def _faketime(self) -> dict[str, str]:
         if self.clock is None:
@@ -139,6 +144,14 @@ class Member:
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)
+
+    def hang(self) -> None:
+        """Its main loop stands still; its other threads go on."""
+        self.launch.hang.touch()
+        self.signal(signal.SIGUSR1)
+
+    def move(self) -> None:
+        self.launch.hang.unlink(missing_ok=True)
 
     def restart(self, *, clock: str | None = None) -> None:
         """A new process under the same name, once the old one has ended; by the right clock unless one is given."""

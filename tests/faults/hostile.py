@@ -111,6 +111,14 @@ def hangs(ctx: Context) -> None:
 
 
 @app.job
+async def blocks_its_loop(ctx: Context, seconds: float = 3600.0) -> int:
+    """What everybody writes once: an `async` function that waits without `await`."""
+    note(ctx, "begun")
+    time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
+    return ctx.attempt
+
+
+@app.job
 async def swallows_its_cancellation(ctx: Context) -> None:
     note(ctx, "begun")
     while True:

@@ -7,10 +7,15 @@ import pytest
 
 from ondot.roles import beat
 from ondot.roles.beat import BeatThread
+from ondot.roles.pulse import Pulse, Stall
 from ondot.store.connection import Connection
 from ondot.store.database import connect
 from tests.proves import proves
 from tests.servers import connected, settings_for
+
+
+async def never_stalls(_connection: Connection, _stall: Stall, _stalled_s: float) -> None:
+    raise AssertionError("the loop of this test moves")
 
 
 @proves("P1", "P3")
@@ -28,7 +33,14 @@ async def test_who_is_held_and_then_cannot_reach_the_database_is_held_until_a_be
         await connection.fetchval("SELECT 1")
         return 60.0
 
-    thread = BeatThread(settings_for(database_url, allow_unsafe_database=False), one_beat, every_s=2.0, name="test")
+    thread = BeatThread(
+        settings_for(database_url, allow_unsafe_database=False),
+        one_beat,
+        every_s=2.0,
+        name="test",
+        pulse=Pulse(60.0),
+        one_report=never_stalls,
+    )
     thread.start()
     try:
         async with connected(database_url) as connection, asyncio.timeout(30):

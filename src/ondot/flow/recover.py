@@ -154,10 +154,7 @@ def _given_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool
             priority_class=int(PriorityClass.RECOVERED),
         )
     decision = after_loss(spec.retry if spec else Retry(), execution.losses + 1)
-    error = {
-        "code": "worker_lost",
-        "message": f"The worker {execution.worker_id} was lost while it ran this.",
-    }
+    error = _loss(execution)
     given_up = isinstance(decision, GiveUp)
     return Completion(
         execution.id,
@@ -169,6 +166,28 @@ def _given_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool
         priority_class=int(_class_of_next(spec, execution.losses + 1)),
         pause_after=spec.pause_after_failures if spec else None,
     )
+
+
+def _loss(execution: LostExecution) -> dict[str, str]:
+    """The error of a loss. One that blocked its worker's loop is named to itself and to its neighbours."""
+    if execution.stalled_by is None:
+        where = f": its loop stood still at {execution.stalled_in}" if execution.stalled_in else ""
+        return {
+            "code": "worker_lost",
+            "message": f"The worker {execution.worker_id} was lost while it ran this{where}.",
+        }
+    if execution.stalled_by == execution.id:
+        message = (
+            f"The function {execution.blocked_by} blocked its worker's loop, at {execution.stalled_in}, until the"
+            " worker was lost. It runs in a child process from now on. Make it a plain function (`def`), which runs in"
+            " a thread, or await instead of blocking."
+        )
+        return {"code": "loop_blocked", "message": message}
+    message = (
+        f"The worker {execution.worker_id} was lost while it ran this: another execution, {execution.stalled_by},"
+        f" blocked its loop in the function {execution.blocked_by}."
+    )
+    return {"code": "worker_lost", "message": message}
 
 
 def _class_of_next(spec: JobSpec | None, losses: int) -> PriorityClass:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any, assert_never
 
 import msgspec
@@ -48,6 +49,12 @@ class Targets:
     """How many calls were given up and will not end: what they hold is free only with their process."""
     begin: BeginFunction | None = None
     """Begins a function in this process without a task that waits for it; None: they are called as the others are."""
+    is_apart: Callable[[str], bool] = lambda _name: False
+    """Whether a function has blocked a loop lately, and so is not to be begun in this process."""
+    running_in: Callable[[FrameType], tuple[str, Call] | None] = lambda _frame: None
+    """The function that runs in the loop by the innermost frame of its thread. Asked from another thread."""
+    heard_of: Callable[[frozenset[str]], None] = lambda _blocking: None
+    """Hears which functions have blocked a worker's loop lately."""
 
 
 MakeCall = Callable[[Assignment, JobSpec], Call]
@@ -94,10 +101,15 @@ def begin_function(
         return None
 
 
-def is_function_of(assignment: Assignment) -> bool:
+def is_function_of(assignment: Assignment, targets: Targets) -> bool:
     """Whether it may be begun by `begin_function`: it is no suspect, and has left no checkpoint to be read first."""
     leased, spec = assignment.leased, assignment.spec
-    return leased.attempt_no == 1 and spec is not None and isinstance(spec.target, FunctionTarget)
+    return (
+        leased.attempt_no == 1
+        and spec is not None
+        and isinstance(spec.target, FunctionTarget)
+        and not targets.is_apart(spec.target.name)
+    )
 
 
 def _gone(assignment: Assignment) -> Completion:
@@ -143,7 +155,7 @@ def _too_late(assignment: Assignment) -> Completion | None:
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled | Interrupted:
     timeout_s = spec.attempt_timeout_s
     # A cancel may come in the last moment, and its grace is its own.
-    more_s = spec.cancel_grace_s + ENDS_WITHIN_S + _start_of_child_s(call)
+    more_s = spec.cancel_grace_s + ENDS_WITHIN_S + _start_of_child_s(spec, targets, call)
     try:
         async with asyncio.timeout(None if timeout_s is None else timeout_s + more_s):
             return await _reach(spec.target, targets, call)
@@ -171,9 +183,10 @@ async def _reach(target: TargetSpec, targets: Targets, call: Call) -> Succeeded 
             assert_never(target)
 
 
-def _start_of_child_s(call: Call) -> float:
+def _start_of_child_s(spec: JobSpec, targets: Targets, call: Call) -> float:
     """A suspect may have to wait for a process of its own, which imports the whole app."""
-    return STARTS_WITHIN_S if call.losses >= SUSPECT_FROM else 0.0
+    is_apart = isinstance(spec.target, FunctionTarget) and targets.is_apart(spec.target.name)
+    return STARTS_WITHIN_S if is_apart or call.losses >= SUSPECT_FROM else 0.0
 
 
 def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:

@@ -1,7 +1,8 @@
 """The beat of a process, from a thread with its own event loop and its own connection.
 
-A herd's arithmetic or a handler that computes may hold the main loop for seconds; the beat must not stop for it. What
-is said in a beat is read from the main thread's objects, which hand out snapshots.
+The beat vouches for the main loop: it is sent only while that moves (`roles.pulse`, P13). A loop that is held up for a
+moment delays it by that moment; one that stands still is reported to the database, without a beat. What is said in a
+beat is read from the main thread's objects, which hand out snapshots.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from contextlib import suppress
 
 from ondot.model.errors import Held, Unavailable
 from ondot.roles.loop import pause_after
+from ondot.roles.pulse import Pulse, Stall
 from ondot.settings import Settings
 from ondot.store.connection import AWAY, Connection, OwnConnection
 from ondot.store.database import connect, witness_for
@@ -21,6 +23,9 @@ log = get_logger()
 
 OneBeat = Callable[[Connection], Awaitable[float | None]]
 """Beats once and says in how many seconds to beat again; None: there is nothing left to beat for."""
+
+OneReport = Callable[[Connection, Stall, float], Awaitable[None]]
+"""Reports that the loop stands still, and for how many seconds."""
 
 SHORTEST_TIMEOUT_S = 1.0
 SHORTEST_PAUSE_S = 0.05
@@ -34,9 +39,25 @@ class BeatThread:
     `confirmed_s` is when the last beat that PostgreSQL confirmed was *sent* (monotonic).
     """
 
-    def __init__(self, settings: Settings, one_beat: OneBeat, *, every_s: float, name: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        one_beat: OneBeat,
+        *,
+        every_s: float,
+        name: str,
+        pulse: Pulse,
+        one_report: OneReport,
+    ) -> None:
         self._settings = settings
         self._one_beat = one_beat
+        self._pulse = pulse
+        self._one_report = one_report
+        pulse.on_stall = self.beat_now
+        self._reported: Stall | None = None
+        self._connection: OwnConnection | None = None
+        self._witness = witness_for(settings)
+        self._missed = 0
         self._every_s = every_s
         self._stop = threading.Event()
         self._nudge: Callable[[], None] | None = None
@@ -47,6 +68,7 @@ class BeatThread:
 
     def start(self) -> None:
         self.confirmed_s = time.monotonic()
+        self._pulse.start()
         self._thread.start()
 
     async def stop(self) -> None:
@@ -54,6 +76,7 @@ class BeatThread:
         self._stop.set()
         self.beat_now()
         await asyncio.to_thread(self._thread.join, 5.0)
+        self._pulse.stop()
 
     def beat_now(self) -> None:
         """Do not wait for the next beat: there is something to tell."""
@@ -77,46 +100,64 @@ class BeatThread:
             loop.call_soon_threadsafe(nudged.set)
 
         self._nudge = nudge
-        connection: OwnConnection | None = None
-        witness = witness_for(self._settings)
-        missed = 0
         while not self._stop.is_set():
+            if not self._pulse.is_moving and self._pulse.stall is self._reported:
+                # What it must not vouch for it looks at again soon: as soon as the loop moves there is a beat.
+                await asyncio.sleep(self._pulse.look_again_s)
+                continue
             sent_s = time.monotonic()
-            pause_s = self._every_s
-            try:
-                async with asyncio.timeout(max(self._every_s, SHORTEST_TIMEOUT_S)):
-                    if connection is None or connection.is_closed():
-                        connection = await connect(self._settings)
-                    # Each time: somebody else may have found that all is to be held, and PgBouncer may have gone to
-                    # another server without saying so.
-                    await witness.check(connection)
-                    again_s = await self._one_beat(connection)
-                    if again_s is None:
-                        break
-                    pause_s = min(again_s, self._every_s)
-                self.confirmed_s = sent_s
-                self.is_held = False
-                witness.confirm()
-                if missed:
-                    log.info("beat.back", missed=missed)
-                missed = 0
-            except Exception as error:  # the boundary of a pass
-                missed += 1
-                # Until a beat is confirmed: who cannot reach the database has heard nothing else of it.
-                self.is_held = self.is_held or isinstance(error, Held)
-                # Not a whole interval: until the next beat is confirmed, nothing is begun here.
-                pause_s = pause_after(missed, TRY_AGAIN_S)
-                if not isinstance(error, (*AWAY, Unavailable)):
-                    log.exception("beat.failed")
-                elif missed == 1:
-                    log.warning("beat.missed", error=str(error) or type(error).__name__)
-                if connection is not None:
-                    connection.terminate()
-                    connection = None
+            pause_s = await self._one_try(sent_s)
+            if pause_s is None:
+                break
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(pause_s - (time.monotonic() - sent_s), SHORTEST_PAUSE_S)):
                     await nudged.wait()
             nudged.clear()
-        if connection is not None:
+        if self._connection is not None:
             with suppress(*AWAY):
-                await connection.close(timeout=2)
+                await self._connection.close(timeout=2)
+
+    async def _one_try(self, sent_s: float) -> float | None:
+        """A beat, or a report if the loop stands still. In how many seconds there may be a next; None: none."""
+        try:
+            async with asyncio.timeout(max(self._every_s, SHORTEST_TIMEOUT_S)):
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await connect(self._settings)
+                # Each time: somebody else may have found that all is to be held, and PgBouncer may have gone to
+                # another server without saying so.
+                await self._witness.check(self._connection)
+                if not self._pulse.is_moving:
+                    await self._report(self._connection)
+                    return 0.0
+                self._reported = None
+                again_s = await self._one_beat(self._connection)
+                if again_s is None:
+                    return None
+        except Exception as error:  # noqa: BLE001 - the boundary of a pass
+            return self._failed(error)
+        self.confirmed_s = sent_s
+        self.is_held = False
+        self._witness.confirm()
+        if self._missed:
+            log.info("beat.back", missed=self._missed)
+        self._missed = 0
+        return min(again_s, self._every_s)
+
+    async def _report(self, connection: Connection) -> None:
+        if (stall := self._pulse.stall) is not None:
+            await self._one_report(connection, stall, self._pulse.stalled_s)
+        self._reported = stall
+
+    def _failed(self, error: Exception) -> float:
+        self._missed += 1
+        # Until a beat is confirmed: who cannot reach the database has heard nothing else of it.
+        self.is_held = self.is_held or isinstance(error, Held)
+        if not isinstance(error, (*AWAY, Unavailable)):
+            log.exception("beat.failed", exc_info=error)
+        elif self._missed == 1:
+            log.warning("beat.missed", error=str(error) or type(error).__name__)
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        # Not a whole interval: until the next beat is confirmed, nothing is begun here.
+        return pause_after(self._missed, TRY_AGAIN_S)

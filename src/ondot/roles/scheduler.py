@@ -1,11 +1,11 @@
 """A scheduler node: owns partitions by lease, plans their fires ahead, works off what they owe, and keeps house if it
 owns partition 0 (C1, C2).
 
-Beat, renewal and balance come from a thread of their own, each 1.5 s by default: partitions are owned while the node's
-row has not expired. The others beat again as soon as it has, so that what a dead node owned has an owner within the
-lease and a moment. A node that cannot reach the database stops planning when its lease has run out; two that both
-believe they own a partition do double work and nothing worse, since timers move by compare-and-set. A stopping node
-hands its partitions over at once.
+Beat, renewal and balance come from a thread of their own, each 1.5 s by default, while the loop moves: partitions are
+owned while the node's row has not expired. The others beat again as soon as it has, so that what a dead or hung node
+owned has an owner within the lease and a moment. A node that cannot reach the database stops planning when its lease
+has run out; two that both believe they own a partition do double work and nothing worse, since timers move by
+compare-and-set. A stopping node hands its partitions over at once.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
 from ondot.roles.housekeeper import Housekeeper
 from ondot.roles.loop import every
+from ondot.roles.pulse import OnHung, Pulse, Stall
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
 from ondot.store.days import make_days
@@ -36,6 +37,7 @@ from ondot.store.nodes import (
     hand_over_partitions,
     leave_node,
     owned_partitions,
+    report_stalled_node,
     retire_node,
     take_partitions,
 )
@@ -46,6 +48,8 @@ OWED_EVERY_S = 2.0
 """How often to look whether anything is owed; while there is, each range has a turn each TURN_S."""
 BEATS_A_LEASE = 10 / 3
 AFTER_EXPIRY_S = 0.05
+LEASES_UNTIL_HUNG = 2.0
+"""Others plan what it owned after one. One that is alone loses nothing by a second: what is due was planned ahead."""
 SHORT_OF_SHARE_S = 0.25
 """A node that has less than its share looks this often: what others give back is not to lie about for a beat."""
 
@@ -69,7 +73,8 @@ async def leave(database: Database, node_id: NodeId) -> int:
 
 
 class Scheduler:
-    def __init__(self, database: Database, transport: Transport) -> None:
+    def __init__(self, database: Database, transport: Transport, on_hung: OnHung | None = None) -> None:
+        """`on_hung`: see `roles.pulse`."""
         self._database = database
         self._dispatcher = Dispatcher(transport)
         self._node_id = NodeId(database.clock.new_id())
@@ -79,7 +84,15 @@ class Scheduler:
         self._moved = asyncio.Event()
         self._owing = asyncio.Event()
         self._beat_every_s = database.settings.lease_s / BEATS_A_LEASE
-        self._beat = BeatThread(database.settings, self._beat_once, every_s=self._beat_every_s, name="node")
+        lease_s = database.settings.lease_s
+        self._beat = BeatThread(
+            database.settings,
+            self._beat_once,
+            every_s=self._beat_every_s,
+            name="node",
+            pulse=Pulse(lease_s, on_hung=on_hung, hung_after_s=lease_s * LEASES_UNTIL_HUNG),
+            one_report=self._report_stall,
+        )
 
     @property
     def owned(self) -> frozenset[int]:
@@ -122,6 +135,9 @@ class Scheduler:
         if owned and await owed_pass(self._database, self._dispatcher, owned):
             self._loop.call_later(TURN_S, self._owing.set)
         return 0
+
+    async def _report_stall(self, connection: Connection, stall: Stall, stalled_s: float) -> None:
+        await report_stalled_node(connection, self._node_id, stalled_s=stalled_s, where=stall.where)
 
     async def _beat_once(self, connection: Connection) -> float:
         """Renew, then take or give back towards a fair share. Runs in the beat's thread."""

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from types import FrameType
 from typing import Any, Literal
 
 from ondot import __version__
@@ -34,12 +35,13 @@ from ondot.ports.target import Call, Cancel
 from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
 from ondot.roles.loop import every
+from ondot.roles.pulse import Culprit, OnHung, Pulse, Stall
 from ondot.roles.running import Attempt, Running
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
 from ondot.store.endings import find_cancels
 from ondot.store.outcomes import Completion
-from ondot.store.workers import beat_worker, leave_worker, register_worker
+from ondot.store.workers import beat_worker, leave_worker, register_worker, report_stalled_worker
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import CANCELS
 
@@ -72,19 +74,28 @@ class Worker:
         pool_nos: Sequence[PoolNo],
         slots: int,
         objects: Objects | None = None,
+        on_hung: OnHung | None = None,
     ) -> None:
+        """`on_hung`: see `roles.pulse`."""
         self._database = database
         self._transport = transport
         self._targets = targets
         self._pool_nos = tuple(pool_nos)
         self._slots = slots
         self._objects = objects
+        self._on_hung = on_hung
 
     async def run(self, stop: asyncio.Event) -> bool:
         """Until `stop`; as a new incarnation whenever the last one was lost. True: the process is to be recycled."""
         while not stop.is_set():
             incarnation = Incarnation(
-                self._database, self._transport, self._targets, self._pool_nos, self._slots, self._objects
+                self._database,
+                self._transport,
+                self._targets,
+                self._pool_nos,
+                self._slots,
+                self._objects,
+                self._on_hung,
             )
             await incarnation.live(stop)
             if incarnation.unfit:
@@ -103,6 +114,7 @@ class Incarnation:
         pool_nos: tuple[PoolNo, ...],
         slots: int,
         objects: Objects | None,
+        on_hung: OnHung | None,
     ) -> None:
         self._database = database
         self._transport = transport
@@ -126,7 +138,14 @@ class Incarnation:
         self._state: Literal["ALIVE", "DRAINING"] = "ALIVE"
         self._loop = asyncio.get_running_loop()
         self._beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
-        self._beat = BeatThread(database.settings, self._beat_once, every_s=self._beat_every_s, name="worker")
+        self._beat = BeatThread(
+            database.settings,
+            self._beat_once,
+            every_s=self._beat_every_s,
+            name="worker",
+            pulse=Pulse(database.settings.heartbeat_s, find_culprit=self._culprit, on_hung=on_hung),
+            one_report=self._report_stall,
+        )
 
     @property
     def unfit(self) -> bool:
@@ -172,7 +191,7 @@ class Incarnation:
         while not stop.is_set():
             try:
                 async with self._database.connection() as connection:
-                    await register_worker(
+                    heard = await register_worker(
                         connection,
                         self._id,
                         host=socket.gethostname(),
@@ -181,6 +200,7 @@ class Incarnation:
                         pool_nos=self._pool_nos,
                         slots=self._slots,
                     )
+                self._targets.heard_of(heard.blocking)
             except (Unavailable, REFUSED) as error:
                 # Refused: of a server that is being set up, or whose password is being changed.
                 log.warning("worker.waits", error=str(error))
@@ -265,7 +285,7 @@ class Incarnation:
         attempt = (leased.id, leased.attempt_no)
         self._running.add(attempt, is_suspect=assignment.is_suspect)
         begin = self._targets.begin
-        if begin is not None and is_function_of(assignment):
+        if begin is not None and is_function_of(assignment, self._targets):
             ended = partial(self._ended, group, assignment)
             interrupt = begin_function(assignment, begin, partial(self._call, None), self._may_begin, ended)
             if interrupt is not None:
@@ -413,7 +433,7 @@ class Incarnation:
     async def _beat_once(self, connection: Connection) -> float | None:
         """Runs in the beat's thread; what it reads are snapshots."""
         sent_s = time.monotonic()
-        now = await beat_worker(
+        heard = await beat_worker(
             connection,
             self._id,
             state=self._state,
@@ -421,11 +441,30 @@ class Incarnation:
             lease_ids=self._leases(),
             bounds=self._leaser.bounds,
         )
-        if now is None:
+        if heard is None:
             self._loop.call_soon_threadsafe(self._lost.set)
             return None
-        self._database.clock.see(now, sent_s)
+        self._database.clock.see(heard.now, sent_s)
+        self._targets.heard_of(heard.blocking)
         return self._beat_every_s
+
+    def _culprit(self, innermost: FrameType) -> Culprit | None:
+        found = self._targets.running_in(innermost)
+        if found is None:
+            return None
+        function, call = found
+        return Culprit(function, call.execution_id, call.attempt_no)
+
+    async def _report_stall(self, connection: Connection, stall: Stall, stalled_s: float) -> None:
+        culprit = stall.culprit
+        await report_stalled_worker(
+            connection,
+            self._id,
+            stalled_s=stalled_s,
+            where=stall.where,
+            execution_id=None if culprit is None else ExecutionId(culprit.execution_id),
+            function=None if culprit is None else culprit.function,
+        )
 
     @staticmethod
     async def _first_of(*events: asyncio.Event) -> None:

@@ -35,6 +35,8 @@ class NodeRow:
     started_at: datetime
     beat_at: datetime
     expires_at: datetime
+    stalled_at: datetime | None
+    stalled_in: str | None
     is_alive: bool
     partitions: tuple[OwnedPartition, ...]
 
@@ -66,6 +68,8 @@ class WorkerRow:
     started_at: datetime
     beat_at: datetime
     ended_at: datetime | None
+    stalled_at: datetime | None
+    stalled_in: str | None
     pools: Sequence[str]
     now: datetime
 
@@ -90,6 +94,8 @@ async def read_nodes(connection: Connection) -> Nodes:
             row["started_at"],
             row["beat_at"],
             row["expires_at"],
+            row["stalled_at"],
+            row["stalled_in"],
             row["is_alive"],
             tuple(owned[row["id"]]),
         )

@@ -33,6 +33,11 @@ async def beat_node(
     return Standing(row["now"], frozenset(row["owned"]), row["live"], row["rank"], row["next_expiry_s"])
 
 
+async def report_stalled_node(connection: Connection, node_id: NodeId, *, stalled_s: float, where: str) -> None:
+    """Say that a node's loop stands still; this is no beat."""
+    await connection.execute(_SQL["report_stalled_node"].text, node_id, stalled_s, where)
+
+
 async def take_partitions(connection: Connection, node_id: NodeId, at_most: int) -> frozenset[int]:
     rows = await connection.fetch(_SQL["take_partitions"].text, node_id, at_most)
     return frozenset(row["partition_no"] for row in rows)

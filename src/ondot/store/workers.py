@@ -36,6 +36,19 @@ class LostExecution:
     losses: int
     lease_id: LeaseId
     worker_id: WorkerId
+    stalled_in: str | None = None
+    """Where the worker's loop stood still when it was lost; None: it is not known to have."""
+    stalled_by: ExecutionId | None = None
+    """The execution whose function blocked it, and that function."""
+    blocked_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a worker hears with its beat: the time, and the functions that have blocked a worker's loop lately."""
+
+    now: datetime
+    blocking: frozenset[str]
 
 
 async def register_worker(
@@ -47,11 +60,10 @@ async def register_worker(
     release: str,
     pool_nos: Sequence[PoolNo],
     slots: int,
-) -> datetime:
-    now: datetime = await connection.fetchval(
-        _SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots
-    )
-    return now
+) -> Heard:
+    row = await connection.fetchrow(_SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots)
+    assert row is not None
+    return Heard(row["now"], frozenset(row["blocking"]))
 
 
 async def beat_worker(
@@ -62,7 +74,7 @@ async def beat_worker(
     running: int,
     lease_ids: Sequence[LeaseId],
     bounds: Sequence[tuple[Lane, datetime]],
-) -> datetime | None:
+) -> Heard | None:
     """Beat; None: this incarnation was declared lost."""
     entries = [
         {
@@ -73,10 +85,23 @@ async def beat_worker(
         }
         for lane, from_at in bounds
     ]
-    now: datetime | None = await connection.fetchval(
+    row = await connection.fetchrow(
         _SQL["beat_worker"].text, worker_id, state, running, lease_ids, msgspec.json.encode(entries).decode()
     )
-    return now
+    return None if row is None else Heard(row["now"], frozenset(row["blocking"]))
+
+
+async def report_stalled_worker(
+    connection: Connection,
+    worker_id: WorkerId,
+    *,
+    stalled_s: float,
+    where: str,
+    execution_id: ExecutionId | None,
+    function: str | None,
+) -> None:
+    """Say that a worker's loop stands still; this is no beat."""
+    await connection.execute(_SQL["report_stalled_worker"].text, worker_id, stalled_s, where, execution_id, function)
 
 
 async def leave_worker(connection: Connection, worker_id: WorkerId) -> None:

@@ -26,13 +26,13 @@ Reported = tuple[float | None, str | None, str | None]
 class Attempt:
     __slots__ = (
         "_beginning",
-        "_call",
         "_output",
         "_printed",
         "_reports",
         "_thread_id",
         "_withdrawn",
         "began",
+        "call",
         "ended",
         "given_up_at",
         "in_thread",
@@ -55,7 +55,7 @@ class Attempt:
         self._withdrawn = False
         # One that its thread may take twice: what is made under it may collect garbage, and a finalizer may print.
         self._beginning = threading.RLock()
-        self._call = call
+        self.call = call
         self.loop = loop
         self._thread_id = threading.get_ident()
         self._reports: deque[Reported] | None = None
@@ -64,7 +64,7 @@ class Attempt:
 
     def context(self) -> Context:
         """What a function that asks for one is handed."""
-        call = self._call
+        call = self.call
         return Context(
             execution_id=call.execution_id,
             job_id=call.job_id,
@@ -119,7 +119,7 @@ class Attempt:
                 return Cancelled(f"It ended when it was asked to, with an error: {report.error.message}")
 
     def is_cancelled(self) -> bool:
-        if self._call.cancel.requested and not self.ended:
+        if self.call.cancel.requested and not self.ended:
             self.saw_cancel = True
         return self.ended or self.saw_cancel
 
@@ -153,7 +153,7 @@ class Attempt:
 
     def _hand_on(self, stream: str, line: str) -> None:
         if not self.ended:
-            self._call.say(stream, line)
+            self.call.say(stream, line)
 
     def _report(self, fraction: float | None, message: str | None, checkpoint: str | None) -> None:
         if self.ended:
@@ -183,4 +183,4 @@ class Attempt:
                 if not self._reports:
                     return
                 told = self._reports.popleft()
-            self._call.progress(*told)
+            self.call.progress(*told)

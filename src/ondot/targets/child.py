@@ -21,7 +21,7 @@ from ondot.targets.reports import timed_out
 __all__ = ["ChildCaller", "ChildLost"]
 
 ALONE_FROM_LOSSES: Final = 3
-ANSWERS_WITHIN_S: Final = 5.0
+ANSWERS_WITHIN_S: Final = 2.0
 """How much longer than a call's own time its child may take to report, before it is taken for hung."""
 PLACE_WITHIN_S: Final = 300.0
 """How long a call without a timeout waits for a place in a child: then it is tried again later."""

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -78,6 +79,16 @@ class FunctionCaller:
         if self._deadlines is None:
             self._deadlines = Deadlines(asyncio.get_running_loop())
         return self._deadlines
+
+    @staticmethod
+    def running_in(innermost: FrameType) -> tuple[str, Call] | None:
+        """The function that runs in a thread's loop at this moment, and its call. May be asked from another thread."""
+        frame: FrameType | None = innermost
+        while frame is not None and frame.f_code is not FunctionCaller._run.__code__:
+            frame = frame.f_back
+        if frame is None:
+            return None
+        return frame.f_locals["handler"].name, frame.f_locals["attempt"].call
 
     async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
         over: asyncio.Future[Succeeded | Failed | Cancelled | None] = asyncio.get_running_loop().create_future()

@@ -1,9 +1,11 @@
-"""Where a function runs (E6): in the worker, or in a child process once it has lost workers.
+"""Where a function runs (E6, P13): in the worker, or in a child process once it has lost workers or blocked a loop.
 
 Functions are suspects by degrees. After one lost worker, which may have been anybody's fault, they run as before; after
-two in a child with a few others, after three alone.
+two in a child with a few others, after three alone. A function that blocked a worker's loop runs in a child at once,
+whichever execution it is for: there it holds up a few others at most, and can be ended by force.
 """
 
+from types import FrameType
 from typing import Final
 
 from ondot.model.job import FunctionTarget
@@ -20,6 +22,8 @@ class Functions:
         """`apart`: None if there is no app that a child could import; all functions run here then."""
         self._here = here
         self._apart = apart
+        self._blocking: frozenset[str] = frozenset()
+        """The functions that have blocked a loop lately, of this worker or of another."""
 
     @property
     def stuck(self) -> int:
@@ -28,9 +32,20 @@ class Functions:
 
     async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
         """Raises ChildLost if it ran in a child, and that died."""
-        if self._apart is None or call.losses < APART_FROM_LOSSES:
+        if self._apart is None or not (call.losses >= APART_FROM_LOSSES or spec.name in self._blocking):
             return await self._here.call(spec, call)
         return await self._apart.call(spec, call)
+
+    def is_apart(self, name: str) -> bool:
+        """Whether this function is not to be begun in this process."""
+        return self._apart is not None and name in self._blocking
+
+    def hear_of(self, blocking: frozenset[str]) -> None:
+        """From any thread."""
+        self._blocking = blocking
+
+    def running_in(self, innermost: FrameType) -> tuple[str, Call] | None:
+        return self._here.running_in(innermost)
 
     def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
         """As `FunctionCaller.begin`: of one that runs in this process."""

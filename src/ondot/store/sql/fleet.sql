@@ -4,7 +4,7 @@
 -- any, and on each whether everything is held. In one statement, so that nobody sees a partition between two owners.
 -- Live as in beat_node. Nodes and partitions are few: those that went without leaving are forgotten after an hour.
 SELECT ondot.clock() AS now, p.partition_no, p.epoch, p.owned_since, n.id, n.host, n.pid, n.release, n.started_at,
-       n.beat_at, n.expires_at,
+       n.beat_at, n.expires_at, n.stalled_at, n.stalled_in,
        coalesce(n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second', false) AS is_alive,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
 FROM ondot.partition p FULL JOIN ondot.node n ON n.id = p.owner
@@ -17,7 +17,8 @@ ORDER BY n.started_at, n.id, p.partition_no;
 WITH own AS MATERIALIZED (
     SELECT pool_no, name FROM ondot.pool WHERE tenant_no = $1::integer
 )
-SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at,
+SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at, w.stalled_at,
+       w.stalled_in,
        ARRAY(SELECT name FROM own WHERE pool_no = ANY (w.pool_nos) ORDER BY name) AS pools, ondot.clock() AS now
 FROM ondot.worker w
 WHERE w.pool_nos && ARRAY(SELECT pool_no FROM own)

@@ -7,7 +7,8 @@ WITH beat AS (
     INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at)
     VALUES ($1::uuid, $2::text, $3::integer, $4::text, ondot.clock(), ondot.clock(),
             ondot.clock() + make_interval(secs => $5::double precision))
-    ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, expires_at = excluded.expires_at
+    ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, expires_at = excluded.expires_at, stalled_at = NULL,
+        stalled_in = NULL
 )
 SELECT ondot.clock() AS now,
        ARRAY(SELECT partition_no FROM ondot.partition WHERE owner = $1 ORDER BY partition_no) AS owned,
@@ -16,6 +17,13 @@ SELECT ondot.clock() AS now,
        extract(epoch FROM min(n.expires_at) - ondot.clock())::double precision AS next_expiry_s
 FROM ondot.node n
 WHERE n.id <> $1 AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second';
+
+-- name: report_stalled_node :none
+-- locks: the node row        index: node_pkey
+-- No beat: its lease runs out. $1 id, $2 for how many seconds the loop has not moved, $3 where
+UPDATE ondot.node
+SET stalled_at = ondot.clock() - make_interval(secs => $2::double precision), stalled_in = $3::text
+WHERE id = $1::uuid;
 
 -- name: take_partitions :many
 -- locks: partition rows, SKIP LOCKED

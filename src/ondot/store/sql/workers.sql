@@ -3,17 +3,33 @@
 INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, started_at, beat_at)
 VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::integer, ondot.clock(), ondot.clock())
 ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at -- its own first try, the reply lost
-RETURNING ondot.clock() AS now;
+RETURNING ondot.clock() AS now,
+    ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
+          WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 day') AS blocking;
 
 -- name: beat_worker :one
--- locks: the worker row        index: worker_pkey
--- Nothing comes back for an incarnation that was declared lost: it is over for it.
+-- locks: the worker row        index: worker_pkey, worker_blocked
+-- Nothing comes back for an incarnation that was declared lost: it is over for it. What comes back else are the
+-- functions that have blocked a worker's loop in the last day.
 -- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 lease_ids held, $5 bounds
 UPDATE ondot.worker
 SET beat_no = beat_no + 1, beat_at = ondot.clock(), state = $2::text, running = $3::integer, lease_ids = $4::uuid[],
-    bounds = $5::text::jsonb
+    bounds = $5::text::jsonb, stalled_at = NULL, stalled_in = NULL, stalled_by = NULL
 WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING')
-RETURNING ondot.clock() AS now;
+RETURNING ondot.clock() AS now,
+    ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
+          WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 day') AS blocking;
+
+-- name: report_stalled_worker :none
+-- locks: the worker row        index: worker_pkey
+-- No beat: the counter stands still, and the worker is lost when its time is over. A function that blocks is kept when
+-- the loop moves again, for as long as the row.
+-- $1 id, $2 for how many seconds the loop has not moved, $3 where, $4 execution id or NULL, $5 function or NULL
+UPDATE ondot.worker
+SET stalled_at = ondot.clock() - make_interval(secs => $2::double precision), stalled_in = $3::text,
+    stalled_by = $4::uuid, blocked_at = CASE WHEN $5::text IS NULL THEN blocked_at ELSE ondot.clock() END,
+    blocked_by = coalesce($5, blocked_by)
+WHERE id = $1::uuid;
 
 -- name: leave_worker :none
 -- $1 id
@@ -50,11 +66,13 @@ WHERE w.id IS NULL OR w.state IN ('LOST', 'GONE')
 LIMIT $2::integer;
 
 -- name: lost_executions :many
--- index: lease_pkey, execution_pkey
--- What is RUNNING under exactly the worker and attempt of these leases.
+-- index: lease_pkey, execution_pkey, worker_pkey
+-- What is RUNNING under exactly the worker and attempt of these leases, and what had blocked that worker's loop.
 -- $1 lease_ids
-SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.attempt_no, e.losses, l.id AS lease_id, l.worker_id
+SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.attempt_no, e.losses, l.id AS lease_id, l.worker_id,
+       w.stalled_in, w.stalled_by, CASE WHEN w.stalled_by IS NOT NULL THEN w.blocked_by END AS blocked_by
 FROM ondot.lease l
+LEFT JOIN ondot.worker w ON w.id = l.worker_id
 CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
 JOIN ondot.execution e
   ON e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = l.worker_id AND e.state = 'RUNNING'
@@ -67,7 +85,8 @@ WHERE w.ended_at < ondot.clock() - interval '1 day'
   AND NOT EXISTS (SELECT FROM ondot.lease l WHERE l.worker_id = w.id);
 
 -- name: list_workers :many
-SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at,
+SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at, w.stalled_at,
+       w.stalled_in,
        ARRAY(SELECT name FROM ondot.pool p WHERE p.pool_no = ANY (w.pool_nos) ORDER BY name) AS pools,
        ondot.clock() AS now
 FROM ondot.worker w

@@ -1,0 +1,159 @@
+"""Whether the loop that does the work moves (P13): beats vouch for that, and not for a thread that is able to beat.
+
+The loop counts up a few times a second; a thread looks. While the count stands still, `is_moving` is false and no beat
+is sent, so that others take over in the same time as after a death. A loop that stands still for half its timeout is
+reported with its stack, and with the function that blocks it. After the whole timeout its work is with others: the
+process is started again, if somebody said how.
+
+Only time in which the watching thread itself ran is counted: a process that was frozen as a whole is not stalled.
+"""
+
+import asyncio
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+from uuid import UUID
+
+from ondot.telemetry.log import get_logger
+
+EVERY_S: Final = 0.1
+LOOKS_A_TIMEOUT: Final = 20
+"""Or more often, where the timeout is short."""
+STALE_AFTER: Final = 3
+"""So many counts are missing: the loop is held up. A beat waits, and is sent when the loop moves."""
+REPORTED_FROM: Final = 0.5
+"""Of the timeout."""
+MOST_WORDS: Final = 300
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A function that runs in the loop, and the execution that it runs for."""
+
+    function: str
+    execution_id: UUID
+    attempt_no: int
+
+
+OnHung = Callable[[float], None]
+"""Called when the loop has stood still for the whole timeout, with for how long. From another thread."""
+
+FindCulprit = Callable[[FrameType], Culprit | None]
+"""Who runs, by the innermost frame of the loop's thread. Called from another thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """`where`: the line of the user's code, or else of whatever it is, that does not return."""
+
+    where: str
+    stack: str
+    culprit: Culprit | None
+
+
+class Pulse:
+    def __init__(
+        self,
+        timeout_s: float,
+        *,
+        find_culprit: FindCulprit = lambda _frame: None,
+        on_hung: OnHung | None = None,
+        hung_after_s: float | None = None,
+    ) -> None:
+        """To be made in the loop's thread. `hung_after_s`: when `on_hung` is called; else after the timeout."""
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._timeout_s = timeout_s
+        self._every_s = min(EVERY_S, timeout_s / LOOKS_A_TIMEOUT)
+        self._find_culprit = find_culprit
+        self._on_hung = on_hung
+        self._hung_after_s = hung_after_s or timeout_s
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="ondot-pulse", daemon=True)
+        self.stalled_s = 0.0
+        """For how long the loop has not moved."""
+        self.stall: Stall | None = None
+        """Set from when it is reported until the loop moves."""
+        self.on_stall: Callable[[], None] = lambda: None
+
+    @property
+    def is_moving(self) -> bool:
+        return self.stalled_s < self._every_s * STALE_AFTER
+
+    @property
+    def look_again_s(self) -> float:
+        return self._every_s / 2
+
+    def start(self) -> None:
+        self._move()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _move(self) -> None:
+        self._count += 1
+        self._timer = self._loop.call_later(self._every_s, self._move)
+
+    def _watch(self) -> None:
+        seen, looked_s = self._count, time.monotonic()
+        while not self._stopped.wait(self._every_s):
+            now_s = time.monotonic()
+            # More than that has passed: this thread did not run either.
+            passed_s, looked_s = min(now_s - looked_s, self._every_s * 2), now_s
+            if self._count != seen:
+                seen = self._count
+                self._moves_again()
+                continue
+            self.stalled_s += passed_s
+            if self.stall is None and self.stalled_s >= self._timeout_s * REPORTED_FROM:
+                self._report()
+            if self._on_hung is not None and self.stalled_s >= self._hung_after_s:
+                self._on_hung(self.stalled_s)
+
+    def _moves_again(self) -> None:
+        stalled_s, self.stalled_s = self.stalled_s, 0.0
+        if self.stall is not None:
+            log.warning("loop.moves", stalled_s=round(stalled_s, 1), where=self.stall.where)
+            self.stall = None
+
+    def _report(self) -> None:
+        frame = sys._current_frames().get(self._thread_id)
+        if frame is None:
+            return
+        stack = "".join(traceback.format_stack(frame))
+        culprit = self._find_culprit(frame)
+        stall = Stall(_where(frame), stack, culprit)
+        named = {}
+        if culprit is not None:
+            named = {
+                "function": culprit.function,
+                "execution_id": str(culprit.execution_id),
+                "attempt": culprit.attempt_no,
+                "then": "its next attempts run in a child process",
+            }
+        log.error("loop.stalled", stalled_s=round(self.stalled_s, 1), where=stall.where, stack=stack, **named)
+        self.stall = stall
+        self.on_stall()
+
+
+def _where(innermost: FrameType) -> str:
+    """The innermost line that is neither Python's nor of an installed package."""
+    foreign = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    frame: FrameType | None = innermost
+    while frame is not None and frame.f_code.co_filename.startswith((*foreign, "<")):
+        frame = frame.f_back
+    frame = frame or innermost
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"[-MOST_WORDS:]
