@@ -3,19 +3,22 @@
 import asyncio
 from itertools import pairwise
 
+import pytest
 from msgspec import structs
 
+from ondot.flow import pools
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.cancel import cancel
 from ondot.flow.change import update
 from ondot.flow.gate import admit_pass, expire_pass, tidy_pass
 from ondot.flow.pools import PoolLimits, set_limits
+from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.outcome import Cancelled
 from ondot.store.planned import lock_gates_of_job
-from ondot.store.queue import hold_briefly, pool_room
+from ondot.store.queue import Survey, hold_briefly, pool_room
 from tests.flow.test_locks import lease_on
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, World, every, job
@@ -252,16 +255,78 @@ async def test_a_worker_that_was_lost_takes_no_token(world: World) -> None:
 
 
 @proves("E13", "P11")
-async def test_what_was_being_leased_when_a_pool_got_its_limit_is_counted_soon(world: World) -> None:
-    await world.submit_all([job() for _ in range(6)])
+async def test_what_is_being_leased_when_a_pool_gets_its_limit_is_counted_with_it(world: World) -> None:
+    await world.submit_all([job() for _ in range(8)])
     one, other = await world.worker(), await world.worker()
-    async with world.second_connection() as connection, connection.transaction():
+    limits = PoolLimits(4, None)
+    async with world.second_connection() as connection:
+        leasing = connection.transaction()
+        await leasing.start()
         assert len(await lease_on(connection, one, 3)) == 3
+        setting = asyncio.create_task(
+            set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+        )
+        await world.until_someone_waits()
+        await leasing.commit()
+        await setting
+    assert await world.count("slot") == 3
+    assert len(await other.lease()) == 1
+
+
+@proves("E13", "P11")
+async def test_a_lease_that_is_held_for_long_is_not_waited_for_without_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "TRIES", 2)
+    await world.submit_all([job() for _ in range(3)])
+    one, other = await world.worker(), await world.worker()
+    limits = PoolLimits(1, None)
+    async with world.second_connection() as connection, connection.transaction():
+        assert len(await lease_on(connection, one, 1)) == 1
+        with pytest.raises(Unavailable, match="too busy"):
+            await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+        # Nothing was set, and nobody else waits.
+        assert len(await other.lease()) == 2
+
+
+@proves("E13", "P11")
+@pytest.mark.parametrize("limits", [PoolLimits(2, None), PoolLimits(None, Rate(limit=2, per_s=60, burst=2))])
+async def test_a_pool_that_gets_its_limit_between_a_look_and_a_lease_is_not_leased_from_beyond_it(
+    world: World, limits: PoolLimits
+) -> None:
+    await world.submit_all([job() for _ in range(6)])
+    worker = await world.worker()
+    lanes = worker.leaser._lanes
+    look = lanes.survey
+
+    async def look_and_be_late(*, anew: bool = False) -> Survey | None:
+        survey = await look(anew=anew)
+        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+        return survey
+
+    lanes.survey = look_and_be_late  # type: ignore[method-assign]
+    leased = [len(await worker.lease()) for _ in range(4)]
+    assert sum(leased) == 2
+    assert await world.count("execution") == 6
+
+
+@proves("E13", "P11")
+async def test_nor_do_those_begin_that_have_a_token_of_their_job(world: World) -> None:
+    rated = Limits(rate=Rate(limit=6, per_s=60, burst=6))
+    await world.submit_all([job(limits=rated) for _ in range(6)])
+    worker = await world.worker()
+    lanes = worker.leaser._lanes
+    look = lanes.survey
+
+    async def look_and_be_late(*, anew: bool = False) -> Survey | None:
+        survey = await look(anew=anew)
         limits = PoolLimits(2, None)
         await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
-    await tidy_pass(world.database)
-    assert await other.lease() == []
-    assert await world.count("slot") == 3
+        return survey
+
+    lanes.survey = look_and_be_late  # type: ignore[method-assign]
+    leased = [len(await worker.lease()) for _ in range(4)]
+    assert sum(leased) == 2
 
 
 @proves("E13", "L6")

@@ -1,22 +1,28 @@
 """The limits of a pool (E13): set by an operator, counted when its work is leased.
 
-What runs at that moment is given its slots in the same transaction, so that a new limit counts from the first lease on.
-The audit log tells what was and what is; a change that changes nothing is none, and not told.
+What runs at that moment gets its slots in the same transaction, so that a new limit counts from the first lease on. So
+does what is being leased: leases of pools without limits lock nothing, so for a moment all of them are held.
+The audit log shows what was and what is; a change that changes nothing is none, and is not recorded.
 """
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.model.errors import NotFound
+from ondot.model.errors import NotFound, Unavailable
 from ondot.model.gates import Rate
-from ondot.model.ids import TenantNo
+from ondot.model.ids import PoolNo, TenantNo
 from ondot.store.audit import record
+from ondot.store.connection import LOCKED
 from ondot.store.database import Database
-from ondot.store.pools import list_pools, set_pool_limits, slot_running
+from ondot.store.pools import hold_leases, list_pools, set_pool_limits, slot_running
 
 NO_LIMIT: Final = "none"
+TRIES: Final = 25
+LET_PASS_S: Final = 0.05
+"""Between two tries to hold the leases, which end after 200 ms: work goes on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +36,38 @@ class PoolLimits:
 async def set_limits(
     database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, name: str, limits: PoolLimits, *, actor: str
 ) -> None:
+    for _ in range(TRIES):
+        try:
+            pool_no = await _set(database, tenant_no, name, limits, actor)
+        except LOCKED:
+            await asyncio.sleep(LET_PASS_S)
+        else:
+            break
+    else:
+        raise Unavailable(f"The pool {name!r} is too busy to count what runs in it: try again.")
+    if pool_no is not None:
+        dispatcher.wake([(pool_no, database.clock.now())])
+
+
+async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolLimits, actor: str) -> PoolNo | None:
+    """Gives the pool's number; None: the limits are as they were. Raises LOCKED if leases take too long."""
     async with database.transaction() as connection:
         rows = await list_pools(connection, tenant_no, name=name)
         if not rows:
             raise NotFound(f"There is no pool {name!r}.")
         before = PoolLimits(rows[0].concurrency, rows[0].rate)
         if limits == before:
-            return
+            return None
         pool_no = await set_pool_limits(connection, tenant_no, name, limits.concurrency, limits.rate)
         if pool_no is None:
             raise NotFound(f"There is no pool {name!r}.")
         if limits.concurrency is not None:
+            await hold_leases(connection)
             await slot_running(connection, pool_no)
         await record(
             connection, tenant_no, actor, "pool.limits", None, {"pool": name, **dict(_changes(before, limits))}
         )
-    dispatcher.wake([(pool_no, database.clock.now())])
+    return pool_no
 
 
 def _changes(before: PoolLimits, after: PoolLimits) -> Iterator[tuple[str, dict[str, object]]]:

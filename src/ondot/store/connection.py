@@ -53,6 +53,9 @@ REFUSED = asyncpg.PostgresError
 TAKEN = asyncpg.UniqueViolationError
 """Somebody else has that key."""
 
+LOCKED = asyncpg.LockNotAvailableError
+"""Somebody else holds what was to be locked, and did not let go of it in time."""
+
 _ABOUT_CONTENT = ("22", "23", "54")
 """SQLSTATE classes of what a statement carries: data, integrity, limits."""
 

@@ -123,6 +123,15 @@ async def set_pool_limits(
     return pool_no
 
 
+async def hold_leases(connection: Connection) -> None:
+    """Nothing is leased by others until the end of the transaction, and what they were leasing is visible to it.
+
+    Raises LOCKED if that takes too long. After the pool's row, which leases from a limited pool lock first.
+    """
+    await connection.execute(_SQL["wait_for_leases"].text)
+    await connection.execute(_SQL["hold_leases"].text)
+
+
 async def slot_running(connection: Connection, pool_no: PoolNo | None = None) -> None:
     """Give what runs in a limited pool, or in all of them, the slots that it does not hold yet."""
     await connection.execute(_SQL["slot_running"].text, pool_no)

@@ -105,9 +105,19 @@ UPDATE ondot.pool SET concurrency = $3::integer, rate_limit = $4::integer, rate_
 WHERE tenant_no = $1::integer AND name = $2::text
 RETURNING pool_no;
 
+-- name: wait_for_leases :none
+-- For the transaction only: all leases and completions wait behind it.
+SET LOCAL lock_timeout = '200ms';
+
+-- name: hold_leases :none
+-- locks: the leases, all of them: waits for statements under way; those that come wait, and take their snapshot after
+-- The statement that leases from a pool without limits locks nothing of it. So one that is under way while the pool gets
+-- its first limit has not seen it, and what it leases is not seen by slot_running.
+LOCK TABLE ondot.lease IN SHARE MODE;
+
 -- name: slot_running :none
 -- locks: executions that run        index: execution_pkey
--- What runs in limited pools and holds no slot: it began before the limit was there, or in that very moment. Leases name
+-- What runs in limited pools and holds no slot: it began before the limit was there. Leases name
 -- what runs, so that what waits is not looked at; and without a limited pool nothing is.
 -- $1 pool_no (NULL: of all)
 WITH limited AS MATERIALIZED (

@@ -96,7 +96,8 @@ WHERE pool_no = $1::integer AND rate_limit IS NOT NULL;
 -- name: lease_executions :many
 -- transition: start        locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey, execution_pkey
 -- Lanes are taken in the order given, of each up to its count, and up to the limit in all. `from_at` is the head that a
--- survey saw a moment ago: below it are dead rows, and what the next survey finds. A worker that was declared
+-- survey saw a moment ago: below it are dead rows, and what the next survey finds. A pool that got a limit since the
+-- survey gives nothing, unless its slots are counted ($8). A worker that was declared
 -- lost gets nothing; one whose loss commits at this very moment may get a last batch, which recovery finds by its lease
 -- row in the next pass, and which it does not begin, having had no confirmed beat for its timeout.
 -- $1 lease_id, $2 worker_id, $3 limit, $4 pool_nos, $5 classes, $6 tenant_nos, $7 from_ats, $8 of a limited pool: each
@@ -115,13 +116,17 @@ WITH taken AS (
             FOR UPDATE SKIP LOCKED
         ) head
         WHERE EXISTS (SELECT FROM ondot.worker WHERE id = $2::uuid AND state = 'ALIVE')
+          AND ($8::boolean OR NOT EXISTS (
+              SELECT FROM ondot.pool p
+              WHERE p.pool_no = l.pool_no AND (p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL)
+          ))
         LIMIT $3::integer
     ))
     RETURNING execution_id
 ), started AS (
     UPDATE ondot.execution e
     SET state = 'RUNNING', attempt_no = e.attempt_no + 1, worker_id = $2, started_at = ondot.clock(),
-        gated = e.gated OR $8::boolean
+        gated = e.gated OR $8
     WHERE e.id = ANY (ARRAY(SELECT execution_id FROM taken)) AND e.state IN ('PENDING', 'RETRYING')
     RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
               date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
