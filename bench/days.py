@@ -103,11 +103,13 @@ async def _steps(database: Database, by_key: Database, turns: int) -> dict[str, 
         await connection.execute(SEED.format(page=PAGE))
     reads: dict[str, Callable[[Connection], Awaitable[object]]] = {
         "plan": lambda connection: _plan(connection, database, recurring),
-        "list_executions": lambda connection: list_executions(connection, DEFAULT_TENANT, limit=PAGE),
+        "list_executions": lambda connection: list_executions(connection, DEFAULT_TENANT, limit=PAGE, horizon_s=20),
         "list_nothing_found": lambda connection: list_executions(
-            connection, DEFAULT_TENANT, limit=PAGE, state="FAILED"
+            connection, DEFAULT_TENANT, limit=PAGE, horizon_s=20, state="FAILED"
         ),
-        "executions_of_job": lambda connection: list_job_executions(connection, DEFAULT_TENANT, recurring, limit=PAGE),
+        "executions_of_job": lambda connection: list_job_executions(
+            connection, DEFAULT_TENANT, recurring, limit=PAGE, horizon_s=20
+        ),
         "latest_of_job": lambda connection: latest_execution(connection, DEFAULT_TENANT, recurring),
         "overview": lambda connection: latest_executions(connection, DEFAULT_TENANT, PAGE),
         "list_jobs": lambda connection: list_jobs(connection, DEFAULT_TENANT, limit=PAGE),

@@ -108,8 +108,10 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     letters = await dead_letters.list_letters(connection, DEFAULT_TENANT, everything, limit=PAGE)
     assert letters[0].pool == "default"
     letter = letters[0].execution_id
-    await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE)
-    await executions.list_job_executions(connection, DEFAULT_TENANT, job_id, limit=PAGE)
+    listed = await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE, horizon_s=20)
+    await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE, horizon_s=20, before=listed[0].id)
+    await executions.latest_ended(connection, DEFAULT_TENANT, job_id)
+    await executions.list_job_executions(connection, DEFAULT_TENANT, job_id, limit=PAGE, horizon_s=20)
     await executions.latest_execution(connection, DEFAULT_TENANT, job_id)
     await executions.get_execution(connection, DEFAULT_TENANT, letter)
     await executions.list_attempts(connection, DEFAULT_TENANT, letter)
@@ -196,17 +198,19 @@ async def test_a_page_goes_on_into_older_days_while_it_is_not_full(old_world: Wo
         await old_world.advance(30 * 86_400)
     newest = sorted((accepted.id for accepted in made), reverse=True)
     async with old_world.database.connection() as connection:
-        listed = await executions.list_executions(connection, DEFAULT_TENANT, limit=100)
+        listed = await executions.list_executions(connection, DEFAULT_TENANT, limit=100, horizon_s=20)
         assert [row.job_id for row in listed] == newest
         one_by_one: list[executions.ExecutionRow] = []
         while page := await executions.list_executions(
-            connection, DEFAULT_TENANT, limit=3, before=one_by_one[-1].id if one_by_one else None
+            connection, DEFAULT_TENANT, limit=3, horizon_s=20, before=one_by_one[-1].id if one_by_one else None
         ):
             one_by_one += page
         assert one_by_one == listed
         assert [row.id for row in await jobs.list_jobs(connection, DEFAULT_TENANT, limit=100)] == newest
         oldest = newest[-1]
-        assert (await executions.list_job_executions(connection, DEFAULT_TENANT, oldest, limit=9))[0].job_id == oldest
+        assert (await executions.list_job_executions(connection, DEFAULT_TENANT, oldest, limit=9, horizon_s=20))[
+            0
+        ].job_id == oldest
         assert (latest := await executions.latest_execution(connection, DEFAULT_TENANT, oldest))
         assert latest.state is State.SUCCEEDED
 
@@ -260,8 +264,13 @@ async def test_ids_that_nobody_minted_are_of_no_day_and_break_nothing(world: Wor
     async with world.database.connection() as connection:
         for id_ in (NO_ID, LAST_ID, UUID("f5b29429-56a2-4732-a290-011488d7143a")):
             assert await Specs().find(connection, [(id_, 1)]) == {}
-            assert await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE, before=id_) == []
-            assert await executions.list_job_executions(connection, DEFAULT_TENANT, JobId(id_), limit=PAGE) == []
+            assert (
+                await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE, horizon_s=20, before=id_) == []
+            )
+            assert (
+                await executions.list_job_executions(connection, DEFAULT_TENANT, JobId(id_), limit=PAGE, horizon_s=20)
+                == []
+            )
             assert await executions.latest_execution(connection, DEFAULT_TENANT, JobId(id_)) is None
             assert await jobs.list_jobs(connection, DEFAULT_TENANT, limit=PAGE, before=id_) == []
             assert await outcomes.find_outcomes(connection, (await world.worker()).id, [(ExecutionId(id_), 1)])

@@ -37,22 +37,27 @@ async def live_and_ended(world: World) -> tuple[JobId, list[ExecutionId]]:
 async def test_executions_are_listed_newest_first_live_and_ended_as_one_page_by_page(world: World) -> None:
     job_id, ids = await live_and_ended(world)
     async with world.database.connection() as connection:
-        every_one = await executions.list_executions(connection, DEFAULT_TENANT, limit=10)
+        every_one = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, horizon_s=20)
         due = [id_ for id_ in ids if (await world.execution(id_)).fire_at <= world.now]
         assert len(due) == len(ids) - 1
         assert [row.id for row in every_one] == sorted(due, reverse=True)
-        first = await executions.list_executions(connection, DEFAULT_TENANT, limit=2)
-        rest = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, before=first[-1].id)
+        first = await executions.list_executions(connection, DEFAULT_TENANT, limit=2, horizon_s=20)
+        rest = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, horizon_s=20, before=first[-1].id)
         assert [*first, *rest] == every_one
-        of_job = await executions.list_job_executions(connection, DEFAULT_TENANT, job_id, limit=10)
+        of_job = await executions.list_job_executions(connection, DEFAULT_TENANT, job_id, limit=10, horizon_s=20)
         assert [row.id for row in of_job] == [row.id for row in every_one]
-        ended = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, state="SUCCEEDED")
+        ended = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, horizon_s=20, state="SUCCEEDED")
         assert [row.state for row in ended] == [State.SUCCEEDED]
-        retrying = await executions.list_job_executions(connection, DEFAULT_TENANT, job_id, limit=9, state="RETRYING")
+        retrying = await executions.list_job_executions(
+            connection, DEFAULT_TENANT, job_id, limit=9, horizon_s=20, state="RETRYING"
+        )
         assert [row.failures for row in retrying] == [1]
-        late = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, from_at=world.now)
+        late = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, horizon_s=20, from_at=world.now)
         assert {row.fire_at for row in late} == {row.fire_at for row in every_one if row.fire_at >= world.now}
-        assert await executions.list_executions(connection, DEFAULT_TENANT, limit=9, pool_no=PoolNo(99)) == []
+        assert (
+            await executions.list_executions(connection, DEFAULT_TENANT, limit=9, horizon_s=20, pool_no=PoolNo(99))
+            == []
+        )
 
 
 @proves("O1")
@@ -159,8 +164,8 @@ async def test_nobody_sees_a_row_of_another_tenant(world: World) -> None:
         assert await jobs.lock_job(connection, OTHER, job_id) is None
         assert await jobs.list_jobs(connection, OTHER, limit=10) == []
         assert await jobs.find_keys(connection, OTHER, ["k"]) == {}
-        assert await executions.list_executions(connection, OTHER, limit=10) == []
-        assert await executions.list_job_executions(connection, OTHER, job_id, limit=10) == []
+        assert await executions.list_executions(connection, OTHER, limit=10, horizon_s=20) == []
+        assert await executions.list_job_executions(connection, OTHER, job_id, limit=10, horizon_s=20) == []
         assert await executions.latest_execution(connection, OTHER, job_id) is None
         assert await overview.running_now(connection, OTHER, 10) == []
         assert await overview.coming_fires(connection, OTHER, planned=10, timers=10) == []

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ondot.store.overview import Fleet, PoolAtWork, RecentSkips
+from ondot.store.overview import Fleet, Missed, PoolAtWork
 from ondot.ui.health import judge
 from tests.proves import proves
 
@@ -63,16 +63,17 @@ def test_a_missing_role_is_told_before_anything_is_late(nodes: int, workers: int
     assert (health.level, health.command) == ("warning", command)
 
 
-@proves("L7", "S6")
-def test_what_an_outage_cost_is_told_though_all_is_on_the_dot_again() -> None:
-    skips = [RecentSkips("misfire", 70, False), RecentSkips("coalesced", 6, False), RecentSkips("paused", 9, False)]
-    health = judge(fleet(), [pool()], None, running=0, skips=skips)
+@proves("O5", "S6")
+def test_what_an_outage_has_cost_is_said_with_the_place_that_lists_it() -> None:
+    health = judge(fleet(), [pool()], None, running=0, missed=Missed(76, 3, False))
     assert (health.level, health.word) == ("warning", "On the dot again")
-    assert health.text == "76 fires were missed in an outage and will not run; see Skipped"
-    assert judge(fleet(), [pool()], None, running=0, skips=skips[2:]).level == "good"
-    uncounted = judge(fleet(), [pool()], None, running=0, skips=[RecentSkips("misfire", 1, True)])
-    assert uncounted.text.startswith("at least 1 fire was missed")
-    assert judge(fleet(), [pool(waits_s=5)], None, running=10, skips=skips).word == "Late"
+    assert health.text == "76 fires of 3 jobs were missed in an outage and will not run"
+    assert health.link is not None
+    assert health.link[0] == "/skipped"
+    one = judge(fleet(), [pool()], None, running=0, missed=Missed(1, 1, True))
+    assert one.text.startswith("at least 1 fire of 1 job was missed")
+    assert judge(fleet(), [pool()], None, running=0).level == "good"
+    assert judge(fleet(), [pool(waits_s=5)], None, running=10, missed=Missed(76, 3, False)).word == "Late"
 
 
 @proves("L7", "P3")

@@ -4,11 +4,25 @@ from typing import TypeVar
 
 from ondot.flow.change import pause
 from ondot.model.execution import State
+from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.retry import Retry
+from ondot.model.schedule import Misfire
 from ondot.store.logs import Progress, save_progress
+from ondot.store.overview import Missed, missed_fires
 from ondot.ui.health import Health
-from ondot.ui.overview import Failures, Fires, Latest, Numbers, Overview, Paused, Running, Section, read_overview
+from ondot.ui.overview import (
+    MISSED_WITHIN,
+    Failures,
+    Fires,
+    Latest,
+    Numbers,
+    Overview,
+    Paused,
+    Running,
+    Section,
+    read_overview,
+)
 from tests.holding import WHY, accept, hold
 from tests.proves import proves
 from tests.world import World, cron, every, failed, job, once
@@ -18,6 +32,11 @@ S = TypeVar("S", bound=Section)
 
 async def overview_of(world: World, tenant_no: TenantNo = DEFAULT_TENANT) -> Overview:
     return await read_overview(world.database, tenant_no)
+
+
+async def missed_of(world: World) -> Missed:
+    async with world.database.connection() as connection:
+        return await missed_fires(connection, DEFAULT_TENANT, MISSED_WITHIN)
 
 
 def section(overview: Overview, kind: type[S]) -> S:
@@ -43,6 +62,33 @@ async def test_a_database_that_is_held_is_the_first_thing_told(world: World) -> 
     assert WHY in health.why
     await accept(world)
     assert section(await overview_of(world), Health).word == "Late"
+
+
+@proves("O5", "S2")
+async def test_the_next_fire_of_a_limited_job_is_the_earliest_even_if_it_is_planned(world: World) -> None:
+    """Planned fires of a limited job stand before its gate and not in the queue: the page said 21 s instead of 3 s."""
+    limited = job("crawl", schedule=every(3, world.now), limits=Limits(concurrency=1))
+    keyed = job("keyed", schedule=every(4, world.now), limits=Limits(key="k", key_concurrency=1))
+    accepted = await world.submit_all([limited, keyed])
+    await world.plan()
+    await world.advance(1)
+    rows = section(await overview_of(world), Fires).rows
+    assert {row.name: (row.at - world.now).total_seconds() for row in rows} == {"crawl": 2, "keyed": 3}
+    assert [row.at for row in rows] == [(await world.job(one.id)).next_fire_at for one in accepted]
+
+
+@proves("O5", "S6")
+async def test_what_an_outage_has_cost_is_said_for_a_day(world: World) -> None:
+    made = await world.submit(job("pulse", schedule=every(10, world.now, misfire=Misfire(policy="skip"))))
+    await world.advance(3600)
+    await world.plan()
+    [(_, _, _, count)] = await world.skipped(made.id)
+    missed = await missed_of(world)
+    assert (missed.count, missed.jobs) == (count, 1)
+    await world.value("UPDATE ondot.skipped SET at = ondot.clock() - interval '23 hours' RETURNING 1")
+    assert (await missed_of(world)).count == count
+    await world.value("UPDATE ondot.skipped SET at = ondot.clock() - interval '25 hours' RETURNING 1")
+    assert (await missed_of(world)).count == 0
 
 
 @proves("O5")

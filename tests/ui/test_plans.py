@@ -54,7 +54,7 @@ async def test_no_statement_of_the_page_reads_a_whole_table(database_url: str) -
         "pools_at_work": [1, 1000],
         "running_now": [1, 8, 1000],
         "coming_fires": [1, 200, 8],
-        "latest_executions": [1, 20, 1000],
+        "latest_executions": [1, 20, 1000, window],
         "recent_states": [1, window, 1000],
         "latest_dead_letters": [1, 4, 1000],
         "paused_by_itself": [1, 4, 200],

@@ -94,7 +94,11 @@ class ExecutionOut(BaseModel):
     worker_id: UUID | None
     pool: str
     priority_class: str = Field(examples=["normal"])
-    payload: Any = None
+    payload: Any = Field(
+        default=None,
+        description="What the target is sent: its own, or its job's. In a list, a job's payload of more than 16 KiB is"
+        " left out: get the execution.",
+    )
     result: Any = None
     error: Any = None
     reason: str | None = None
@@ -121,6 +125,28 @@ class SkippedRange(BaseModel):
     count: int | None = Field(description="null: more than were counted.")
 
 
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    items: list[Item]
+    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null on the last.")
+
+
+class SkippedFires(SkippedRange):
+    """Fires of a job that did not run."""
+
+    job_id: UUID
+    job_name: str | None
+    recorded_at: datetime
+    is_backfilled: bool = Field(description="A backfill that was made since then covers them.")
+    what_to_do: str | None = Field(description="The command that runs them after all.")
+
+
+class SkippedList(Page[SkippedFires]):
+    pass
+
+
 class JobDetail(JobOut):
     """One job, with its latest executions and the latest fires that were skipped."""
 
@@ -132,7 +158,7 @@ class StatusOut(BaseModel):
     job_id: UUID
     state: JobState = Field(description="The state of the job.")
     status: State | None = Field(description="The state of its latest execution; null before the first.")
-    last_run: datetime | None
+    last_run: datetime | None = Field(description="When an execution of it last began; it may have ended since.")
     next_run: datetime | None
     retry_count: int
 
@@ -192,20 +218,12 @@ class LogList(BaseModel):
     ended: bool = Field(description="Whether these were the last lines there will be.")
 
 
-Item = TypeVar("Item")
-
-
-class Page(BaseModel, Generic[Item]):
-    items: list[Item]
-    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null on the last.")
-
-
 class JobList(Page[JobOut]):
     pass
 
 
 class ExecutionList(Page[ExecutionOut]):
-    pass
+    see: str | None = Field(default=None, description="Where else to look, if what was asked for is kept elsewhere.")
 
 
 class JobBatch(BaseModel):

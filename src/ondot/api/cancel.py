@@ -9,9 +9,9 @@ from pydantic import Field
 from ondot.api import answers
 from ondot.api.audit import Actor
 from ondot.api.documents import takes
-from ondot.api.executions import job_names
 from ondot.api.fields import Body, PlainText
 from ondot.api.forms import read_form
+from ondot.api.jobs import specs_of
 from ondot.api.services import Asked, OptionalBody, Tenant, id_in_path, only_known_parameters
 from ondot.api.views import execution_out
 from ondot.flow.cancel import cancel
@@ -41,5 +41,5 @@ async def cancel_execution(
     the job's `cancel_grace` to end, and is ended by force after that."""
     reason = None if body is None else read_form(CancelBody, body, 'for example {"reason": "wrong region"}').reason
     row = await cancel(asked.database, tenant_no, ExecutionId(id_), actor=actor, reason=reason)
-    names = await job_names(asked, [row])
-    return execution_out(row, names.get(row.id))
+    specs = await specs_of(asked, [row])
+    return execution_out(row, specs.get(row.id), whole=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated
 from uuid import UUID
@@ -11,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from ondot.api import answers
-from ondot.api.jobs import Cursor, Limit
+from ondot.api.jobs import Cursor, Limit, specs_of
 from ondot.api.services import (
     Asked,
     Instant,
@@ -32,6 +31,9 @@ from ondot.store.logs import is_under_way, list_log_lines
 from ondot.store.pools import find_pools
 
 LARGEST = 2**31 - 1
+SKIPPED_ARE_RANGES = (
+    "Fires that were missed or paused are kept as ranges, and have no executions: GET /v1/skipped-fires lists them."
+)
 LONGEST_WAIT_S = 30.0
 LOOK_EVERY_S = 0.4
 AS_IT_SAYS = {"X-Content-Type-Options": "nosniff"}
@@ -53,7 +55,7 @@ async def list_all_executions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> answers.ExecutionList:
-    """Executions, live and ended, newest first; `from_at` and `to_at` bound their fire."""
+    """Executions, live and ended, by when they were due, latest first; `from_at` and `to_at` bound their fire."""
     from_at, to_at = checked_instant("from_at", from_at), checked_instant("to_at", to_at)
     async with asked.database.connection() as connection:
         pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
@@ -64,15 +66,17 @@ async def list_all_executions(
             tenant_no,
             before=cursor_of(cursor),
             limit=limit + 1,
+            horizon_s=asked.database.settings.horizon_s,
             state=state.value if state else None,
             from_at=from_at,
             to_at=to_at,
             pool_no=pools[pool] if pool else None,
         )
-        names = await job_names(asked, rows[:limit])
+    specs = await specs_of(asked, rows[:limit])
     return answers.ExecutionList(
-        items=[execution_out(row, names.get(row.id)) for row in rows[:limit]],
+        items=[execution_out(row, specs.get(row.id)) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+        see=SKIPPED_ARE_RANGES if state is State.SKIPPED else None,
     )
 
 
@@ -82,8 +86,8 @@ async def get_one_execution(asked: Asked, tenant_no: Tenant, id_: ExecutionPath)
     row = await _execution(asked, tenant_no, id_)
     async with asked.database.connection() as connection:
         attempts = await list_attempts(connection, tenant_no, row.id)
-    names = await job_names(asked, [row])
-    return execution_detail(row, names.get(row.id), attempts)
+    specs = await specs_of(asked, [row])
+    return execution_detail(row, specs.get(row.id), attempts)
 
 
 @router.get(
@@ -147,14 +151,6 @@ async def execution_result(request: Request, asked: Asked, tenant_no: Tenant, id
     stored = await open_result(asked.database, asked.objects, tenant_no, row.id)
     headers = {"Content-Length": str(stored.size), **AS_IT_SAYS}
     return StreamingResponse(stored.chunks, media_type="application/json", headers=headers)
-
-
-async def job_names(asked: Services, rows: Iterable[ExecutionRow]) -> dict[ExecutionId, str]:
-    """The names of the jobs of these executions, as of the version each runs."""
-    versions = {row.id: (row.job_id, row.job_version) for row in rows}
-    async with asked.database.connection() as connection:
-        specs = await asked.database.specs.find(connection, versions.values())
-    return {id_: specs[version].name for id_, version in versions.items() if version in specs}
 
 
 async def _execution(asked: Services, tenant_no: TenantNo, id_: UUID) -> ExecutionRow:

@@ -37,10 +37,10 @@ from ondot.flow.run_now import run_now
 from ondot.flow.submit import Answer, Idempotency
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
-from ondot.model.ids import JobId, TenantNo
+from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.store.clock import Moment
-from ondot.store.executions import latest_execution, list_job_executions, list_skipped
+from ondot.store.executions import ExecutionRow, latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
 
@@ -154,12 +154,15 @@ async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: R
     """One job with its latest executions; `ETag` is its version."""
     async with asked.database.connection() as connection:
         row = await job_row(asked, tenant_no, JobId(id_))
-        latest = await list_job_executions(connection, tenant_no, row.id, limit=LATEST)
+        latest = await list_job_executions(
+            connection, tenant_no, row.id, limit=LATEST, horizon_s=asked.database.settings.horizon_s
+        )
         skipped = await list_skipped(connection, tenant_no, row.id, LATEST)
+    specs = await specs_of(asked, latest)
     response.headers["ETag"] = f'"{row.version}"'
     return answers.JobDetail(
         **job_row_out(row).model_dump(),
-        latest_executions=[execution_out(execution, row.spec.name) for execution in latest],
+        latest_executions=[execution_out(execution, specs.get(execution.id)) for execution in latest],
         skipped_fires=[
             answers.SkippedRange(from_at=entry.from_at, to_at=entry.to_at, reason=entry.reason, count=entry.count)
             for entry in skipped
@@ -285,7 +288,7 @@ async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> answers.S
         job_id=row.id,
         state=row.state,
         status=latest.state if latest else None,
-        last_run=latest.started_at if latest else None,
+        last_run=latest.last_run if latest else None,
         next_run=row.next_fire_at,
         retry_count=latest.retry_count if latest else 0,
     )
@@ -300,7 +303,7 @@ async def job_executions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> answers.ExecutionList:
-    """The executions of one job, newest first."""
+    """The executions of one job, by when they were due, latest first."""
     row = await job_row(asked, tenant_no, JobId(id_))
     async with asked.database.connection() as connection:
         rows = await list_job_executions(
@@ -309,12 +312,22 @@ async def job_executions(
             row.id,
             before=cursor_of(cursor),
             limit=limit + 1,
+            horizon_s=asked.database.settings.horizon_s,
             state=state.value if state else None,
         )
+    specs = await specs_of(asked, rows[:limit])
     return answers.ExecutionList(
-        items=[execution_out(execution, row.spec.name) for execution in rows[:limit]],
+        items=[execution_out(execution, specs.get(execution.id)) for execution in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
+
+
+async def specs_of(asked: Services, rows: Sequence[ExecutionRow]) -> dict[ExecutionId, JobSpec]:
+    """The specs that these executions run; of one whose job's day was dropped there is none."""
+    versions = {row.id: (row.job_id, row.job_version) for row in rows}
+    async with asked.database.connection() as connection:
+        specs = await asked.database.specs.find(connection, versions.values())
+    return {id_: specs[version] for id_, version in versions.items() if version in specs}
 
 
 async def job_row(asked: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:

@@ -64,7 +64,7 @@ async def retry_execution(
             replay_of(wanted),
             actor=actor,
             reason=wanted.reason,
-            answer=lambda retried: execution_out(retried.execution, retried.job_name).model_dump_json(),
+            answer=lambda retried: execution_out(retried.execution, retried.spec, whole=True).model_dump_json(),
             idempotency=idempotency,
         )
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.

@@ -26,6 +26,7 @@ from ondot.api import (
     pools,
     retry,
     schedules,
+    skipped,
 )
 from ondot.api.backpressure import headers_of
 from ondot.api.cancel import CancelBody
@@ -46,7 +47,7 @@ RETRY_AFTER_S = "2"
 UNAVAILABLE_TOLD_S = 10.0
 LONGEST_PATH = 200
 
-PARTS = (jobs, backfills, schedules, executions, cancel, retry, explain, dead_letters, pools, fleet, audit)
+PARTS = (jobs, backfills, skipped, schedules, executions, cancel, retry, explain, dead_letters, pools, fleet, audit)
 """In the order in which the reference tells of them."""
 BODIES = (
     JobBody,

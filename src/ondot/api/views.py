@@ -1,5 +1,9 @@
 """Rows of the store as the API shows them."""
 
+from typing import Any, Final
+
+import msgspec
+
 from ondot.api.answers import (
     AttemptOut,
     ExecutionDetail,
@@ -10,8 +14,12 @@ from ondot.api.answers import (
     priority_class_out,
 )
 from ondot.model.execution import Outcome, PriorityClass, State
+from ondot.model.job import JobSpec
 from ondot.store.executions import AttemptRow, ExecutionRow
 from ondot.store.jobs import JobRow
+
+LISTED_PAYLOAD_BYTES: Final = 16 * 1024
+"""In a list, a longer payload of the job is left out: a thousand of a megabyte would be a gigabyte."""
 
 
 def job_row_out(row: JobRow) -> JobOut:
@@ -27,7 +35,8 @@ def job_row_out(row: JobRow) -> JobOut:
     )
 
 
-def execution_out(row: ExecutionRow, job_name: str | None = None) -> ExecutionOut:
+def execution_out(row: ExecutionRow, spec: JobSpec | None, *, whole: bool = False) -> ExecutionOut:
+    """`spec`: of the version that it runs; None: it is gone. `whole`: with its payload, however long."""
     progress = None
     if row.progress is not None or row.progress_message is not None:
         progress = ProgressOut(fraction=row.progress, message=row.progress_message)
@@ -35,7 +44,7 @@ def execution_out(row: ExecutionRow, job_name: str | None = None) -> ExecutionOu
         id=row.id,
         job_id=row.job_id,
         job_version=row.job_version,
-        job_name=job_name,
+        job_name=spec.name if spec else None,
         state=row.state,
         origin=row.origin,
         fire_at=row.fire_at,
@@ -48,7 +57,7 @@ def execution_out(row: ExecutionRow, job_name: str | None = None) -> ExecutionOu
         worker_id=row.worker_id,
         pool=row.pool,
         priority_class=priority_class_out(PriorityClass(row.priority_class)),
-        payload=row.payload,
+        payload=_payload(row, spec, whole=whole),
         result=row.result,
         error=row.error,
         reason=row.reason,
@@ -59,7 +68,14 @@ def execution_out(row: ExecutionRow, job_name: str | None = None) -> ExecutionOu
     )
 
 
-def execution_detail(row: ExecutionRow, job_name: str | None, attempts: list[AttemptRow]) -> ExecutionDetail:
+def _payload(row: ExecutionRow, spec: JobSpec | None, *, whole: bool) -> Any:
+    """What the target was sent: the execution's own payload, or that of its job's version."""
+    if row.payload is not None or spec is None or not (whole or len(bytes(spec.payload)) <= LISTED_PAYLOAD_BYTES):
+        return row.payload
+    return msgspec.json.decode(spec.payload)
+
+
+def execution_detail(row: ExecutionRow, spec: JobSpec | None, attempts: list[AttemptRow]) -> ExecutionDetail:
     """With all attempts: those that failed are on record, the one that runs or succeeded is told by the execution."""
     told = [
         AttemptOut(
@@ -83,4 +99,4 @@ def execution_detail(row: ExecutionRow, job_name: str | None, attempts: list[Att
                 error=None,
             )
         )
-    return ExecutionDetail(**execution_out(row, job_name).model_dump(), attempts=told)
+    return ExecutionDetail(**execution_out(row, spec, whole=True).model_dump(), attempts=told)

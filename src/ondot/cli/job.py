@@ -305,6 +305,22 @@ def next_(job_id: JobId, n: Fires = 10, output: Output = Format.TABLE) -> None:
 
 
 @app.command()
+def skipped(
+    every: Annotated[
+        bool, typer.Option("--all", help="Also fires of pauses and of deleted jobs, not only those of outages.")
+    ] = False,
+    limit: Limit = 50,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the fires that were missed in the last 7 days, of all jobs, with the command that runs them after all."""
+    filters: Json = {} if every else {"reason": ["misfire", "coalesced"]}
+    page = ask(lambda client: gather(lambda paging: client.skipped_fires(**filters, **paging), limit))
+    from ondot.cli.views import missed_table
+
+    show_page(page, output, missed_table, none="No fire was missed.")
+
+
+@app.command()
 def pause(job_id: JobId, output: Output = Format.TABLE) -> None:
     """No fires until it is resumed; they are recorded as skipped."""
     _changed(ask(lambda client: client.pause_job(job_id)), output)

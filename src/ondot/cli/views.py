@@ -126,6 +126,28 @@ def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
     return drawn
 
 
+def missed_table(ranges: Iterable[Json], now: datetime) -> "Table":
+    """Fires that did not run, of all jobs."""
+    from ondot.ui.words import WHY_SKIPPED
+
+    drawn = table("JOB", "FIRES", "FROM", "TO", whole=("FIRES", "FROM", "TO"), ids="JOB")
+    for entry in ranges:
+        from_at, to_at = (instant_of(entry[end]) for end in ("from_at", "to_at"))
+        after = "backfilled since" if entry["is_backfilled"] else entry["what_to_do"]
+        drawn.add_row(
+            cell(
+                entry["job_name"] or entry["job_id"],
+                WHY_SKIPPED.get(entry["reason"], entry["reason"]),
+                after,
+                style="bold",
+            ),
+            "many" if entry["count"] is None else f"{entry['count']:,}",
+            exact(from_at) if from_at else "",
+            exact(to_at) if to_at else "",
+        )
+    return drawn
+
+
 def target_in_words(target: Json) -> str:
     match target:
         case {"http": {"url": url, "method": method}}:

@@ -18,7 +18,7 @@ from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.schedule import Once
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.executions import SkippedRow, list_skipped
+from ondot.store.executions import SkippedRow, latest_ended, list_skipped
 from ondot.store.explain import find_executions, oldest_live, read_executions, read_fire, read_job
 from ondot.store.jobs import get_job
 
@@ -56,9 +56,12 @@ async def explain_job(
         facts = await read_job(connection, tenant_no, row)
         live = await oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
         executions = await _executions(connection, database, tenant_no, live)
+        last = None
+        if not live and facts.next_fire_at is None and (ended := await latest_ended(connection, tenant_no, job_id)):
+            last = next(iter(await _executions(connection, database, tenant_no, [ended])), None)
         skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_TOLD)
         fire = await _fire(connection, database, tenant_no, facts, at) if at is not None else None
-    return JobExplanation(job_explained(facts, tuple(executions)), facts.live, executions, skipped, fire)
+    return JobExplanation(job_explained(facts, tuple(executions), last), facts.live, executions, skipped, fire)
 
 
 async def _executions(

@@ -16,6 +16,7 @@ from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import TERMINAL, State
 from ondot.model.ids import ExecutionId, PoolNo, TenantNo
+from ondot.model.job import JobSpec
 from ondot.store.audit import record
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -40,10 +41,10 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """The execution that runs (again), as it is now, and the name of its job if that is known."""
+    """The execution that runs (again), as it is now, and the spec that it runs if that is known."""
 
     execution: ExecutionRow
-    job_name: str | None
+    spec: JobSpec | None
     pool_no: PoolNo | None
 
 
@@ -98,8 +99,7 @@ async def _hasten(
             raise Conflict(f"The execution {found.id} is {state}. {advice}", state=state)
         if hastened is not None or now.ready_at <= database.clock.now() + SOON:
             specs = await database.specs.find(connection, [(now.job_id, now.job_version)])
-            spec = specs.get((now.job_id, now.job_version))
-            return Retried(now, spec.name if spec else None, hastened.pool_no if hastened else None)
+            return Retried(now, specs.get((now.job_id, now.job_version)), hastened.pool_no if hastened else None)
     raise Conflict(f"The execution {found.id} is being moved in the queue: try again.")
 
 
@@ -139,4 +139,4 @@ async def _replay(
 async def _shown(connection: Connection, tenant_no: TenantNo, made: Replayed) -> Retried:
     execution = await get_execution(connection, tenant_no, made.replay_id)
     assert execution is not None, "it was made in this transaction"
-    return Retried(execution, made.spec.name, made.pool_no)
+    return Retried(execution, made.spec, made.pool_no)

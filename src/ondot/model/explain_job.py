@@ -4,16 +4,27 @@ A job waits for a person (held with all others, paused, deleted), for its schedu
 executions wait for is `model.explain`'s, and goes along. What became of one fire is `model.explain_fire`'s.
 """
 
+from dataclasses import replace
 from datetime import datetime
 
+from ondot.model.execution import State
 from ondot.model.explain_facts import Explanation, JobFacts, Reason, counted, told, why_held
 from ondot.model.job import JobState
 from ondot.model.schedule import Once, in_words, jitter_offset
 
 
-def explain_job(facts: JobFacts, executions: tuple[Explanation, ...]) -> Explanation:
-    """The job's own reasons; the summary also tells what the oldest of its executions waits for."""
+def explain_job(facts: JobFacts, executions: tuple[Explanation, ...], last: Explanation | None = None) -> Explanation:
+    """The job's own reasons; the summary also says what the oldest of its executions waits for.
+
+    `last`: of a job with nothing to come, how its last execution ended. Unless that succeeded, it is the first reason:
+    whoever asks why a one-time job did not run wants to know that it failed, not that no fire is left.
+    """
     reasons = tuple(_reasons(facts))
+    if last is not None and last.state != State.SUCCEEDED and facts.state is not JobState.DELETED:
+        reasons = (_last_run(last), *reasons)
+    elif last is not None and reasons and reasons[0].code == "ended":
+        first = replace(reasons[0], message=f"{reasons[0].message} Its last execution succeeded ({last.id}).")
+        reasons = (first, *reasons[1:])
     return Explanation(
         facts.id,
         facts.state.value,
@@ -78,6 +89,17 @@ def _paused(facts: JobFacts) -> Reason:
         None,
         f"{first[0].upper()}{first[1:]}: `ondot job resume {facts.id}`.",
         {"since": facts.updated_at, "reason": facts.state_reason},
+    )
+
+
+def _last_run(last: Explanation) -> Reason:
+    """How the last execution ended, and what to do about it, in the words of its own explanation."""
+    [reason, *_] = last.reasons
+    said = reason.message.removeprefix("It ended ")
+    return replace(
+        reason,
+        message=f"Its last execution, {last.id}, ended {said}",
+        facts={**reason.facts, "execution_id": last.id, "execution_state": last.state},
     )
 
 

@@ -228,6 +228,10 @@ class Client(Requests):
         """Set its `concurrency` and `rate`; what is left out stays, None takes it away."""
         return await self._call("PATCH", f"/v1/pools/{_segment(name)}", body=changes)
 
+    async def skipped_fires(self, **filters: Any) -> Json:
+        """Fires that did not run, of all jobs, latest first."""
+        return await self._call("GET", "/v1/skipped-fires", query=filters)
+
     async def list_audit(self, **filters: Any) -> Json:
         return await self._call("GET", "/v1/audit", query=filters)
 

@@ -1,21 +1,27 @@
 """Executions: made when they are no fire, and read, live and ended as one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from ondot.model.execution import Origin, Outcome, State
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, instant_of
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, first_id_at, instant_of
 from ondot.model.planning import first_execution_id
 from ondot.store.connection import Connection, Record
+from ondot.store.day_bounds import LAST_ID
 from ondot.store.newest import newest_first, read_kept
 from ondot.store.queries import load_queries
+from ondot.store.specs import Specs
 
 _SQL = load_queries("executions")
+
+LATEST_LOOKED_AT = 100
+"""Ended executions among which the one that began last is looked for: those after it were skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +74,35 @@ class SkippedRow:
     count: int | None
 
 
+Position = tuple[datetime, JobId, datetime]
+"""Where a page of missed ranges ends: when it was recorded, its job, its first fire."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissedRow:
+    """A range of fires that did not run; `count` None: more than were counted; `is_backfilled`: a backfill has them."""
+
+    job_id: JobId
+    job_name: str | None
+    from_at: datetime
+    to_at: datetime
+    reason: str
+    count: int | None
+    recorded_at: datetime
+    is_backfilled: bool
+    job_version: int | None
+
+    @property
+    def position(self) -> Position:
+        return self.recorded_at, self.job_id, self.from_at
+
+
 @dataclass(frozen=True, slots=True)
 class LatestRow:
+    """The state of the latest execution; `last_run`: when one last began, which may be one before it."""
+
     state: State
-    started_at: datetime | None
+    last_run: datetime | None
     retry_count: int
 
 
@@ -124,19 +155,31 @@ async def list_executions(
     connection: Connection,
     tenant_no: TenantNo,
     *,
-    before: UUID | None = None,
+    before: ExecutionId | UUID | None = None,
     limit: int,
+    horizon_s: float,
     state: str | None = None,
     from_at: datetime | None = None,
     to_at: datetime | None = None,
     pool_no: PoolNo | None = None,
 ) -> list[ExecutionRow]:
-    async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
+    """By when they were due, latest first; `before` is the last of the page before.
+
+    No index is by that instant, and none is needed: an execution is due at most the horizon after it was made. The
+    newest by id are all due after the oldest of them was made, so what belongs on the page was made at most the horizon
+    before that.
+    """
+
+    async def read(statement: str, from_id: UUID, to_id: UUID, most: int) -> list[Record]:
         return await connection.fetch(
-            _SQL["list_executions"].text, tenant_no, from_id, most, state, from_at, to_at, pool_no, to_id
+            _SQL[statement].text, tenant_no, from_id, most, state, from_at, to_at, pool_no, to_id, *position
         )
 
-    rows = await newest_first(connection, read, limit=limit, before=before)
+    position, to_id = await _position(connection, tenant_no, before)
+    newest = await newest_first(connection, partial(read, "newest_executions"), limit=limit, before=to_id)
+    if not newest:
+        return []
+    rows = await read("list_executions", _looked_at_from(newest, horizon_s), to_id or LAST_ID, limit)
     return [_execution_row(row) for row in rows]
 
 
@@ -145,30 +188,69 @@ async def list_job_executions(
     tenant_no: TenantNo,
     job_id: JobId,
     *,
-    before: UUID | None = None,
+    before: ExecutionId | UUID | None = None,
     limit: int,
+    horizon_s: float,
     state: str | None = None,
 ) -> list[ExecutionRow]:
-    async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
-        return await connection.fetch(_SQL["list_job_executions"].text, tenant_no, from_id, most, state, job_id, to_id)
+    """The same for one job."""
 
-    rows = await newest_first(
-        connection, read, limit=limit, before=before, down_to=first_execution_id(instant_of(job_id))
-    )
+    async def read(from_id: UUID, to_id: UUID, most: int, *, by_due: bool = False) -> list[Record]:
+        return await connection.fetch(
+            _SQL["list_job_executions"].text, tenant_no, from_id, most, state, job_id, to_id, *position, by_due
+        )
+
+    position, to_id = await _position(connection, tenant_no, before)
+    down_to = first_execution_id(instant_of(job_id))
+    newest = await newest_first(connection, read, limit=limit, before=to_id, down_to=down_to)
+    if not newest:
+        return []
+    rows = await read(_looked_at_from(newest, horizon_s), to_id or LAST_ID, limit, by_due=True)
     return [_execution_row(row) for row in rows]
+
+
+async def _position(
+    connection: Connection, tenant_no: TenantNo, before: UUID | None
+) -> tuple[tuple[datetime | None, UUID | None], UUID | None]:
+    """When the last of the page before was due, with its id; and an id that all that follow it have below."""
+    if before is None:
+        return (None, None), None
+    fire_at: datetime | None = await connection.fetchval(_SQL["fire_of"].text, tenant_no, before)
+    made_at = instant_of(before)
+    due_at = made_at if fire_at is None else max(fire_at, made_at)
+    return (due_at, before), first_id_at(due_at + timedelta(milliseconds=1))
+
+
+def _looked_at_from(newest: Sequence[Record], horizon_s: float) -> UUID:
+    return first_id_at(instant_of(newest[-1]["id"]) - timedelta(seconds=horizon_s))
 
 
 async def latest_execution(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LatestRow | None:
     latest: Record | None = None
+    last_run: datetime | None = None
     kept = await read_kept(connection)
     for from_id, to_id in kept.windows(down_to=first_execution_id(instant_of(job_id))):
-        row = await connection.fetchrow(_SQL["latest_execution"].text, tenant_no, job_id, from_id, to_id)
+        row = await connection.fetchrow(
+            _SQL["latest_execution"].text, tenant_no, job_id, from_id, to_id, LATEST_LOOKED_AT
+        )
+        if row is not None and row["last_run"] is not None:
+            last_run = row["last_run"] if last_run is None else max(last_run, row["last_run"])
         if row is not None and (latest is None or row["fire_at"] > latest["fire_at"]):
             latest = row
         # A backfill's have young ids and old fires: what is older by its id may still be later by its fire.
-        if latest is not None and first_execution_id(latest["fire_at"]) >= from_id:
+        if latest is not None and last_run is not None and first_execution_id(latest["fire_at"]) >= from_id:
             break
-    return LatestRow(State(latest["state"]), latest["started_at"], latest["retry_count"]) if latest else None
+    return LatestRow(State(latest["state"]), last_run, latest["retry_count"]) if latest else None
+
+
+async def latest_ended(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> ExecutionId | None:
+    """The execution of a job that ended last, by its fire."""
+    kept = await read_kept(connection)
+    for from_id, to_id in kept.windows(down_to=first_execution_id(instant_of(job_id))):
+        id_ = await connection.fetchval(_SQL["latest_ended"].text, tenant_no, job_id, from_id, to_id)
+        if id_ is not None:
+            return ExecutionId(id_)
+    return None
 
 
 async def list_attempts(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> list[AttemptRow]:
@@ -190,6 +272,27 @@ async def list_attempts(connection: Connection, tenant_no: TenantNo, id_: Execut
 async def list_skipped(connection: Connection, tenant_no: TenantNo, job_id: JobId, limit: int) -> list[SkippedRow]:
     rows = await connection.fetch(_SQL["list_skipped"].text, tenant_no, job_id, limit)
     return [SkippedRow(*row.values()) for row in rows]
+
+
+async def list_missed(
+    connection: Connection,
+    specs: Specs,
+    tenant_no: TenantNo,
+    *,
+    limit: int,
+    since: datetime | None = None,
+    before: Position | None = None,
+    reasons: Sequence[str] | None = None,
+    job_id: JobId | None = None,
+) -> list[MissedRow]:
+    """Ranges of fires that were recorded as skipped since an instant, or in the last 7 days; latest first."""
+    position = before or (None, None, None)
+    rows = await connection.fetch(_SQL["list_missed"].text, tenant_no, since, *position, limit, reasons, job_id)
+    missed = [MissedRow(*row.values()) for row in rows]
+    nameless = {(row.job_id, row.job_version) for row in missed if row.job_name is None and row.job_version is not None}
+    found = await specs.find(connection, nameless) if nameless else {}
+    names = {job_id: spec.name for (job_id, _), spec in found.items()}
+    return [replace(row, job_name=row.job_name or names.get(row.job_id)) for row in missed]
 
 
 def _execution_row(row: Record) -> ExecutionRow:

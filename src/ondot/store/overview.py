@@ -119,6 +119,15 @@ class RecentSkips:
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """Fires that an outage has cost and no backfill has run since, of so many jobs. `is_least`: there may be more."""
+
+    count: int
+    jobs: int
+    is_least: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PausedRow:
     """A job that ondot paused by itself, and why; `total`: how many there are."""
 
@@ -206,6 +215,12 @@ async def recent_skips(connection: Connection, tenant_no: TenantNo, window: time
     """What was recorded as skipped lately, but for what a calendar leaves out."""
     rows = await connection.fetch(_SQL["recent_skips"].text, tenant_no, window.total_seconds())
     return [RecentSkips(*row.values()) for row in rows]
+
+
+async def missed_fires(connection: Connection, tenant_no: TenantNo, within: timedelta) -> Missed:
+    row = await connection.fetchrow(_SQL["missed_fires"].text, tenant_no, within.total_seconds(), LOOKED_AT)
+    assert row is not None
+    return Missed(*row.values())
 
 
 async def paused_by_itself(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[PausedRow]:

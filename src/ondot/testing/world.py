@@ -162,7 +162,13 @@ class World:
             rows = [
                 row
                 for found in await self._jobs(job)
-                for row in await list_job_executions(connection, DEFAULT_TENANT, found.id, limit=MANY)
+                for row in await list_job_executions(
+                    connection,
+                    DEFAULT_TENANT,
+                    found.id,
+                    limit=MANY,
+                    horizon_s=self._database.settings.horizon_s,
+                )
             ]
         return [_execution(row) for row in sorted(rows, key=lambda row: (row.fire_at, row.id))]
 

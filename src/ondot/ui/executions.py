@@ -90,6 +90,7 @@ async def read_executions(database: Database, tenant_no: TenantNo, asked: Asked)
                 tenant_no,
                 before=asked.cursor,
                 limit=SHOWN + 1,
+                horizon_s=database.settings.horizon_s,
                 state=asked.state.value if asked.state else None,
                 from_at=now - WITHIN[asked.within] if asked.within else None,
                 pool_no=pools.get(asked.pool),

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ondot.store.overview import Fleet, PoolAtWork, RecentSkips
+from ondot.store.overview import Fleet, Missed, PoolAtWork
 
 LATE_S = 1.0
-OUTAGE = frozenset({"misfire", "coalesced"})
-"""Why fires are skipped that nobody wanted to be."""
+NOTHING_MISSED = Missed(0, 0, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,8 @@ class Health:
     since: datetime | None = None
     why: str = ""
     command: str | None = None
+    link: tuple[str, str] | None = None
+    """An address, and what is found there."""
 
 
 def judge(
@@ -33,11 +34,11 @@ def judge(
     pools: Sequence[PoolAtWork],
     unplanned_at: datetime | None,
     running: int,
-    skips: Sequence[RecentSkips] = (),
+    missed: Missed = NOTHING_MISSED,
 ) -> Health:
     """Held outweighs late, which follows from it; late what may soon make it late, and that what an outage has cost.
 
-    `unplanned_at`: the oldest due fire that no scheduler has planned; `skips`: what was recorded as skipped lately.
+    `unplanned_at`: the oldest due fire that no scheduler has planned; `missed`: what an outage has cost.
     """
     if fleet.held_at is not None:
         return _held(fleet.held_at, fleet.held_why)
@@ -50,8 +51,7 @@ def judge(
         return _late(_oldest(waiting), *_why_waiting(waiting, running))
     if missing := _missing_role(fleet):
         return missing
-    missed = [entry for entry in skips if entry.reason in OUTAGE]
-    if missed:
+    if missed.count:
         return _after_an_outage(missed)
     lag_s = max(waiting_s, unplanned_s, 0.0)
     return Health("good", "On the dot", f"the oldest due fire has waited {lag_s:.1f} s")
@@ -70,12 +70,13 @@ def _missing_role(fleet: Fleet) -> Health | None:
     return None
 
 
-def _after_an_outage(missed: Sequence[RecentSkips]) -> Health:
-    count = sum(entry.count for entry in missed)
-    least = "at least " if any(entry.is_least for entry in missed) else ""
-    fires = "fire was" if count == 1 else "fires were"
-    text = f"{least}{count:,} {fires} missed in an outage and will not run; see Skipped"
-    return Health("warning", "On the dot again", text)
+def _after_an_outage(missed: Missed) -> Health:
+    least = "at least " if missed.is_least else ""
+    fires = "1 fire" if missed.count == 1 else f"{missed.count:,} fires"
+    were = "was" if missed.count == 1 else "were"
+    jobs = "1 job" if missed.jobs == 1 else f"{missed.jobs:,} jobs"
+    text = f"{least}{fires} of {jobs} {were} missed in an outage and will not run"
+    return Health("warning", "On the dot again", text, link=("/skipped", "which, and how to run them"))
 
 
 def _late(since: datetime, why: str, command: str | None) -> Health:

@@ -101,7 +101,9 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
             raise NotFound(f"There is no job {job_id}.")
-        executions = await list_job_executions(connection, tenant_no, row.id, limit=EXECUTIONS_SHOWN)
+        executions = await list_job_executions(
+            connection, tenant_no, row.id, limit=EXECUTIONS_SHOWN, horizon_s=database.settings.horizon_s
+        )
         skipped = await list_skipped(connection, tenant_no, row.id, SKIPPED_SHOWN)
         version_at = await version_made_at(connection, tenant_no, row.id, row.version)
         open_letters, letters = await open_letters_of(connection, tenant_no, row.id, LETTERS_SHOWN)

@@ -21,6 +21,8 @@ from ondot.ui.health import Health, judge
 from ondot.ui.words import WHY_SKIPPED, took
 
 WINDOW = timedelta(minutes=10)
+MISSED_WITHIN = timedelta(days=1)
+"""So long the first page says what an outage has cost, unless a backfill has run it since: outages come at night."""
 RUNNING_SHOWN = 8
 FIRES_SHOWN = 8
 FAILURES_SHOWN = 4
@@ -164,7 +166,7 @@ class Overview:
 
 
 async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
-    """All of the page, by ten bounded statements on one connection."""
+    """All of the page, by bounded statements on one connection."""
     async with database.connection() as connection:
         fleet = await store.fleet_of(connection, tenant_no)
         pools = await store.pools_at_work(connection, tenant_no)
@@ -174,6 +176,7 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
         latest = await store.latest_executions(connection, tenant_no, LATEST_SHOWN)
         states = await store.recent_states(connection, tenant_no, first_id_at(fleet.now - WINDOW))
         skips = await store.recent_skips(connection, tenant_no, WINDOW)
+        missed = await store.missed_fires(connection, tenant_no, MISSED_WITHIN)
         paused = await store.paused_by_itself(connection, tenant_no, PAUSED_SHOWN)
         fires = _next_of_each_job(coming)
         rows: list[Row] = [*running, *fires, *letters, *latest]
@@ -182,13 +185,13 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
     total = running[0].total if running else 0
     open_letters = letters[0].total if letters else 0
     sections: dict[str, Section] = {
-        "health": judge(fleet, pools, unplanned_at, total, skips),
+        "health": judge(fleet, pools, unplanned_at, total, missed),
         "numbers": _numbers(fleet, pools, states, skips, total),
         "running": Running(tuple(_run(row, specs) for row in running), total),
         "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
         "failures": Failures(tuple(_failure(row, specs) for row in letters), open_letters),
         "paused": Paused(tuple(paused), paused[0].total if paused else 0),
-        "latest": Latest(tuple(_execution(row, specs) for row in sorted(latest, key=_fired, reverse=True))),
+        "latest": Latest(tuple(_execution(row, specs) for row in latest)),
         "badge": Badge(open_letters),
     }
     return Overview(fleet.now, sections)
@@ -273,10 +276,6 @@ def _execution(row: store.LatestRow, specs: Specs) -> Execution:
         message="" if row.state is State.SUCCEEDED else _one_line(row.message or row.reason) or "",
         next_try_at=row.ready_at if waits else None,
     )
-
-
-def _fired(row: store.LatestRow) -> tuple[datetime, UUID]:
-    return row.fire_at, row.id
 
 
 def _name(row: Row, specs: Specs) -> str:

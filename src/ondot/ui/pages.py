@@ -42,6 +42,7 @@ from ondot.ui.jobs import JobsView, asked_of, read_jobs
 from ondot.ui.overview import Overview, read_overview
 from ondot.ui.reference import Reference, read_reference
 from ondot.ui.schedules import EXAMPLES, FIELD_OF, REMARKS, Form, ReadPreview, Refused, Told, form_of, tell, zones
+from ondot.ui.skipped import SkippedView, read_skipped
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
@@ -149,6 +150,11 @@ class Pages:
             found=found, now=found.now, states=tuple(State), open_letters=open_letters
         )
 
+    def skipped(self, found: SkippedView, open_letters: int) -> str:
+        return self._templates.get_template("skipped.html").render(
+            found=found, now=found.now, open_letters=open_letters
+        )
+
     def execution(self, execution: ExecutionView, open_letters: int) -> str:
         return self._templates.get_template("execution.html").render(
             execution=execution, now=execution.now, open_letters=open_letters
@@ -238,6 +244,12 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
             request,
             lambda tenant_no: read_execution(database, tenant_no, ExecutionId(_uuid(execution_id, "execution"))),
             pages.execution,
+        )
+
+    @router.get("/skipped")
+    async def skipped_page(request: Request) -> Response:
+        return await shown(
+            request, lambda tenant_no: read_skipped(database, tenant_no, request.query_params), pages.skipped
         )
 
     @router.get("/dead-letters")

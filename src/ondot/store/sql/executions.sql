@@ -39,38 +39,76 @@ FROM (
 JOIN ondot.pool p ON p.pool_no = e.pool_no
 LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
 
--- name: list_executions :many
+-- name: newest_executions :many
 -- index: execution_pkey, history_pkey, backwards
--- Newest first, live and ended as one, some days at a time (store.newest). Fires still to come are the schedule's: they
--- are listed only if PENDING is asked for.
--- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no, $8 before id
-SELECT e.*, p.name AS pool
-FROM (
-    (SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
-            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
-            NULL::jsonb AS error
-     FROM ondot.execution
+-- The newest by their ids, live and ended as one, some days at a time (store.newest): with them `list_executions` knows
+-- how far back it has to look. Fires still to come are the schedule's: they count only if PENDING is asked for.
+-- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no, $8 before id, $9 and $10 when the last
+-- of the page before was due, and its id (NULL: none)
+(SELECT id FROM ondot.execution
      WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid
        AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
        AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
        AND ($7::integer IS NULL OR pool_no = $7)
-     ORDER BY id DESC LIMIT $3::integer)
-    UNION ALL
-    (SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
-            pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
-     FROM ondot.history
+       AND ($9::timestamptz IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10::uuid))
+ ORDER BY id DESC LIMIT $3::integer)
+UNION ALL
+(SELECT id FROM ondot.history
      WHERE tenant_no = $1 AND id >= $2 AND id < $8 AND ($4 IS NULL OR state = $4)
        AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
        AND ($7 IS NULL OR pool_no = $7)
-     ORDER BY id DESC LIMIT $3)
+       AND ($9 IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10))
+ ORDER BY id DESC LIMIT $3)
+ORDER BY id DESC LIMIT $3;
+
+-- name: list_executions :many
+-- index: execution_pkey, history_pkey
+-- Those of a range of ids, by when they were due, latest first. Cut before their columns are read.
+-- $1 to $10 as in newest_executions
+WITH page AS MATERIALIZED (
+    (SELECT id, ondot.due_at(id, fire_at) AS due_at FROM ondot.execution
+     WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid
+       AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
+       AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
+       AND ($7::integer IS NULL OR pool_no = $7)
+       AND ($9::timestamptz IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10::uuid))
+    )
+    UNION ALL
+    (SELECT id, ondot.due_at(id, fire_at) FROM ondot.history
+     WHERE tenant_no = $1 AND id >= $2 AND id < $8 AND ($4 IS NULL OR state = $4)
+       AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
+       AND ($7 IS NULL OR pool_no = $7)
+       AND ($9 IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10))
+    )
+    ORDER BY due_at DESC, id DESC LIMIT $3::integer
+)
+SELECT e.*, p.name AS pool
+FROM page g
+CROSS JOIN LATERAL (
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
+           pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
+           NULL::jsonb AS error
+    FROM ondot.execution WHERE id = g.id
+    UNION ALL
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
+           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
+    FROM ondot.history WHERE id = g.id AND id >= $2 AND id < $8
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no
-ORDER BY e.id DESC LIMIT $3;
+ORDER BY g.due_at DESC, g.id DESC;
+
+-- name: fire_of :one
+-- index: execution_pkey, history_pkey
+-- $1 tenant_no, $2 id
+SELECT fire_at FROM ondot.execution WHERE id = $2::uuid AND tenant_no = $1::integer
+UNION ALL
+SELECT fire_at FROM ondot.history WHERE id = $2 AND tenant_no = $1;
 
 -- name: list_job_executions :many
 -- index: execution_fire, execution_other, history_job
--- The same for one job.
--- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 job_id, $6 before id
+-- Those of one job in a range of ids: the newest by their ids, or by when they were due.
+-- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 job_id, $6 before id, $7 and $8 when the last of the page before was
+-- due, and its id (NULL: none), $9 by when they were due
 SELECT e.*, p.name AS pool
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
@@ -88,17 +126,18 @@ FROM (
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no
 WHERE e.id >= $2 AND e.id < $6
+  AND ($7::timestamptz IS NULL OR (ondot.due_at(e.id, e.fire_at), e.id) < ($7, $8::uuid))
   AND CASE WHEN $4::text IS NULL THEN e.ready_at <= ondot.clock() OR e.attempt_no > 0 OR e.ended_at IS NOT NULL
            ELSE e.state = $4 END
-ORDER BY e.id DESC LIMIT $3::integer;
+ORDER BY CASE WHEN $9::boolean THEN ondot.due_at(e.id, e.fire_at) END DESC, e.id DESC LIMIT $3::integer;
 
 -- name: latest_execution :one
 -- index: execution_fire, execution_other, history_job
--- The latest one that is due, for a job's status; retry_count counts its further attempts, with one that is waited for.
--- Some days at a time (store.newest).
--- $1 tenant_no, $2 job_id, $3 from id, $4 before id
-SELECT state, started_at, greatest(attempt_no - 1, 0) + (state = 'RETRYING')::integer AS retry_count, fire_at
-FROM (
+-- For a job's status: the latest one that is due, and when one last began, which may be another: the latest may still
+-- wait, or have been skipped. retry_count counts its further attempts, with one that is waited for. Some days at a time
+-- (store.newest).
+-- $1 tenant_no, $2 job_id, $3 from id, $4 before id, $5 ended executions looked at
+WITH whole AS MATERIALIZED (
     SELECT fire_at, id, state, started_at, attempt_no FROM ondot.execution
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
       AND (fire_at <= ondot.clock() OR attempt_no > 0)
@@ -107,8 +146,11 @@ FROM (
     WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill')
     UNION ALL
     (SELECT fire_at, id, state, started_at, attempt_no FROM ondot.history
-     WHERE job_id = $2 AND tenant_no = $1 AND id >= $3::uuid AND id < $4::uuid ORDER BY fire_at DESC LIMIT 1)
-) e
+     WHERE job_id = $2 AND tenant_no = $1 AND id >= $3::uuid AND id < $4::uuid ORDER BY fire_at DESC LIMIT $5::integer)
+)
+SELECT state, (SELECT max(w.started_at) FROM whole w) AS last_run,
+       greatest(attempt_no - 1, 0) + (state = 'RETRYING')::integer AS retry_count, fire_at
+FROM whole
 ORDER BY fire_at DESC, id DESC LIMIT 1;
 
 -- name: list_attempts :many
@@ -122,3 +164,31 @@ FROM ondot.attempt WHERE execution_id = $2::uuid AND tenant_no = $1::integer ORD
 -- $1 tenant_no, $2 job_id, $3 limit
 SELECT from_at, to_at, reason, count FROM ondot.skipped
 WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY from_at DESC LIMIT $3::integer;
+
+-- name: latest_ended :one
+-- index: history_job
+-- Some days at a time (store.newest).
+-- $1 tenant_no, $2 job_id, $3 from id, $4 before id
+SELECT id FROM ondot.history
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND id >= $3::uuid AND id < $4::uuid
+ORDER BY fire_at DESC, id DESC LIMIT 1;
+
+-- name: list_missed :many
+-- index: skipped_recent, backwards; backfill_job, job_pkey
+-- Ranges of fires that were skipped since an instant, latest first, with the name of their job if that recurs. `is_backfilled`: a
+-- backfill covers the range. What a calendar leaves out is as it should be.
+-- $1 tenant_no, $2 since (NULL: 7 days ago), $3 to $5 recorded_at, job_id and from_at of the last of the page before (NULL: none),
+-- $6 limit, $7 reasons (NULL: all), $8 job_id (NULL: of all)
+SELECT s.job_id, j.name AS job_name, s.from_at, s.to_at, s.reason, s.count, s.at AS recorded_at,
+       EXISTS (SELECT FROM ondot.backfill b
+               WHERE b.job_id = s.job_id AND b.from_at <= s.from_at AND b.to_at >= s.to_at
+                 AND b.state <> 'CANCELLED') AS is_backfilled, s.job_version
+FROM (
+    SELECT * FROM ondot.skipped
+    WHERE tenant_no = $1::integer AND at BETWEEN coalesce($2::timestamptz, ondot.clock() - interval '7 days') AND coalesce($3::timestamptz, 'infinity')
+      AND ($3 IS NULL OR (at, job_id, from_at) < ($3, $4::uuid, $5::timestamptz))
+      AND reason <> 'calendar' AND ($7::text[] IS NULL OR reason = ANY ($7)) AND ($8::uuid IS NULL OR job_id = $8)
+    ORDER BY at DESC, job_id DESC, from_at DESC LIMIT $6::integer
+) s
+LEFT JOIN ondot.job j ON j.id = s.job_id
+ORDER BY s.at DESC, s.job_id DESC, s.from_at DESC;

@@ -73,39 +73,68 @@ LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id
 ORDER BY e.started_at, e.id;
 
 -- name: coming_fires :many
--- index: ready_pkey, execution_pkey, timer_due
--- The fires that come next: planned ones, which are in the queue already, and those still in timers. The first try of
--- each only: retries are no fires.
--- $1 tenant_no, $2 planned fires at most for each lane, $3 timers at most
-(
-    SELECT e.job_id, e.job_version, r.ready_at AS at, true AS is_planned
+-- index: ready_pkey, waiting_pkey, execution_pkey, execution_fire, timer_due
+-- The next fire of each of the jobs that fire next: the earliest not yet due, planned or not. What is planned is in the
+-- queue, or before a gate if its job has a limit; what is not stands in timers. A timer that is due is late.
+-- $1 tenant_no, $2 planned fires at most for each lane and before all gates, $3 timers at most
+WITH RECURSIVE line AS (
+    (SELECT gate_id, pool_no, 1 AS number FROM ondot.waiting ORDER BY gate_id, pool_no LIMIT 1)
+    UNION ALL
+    SELECT next.gate_id, next.pool_no, l.number + 1
+    FROM line l CROSS JOIN LATERAL (
+        SELECT w.gate_id, w.pool_no FROM ondot.waiting w
+        WHERE (w.gate_id, w.pool_no) > (l.gate_id, l.pool_no)
+        ORDER BY w.gate_id, w.pool_no LIMIT 1
+    ) next
+    WHERE l.number < $2::integer
+), planned AS MATERIALIZED (
+    SELECT r.execution_id
     FROM ondot.pool p
     CROSS JOIN generate_series(1, 4) AS c(class)
     CROSS JOIN LATERAL (
-        SELECT r.execution_id, r.ready_at FROM ondot.ready r
+        SELECT r.execution_id FROM ondot.ready r
         WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = $1::integer
           AND r.ready_at > ondot.clock()
-        ORDER BY r.ready_at LIMIT $2::integer
+        ORDER BY r.ready_at LIMIT $2
     ) r
-    CROSS JOIN LATERAL (SELECT * FROM ondot.execution e WHERE e.id = r.execution_id LIMIT 1) e
-    WHERE p.tenant_no = $1 AND e.attempt_no = 0
-)
-UNION ALL
-(
-    SELECT t.job_id, t.job_version, t.next_fire_at, false
+    UNION ALL
+    SELECT w.execution_id
+    FROM line l
+    CROSS JOIN LATERAL (
+        SELECT w.execution_id FROM ondot.waiting w
+        WHERE w.gate_id = l.gate_id AND w.pool_no = l.pool_no AND w.ready_at > ondot.clock() AND w.tenant_no = $1
+        ORDER BY w.ready_at LIMIT $3::integer
+    ) w
+), timed AS MATERIALIZED (
+    SELECT t.job_id, t.job_version, t.next_fire_at
     FROM generate_series(0, 63) AS p(partition_no)
     CROSS JOIN LATERAL (
         SELECT t.job_id, t.job_version, t.next_fire_at FROM ondot.timer t
         WHERE t.partition_no = p.partition_no::smallint AND t.tenant_no = $1 AND t.next_fire_at < 'infinity'
-        ORDER BY t.next_fire_at LIMIT $3::integer
+        ORDER BY t.next_fire_at LIMIT $3
     ) t
     ORDER BY t.next_fire_at LIMIT $3
+), near AS MATERIALIZED (
+    SELECT DISTINCT e.job_id FROM planned p
+    CROSS JOIN LATERAL (SELECT job_id FROM ondot.execution e WHERE e.id = p.execution_id LIMIT 1) e
+    UNION
+    SELECT job_id FROM timed
 )
+SELECT n.job_id, e.job_version, e.fire_at AS at, true AS is_planned
+FROM near n
+CROSS JOIN LATERAL (
+    SELECT e.job_version, e.fire_at FROM ondot.execution e
+    WHERE e.job_id = n.job_id AND e.origin IN ('fire', 'backfill') AND e.fire_at > ondot.clock()
+      AND e.tenant_no = $1 AND e.attempt_no = 0
+    ORDER BY e.fire_at LIMIT 1
+) e
+UNION ALL
+SELECT job_id, job_version, next_fire_at, false FROM timed
 ORDER BY at;
 
 -- name: latest_executions :many
 -- index: execution_pkey, history_pkey, backwards; attempt_pkey
--- The newest that are due, live and ended as one, each with the last error it met. Cut before the tenant is looked at:
+-- The latest by when they were due, live and ended as one, each with the last error it met. Cut before the tenant is looked at:
 -- one that is quiet beside a busy one may see fewer, and nobody's page reads the whole of history.
 -- $1 tenant_no, $2 limit, $3 rows looked at in each table, $4 from id: a first page is about the last days
 SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.ready_at, e.started_at, e.ended_at, e.attempt_no, e.reason,
@@ -115,18 +144,18 @@ FROM (
             NULL::text AS reason, NULL::jsonb AS error
      FROM (SELECT * FROM ondot.execution ORDER BY id DESC LIMIT $3::integer) live
      WHERE tenant_no = $1::integer AND (attempt_no > 0 OR ready_at <= ondot.clock())
-     ORDER BY id DESC LIMIT $2::integer)
+     ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2::integer)
     UNION ALL
     (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
      FROM (SELECT * FROM ondot.history WHERE id >= $4::uuid ORDER BY id DESC LIMIT $3) ended
      WHERE tenant_no = $1
-     ORDER BY id DESC LIMIT $2)
+     ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2)
 ) e
 LEFT JOIN LATERAL (
     SELECT a.error FROM ondot.attempt a
     WHERE a.execution_id = e.id AND a.execution_id >= $4 AND a.attempt_no = e.attempt_no LIMIT 1
 ) a ON e.state = 'RETRYING'
-ORDER BY e.id DESC LIMIT $2;
+ORDER BY ondot.due_at(e.id, e.fire_at) DESC, e.id DESC LIMIT $2;
 
 -- name: recent_states :many
 -- index: history_pkey, execution_pkey, backwards
@@ -154,6 +183,24 @@ WHERE s.tenant_no = $1::integer AND s.at > statement_timestamp() - make_interval
   AND s.reason <> 'calendar'
 GROUP BY s.reason
 ORDER BY count DESC, s.reason;
+
+-- name: missed_fires :one
+-- index: skipped_recent, backfill_job
+-- What an outage has cost: fires that were recorded as missed since an instant, and that no backfill covers. Of the
+-- latest ranges, up to a limit: `looked_at` says whether it was reached.
+-- $1 tenant_no, $2 seconds, $3 ranges looked at
+WITH latest AS MATERIALIZED (
+    SELECT s.job_id, s.from_at, s.to_at, s.count FROM ondot.skipped s
+    WHERE s.tenant_no = $1::integer AND s.at > ondot.clock() - make_interval(secs => $2::double precision)
+      AND s.reason IN ('misfire', 'coalesced')
+    ORDER BY s.at DESC LIMIT $3::integer
+)
+SELECT coalesce(sum(coalesce(s.count, 1)), 0)::bigint AS count, count(DISTINCT s.job_id) AS jobs,
+       coalesce(bool_or(s.count IS NULL), false) OR (SELECT count(*) FROM latest) >= $3 AS is_least
+FROM latest s
+WHERE NOT EXISTS (SELECT FROM ondot.backfill b
+                  WHERE b.job_id = s.job_id AND b.from_at <= s.from_at AND b.to_at >= s.to_at
+                    AND b.state <> 'CANCELLED');
 
 -- name: paused_by_itself :many
 -- index: timer_due, job_pkey

@@ -1,0 +1,64 @@
+"""`/skipped`: which fires did not run lately, of which jobs, why, and the command that runs them after all (S6, O5)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from ondot.model.ids import TenantNo
+from ondot.model.missed import what_to_do
+from ondot.store.database import Database
+from ondot.store.executions import MissedRow, list_missed
+from ondot.ui.words import WHY_SKIPPED
+
+SHOWN: Final = 100
+OUTAGE: Final = ("misfire", "coalesced")
+"""Why fires are skipped that nobody wanted to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedLine:
+    job_id: UUID
+    name: str
+    fires: str
+    from_at: datetime
+    to_at: datetime
+    recorded_at: datetime
+    why: str
+    is_backfilled: bool
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedView:
+    """`only_missed`: those of outages alone; `is_cut`: there are more."""
+
+    now: datetime
+    only_missed: bool
+    rows: tuple[SkippedLine, ...]
+    is_cut: bool
+
+
+async def read_skipped(database: Database, tenant_no: TenantNo, query: Mapping[str, str]) -> SkippedView:
+    now = database.clock.now()
+    only_missed = query.get("all") != "1"
+    async with database.connection() as connection:
+        rows = await list_missed(
+            connection, database.specs, tenant_no, limit=SHOWN + 1, reasons=OUTAGE if only_missed else None
+        )
+    return SkippedView(now, only_missed, tuple(_line(row) for row in rows[:SHOWN]), len(rows) > SHOWN)
+
+
+def _line(row: MissedRow) -> SkippedLine:
+    return SkippedLine(
+        job_id=row.job_id,
+        name=row.job_name or f"job {row.job_id}",
+        fires="many" if row.count is None else f"{row.count:,}",
+        from_at=row.from_at,
+        to_at=row.to_at,
+        recorded_at=row.recorded_at,
+        why=WHY_SKIPPED.get(row.reason, row.reason),
+        is_backfilled=row.is_backfilled,
+        command=what_to_do(row.job_id, row.from_at, row.to_at, is_backfilled=row.is_backfilled),
+    )
