@@ -42,6 +42,7 @@ from ondot.transports.postgres import PostgresTransport
 if TYPE_CHECKING:
     from ondot.flow.run import Targets
     from ondot.sdk.app import Ondot
+    from ondot.targets.confine import Confinement
 
 WAIT_FOR_DATABASE_S = 0.5
 TOLD_AGAIN = 30
@@ -140,6 +141,7 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
 
     app = load_app(app_reference) if app_reference else Ondot()
     room = slots or settings.slots
+    confinement = _confinement(settings)
 
     async def role(stop: asyncio.Event, on_hung: OnHung) -> None:
         recycle = False
@@ -147,7 +149,9 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
         capture_prints()
         async with (
             opened(settings, stop, by_key=True, hurried=True) as database,
-            targets_of(settings, app, room, app_reference, database.clock.now if database else None) as targets,
+            targets_of(
+                settings, app, room, app_reference, database.clock.now if database else None, confinement
+            ) as targets,
         ):
             pool_nos: list[PoolNo] = []
 
@@ -247,11 +251,17 @@ def choose_transport(database: Database) -> Transport:
 
 @asynccontextmanager
 async def targets_of(
-    settings: Settings, app: "Ondot", slots: int, app_reference: str | None, now: Callable[[], datetime] | None = None
+    settings: Settings,
+    app: "Ondot",
+    slots: int,
+    app_reference: str | None,
+    now: Callable[[], datetime] | None = None,
+    confinement: "Confinement | None" = None,
 ) -> AsyncIterator["Targets"]:
     """What a worker can call; suspects among the functions in children that import the app anew."""
     from ondot.flow.run import Targets
     from ondot.targets.child import ChildCaller
+    from ondot.targets.confine import UNCONFINED
     from ondot.targets.function import FunctionCaller
     from ondot.targets.functions import Functions
     from ondot.targets.http import HttpCaller
@@ -262,7 +272,7 @@ async def targets_of(
     together = max(slots // SUSPECTS_TOGETHER, 1)
     apart = ChildCaller(app_reference, module="ondot.roles.child", at_once=together) if app_reference else None
     function = Functions(FunctionCaller(app.handlers, slots=slots), apart)
-    shell = ShellCaller(allow=settings.allow_shell)
+    shell = ShellCaller(allow=settings.allow_shell, confinement=confinement or UNCONFINED)
     try:
         yield Targets(
             http=http,
@@ -277,6 +287,22 @@ async def targets_of(
     finally:
         await function.close()
         await http.close()
+
+
+def _confinement(settings: Settings) -> "Confinement":
+    """What commands may have of this worker. Raises Misconfigured if that cannot be had on this machine."""
+    from ondot.targets.confine import Account, Confinement, Limits
+
+    if not settings.allow_shell:
+        return Confinement()
+    confinement = Confinement(
+        Account.named(settings.shell_user) if settings.shell_user else None,
+        Limits(settings.shell_memory_bytes, settings.shell_cpu_s, settings.shell_file_bytes),
+        frozenset(settings.shell_variables),
+    )
+    if confinement.is_launched:
+        confinement.check()
+    return confinement
 
 
 def load_app(reference: str) -> "Ondot":

@@ -5,6 +5,7 @@ with what to do. What stands here is all that can be set; docs/operations.md tel
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -67,6 +68,17 @@ class Settings(BaseSettings):
     auth: Literal["on", "off"] = Field("on", description="off: ask for no key; on loopback only")
     allow_private_targets: bool = Field(False, description="HTTP targets in private address ranges")
     allow_shell: bool = Field(False, description="run shell targets on this worker")
+    shell_user: str | None = Field(
+        None, description="the account that runs shell commands; needs a worker that runs as root"
+    )
+    shell_env: str | None = Field(
+        None, description="further variables that shell commands get, by name, separated by commas"
+    )
+    shell_memory_bytes: int | None = Field(
+        None, ge=1024 * 1024, description="address space of each process of a shell command"
+    )
+    shell_cpu_s: int | None = Field(None, ge=1, description="processor time of each process of a shell command")
+    shell_file_bytes: int | None = Field(None, ge=1, description="the largest file that a shell command may write")
     allow_unsafe_database: bool = Field(
         False, description="run on fsync=off or synchronous_commit=off: jobs may be lost"
     )
@@ -179,6 +191,13 @@ class Settings(BaseSettings):
             raise ValueError("must be file:///directory, with three slashes, or s3://bucket/prefix")
         return url.rstrip("/")
 
+    @field_validator("shell_env")
+    @classmethod
+    def _is_a_list_of_names(cls, names: str | None) -> str | None:
+        if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in _listed(names)):
+            raise ValueError("must be names of variables separated by commas, e.g. JAVA_HOME,NODE_ENV")
+        return names
+
     @model_validator(mode="after")
     def _open_only_on_loopback(self) -> "Settings":
         if self.auth == "off" and not self.on_loopback:
@@ -198,6 +217,10 @@ class Settings(BaseSettings):
         return self.host in {"127.0.0.1", "localhost", "::1"}
 
     @property
+    def shell_variables(self) -> list[str]:
+        return _listed(self.shell_env)
+
+    @property
     def needs_database_url(self) -> str:
         if self.database_url is None:
             raise Misconfigured(
@@ -205,6 +228,10 @@ class Settings(BaseSettings):
                 " which brings its own."
             )
         return self.database_url
+
+
+def _listed(names: str | None) -> list[str]:
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
 
 
 def load_settings(**flags: Any) -> Settings:

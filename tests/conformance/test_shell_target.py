@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import msgspec
 import psutil
 import pytest
 
+from ondot.model.errors import Misconfigured
 from ondot.model.execution import Outcome
 from ondot.model.job import ShellTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel
+from ondot.targets.confine import Account, Confinement, Limits
 from ondot.targets.output import MAX_CHARACTERS, MAX_LINE_CHARACTERS, MAX_LINES
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
@@ -30,6 +34,9 @@ if os.fork() == 0:
     time.sleep(1000)
 os.read(told, 4)
 """
+
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it runs programs as another account")
 
 
 def sh(script: str) -> ShellTarget:
@@ -60,15 +67,24 @@ async def test_words_are_handed_over_as_they_are_and_no_shell_reads_them() -> No
 
 
 @proves("T4", "T5")
-async def test_a_program_gets_the_workers_environment_without_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONDOT_DATABASE_URL", "postgresql://ondot:secret@db/ondot")
-    monkeypatch.setenv("ONDOT_TEST_POSTGRES", "system")
-    monkeypatch.setenv("COLOUR", "blue")
+@pytest.mark.parametrize("limits", [Limits(), Limits(cpu_s=1000)])
+async def test_a_program_gets_the_variables_of_a_list_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
+    for name in os.environ:
+        if name != "PATH":
+            monkeypatch.delenv(name)
+    given = {"HOME": "/home/ann", "USER": "ann", "LANG": "C", "LC_TIME": "C", "TZ": "UTC", "COLOUR": "blue"}
+    secret = {"ONDOT_DATABASE_URL": "secret", "AWS_SECRET_ACCESS_KEY": "secret", "PGPASSWORD": "secret", "X": "secret"}
+    for name, value in (given | secret).items():
+        monkeypatch.setenv(name, value)
     heard = Heard()
-    await run(ShellTarget(command=("env",)), heard, job_name="nightly = report")
-    lines = [line for line in heard.of("stdout") if not line.startswith("ONDOT_CALL_ID=")]
-    assert len(lines) == len(heard.of("stdout")) - 1
-    assert "COLOUR=blue" in lines
+    caller = ShellCaller(allow=True, confinement=Confinement(limits=limits, variables=frozenset({"COLOUR", "GONE"})))
+    await caller.call(ShellTarget(command=("env",)), a_call(heard, job_name="nightly = report"))
+    lines = [line for line in heard.of("stdout") if not line.startswith(("ONDOT_CALL_ID=", "TMPDIR=", "PATH="))]
+    assert len(lines) == len(heard.of("stdout")) - 3
+    others = {line for line in lines if not line.startswith("ONDOT_")}
+    assert others == {f"{name}={value}" for name, value in given.items()}
     assert sorted(line for line in lines if line.startswith("ONDOT_")) == [
         "ONDOT_ATTEMPT=3",
         "ONDOT_EXECUTION_ID=0192f3a1-5b7c-7d3e-8f90-a1b2c3d4e5f6",
@@ -77,7 +93,179 @@ async def test_a_program_gets_the_workers_environment_without_its_settings(monke
         "ONDOT_JOB_ID=0192f3a1-0000-7000-8000-000000000001",
         "ONDOT_JOB_NAME=nightly = report",
     ]
-    assert "secret" not in "\n".join(lines)
+
+
+@proves("T4")
+async def test_a_program_works_in_a_directory_of_its_own_that_is_removed_with_all_in_it() -> None:
+    heard = Heard()
+    script = "pwd; echo $TMPDIR; stat -c %a .; ls -A; mkdir -p a/b; echo x > a/b/c; ln -s / root; chmod 0 a"
+    assert isinstance(await run(sh(script), heard), Succeeded)
+    scratch, temporary, mode = heard.of("stdout")
+    assert (temporary, mode) == (scratch, "700")
+    assert not os.path.exists(scratch)  # noqa: ASYNC240, PTH110
+    for other in ("echo $TMPDIR; echo x > kept; exit 3", "echo $TMPDIR; echo x > kept; kill -9 $$"):
+        await run(sh(other), heard)
+        assert not os.path.exists(heard.of("stdout")[-1])  # noqa: ASYNC240, PTH110
+
+
+@proves("T4", "P12")
+async def test_no_program_is_run_without_a_directory_and_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/no-such-directory")
+    failed = failure_of(await run(sh("true")), "not_started")
+    assert failed.retryable
+    assert "/proc/no-such-directory" in failed.error.message
+
+
+async def confined(target: ShellTarget, heard: Heard | None = None, **limits: int) -> Succeeded | Failed | Cancelled:
+    caller = ShellCaller(allow=True, confinement=Confinement(limits=Limits(**limits)), kill_after_s=0.2, drain_s=0.2)
+    return await caller.call(target, a_call(heard, timeout_s=100))
+
+
+@proves("T4")
+async def test_a_program_that_takes_too_much_processor_time_is_ended_and_the_limit_is_named() -> None:
+    report = await confined(sh("while :; do :; done"), cpu_s=1)
+    assert isinstance(report, Failed)
+    assert report.error.facts["signal"] == "SIGXCPU"
+    assert report.error.facts["limit"] == "cpu"
+    assert "1 s of processor time (ONDOT_SHELL_CPU_S)" in report.error.message
+
+
+@proves("T4")
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGXFSZ])
+def test_a_limit_is_named_too_if_it_ended_the_child_of_a_shell(number: signal.Signals) -> None:
+    limits = Limits(cpu_s=1, file_bytes=1)
+    direct, by_shell = limits.reached(-number, ""), limits.reached(128 + number, "")
+    assert direct is not None
+    assert direct == by_shell
+    assert Limits().reached(-number, "File too large, out of memory") is None
+
+
+@proves("T4")
+async def test_a_program_that_is_deaf_to_the_limit_of_processor_time_is_killed() -> None:
+    deaf = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    failure_of(await confined(ShellTarget(command=(sys.executable, "-c", deaf)), cpu_s=1), "signal")
+
+
+@proves("T4")
+async def test_a_program_that_takes_too_much_memory_fails_and_the_limit_is_named() -> None:
+    hungry = ShellTarget(command=(sys.executable, "-c", "x = bytearray(1_000_000_000)"))
+    failed = failure_of(await confined(hungry, memory_bytes=500_000_000), "exit_code")
+    assert failed.error.facts == {"exit_code": 1, "limit": "memory"}
+    assert "500,000,000 bytes of memory (ONDOT_SHELL_MEMORY_BYTES)" in failed.error.message
+    assert isinstance(await confined(sh("true"), memory_bytes=500_000_000), Succeeded)
+
+
+@proves("T4")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sh", "-c", "exec yes > big"),
+        ("sh", "-c", "yes > big; exit $?"),
+        (sys.executable, "-c", "open('big','w').write('x'*10**6)"),
+    ],
+)
+async def test_a_program_that_writes_too_large_a_file_fails_and_the_limit_is_named(command: tuple[str, ...]) -> None:
+    report = await confined(ShellTarget(command=command), file_bytes=100_000)
+    assert isinstance(report, Failed)
+    assert report.error.facts["limit"] == "file_size"
+    assert "100,000 bytes in one file (ONDOT_SHELL_FILE_BYTES)" in report.error.message
+
+
+@proves("E4", "T4")
+async def test_a_confined_program_that_cannot_be_started_is_reported_as_any_other(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    for command in (("ondot-no-such-program",), (str(plain),), (str(tmp_path),), ("./relative",)):
+        failed = failure_of(await confined(ShellTarget(command=command), cpu_s=100), "not_found")
+        assert not failed.retryable
+        assert command[0] in failed.error.message
+
+
+@proves("T4")
+async def test_a_confined_program_gets_its_words_its_input_and_the_signals_of_any_other() -> None:
+    heard = Heard()
+    await confined(ShellTarget(command=("printf", r"[%s]\n", "$HOME; `id`", "*", "")), heard, cpu_s=100)
+    assert heard.of("stdout") == ["[$HOME; `id`]", "[*]", "[]"]
+    caller = ShellCaller(allow=True, confinement=Confinement(limits=Limits(cpu_s=100)))
+    assert result_of(await caller.call(sh("cat; yes | head -1"), a_call(payload=b'"in"')))["stdout"] == '"in"y\n'
+    ignored = "grep SigIgn /proc/self/status"
+    plain, launched = Heard(), Heard()
+    await run(sh(ignored), plain)
+    await confined(sh(ignored), launched, cpu_s=100)
+    assert launched.of("stdout") == plain.of("stdout")
+
+
+def unprivileged() -> Account:
+    return Account.named("nobody")
+
+
+async def as_nobody(target: ShellTarget, heard: Heard, **fields: object) -> Succeeded | Failed | Cancelled:
+    confinement = Confinement(unprivileged(), variables=frozenset())
+    confinement.check()
+    caller = ShellCaller(allow=True, confinement=confinement, kill_after_s=0.2, drain_s=0.2)
+    return await caller.call(target, a_call(heard, **fields))  # type: ignore[arg-type]
+
+
+@only_root
+@proves("T4", "T5")
+async def test_a_program_runs_as_another_account_without_the_workers_groups_and_rights() -> None:
+    heard = Heard()
+    script = "id -u; id -G; umask; stat -c %U .; echo $USER $LOGNAME; grep -E 'NoNewPrivs|CapEff' /proc/self/status"
+    assert isinstance(await as_nobody(sh(script), heard), Succeeded), heard.lines
+    uid, groups, umask, owner, names, privileges, new = heard.of("stdout")
+    assert int(uid) == unprivileged().uid
+    assert {int(group) for group in groups.split()} == set(unprivileged().groups)
+    assert (umask, owner, names) == ("0077", "nobody", "nobody nobody")
+    assert int(privileges.split()[1], 16) == 0
+    assert new.split() == ["NoNewPrivs:", "1"]
+
+
+@only_root
+@proves("T4", "T5")
+async def test_a_program_of_another_account_cannot_look_into_its_worker() -> None:
+    heard = Heard()
+    look = f"head -c 1 /proc/{os.getpid()}/$f 2>/dev/null && echo opened"
+    script = f"for f in environ mem maps fd/0; do {look}; done; echo done"
+    await as_nobody(sh(script), heard)
+    assert heard.of("stdout") == ["done"]
+
+
+@only_root
+@proves("E7", "T4")
+async def test_all_that_a_program_of_another_account_began_is_ended_by_its_timeout() -> None:
+    heard = Heard()
+    python = shutil.which("python3", path="/usr/bin") or ""
+    if not python:
+        pytest.skip("needs a Python that every account can run")
+    script = DAEMON.format(deaf="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    script = script.replace('print("began", flush=True)', 'print("began", open(sys.argv[1]).read(), flush=True)')
+    report = await as_nobody(ShellTarget(command=(python, "-c", script, "pid")), heard, timeout_s=5)
+    failure_of(report, "timeout")
+    [line] = heard.of("stdout")
+    await gone(int(line.split()[1]))
+
+
+@proves("T4")
+def test_an_account_that_programs_cannot_run_as_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Misconfigured, match="ONDOT_SHELL_USER=no-such-user: this machine has no such account"):
+        Account.named("no-such-user")
+    with pytest.raises(Misconfigured, match="commands do not run as root"):
+        Account.named("root")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(Misconfigured, match="only a worker that runs as root"):
+        Account.named("nobody")
+
+
+@only_root
+@proves("T4")
+def test_a_directory_that_the_account_cannot_get_to_is_named_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "closed"))
+    with pytest.raises(Misconfigured, match=f"No command can be started as nobody in {tmp_path / 'closed'}"):
+        Confinement(unprivileged()).check()
+    assert list((tmp_path / "closed").iterdir()) == []
 
 
 @proves("E3")

@@ -113,6 +113,18 @@ async def test_a_program_and_all_it_began_are_gone_when_its_worker_is_killed(wor
         await gone(pid)
 
 
+@proves("E6", "T4")
+async def test_the_directory_of_a_program_is_removed_when_its_worker_is_killed(worker: Worker) -> None:
+    worker.run("sh", "-c", "echo x > left; echo program $$; echo scratch $TMPDIR; exec sleep 1000")
+    program = await worker.pid("program")
+    scratch = (await worker.line("scratch")).split()[1]
+    guard = worker.guard()
+    worker.kill()
+    await gone(program)
+    await gone(guard)
+    assert not os.path.exists(scratch)  # noqa: ASYNC240, PTH110
+
+
 @proves("E6", "E7")
 async def test_a_program_that_wiped_its_environment_is_gone_too(worker: Worker) -> None:
     worker.run("env", "-i", "sh", "-c", "echo program $$; sleep 1000 & echo child $!; exec sleep 1000")

@@ -143,7 +143,8 @@ def what_is_open(settings: "Settings") -> list[str]:
     else:
         lines.append("Jobs may not call private addresses (ONDOT_ALLOW_PRIVATE_TARGETS=1 allows it).")
     if settings.allow_shell:
-        lines.append("Jobs may run shell commands on this machine, as this user.")
+        account = f"as {settings.shell_user}" if settings.shell_user else "as this user"
+        lines.append(f"Jobs may run shell commands on this machine, {account}.")
     else:
         lines.append("Jobs may not run shell commands (--allow-shell allows it).")
     return lines

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ondot.model.errors import Misconfigured
 from ondot.proxies import open_url
+from ondot.roles.binaries import choose_account
 from ondot.roles.embedded import EmbeddedPostgres
 from ondot.roles.listen import listen
 from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
@@ -50,6 +51,8 @@ def run_up(
     signals = StopSignals()
     port = free_port(settings.host, settings.port)
     postgres = None if settings.database_url else EmbeddedPostgres(settings.home or default_home())
+    if postgres and settings.allow_shell:
+        refuse_servers_account(settings.shell_user, postgres.data)
     try:
         database_url = settings.database_url or (postgres.start() if postgres else "")
         settings = settings.model_copy(update={"database_url": database_url, "port": port} | _own_machine(settings))
@@ -100,6 +103,16 @@ def environment(settings: Settings) -> dict[str, str]:
         if (value := getattr(settings, name)) is not None
     }
     return {**os.environ, **told}
+
+
+def refuse_servers_account(shell_user: str | None, data: Path) -> None:
+    """Commands that run as the account of the embedded PostgreSQL could read and change its files."""
+    account = choose_account(data)
+    if account is not None and account.name == shell_user:
+        raise Misconfigured(
+            f"ONDOT_SHELL_USER={shell_user} is the account that the embedded PostgreSQL runs as, so commands could"
+            " change its data: name another account."
+        )
 
 
 def free_port(host: str, port: int) -> int:

@@ -3,8 +3,8 @@
 Told on standard input, in lines, which programs there are; see `guard`. It learns of the worker's death from the end
 of that pipe, and on Linux also from the process itself: a process that the worker has forked may hold the pipe open.
 Then it kills each program's session, group and children, and whoever carries its mark (see `descendants`), until nobody
-was seen for a while: who was forked and has not begun its program yet has no mark. Imports little: there is one in
-memory for each worker.
+was seen for a while: who was forked and has not begun its program yet has no mark. Last it removes the directories that
+the programs worked in. Imports little: there is one in memory for each worker.
 """
 
 import os
@@ -63,6 +63,13 @@ class Programs:
                 quiet_at = time.monotonic() + _QUIET_S
             time.sleep(_LOOK_AGAIN_S)
 
+    def remove_scratch(self) -> None:
+        # Imported now, and not before: most guards never need it.
+        from ondot.targets.scratch import remove_scratch, scratch_of
+
+        for mark in self._held:
+            remove_scratch(scratch_of(mark))
+
     def _leaders(self) -> set[int]:
         return {
             leader
@@ -99,6 +106,7 @@ def main(worker: int) -> None:
     programs = Programs()
     listen(worker, programs)
     programs.kill()
+    programs.remove_scratch()
 
 
 if __name__ == "__main__":

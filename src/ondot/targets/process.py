@@ -8,12 +8,15 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from ondot.ports.target import Cancel
 from ondot.targets.cancelling import until_cancel
+from ondot.targets.confine import Confinement
 from ondot.targets.descendants import HAS_PROC, MARK, kill_all, living, signal_outside_group
 from ondot.targets.guard import Guard
 from ondot.targets.output import MAX_LINE_CHARACTERS
@@ -24,6 +27,12 @@ AFTER_KILL_S: Final = 1.0
 """What is killed is gone at once; who left the group and holds the pipes open is not waited for."""
 
 LOOK_AGAIN_S: Final = 0.05
+
+
+def new_mark() -> str:
+    """A word that only the processes of one call have in their environment."""
+    return secrets.token_hex(16)
+
 
 Stream = Literal["stdout", "stderr"]
 
@@ -85,6 +94,65 @@ class _Reader(asyncio.Protocol):
         self._output.add(self._stream, storable_bytes(line.removesuffix(b"\r")), beyond)
 
 
+async def _begin(
+    streams: Sequence[int],
+    *,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    pass_fds: Sequence[int],
+    cwd: Path | None,
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=streams[0],
+        stdout=streams[1],
+        stderr=streams[2],
+        env=dict(environment),
+        cwd=cwd,
+        start_new_session=True,
+        pass_fds=tuple(pass_fds),
+    )
+
+
+async def _launch(
+    confinement: Confinement,
+    streams: Sequence[int],
+    *,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    pass_fds: Sequence[int],
+    cwd: Path | None,
+) -> asyncio.subprocess.Process:
+    """By a launcher, which says why it could not become the program; its silence is that it has."""
+    ours, theirs = os.pipe()
+    try:
+        try:
+            words = confinement.words(command, environment, theirs)
+            kept = (*pass_fds, theirs)
+            process = await _begin(streams, command=words, environment=environment, pass_fds=kept, cwd=cwd)
+        finally:
+            os.close(theirs)
+        said = await _said(ours)
+        if said:
+            await process.wait()
+            raise OSError(int(said), os.strerror(int(said)))
+        return process
+    finally:
+        os.close(ours)
+
+
+async def _said(descriptor: int) -> bytes:
+    """What comes out of a pipe that is closed after one short message or none."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+        return os.read(descriptor, 64)
+    finally:
+        loop.remove_reader(descriptor)
+
+
 class Process:
     def __init__(
         self,
@@ -111,15 +179,22 @@ class Process:
         kill_after_s: float,
         pass_fds: Sequence[int] = (),
         guard: Guard | None = None,
+        mark: str | None = None,
+        cwd: Path | None = None,
+        confinement: Confinement | None = None,
     ) -> "Process":
         """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is ended.
 
-        With a guard, it is killed when this process dies before `close`.
+        With a guard, it is killed when this process dies before `close`. With a confinement, it is started by its
+        launcher if it needs one.
         """
         if any("\0" in word for word in command):
             # uvloop would hand over what stands before it.
             raise ValueError("a word with a NUL character cannot be handed to a program")
-        starting = asyncio.ensure_future(cls._start(command, environment, payload, output, pass_fds, guard))
+        mark = mark or new_mark()
+        how = _begin if confinement is None or not confinement.is_launched else partial(_launch, confinement)
+        begin = partial(how, command=command, environment={**environment, MARK: mark}, pass_fds=pass_fds, cwd=cwd)
+        starting = asyncio.ensure_future(cls._start(begin, payload, output, guard, mark))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -134,14 +209,12 @@ class Process:
     @classmethod
     async def _start(
         cls,
-        command: Sequence[str],
-        environment: Mapping[str, str],
+        begin: Callable[[Sequence[int]], Awaitable[asyncio.subprocess.Process]],
         payload: bytes,
         output: Lines,
-        pass_fds: Sequence[int],
         guard: Guard | None,
+        mark: str,
     ) -> "Process":
-        mark = secrets.token_hex(16)
         loop = asyncio.get_running_loop()
         ours: list[int] = []
         theirs: list[int] = []
@@ -155,15 +228,7 @@ class Process:
                 theirs.append(write_end)
             if guard is not None:
                 guard.hold(mark)
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=theirs[0],
-                stdout=theirs[1],
-                stderr=theirs[2],
-                env={**environment, MARK: mark},
-                start_new_session=True,
-                pass_fds=tuple(pass_fds),
-            )
+            process = await begin(theirs)
             if guard is not None:
                 guard.hold(mark, process.pid)
         except BaseException:

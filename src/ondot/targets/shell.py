@@ -2,16 +2,16 @@
 
 Off unless the worker's operator allows it. A program is started in a session of its own, so that a timeout or a
 cancel ends all it has begun: TERM to the whole group, KILL after a while (of a cancel: its grace), and so to those that
-have left the group (see `descendants`); the worker's death ends it too (see `guard`). It gets
-the worker's environment without ondot's own settings, which hold secrets. Exit code 0 succeeds.
+have left the group (see `descendants`); the worker's death ends it too (see `guard`). What it may have of its worker
+stands in `confine`. Exit code 0 succeeds.
 """
 
 import asyncio
 import errno
 import os
 import signal
-from collections.abc import Mapping
 from datetime import UTC
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,12 +20,17 @@ from ondot.model.job import ShellTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
 from ondot.targets.cancelling import not_called
+from ondot.targets.confine import UNCONFINED, Confinement, Limits
 from ondot.targets.guard import Guard
 from ondot.targets.output import Output
-from ondot.targets.process import Process
+from ondot.targets.process import Process, new_mark
 from ondot.targets.reports import one_line, storable_bytes, timed_out
+from ondot.targets.scratch import remove_if_empty, remove_scratch
+from ondot.telemetry.log import get_logger
 
 DETAIL_LINES: Final = 20
+
+log = get_logger()
 
 _NOT_ALLOWED: Final = Failed(
     AttemptError(
@@ -38,8 +43,16 @@ _WILL_NEVER_START: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR,
 
 
 class ShellCaller:
-    def __init__(self, *, allow: bool = False, kill_after_s: float = 5.0, drain_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        allow: bool = False,
+        confinement: Confinement = UNCONFINED,
+        kill_after_s: float = 5.0,
+        drain_s: float = 1.0,
+    ) -> None:
         self._allow = allow
+        self._confinement = confinement
         self._kill_after_s = kill_after_s
         self._drain_s = drain_s
         self._guard = Guard()
@@ -49,22 +62,34 @@ class ShellCaller:
             return _NOT_ALLOWED
         if call.cancel.requested:
             return not_called()
+        mark = new_mark()
+        try:
+            scratch = self._confinement.make_scratch(mark)
+        except OSError as error:
+            return Failed(AttemptError("not_started", f"No directory for the program could be made: {error}."))
         output = Output(call.say)
         try:
-            return await self._run(spec, call, output)
+            return await self._run(spec, call, output, mark, scratch)
         finally:
             output.close()
+            if not remove_if_empty(scratch) and not await asyncio.to_thread(remove_scratch, scratch):
+                log.warning("shell.scratch_left", path=str(scratch), execution_id=str(call.execution_id))
 
-    async def _run(self, spec: ShellTarget, call: Call, output: Output) -> Succeeded | Failed | Cancelled:
+    async def _run(
+        self, spec: ShellTarget, call: Call, output: Output, mark: str, scratch: Path
+    ) -> Succeeded | Failed | Cancelled:
         try:
             async with asyncio.timeout(call.timeout_s) as deadline:
                 process = await Process.start(
                     spec.command,
-                    environment(os.environ, call),
+                    self._confinement.environment(os.environ) | {"TMPDIR": str(scratch)} | facts(call),
                     call.payload,
                     output,
                     kill_after_s=self._kill_after_s,
                     guard=self._guard,
+                    mark=mark,
+                    cwd=scratch,
+                    confinement=self._confinement,
                 )
         except TimeoutError:
             if not deadline.expired() or call.timeout_s is None:
@@ -87,7 +112,7 @@ class ShellCaller:
         exit_code = await process.wait(left_s, call.cancel)
         if exit_code is not None:
             await process.drain(self._drain_s)
-            return _report(exit_code, process)
+            return _report(exit_code, process, self._confinement.limits)
         if not call.cancel.requested and call.timeout_s is not None:
             await process.end(self._kill_after_s)
             return timed_out(call.timeout_s, "The program and all it began were ended.")
@@ -95,9 +120,8 @@ class ShellCaller:
         return _cancelled(await process.wait(0), process, call.cancel.grace_s, forced=forced)
 
 
-def environment(own: Mapping[str, str], call: Call) -> dict[str, str]:
-    inherited = {name: value for name, value in own.items() if not name.upper().startswith("ONDOT_")}
-    return inherited | {
+def facts(call: Call) -> dict[str, str]:
+    return {
         "ONDOT_EXECUTION_ID": str(call.execution_id),
         "ONDOT_JOB_ID": str(call.job_id),
         "ONDOT_JOB_NAME": call.job_name.replace("\0", ""),
@@ -107,16 +131,20 @@ def environment(own: Mapping[str, str], call: Call) -> dict[str, str]:
     }
 
 
-def _report(exit_code: int, process: Process) -> Succeeded | Failed:
+def _report(exit_code: int, process: Process, limits: Limits) -> Succeeded | Failed:
     if exit_code == 0:
         return Succeeded(_result(exit_code, process))
     lines = storable_bytes(process.tail("stderr")).splitlines()[-DETAIL_LINES:]
     detail = "\n".join(lines) or None
+    reached = limits.reached(exit_code, detail or "")
+    remark = f" It reached its limit: {reached.sentence}." if reached else ""
+    limit = {"limit": reached.name} if reached else {}
     if exit_code > 0:
-        message = f"The program ended with exit code {exit_code}."
-        return Failed(AttemptError("exit_code", message, detail=detail, facts={"exit_code": exit_code}))
+        message = f"The program ended with exit code {exit_code}.{remark}"
+        return Failed(AttemptError("exit_code", message, detail=detail, facts={"exit_code": exit_code, **limit}))
     name = _signal_name(-exit_code)
-    return Failed(AttemptError("signal", f"The program was ended by {name}.", detail=detail, facts={"signal": name}))
+    message = f"The program was ended by {name}.{remark}"
+    return Failed(AttemptError("signal", message, detail=detail, facts={"signal": name, **limit}))
 
 
 def _cancelled(exit_code: int | None, process: Process, grace_s: float, *, forced: bool) -> Cancelled:
