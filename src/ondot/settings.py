@@ -93,7 +93,11 @@ class Settings(BaseSettings):
     heartbeat_s: float = Field(10.0, ge=0.5, le=600, description="a worker silent for this long is lost")
     horizon_s: float = Field(20.0, ge=5, le=600, description="how far ahead fires are planned")
     grace_s: float = Field(25.0, ge=0, le=3600, description="what running attempts get on a stop")
-    ready_lag_s: float = Field(30.0, gt=0, description="/readyz says no when a due fire has waited longer than this")
+    ready_lag_s: float = Field(
+        30.0,
+        gt=0,
+        description="/readyz says no when a due fire has waited longer than this; 5 s if it is not even planned",
+    )
     queue_ceiling: int | None = Field(
         None, ge=1, le=1_000_000, description="when so many due executions wait in a pool, no more are taken for it"
     )

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from ondot.model.ids import NodeId, PoolNo, WorkerId
-from ondot.store.nodes import beat_node, take_partitions
-from ondot.store.workers import leave_worker, lose_worker, read_beats, register_worker
+from ondot.store.nodes import beat_node, report_stalled_node, take_partitions
+from ondot.store.workers import leave_worker, lose_worker, read_beats, register_worker, report_stalled_worker
 from tests.api.conftest import Caller
 from tests.holding import WHY, hold
 from tests.proves import proves
@@ -135,3 +135,40 @@ async def test_nobody_sees_a_worker_or_a_pool_of_somebody_else(api: Caller) -> N
             )
     [shared] = (await api.get("/v1/workers"))["items"]
     assert shared["pools"] == ["default"]
+
+
+@proves("P13", "O2", "O5")
+async def test_a_stalled_loop_is_told_until_the_next_beat_and_after_its_worker_is_lost(api: Caller) -> None:
+    worker = await api.world.worker()
+    node_id = NodeId(api.world.database.clock.new_id())
+
+    async def report(*, of_node: bool) -> None:
+        async with api.world.database.connection() as connection:
+            await report_stalled_worker(
+                connection, worker.id, stalled_s=6, where="tasks.py:12 in crawl", execution_id=None, function="crawl"
+            )
+            if of_node:
+                await beat_node(connection, node_id, host="h", pid=2, release="0", lease_s=5)
+                await report_stalled_node(connection, node_id, stalled_s=3, where="plan.py:1 in plan")
+
+    await report(of_node=True)
+    [told] = (await api.get("/v1/workers"))["items"]
+    assert (told["state"], told["stalled_in"]) == ("ALIVE", "tasks.py:12 in crawl")
+    assert told["beat_at"] > told["stalled_at"], "it is six seconds, by the database"
+    [node] = (await api.get("/v1/nodes"))["items"]
+    assert (node["state"], node["stalled_in"]) == ("ALIVE", "plan.py:1 in plan")
+    metrics = (await api.http.get("/metrics")).text
+    assert 'ondot_workers{state="stalled"} 1.0' in metrics
+    assert 'ondot_workers{state="alive"} 0.0' in metrics
+    assert "ondot_scheduler_nodes_stalled 1.0" in metrics
+    heard = await worker.beat()
+    assert heard is not None
+    assert heard.blocking == {"crawl"}, "what blocked is remembered"
+    [told] = (await api.get("/v1/workers"))["items"]
+    assert (told["stalled_at"], told["stalled_in"]) == (None, None)
+    assert 'ondot_workers{state="stalled"} 0.0' in (await api.http.get("/metrics")).text
+    await report(of_node=False)
+    async with api.world.database.connection() as connection:
+        await connection.execute("UPDATE ondot.worker SET state = 'LOST', ended_at = ondot.clock()")
+    [told] = (await api.get("/v1/workers"))["items"]
+    assert (told["state"], told["stalled_in"]) == ("LOST", "tasks.py:12 in crawl")

@@ -27,6 +27,18 @@ async def test_ready_follows_the_oldest_fire_that_nobody_plans(api: Caller) -> N
     assert (await api.get("/readyz"))["status"] == "ready"
 
 
+@proves("L7", "P13")
+async def test_a_fire_that_is_due_and_not_planned_is_late_soon(api: Caller) -> None:
+    """Fires are planned well ahead: a scheduler that hangs is late by the horizon when the first of them is due."""
+    await api.create({"name": "x", "function": "f", "every": "1h"})
+    await api.world.advance(3600 + 4)
+    assert (await api.get("/readyz"))["status"] == "ready"
+    await api.world.advance(2)
+    late = await api.http.get("/readyz")
+    assert (late.status_code, late.json()["lag_s"], late.json()["limit_s"]) == (503, 6, 5)
+    assert "ondot fleet" in late.json()["why"]
+
+
 async def test_live_needs_no_database(api: Caller) -> None:
     await api.world.database.close()
     assert (await api.get("/livez"))["status"] == "alive"

@@ -361,3 +361,13 @@ def test_the_sum_counts_what_is_wrong() -> None:
     well, warning, problem = (Finding("c", level, "m") for level in ("ok", "warning", "problem"))
     assert in_sum([well]) == "Nothing is wrong."
     assert in_sum([problem, warning, warning]) == "1 problem and 2 warnings."
+
+
+@proves("P13")
+def test_a_stalled_loop_is_told_with_its_line_and_what_to_do() -> None:
+    assert judgements.judge_stalled([]).level == "ok"
+    finding = judgements.judge_stalled([("worker", "host", "tasks.py:12 in crawl")] * 7)
+    assert finding.level == "warning"
+    assert "a worker on host, at tasks.py:12 in crawl" in finding.message
+    assert "and 2 more" in finding.message
+    assert "loop.stalled" in (finding.advice or "")

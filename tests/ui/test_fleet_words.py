@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ondot.model.liveness import when_lost
-from ondot.ui.fleet_words import PoolLoad, Trouble, WorkerBeat, more_expired, ranges, troubles
+from ondot.ui.fleet_words import PoolLoad, StalledLoop, Trouble, WorkerBeat, more_expired, ranges, troubles
 from tests.proves import proves
 
 WELL: dict[str, Any] = {
@@ -88,3 +88,10 @@ def test_while_everything_is_held_nobody_is_told_to_start_what_stands_still() ->
     assert (trouble.level, trouble.command) == ("bad", None)
     assert trouble.text.startswith("Everything is held since 2026-03-04 12:00:00 UTC: it is another cluster. ")
     assert trouble.text.endswith("`ondot doctor --accept-database`")
+
+
+@proves("P13", "O5")
+def test_a_process_whose_loop_stands_still_is_told_with_the_line() -> None:
+    [trouble] = told(stalled=[StalledLoop("worker", "a:1", "tasks.py:12 in crawl")])
+    assert trouble.level == "bad"
+    assert "The worker a:1 hangs: its loop stands still at tasks.py:12 in crawl" in trouble.text

@@ -36,6 +36,10 @@ class NodeOut(BaseModel):
     started_at: datetime
     beat_at: datetime = Field(description="When it last renewed its lease.")
     expires_at: datetime = Field(description="When its lease is over if it does not.")
+    stalled_at: datetime | None = Field(
+        description="Since when its loop stands still: it sends no beat, and others take its work over. Null: it moves."
+    )
+    stalled_in: str | None = Field(description="The line of code in which it stands still.")
     silent_s: float = Field(description="Seconds since its last beat.")
     partitions: list[PartitionOut] = Field(
         description="What it owns; of an EXPIRED one, what nobody has taken over yet, which is `unowned` too."
@@ -73,6 +77,10 @@ class WorkerOut(BaseModel):
     beat_at: datetime
     silent_s: float = Field(description="Seconds since its last beat; of one that has ended, until its end.")
     ended_at: datetime | None
+    stalled_at: datetime | None = Field(
+        description="Since when its loop stands still: it sends no beat, and others take its work over. Null: it moves."
+    )
+    stalled_in: str | None = Field(description="The line of code in which it stands still.")
 
 
 class WorkerList(BaseModel):
@@ -123,6 +131,8 @@ def _node_out(row: NodeRow, now: datetime) -> NodeOut:
         started_at=row.started_at,
         beat_at=row.beat_at,
         expires_at=row.expires_at,
+        stalled_at=row.stalled_at,
+        stalled_in=row.stalled_in,
         silent_s=max((now - row.beat_at).total_seconds(), 0.0),
         partitions=[
             PartitionOut(partition=owned.no, epoch=owned.epoch, owned_since=owned.owned_since)
@@ -145,4 +155,6 @@ def _worker_out(row: WorkerRow) -> WorkerOut:
         beat_at=row.beat_at,
         silent_s=row.silent_s,
         ended_at=row.ended_at,
+        stalled_at=row.stalled_at,
+        stalled_in=row.stalled_in,
     )

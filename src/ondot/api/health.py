@@ -15,6 +15,7 @@ from ondot.api.services import Asked
 from ondot.model.errors import Unavailable
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.lineage import held
+from ondot.model.liveness import is_stalled
 from ondot.store.check import found_by_check
 from ondot.store.connection import Connection
 from ondot.store.fleet import read_nodes
@@ -34,7 +35,6 @@ async def live() -> dict[str, str]:
 
 @router.get("/readyz")
 async def ready(asked: Asked, response: Response) -> dict[str, object]:
-    limit_s = asked.database.settings.ready_lag_s
     try:
         async with asked.database.connection() as connection:
             due = await oldest_due(connection)
@@ -47,13 +47,14 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
         response.status_code = 503
         response.headers["Retry-After"] = "60"
         return {"status": "held", "why": held(lineage.why_not).message}
+    limit_s = due.limit_s(asked.database.settings.ready_lag_s)
     if due.lag_s <= limit_s:
         return {"status": "ready", "lag_s": round(due.lag_s, 3)}
     response.status_code = 503
     response.headers["Retry-After"] = "5"
     unplanned = (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0)
     why = (
-        "a fire is due and not planned: is a scheduler running (`ondot scheduler`)?"
+        "a fire is due and not planned: is a scheduler running (`ondot scheduler`), and well (`ondot fleet`)?"
         if unplanned
         else f"a due execution waits in pool {due.pool!r}: is a worker with free slots there"
         f" (`ondot worker --pool {due.pool}`)?"
@@ -97,18 +98,26 @@ async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> 
     slots = Gauge("ondot_slots", "Slots of live workers", ["use"], registry=registry)
     rows = await list_workers(connection)
     alive = [row for row in rows if row["state"] == "ALIVE"]
+    stalled = [row for row in rows if is_stalled(row["state"], row["stalled_at"])]
     for state in ("ALIVE", "DRAINING", "LOST"):
-        workers.labels(state.lower()).set(sum(row["state"] == state for row in rows))
+        workers.labels(state.lower()).set(sum(row["state"] == state and row not in stalled for row in rows))
+    workers.labels("stalled").set(len(stalled))
     slots.labels("all").set(sum(row["slots"] for row in alive))
     slots.labels("running").set(sum(row["running"] for row in alive))
 
 
 async def _tell_nodes(connection: Connection, registry: CollectorRegistry) -> None:
     live = Gauge("ondot_scheduler_nodes", "Live scheduler nodes", registry=registry)
+    stalled = Gauge(
+        "ondot_scheduler_nodes_stalled",
+        "Scheduler nodes whose loop stands still, or did when their lease ended within the hour",
+        registry=registry,
+    )
     owned = Gauge("ondot_partitions_owned", "Partitions that a live node owns", registry=registry)
     unowned = Gauge("ondot_partitions_unowned", "Partitions without a live owner", registry=registry)
     nodes = await read_nodes(connection)
     live.set(sum(row.is_alive for row in nodes.rows))
+    stalled.set(sum(row.stalled_at is not None for row in nodes.rows))
     owned.set(nodes.partitions - len(nodes.unowned))
     unowned.set(len(nodes.unowned))
 

@@ -10,15 +10,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ondot.cli.output import Json, cell, exact, instant_of, relative, rough, table
 from ondot.cli.views import pool_table
-from ondot.model.liveness import is_silent
-from ondot.ui.fleet_words import EXPIRED_SHOWN, PoolLoad, Trouble, WorkerBeat, all_well, more_expired, ranges, troubles
+from ondot.model.liveness import is_silent, is_stalled
+from ondot.ui.fleet_words import (
+    EXPIRED_SHOWN,
+    PoolLoad,
+    StalledLoop,
+    Trouble,
+    WorkerBeat,
+    all_well,
+    more_expired,
+    ranges,
+    troubles,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-STYLES: Final = {"ALIVE": "green", "DRAINING": "cyan", "SILENT": "yellow", "LOST": "bold red", "EXPIRED": "bold red"}
+STYLES: Final = {
+    "ALIVE": "green",
+    "DRAINING": "cyan",
+    "SILENT": "yellow",
+    "STALLED": "bold red",
+    "LOST": "bold red",
+    "EXPIRED": "bold red",
+}
 
 
 def fleet_screen(seen: Json, now: datetime) -> "Group":
@@ -53,9 +70,10 @@ def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
     alive = [node for node in nodes if node["state"] == "ALIVE"]
     expired = sorted((node for node in nodes if node["state"] == "EXPIRED"), key=lambda node: node["silent_s"])
     for node in (*alive, *expired[:EXPIRED_SHOWN]):
+        state = "STALLED" if is_stalled(node["state"], node.get("stalled_at")) else node["state"]
         drawn.add_row(
             cell(f"{node['host']}:{node['pid']}", node["id"], f"ondot {node['release']}", style="bold"),
-            cell(node["state"], style=STYLES[node["state"]]),
+            cell(state, style=STYLES[state]),
             cell(*_owned(node, now)),
             cell(f"{rough(node['silent_s'])} ago", style=STYLES["EXPIRED"] if node["state"] == "EXPIRED" else ""),
         )
@@ -81,7 +99,7 @@ def _owned(node: Json, now: datetime) -> Iterator[str]:
 def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
     """Those that need somebody first."""
     drawn = table("WORKER", "STATE", "RUNNING", "POOLS", "BEAT", whole=("STATE", "RUNNING", "BEAT"), ids="WORKER")
-    order = ["LOST", "SILENT", "DRAINING", "ALIVE", "GONE"]
+    order = ["STALLED", "LOST", "SILENT", "DRAINING", "ALIVE", "GONE"]
     for worker in sorted(workers, key=lambda worker: order.index(_state(worker, heartbeat_s))):
         state = _state(worker, heartbeat_s)
         has_ended = worker["ended_at"] is not None
@@ -96,13 +114,15 @@ def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
 
 
 def _state(worker: Json, heartbeat_s: float) -> str:
+    if is_stalled(worker["state"], worker.get("stalled_at")):
+        return "STALLED"
     return "SILENT" if is_silent(worker["state"], worker["silent_s"], heartbeat_s) else str(worker["state"])
 
 
 def _workers_title(workers: Sequence[Json], heartbeat_s: float) -> str:
     """The slots are those of silent ones too, as in the table of the pools."""
     states = [_state(worker, heartbeat_s) for worker in workers]
-    silent = f", {states.count('SILENT'):,} silent" if "SILENT" in states else ""
+    silent = "".join(f", {states.count(state):,} {state.lower()}" for state in ("SILENT", "STALLED") if state in states)
     takers = [worker for worker in workers if worker["state"] == "ALIVE"]
     busy, slots = (sum(worker[what] for worker in takers) for what in ("running", "slots"))
     return f"Workers: {states.count('ALIVE'):,} alive{silent}, {busy:,} of {slots:,} slots busy"
@@ -128,8 +148,15 @@ def _troubles(seen: Json) -> list[Trouble]:
         workers=[
             WorkerBeat(f"{worker['host']}:{worker['pid']}", worker["state"], worker["silent_s"])
             for worker in workers["items"]
+            if not is_stalled(worker["state"], worker.get("stalled_at"))
         ],
         heartbeat_s=workers["heartbeat_s"],
+        stalled=[
+            StalledLoop(role, f"{row['host']}:{row['pid']}", row["stalled_in"] or "?")
+            for role, rows in (("scheduler", nodes["items"]), ("worker", workers["items"]))
+            for row in rows
+            if is_stalled(row["state"], row.get("stalled_at"))
+        ],
         held_at=instant_of(nodes.get("held_at")),
         held_why=nodes.get("held_why"),
     )

@@ -29,6 +29,11 @@ def is_silent(state: str, silent_s: float, timeout_s: float) -> bool:
     return state in {"ALIVE", "DRAINING"} and silent_s > timeout_s * SILENT
 
 
+def is_stalled(state: str, stalled_at: object) -> bool:
+    """Whether it has said that its loop stands still, and has not ended since."""
+    return state in {"ALIVE", "DRAINING"} and stalled_at is not None
+
+
 def gap_s(timeout_s: float) -> float:
     """Longer without a look is a gap: whoever lives, and had just not beaten, survives a shorter one."""
     return max(timeout_s * 0.3, min(timeout_s * 0.5, 1.0))

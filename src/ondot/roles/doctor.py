@@ -36,6 +36,7 @@ from ondot.roles.judgements import (
     judge_self_check,
     judge_silent_workers,
     judge_snapshots,
+    judge_stalled,
     judge_version,
     judge_workers,
 )
@@ -269,6 +270,23 @@ async def _is_held(connection: "Connection") -> bool:
     return found is not None and found.why_not is not None
 
 
+async def look_at_stalled(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.fleet import read_nodes
+    from ondot.store.workers import list_workers
+
+    nodes = [
+        ("scheduler", node.host, node.stalled_in or "?")
+        for node in (await read_nodes(connection)).rows
+        if node.stalled_at is not None
+    ]
+    workers = [
+        ("worker", row["host"], row["stalled_in"] or "?")
+        for row in await list_workers(connection)
+        if row["stalled_at"] is not None
+    ]
+    return judge_stalled(nodes + workers)
+
+
 async def look_at_lost_workers(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.workers import list_workers
 
@@ -333,6 +351,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "schedulers": look_at_schedulers,
     "workers": look_at_workers,
     "silent workers": look_at_silent_workers,
+    "stalled loops": look_at_stalled,
     "lost workers": look_at_lost_workers,
     "lag": look_at_lag,
     "dead letters": look_at_dead_letters,

@@ -156,6 +156,20 @@ def judge_silent_workers(silent: Sequence[tuple[str, float]], heartbeat_s: float
     return Finding("silent workers", "warning", message, advice)
 
 
+def judge_stalled(stalled: Sequence[tuple[str, str, str]]) -> Finding:
+    """`stalled`: role, host and line of code of each process whose loop stands still, or did when it was lost."""
+    if not stalled:
+        return Finding("stalled loops", "ok", "None.")
+    told = "; ".join(f"a {role} on {host}, at {where}" for role, host, where in stalled[:HOSTS_TOLD])
+    more = f"; and {len(stalled) - HOSTS_TOLD:,} more" if len(stalled) > HOSTS_TOLD else ""
+    advice = (
+        "Others take its work over, and it starts again by itself. Its log has the stack (`loop.stalled`). A function"
+        " of yours: make it a plain `def`, which runs in a thread, or await instead of blocking; until then it runs in"
+        " a child process. Else report it."
+    )
+    return Finding("stalled loops", "warning", f"{len(stalled):,} lately: {told}{more}.", advice)
+
+
 def judge_lost_workers(hosts: Sequence[str]) -> Finding:
     """`hosts`: where each of those ran that were declared lost in the last ten minutes."""
     if not hosts:
@@ -174,7 +188,7 @@ def judge_lag(due: "OldestDue", limit_s: float) -> Finding:
     if due.lag_s <= min(LATE_S, limit_s):
         told = f"The oldest due fire has waited {due.lag_s:.1f} s." if due.lag_s else "Nothing is late."
         return Finding("lag", "ok", told)
-    level: Level = "problem" if due.lag_s > limit_s else "warning"
+    level: Level = "problem" if due.lag_s > due.limit_s(limit_s) else "warning"
     message = f"A fire is due for {due.lag_s:.0f} s and not served."
     if (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0):
         return Finding("lag", level, message, "It is not planned: is a scheduler running and well (see its log)?")

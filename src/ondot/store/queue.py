@@ -66,6 +66,9 @@ class Leased(Struct, frozen=True):
         return self.attempt_no > 1 and self.failures == 0 and self.losses == 0
 
 
+UNPLANNED_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class OldestDue:
     """How long the oldest due fire has waited: for a worker of `pool`, or to be planned. None: nothing waits."""
@@ -77,6 +80,12 @@ class OldestDue:
     @property
     def lag_s(self) -> float:
         return max(self.waiting_s or 0.0, self.unplanned_s or 0.0, 0.0)
+
+    def limit_s(self, ready_lag_s: float) -> float:
+        """How long the oldest may wait. Fires are planned well ahead: one that is due and not planned is no backlog,
+        nobody has planned its partition for the whole horizon."""
+        is_unplanned = (self.unplanned_s or 0.0) >= (self.waiting_s or 0.0)
+        return min(UNPLANNED_S, ready_lag_s) if is_unplanned else ready_lag_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,14 @@ from typing import Final, Literal
 from uuid import UUID
 
 from ondot.model.ids import TenantNo
-from ondot.model.liveness import is_silent
+from ondot.model.liveness import is_silent, is_stalled
 from ondot.store.database import Database
 from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_fleet_workers, read_nodes
 from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
 from ondot.ui.fleet_words import (
     EXPIRED_SHOWN,
     PoolLoad,
+    StalledLoop,
     Trouble,
     WorkerBeat,
     all_well,
@@ -67,6 +68,8 @@ class NodeLine:
     id: UUID
     release: str
     is_alive: bool
+    stalled_at: datetime | None
+    stalled_in: str | None
     started_at: datetime
     beat_at: datetime
     count: int
@@ -93,6 +96,8 @@ class WorkerLine:
     release: str
     state: str
     is_silent: bool
+    stalled_at: datetime | None
+    stalled_in: str | None
     pools: str
     running: int
     slots: int
@@ -165,8 +170,24 @@ def _health(nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], heartb
         pools=[
             PoolLoad(row.name, row.workers, row.slots, row.running, row.waiting, row.oldest_waiting_s) for row in pools
         ],
-        workers=[WorkerBeat(_process(row), row.state, row.silent_s) for row in workers],
+        workers=[
+            WorkerBeat(_process(row), row.state, row.silent_s)
+            for row in workers
+            if not is_stalled(row.state, row.stalled_at)
+        ],
         heartbeat_s=heartbeat_s,
+        stalled=[
+            *(
+                StalledLoop("scheduler", _process(row), row.stalled_in or "?")
+                for row in nodes.rows
+                if row.is_alive and row.stalled_at is not None
+            ),
+            *(
+                StalledLoop("worker", _process(row), row.stalled_in or "?")
+                for row in workers
+                if is_stalled(row.state, row.stalled_at)
+            ),
+        ],
         held_at=nodes.held_at,
         held_why=nodes.held_why,
     )
@@ -216,6 +237,8 @@ def _node_line(row: NodeRow, letter: str | None, colour: int) -> NodeLine:
         row.id,
         row.release,
         row.is_alive,
+        row.stalled_at,
+        row.stalled_in,
         row.started_at,
         row.beat_at,
         len(row.partitions),
@@ -239,6 +262,8 @@ def _workers(workers: list[WorkerRow], heartbeat_s: float) -> FleetWorkers:
             row.release,
             row.state,
             is_silent(row.state, row.silent_s, heartbeat_s),
+            row.stalled_at,
+            row.stalled_in,
             ", ".join(row.pools),
             row.running,
             row.slots,

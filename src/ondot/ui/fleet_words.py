@@ -42,6 +42,15 @@ class WorkerBeat:
 
 
 @dataclass(frozen=True, slots=True)
+class StalledLoop:
+    """A process that is there, and whose loop stands still: `role` is "worker" or "scheduler"."""
+
+    role: str
+    name: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """A sentence; `command` is what to type."""
 
@@ -58,6 +67,7 @@ def troubles(
     pools: Sequence[PoolLoad],
     workers: Sequence[WorkerBeat],
     heartbeat_s: float,
+    stalled: Sequence[StalledLoop] = (),
     held_at: datetime | None = None,
     held_why: str | None = None,
 ) -> list[Trouble]:
@@ -67,6 +77,7 @@ def troubles(
     found = [
         *_of_nodes(partitions, unowned, live_nodes),
         *_of_pools(pools),
+        *_of_stalled(stalled),
         *_of_workers(workers, heartbeat_s, any(pool.workers for pool in pools)),
     ]
     return sorted(found, key=lambda trouble: trouble.level)  # "bad" before "warning", else as they were found
@@ -122,6 +133,15 @@ def _of_pools(pools: Sequence[PoolLoad]) -> Iterator[Trouble]:
             yield Trouble("bad", f"{depth}, and no worker serves it", worker_command(pool.name))
         elif pool.running >= pool.slots and (pool.oldest_s or 0.0) >= BEHIND_S:
             yield Trouble("warning", f"{depth}: all {pool.slots:,} slots are busy", worker_command(pool.name))
+
+
+def _of_stalled(stalled: Sequence[StalledLoop]) -> Iterator[Trouble]:
+    for one in stalled[:NAMED]:
+        yield Trouble(
+            "bad",
+            f"The {one.role} {one.name} hangs: its loop stands still at {one.where}. Others take over what it has, and"
+            " it starts again by itself; its log has the stack (loop.stalled)",
+        )
 
 
 def _of_workers(workers: Sequence[WorkerBeat], heartbeat_s: float, any_serves: bool) -> Iterator[Trouble]:
