@@ -337,3 +337,30 @@ async def test_partitions_that_are_missing_are_made_and_those_without_an_owner_a
     assert await checker.counts() == {"partition": 4}
     assert [entry["ids"] for entry in checker.told] == [["0", "5"]] * len(checker.told)
     assert len(checker.told) >= 2
+
+
+@proves("E13", "P5")
+async def test_who_stands_in_a_line_that_is_not_there_is_put_into_one(world: World) -> None:
+    await world.submit(job(limits=Limits(key="k", key_concurrency=1)))
+    [waiting] = await world.executions()
+    await world.value("DELETE FROM ondot.line")
+    await world.value("DELETE FROM ondot.gate")
+    worker = await world.worker()
+    assert await worker.lease() == []
+    checker = Checker(world)
+    await checker.look_twice()
+    assert await checker.counts() == {"unqueued": 1}
+    assert (await worker.run_one()).leased.id == waiting.id
+
+
+@proves("E13", "L6")
+async def test_a_line_that_nobody_looks_at_before_a_gate_that_was_forgotten_is_called(world: World) -> None:
+    await world.submit(job(limits=Limits(key="k", key_concurrency=1)))
+    await world.value("UPDATE ondot.line SET look_at = 'infinity'")
+    await world.value("DELETE FROM ondot.gate")
+    worker = await world.worker()
+    checker = Checker(world)
+    await world.advance(61)
+    await checker.look_twice()
+    assert await checker.counts() == {"line_overlooked": 1}
+    assert len(await worker.lease()) == 1

@@ -10,7 +10,7 @@ from ondot.flow import pools
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.cancel import cancel
 from ondot.flow.change import update
-from ondot.flow.gate import admit_pass, expire_pass, tidy_pass
+from ondot.flow.gate import admit_pass, expire_pass
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
@@ -180,18 +180,6 @@ async def test_a_rate_holds_for_starts_though_a_backlog_stands_before_it(world: 
     gaps = [(later - sooner).total_seconds() for sooner, later in pairwise(starts)]
     assert len(starts) == 6
     assert min(gaps) >= 0.5
-
-
-@proves("E13")
-async def test_a_clock_set_back_does_not_stop_a_rate(world: World) -> None:
-    rated = job(limits=Limits(key="k", key_rate=Rate(limit=10, per_s=1)))
-    await world.submit_all([rated, rated])
-    worker = await world.worker()
-    assert len(await worker.lease()) == 1
-    await world.advance(-3600)
-    await world.submit(rated)
-    await tidy_pass(world.database)
-    assert len(await worker.lease()) == 1
 
 
 @proves("E13", "P11")

@@ -8,6 +8,7 @@ import pytest
 
 from ondot.flow.change import delete, pause, update
 from ondot.flow.gate import admit_pass, tidy_pass
+from ondot.flow.lease import Assignment
 from ondot.model.execution import State
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT
@@ -16,7 +17,7 @@ from ondot.model.outcome import Cancelled, Interrupted, NotBegun
 from ondot.model.retry import Retry
 from ondot.store.queue import oldest_due
 from tests.proves import proves
-from tests.world import DEFAULT_POOL, World, every, failed, job
+from tests.world import DEFAULT_POOL, Worker, World, every, failed, job
 
 
 def limited(**limits: Any) -> JobSpec:
@@ -427,3 +428,45 @@ async def test_a_fire_is_skipped_for_an_execution_that_waits_for_its_turn_in_ord
 async def test_all_gates_that_are_free_are_passed_at_once(world: World) -> None:
     await world.submit(limited(order_key="o", overlap="queue", key="k", key_concurrency=1))
     assert len(await (await world.worker()).lease()) == 1
+
+
+@proves("E13", "P5")
+async def test_who_is_on_the_way_to_a_gate_that_was_forgotten_comes_to_one_that_is_there(world: World) -> None:
+    """It stood before one gate while housekeeping forgot the next; then a worker that was lost admitted it."""
+    limits = Limits(key="k", key_concurrency=1, key_rate=Rate(limit=2, per_s=3, burst=2))
+    accepted = await world.submit(job(schedule=every(3600, world.now), limits=limits))
+    await world.run_now(accepted.id)
+    await tidy_pass(world.database)
+    assert await world.count("gate") == 1
+    lost = await world.worker()
+    await world.value("UPDATE ondot.worker SET state = 'LOST' WHERE id = $1", lost.id)
+    assert await lost.lease(1) == []
+    [waiting] = await world.fetch(
+        "SELECT g.kind, l.is_rate FROM ondot.waiting w LEFT JOIN ondot.gate g ON g.id = w.gate_id"
+        " LEFT JOIN ondot.line l ON l.gate_id = w.gate_id AND l.pool_no = w.pool_no"
+    )
+    assert (waiting["kind"], waiting["is_rate"]) == ("rate", True)
+    assert len(await (await world.worker()).lease(1)) == 1
+
+
+@proves("E13", "P5")
+async def test_all_in_one_line_pass_though_the_gates_behind_it_were_forgotten(world: World) -> None:
+    """Each has another gate next: those are made when it is the first of its line."""
+    limits = [Limits(order_key="o", key=f"k{n}", key_concurrency=1) for n in range(5)]
+    await world.submit_all([limited(order_key="o")])
+    await world.submit_all([job(limits=each) for each in limits])
+    worker = await world.worker()
+    [first] = await worker.lease()
+    await tidy_pass(world.database)
+    assert await world.count("gate") == 1
+    running = first
+    for _ in limits:
+        await worker.complete(running)
+        [running] = await worker.lease() or await _a_moment_later(world, worker)
+    await worker.complete(running)
+    assert await world.states() == [State.SUCCEEDED] * 6
+
+
+async def _a_moment_later(world: World, worker: Worker) -> list[Assignment]:
+    await world.advance(0.02)
+    return await worker.lease()

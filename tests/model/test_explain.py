@@ -171,9 +171,12 @@ def test_limits_of_a_pool_come_before_its_slots() -> None:
     full = replace(FREE, running=20, concurrency=4, held=held)
     [reason] = explain_execution(waiting(pool=full)).reasons
     assert (reason.code, reason.facts["limit"], reason.facts["held"]) == ("pool_concurrency", 4, 4)
-    rated = replace(FREE, every_s=2.0, burst=1, token_at=after(3))
+    rated = replace(FREE, every_s=2.0, burst=1, token_at=after(1))
     told = explain_execution(waiting(pool=rated, queue_ahead={PriorityClass.NORMAL: 2}))
-    assert (told.reasons[0].code, told.may_start_at) == ("pool_rate", after(7))
+    assert (told.reasons[0].code, told.may_start_at) == ("pool_rate", after(5))
+    # An instant of before the clock was set back: the bucket is empty, and not emptier.
+    far = explain_execution(waiting(pool=replace(rated, token_at=after(3600))))
+    assert far.may_start_at == after(2)
     assert codes(waiting(pool=replace(FREE, every_s=2.0, burst=5, token_at=after(8)))) == ["next"]
 
 
@@ -219,10 +222,10 @@ def test_who_stands_behind_others_before_an_open_gate_is_told_who_is_first() -> 
 
 @proves("E17")
 def test_a_rate_tells_the_instant_of_the_token_for_its_place() -> None:
-    line = gate("rate", limit=None, held=Held(), every_s=10.0, burst=2, token_at=after(25), ahead=1)
+    line = gate("rate", limit=None, held=Held(), every_s=10.0, burst=2, token_at=after(15), ahead=1)
     told = explain_execution(waiting(line=line))
-    # The bucket of two is full again in 25 s: the first token comes after 15 s, and is for the one before it.
-    assert (told.reasons[0].code, told.may_start_at) == ("rate", after(25))
+    # The bucket of two is full again in 15 s: the first token comes after 5 s, and is for the one before it.
+    assert (told.reasons[0].code, told.may_start_at) == ("rate", after(15))
     assert codes(waiting(line=replace(line, token_at=None, ahead=0))) == ["next"]
     assert codes(waiting(line=line, ready_at=after(40))) == ["not_due"]
 
@@ -253,7 +256,7 @@ def test_a_start_deadline_is_told_and_nothing_starts_after_it() -> None:
     told = explain_execution(waiting(ready_at=after(5), start_by=after(60)))
     assert [reason.code for reason in told.reasons] == ["not_due", "start_deadline"]
     assert (told.reasons[1].until, told.may_start_at) == (after(60), after(5))
-    line = gate("rate", limit=None, held=Held(), every_s=10.0, token_at=after(90))
+    line = gate("rate", limit=None, held=Held(), every_s=100.0, token_at=after(90))
     assert explain_execution(waiting(line=line, start_by=after(60))).may_start_at is None
     assert codes(waiting(state=State.RETRYING, ready_at=after(5), attempt_no=1, start_by=after(60))) == ["backoff"]
 

@@ -24,7 +24,7 @@ from ondot.flow.skipped import cut_ended
 from ondot.flow.take_back import refuse_if_running, settle_and_take_back, skip_owed
 from ondot.model.errors import Conflict
 from ondot.model.execution import State
-from ondot.model.gates import encoded_stages
+from ondot.model.gates import changed_rates, encoded_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState, completed, same_spec
 from ondot.model.misfire import MissedPolicy
@@ -36,7 +36,7 @@ from ondot.store.database import Database
 from ondot.store.endings import Waiting, end_waiting
 from ondot.store.jobs import LockedJob, change_job, lock_job
 from ondot.store.owed import end_backfill, fires_executed
-from ondot.store.planned import renew_due
+from ondot.store.planned import carry_tokens, renew_due
 from ondot.store.streaks import forget_streak
 from ondot.store.timers import set_timer
 
@@ -177,7 +177,10 @@ async def update_locked(
     # Keys before gates, as a submit takes them.
     await move_unique_key(connection, tenant_no, job, spec)
     stages = encoded_stages(spec.limits, tenant_no, job.id)
-    timer = await settle_and_take_back(connection, database, tenant_no, job, stages=stages)
+    rates = changed_rates(job.spec.limits, spec.limits, tenant_no, job.id)
+    timer = await settle_and_take_back(connection, database, tenant_no, job, stages=stages, rates=rates)
+    if rates:
+        await carry_tokens(connection, tenant_no, rates)
     version = job.version + 1
     await renew_due(
         connection,

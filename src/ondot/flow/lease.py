@@ -174,12 +174,14 @@ class Leaser:
         due = [entry for entry in survey.waiting if entry.ready_at <= survey.now]
         rates = [pool for pool in survey.rates if pool.look_at <= survey.now]
         next_at = _next_at(survey)
-        if not free_slots:
+        if free_slots <= 0:
             return Batch([], next_at, more=bool(due or rates))
         is_rate_locked = False
         for pool_nos, is_limited in _counted_apart(rates):
             try:
-                batch = await self._lease_by_rates(pool_nos, free_slots, next_at, is_limited=is_limited)
+                batch = await self._lease_by_rates(
+                    pool_nos, free_slots, free_for_suspects, next_at, is_limited=is_limited
+                )
             except _IsLost:
                 batch = self._brought(Batch([]))
             if batch is not None and batch.assignments:
@@ -192,7 +194,13 @@ class Leaser:
         return await self._lease_first(due, free_slots, free_for_suspects, next_at)
 
     async def _lease_by_rates(
-        self, pool_nos: list[PoolNo], free_slots: int, next_at: datetime | None, *, is_limited: bool
+        self,
+        pool_nos: list[PoolNo],
+        free_slots: int,
+        free_for_suspects: int | None,
+        next_at: datetime | None,
+        *,
+        is_limited: bool,
     ) -> Batch | None:
         """Lease who may start by their rates: tokens are taken in the transaction of the lease. None: nobody may yet.
 
@@ -209,7 +217,8 @@ class Leaser:
             if not free_slots:
                 # Whoever completes an attempt of the pool wakes it; and the next poll looks again.
                 return Batch([])
-            started = await admit_at_rates(connection, pool_nos, min(free_slots, self._at_once.size))
+            free_slots = min(free_slots, self._at_once.size)
+            started = await admit_at_rates(connection, pool_nos, free_slots, free_for_suspects)
             if not started:
                 return None
             self.pending = lease_id
@@ -234,7 +243,7 @@ class Leaser:
             limit = min(free_slots, self._at_once.size)
             if portion.of_suspects and free_for_suspects is not None:
                 limit = min(limit, free_for_suspects)
-            if not limit:
+            if limit <= 0:
                 continue
             lease_id = LeaseId(self._database.clock.new_id())
             takes = self._lanes.shares(portion.lanes, limit)

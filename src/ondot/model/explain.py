@@ -372,7 +372,9 @@ def _start_deadline(facts: ExecutionFacts) -> list[Reason]:
 def _token_at(full_at: datetime | None, every_s: float | None, burst: int, ahead: int, now: datetime) -> datetime:
     """When a token bucket that is full again at `full_at` has one for who comes after so many others."""
     every = timedelta(seconds=every_s or 0.0)
-    return max(now, max(full_at or now, now) + (ahead - (burst - 1)) * every)
+    # Never emptier than empty, as `ondot.token_full_at` reads it: the instant may be of before the clock was set back.
+    full_at = min(max(full_at or now, now), now + burst * every)
+    return max(now, full_at + (ahead - (burst - 1)) * every)
 
 
 def _fleet(pool: Pool) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 A limited job's execution passes its gates one after another, in one order for all, so that two never wait for each
 other's: overlap of its job, order by key, concurrency of its job, concurrency by key, rate of its job, rate by key.
 Behind each gate but a rate it holds a slot: to its end for order and overlap, for the attempt otherwise. A rate takes a
-token for each attempt. The ids are made of what the gate is for, so nobody has to look one up.
+token for each attempt. The ids are made of what the gate is for, so nobody has to look one up. Each distinct rate of a
+job or key has a gate and a bucket of its own: what starts by one rate takes no token from another, nor waits behind it.
 What people write for a limit, `"10/1m"`, is read here too, for the API, the SDK and the command line alike.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -99,6 +101,8 @@ class Stage:
     until_end: bool = False
     overlap: Overlap | None = None
     rate: Rate | None = None
+    of: UUID | None = None
+    """Of a rate: what it limits, its job or key. The releases before had one gate under this id for all its rates."""
 
     def as_dict(self) -> dict[str, Any]:
         stage: dict[str, Any] = {"gate": str(self.gate), "kind": self.kind, "name": self.name}
@@ -107,12 +111,18 @@ class Stage:
         if self.overlap is not None:
             stage["overlap"] = self.overlap
         if self.rate is not None:
-            stage |= {"every_s": self.rate.every_s, "burst": self.rate.burst}
+            stage |= {"every_s": self.rate.every_s, "burst": self.rate.burst, "of": str(self.of)}
         return stage
 
 
 def gate_id(tenant_no: TenantNo, kind: GateKind, name: str) -> UUID:
     return uuid5(_NAMESPACE, f"{tenant_no}/{kind}/{name}")
+
+
+def rate_gate(of: UUID, rate: Rate) -> UUID:
+    """As `ondot.rate_gate` makes it."""
+    name = f"{of}/{round(rate.every_s * 1e9)}/{rate.burst}"
+    return UUID(bytes=hashlib.md5(name.encode(), usedforsecurity=False).digest())
 
 
 def stages(limits: Limits, tenant_no: TenantNo, job_id: JobId) -> list[Stage]:
@@ -132,10 +142,26 @@ def stages(limits: Limits, tenant_no: TenantNo, job_id: JobId) -> list[Stage]:
     if limits.key_concurrency is not None:
         passed.append(Stage(gate_id(tenant_no, "concurrency", name), "concurrency", name, limit=limits.key_concurrency))
     if limits.rate is not None:
-        passed.append(Stage(gate_id(tenant_no, "rate", job), "rate", job, rate=limits.rate))
+        passed.append(_rate_stage(tenant_no, job, limits.rate))
     if limits.key_rate is not None:
-        passed.append(Stage(gate_id(tenant_no, "rate", name), "rate", name, rate=limits.key_rate))
+        passed.append(_rate_stage(tenant_no, name, limits.key_rate))
     return passed
+
+
+def _rate_stage(tenant_no: TenantNo, name: str, rate: Rate) -> Stage:
+    of = gate_id(tenant_no, "rate", name)
+    return Stage(rate_gate(of, rate), "rate", name, rate=rate, of=of)
+
+
+def changed_rates(
+    old: Limits | None, new: Limits | None, tenant_no: TenantNo, job_id: JobId
+) -> list[tuple[Stage, Stage]]:
+    """The rates of a job, or of a key that it keeps, that an update changes: each as it was, and as it is."""
+    if old is None or new is None:
+        return []
+    was = {stage.of: stage for stage in stages(old, tenant_no, job_id) if stage.of is not None}
+    now = stages(new, tenant_no, job_id)
+    return [(was[stage.of], stage) for stage in now if stage.of in was and was[stage.of].gate != stage.gate]
 
 
 def encoded_stages(limits: Limits | None, tenant_no: TenantNo, job_id: JobId) -> str | None:

@@ -1,12 +1,14 @@
 """What is planned of a job that is being changed (S8, P10): taken back if it is still to come, given the new version if
 it is due; and which fires have begun, and are neither."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from ondot.model.execution import PriorityClass, State
+from ondot.model.gates import Stage
 from ondot.model.ids import JobId, TenantNo, instant_of
 from ondot.model.planning import first_execution_id
 from ondot.store.connection import Connection
@@ -16,14 +18,32 @@ _SQL = load_queries("planned")
 
 
 async def lock_gates_of_job(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, *, stages: str | None = None
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    *,
+    stages: str | None = None,
+    rates: Sequence[tuple[Stage, Stage]] = (),
 ) -> None:
-    """Lock the gates that a job's executions pass, and those of other `stages` that they are to pass."""
-    gates: list[UUID] = []
+    """Lock the gates that a job's executions pass, those of `stages` that they are to pass, and of the old `rates`."""
+    gates = [old.gate for old, _ in rates]
     if stages is not None:
         await connection.execute(_SQL["make_gates"].text, tenant_no, stages)
-        gates = [UUID(stage["gate"]) for stage in msgspec.json.decode(stages)]
+        gates += [UUID(stage["gate"]) for stage in msgspec.json.decode(stages)]
     await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id, gates)
+
+
+async def carry_tokens(connection: Connection, tenant_no: TenantNo, rates: Sequence[tuple[Stage, Stage]]) -> None:
+    """What was taken by a rate counts for the one that takes its place: (old, new). Their gates are locked already."""
+    paces = [(old, new, old.rate.every_s, new.rate.every_s) for old, new in rates if old.rate and new.rate]
+    await connection.execute(
+        _SQL["carry_tokens"].text,
+        tenant_no,
+        [old.gate for old, *_ in paces],
+        [new.gate for _, new, *_ in paces],
+        [every_s for *_, every_s, _ in paces],
+        [every_s for *_, every_s in paces],
+    )
 
 
 async def take_back_fires(

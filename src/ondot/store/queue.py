@@ -152,13 +152,15 @@ async def survey_lanes(
 
 async def admit(connection: Connection, pool_nos: Sequence[PoolNo]) -> list[Verdict]:
     """Let through the gates of these pools who may, but for the rates."""
-    rows = await connection.fetch(_SQL["admit"].text, pool_nos, False, 0)
+    rows = await connection.fetch(_SQL["admit"].text, pool_nos, False, 0, None)
     return [Verdict(*row.values()) for row in rows]
 
 
-async def admit_at_rates(connection: Connection, pool_nos: Sequence[PoolNo], free_slots: int) -> list[Verdict]:
-    """Give tokens to who may start now. They are to be leased by the same transaction (`lease_admitted`)."""
-    rows = await connection.fetch(_SQL["admit"].text, pool_nos, True, free_slots)
+async def admit_at_rates(
+    connection: Connection, pool_nos: Sequence[PoolNo], free_slots: int, free_for_suspects: int | None
+) -> list[Verdict]:
+    """Take tokens for what may start now. It is to be leased by the same transaction (`lease_admitted`)."""
+    rows = await connection.fetch(_SQL["admit"].text, pool_nos, True, free_slots, free_for_suspects)
     return [Verdict(*row.values()) for row in rows]
 
 
@@ -187,6 +189,9 @@ async def pool_room(connection: Connection, pool_no: PoolNo, wanted: int) -> Roo
         return None
     row = await connection.fetchrow(_SQL["pool_room"].text, pool_no, wanted)
     assert row is not None
+    if row["is_overdrawn"]:
+        # Written as it was read: an instant of before the clock was set back would stay one bucket ahead for as long.
+        await take_tokens(connection, pool_no, 0)
     return Room(max(row["room"], 0), row["token_at"])
 
 

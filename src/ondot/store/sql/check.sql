@@ -2,7 +2,7 @@
 -- locks: none        index: execution_pkey, ready_pkey, waiting_execution, worker_pkey, lease_worker
 -- Executions that nobody will move on: RUNNING under a worker that is gone, where recovery has no lease left to find them
 -- by; RUNNING under one that lives and has no lease that names them, so that its loss would not free them; or waiting in
--- no queue and no line. Each is probed by itself (LIMIT: the planner may make no join of it and hash the whole queue);
+-- no queue and no line, or in a line that is not there. Each is probed by itself (LIMIT: the planner may make no join of it and hash the whole queue);
 -- who is named is read once for all: one statement starts an attempt and writes its lease, so both are of one instant.
 -- As every look: NULLs if there is nothing, and how far it came, NULL at the end of the table.
 -- $1 after id, $2 before id, $3 limit
@@ -28,7 +28,8 @@ WITH part AS MATERIALIZED (
             WHEN (SELECT true FROM ondot.ready r
                   WHERE r.pool_no = s.pool_no AND r.class = s.class AND r.tenant_no = s.tenant_no
                     AND r.ready_at = s.ready_at AND r.execution_id = s.id LIMIT 1) IS NULL
-             AND (SELECT true FROM ondot.waiting w WHERE w.execution_id = s.id LIMIT 1) IS NULL
+             AND (SELECT true FROM ondot.waiting w JOIN ondot.line l ON l.gate_id = w.gate_id AND l.pool_no = w.pool_no
+                  WHERE w.execution_id = s.id LIMIT 1) IS NULL
             THEN 'unqueued' END
         END AS kind
     FROM part s
@@ -128,7 +129,7 @@ SELECT t.gate_id AS through_gate_id, t.execution_id AS through_execution_id, j.k
 FROM (SELECT) one LEFT JOIN through t ON true LEFT JOIN judged j ON j.kind IS NOT NULL;
 
 -- name: look_at_lines :many
--- locks: none        index: line_pkey, waiting_pkey, gated_pkey, gate_pkey, slot_pkey
+-- locks: none        index: line_pkey, waiting_pkey, gated_pkey, slot_pkey
 -- Lines where the first has been due for a minute and may pass, and nobody is to look. Not those of strict order: the
 -- first of all may stand in another pool's.
 -- $1 after gate_id, $2 pool_no, $3 limit
@@ -137,14 +138,13 @@ WITH part AS MATERIALIZED (
     WHERE (gate_id, pool_no) > ($1::uuid, $2::integer) ORDER BY gate_id, pool_no LIMIT $3::integer
 ), judged AS MATERIALIZED (
     SELECT s.*, CASE WHEN s.look_at = 'infinity' AND (
-        SELECT w.ready_at < ondot.clock() - interval '1 minute' AND g.kind <> 'order'
+        SELECT w.ready_at < ondot.clock() - interval '1 minute' AND d.stages->w.stage->>'kind' <> 'order'
                AND ((d.stages->w.stage->>'limit') IS NULL
                     OR (SELECT count(*) FROM ondot.slot h WHERE h.gate_id = s.gate_id)
                        < (d.stages->w.stage->>'limit')::integer)
         FROM (SELECT * FROM ondot.waiting w WHERE w.gate_id = s.gate_id AND w.pool_no = s.pool_no
               ORDER BY w.ready_at, w.execution_id LIMIT 1) w
         CROSS JOIN LATERAL (SELECT stages FROM ondot.gated d WHERE d.execution_id = w.execution_id LIMIT 1) d
-        CROSS JOIN LATERAL (SELECT kind FROM ondot.gate g WHERE g.id = s.gate_id LIMIT 1) g
         LIMIT 1
     ) THEN 'line_overlooked' END AS kind
     FROM part s
@@ -274,7 +274,7 @@ SELECT id, pool_no, ready_at FROM moved;
 -- name: stand_again :many
 -- locks: executions, SKIP LOCKED, then gated rows; gates are held        index: execution_pkey, ready_pkey, gated_pkey
 -- Puts what waits nowhere back into the line before its gates, in the order in which it was due: the trigger on gated
--- does it.
+-- does it, and makes the lines and gates that are missing.
 -- $1 ids, $2 attempt_nos, $3 ready_ats
 WITH lost AS MATERIALIZED (
     SELECT found.id
@@ -286,7 +286,8 @@ WITH lost AS MATERIALIZED (
           AND (SELECT true FROM ondot.ready r
                WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no
                  AND r.ready_at = e.ready_at AND r.execution_id = e.id LIMIT 1) IS NULL
-          AND (SELECT true FROM ondot.waiting w WHERE w.execution_id = e.id LIMIT 1) IS NULL
+          AND (SELECT true FROM ondot.waiting w JOIN ondot.line l ON l.gate_id = w.gate_id AND l.pool_no = w.pool_no
+               WHERE w.execution_id = e.id LIMIT 1) IS NULL
         LIMIT 1 FOR UPDATE SKIP LOCKED
     ) found
 )
@@ -373,19 +374,18 @@ DELETE FROM ondot.slot WHERE ctid = ANY (ARRAY(
 RETURNING execution_id AS id;
 
 -- name: call_overlooked :many
--- locks: lines; gates are held        index: line_pkey, waiting_pkey, gated_pkey, gate_pkey, slot_pkey
+-- locks: lines; gates are held        index: line_pkey, waiting_pkey, gated_pkey, slot_pkey
 -- $1 gate_ids, $2 pool_nos
 UPDATE ondot.line l SET look_at = ondot.clock()
 FROM unnest($1::uuid[], $2::integer[]) AS seen(gate_id, pool_no)
 WHERE l.gate_id = seen.gate_id AND l.pool_no = seen.pool_no AND l.look_at = 'infinity'
-  AND (SELECT w.ready_at < ondot.clock() - interval '1 minute' AND g.kind <> 'order'
+  AND (SELECT w.ready_at < ondot.clock() - interval '1 minute' AND d.stages->w.stage->>'kind' <> 'order'
               AND ((d.stages->w.stage->>'limit') IS NULL
                    OR (SELECT count(*) FROM ondot.slot h WHERE h.gate_id = seen.gate_id)
                       < (d.stages->w.stage->>'limit')::integer)
        FROM (SELECT * FROM ondot.waiting w WHERE w.gate_id = seen.gate_id AND w.pool_no = seen.pool_no
              ORDER BY w.ready_at, w.execution_id LIMIT 1) w
        CROSS JOIN LATERAL (SELECT stages FROM ondot.gated d WHERE d.execution_id = w.execution_id LIMIT 1) d
-       CROSS JOIN LATERAL (SELECT kind FROM ondot.gate g WHERE g.id = seen.gate_id LIMIT 1) g
        LIMIT 1)
 RETURNING l.gate_id AS id;
 

@@ -20,6 +20,17 @@ SELECT ondot.lock_gates($3::uuid[] || ARRAY(
 -- $1 tenant_no, $2 stages
 SELECT ondot.make_gates($1::integer, $2::text::jsonb);
 
+-- name: carry_tokens :none
+-- locks: gates, held already        index: gate_pkey
+-- Buckets of rates that an update puts in the place of others begin with what is missing in those: a change of the rate is
+-- no way to start at once.
+-- $1 tenant_no, $2 old gates, $3 new gates, $4 seconds from token to token of the old, $5 and of the new
+UPDATE ondot.gate n SET token_at = greatest(n.token_at, ondot.token_carried(o.token_at, c.old_every_s, c.new_every_s))
+FROM unnest($2::uuid[], $3::uuid[], $4::double precision[], $5::double precision[])
+     AS c(old_id, new_id, old_every_s, new_every_s)
+JOIN ondot.gate o ON o.id = c.old_id AND o.token_at > ondot.clock()
+WHERE n.id = c.new_id AND n.tenant_no = $1::integer;
+
 -- name: take_back_waiting :many
 -- locks: waiting rows        index: execution_fire, waiting_execution
 -- As take_back_ready, from the lines before gates: first, since who is admitted goes from there to the queue.
@@ -107,11 +118,12 @@ ORDER BY r.execution_id FOR UPDATE OF r;
 
 -- name: gated_of_job :many
 -- index: execution_fire, execution_other
--- What of a job lives and has begun: it keeps its version, and counts at the gates of the new one. But for what is being
--- completed at this moment, whose statement may wait for the gates that are held here.
+-- What of a job lives and keeps its version, since it has begun or a person asked for it: it counts at the gates of the
+-- new one. But for what is being completed at this moment, whose statement may wait for the gates that are held here.
 -- $1 tenant_no, $2 job_id
 SELECT id, state FROM ondot.execution
-WHERE job_id = $2::uuid AND tenant_no = $1::integer AND state IN ('RUNNING', 'RETRYING')
+WHERE job_id = $2::uuid AND tenant_no = $1::integer
+  AND (state IN ('RUNNING', 'RETRYING') OR state = 'PENDING' AND origin NOT IN ('fire', 'backfill'))
 ORDER BY id FOR UPDATE SKIP LOCKED;
 
 -- name: slot_begun :none

@@ -99,9 +99,11 @@ GROUP BY p.name;
 
 -- name: set_pool_limits :one
 -- locks: the pool row        index: pool_tenant_no_name_key
+-- The bucket lacks as many tokens as before: another limit is no way to start at once.
 -- $1 tenant_no, $2 name, $3 concurrency, $4 tokens, $5 in so many seconds, $6 burst
 UPDATE ondot.pool SET concurrency = $3::integer, rate_limit = $4::integer, rate_per_s = $5::double precision,
-                      rate_burst = $6::integer, token_at = NULL
+                      rate_burst = $6::integer,
+                      token_at = ondot.token_carried(token_at, rate_per_s / rate_limit, $5::double precision / $4::integer)
 WHERE tenant_no = $1::integer AND name = $2::text
 RETURNING pool_no;
 

@@ -53,8 +53,9 @@ CROSS JOIN LATERAL (
 
 -- name: admit :many
 -- locks: gates and lines, SKIP LOCKED, then executions        index: line_look, waiting_pkey
--- $1 pool_nos, $2 at rates, or at the other gates, $3 free slots
-SELECT execution_id, verdict, pool_no, tenant_no, ready_at FROM ondot.admit($1::integer[], $2::boolean, $3::integer);
+-- $1 pool_nos, $2 at rates, or at the other gates, $3 free slots, $4 free slots for suspects (NULL: as many)
+SELECT execution_id, verdict, pool_no, tenant_no, ready_at
+FROM ondot.admit($1::integer[], $2::boolean, $3::integer, $4::integer);
 
 -- name: hold_briefly :one
 -- A worker that is frozen in a transaction holds gates or a pool for others: the server ends it after these milliseconds.
@@ -70,17 +71,18 @@ SELECT pool_no FROM ondot.pool WHERE pool_no = $1::integer FOR UPDATE SKIP LOCKE
 
 -- name: pool_room :one
 -- locks: none, the pool row is held        index: pool_pkey, slot_pkey
--- How many attempts a limited pool may begin now; and if a token is waited for, when there will be one. A bucket that
--- takes longer to be full than its own length is of before the clock was set back.
+-- How many attempts a limited pool may begin now; and if a token is waited for, when there will be one. A bucket is never
+-- emptier than empty: its instant may be further off after the clock was set back, or another rate was set.
 -- $1 pool_no, $2 wanted
 SELECT least($2::integer, p.concurrency - p.held,
              floor(extract(epoch FROM ondot.clock() - p.full_at) / p.every_s) + p.rate_burst)::integer AS room,
-       p.full_at - make_interval(secs => (p.rate_burst - 1) * p.every_s) AS token_at
+       p.full_at - make_interval(secs => (p.rate_burst - 1) * p.every_s) AS token_at,
+       coalesce(p.token_at > p.full_at, false) AS is_overdrawn
 FROM (
-    SELECT p.concurrency, p.rate_burst, p.rate_per_s / p.rate_limit AS every_s,
+    SELECT p.concurrency, p.token_at, p.rate_burst, p.rate_per_s / p.rate_limit AS every_s,
            (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(p.pool_no)) AS held,
-           CASE WHEN p.token_at > ondot.clock() + make_interval(secs => p.rate_burst * p.rate_per_s / p.rate_limit + 1)
-                THEN ondot.clock() ELSE greatest(p.token_at, ondot.clock()) END AS full_at
+           least(greatest(p.token_at, ondot.clock()),
+                 ondot.clock() + make_interval(secs => p.rate_burst * p.rate_per_s / p.rate_limit)) AS full_at
     FROM ondot.pool p WHERE p.pool_no = $1::integer
 ) p;
 
@@ -88,8 +90,8 @@ FROM (
 -- locks: the pool row, held already
 -- $1 pool_no, $2 how many
 UPDATE ondot.pool
-SET token_at = CASE WHEN token_at > ondot.clock() + make_interval(secs => rate_burst * rate_per_s / rate_limit + 1)
-                    THEN ondot.clock() ELSE greatest(token_at, ondot.clock()) END
+SET token_at = least(greatest(token_at, ondot.clock()),
+                     ondot.clock() + make_interval(secs => rate_burst * rate_per_s / rate_limit))
                + make_interval(secs => $2::integer * rate_per_s / rate_limit)
 WHERE pool_no = $1::integer AND rate_limit IS NOT NULL;
 
