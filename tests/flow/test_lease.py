@@ -3,15 +3,18 @@
 import asyncpg
 import pytest
 
+from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass
 from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass, State
 from ondot.model.fairness import PENALTY_S
-from ondot.model.ids import PoolNo
+from ondot.model.gates import Limits, Rate
+from ondot.model.ids import DEFAULT_TENANT, PoolNo
+from ondot.model.outcome import NotBegun
 from ondot.store.queue import oldest_due
 from ondot.store.workers import leave_worker
 from tests.proves import proves
-from tests.world import Worker, World, every, job, once
+from tests.world import DEFAULT_POOL, Worker, World, every, job, once
 
 
 @proves("P9")
@@ -95,6 +98,63 @@ async def test_suspects_get_no_more_slots_than_their_share_and_hold_nobody_else_
     assert sorted(one.spec.name for one in batch.assignments if one.spec) == ["other 0", "other 1", "other 2"]
 
 
+@proves("E6", "L6")
+@pytest.mark.parametrize("free", [-3, -1, 0, 1])
+async def test_innocents_are_leased_though_more_suspects_run_than_their_share(world: World, free: int) -> None:
+    """In a pool with and without limits: nothing is asked for by a negative number."""
+    await world.submit_all([job("suspect"), job("limited suspect", pool="limited")])
+    await world.value("UPDATE ondot.execution SET class = 5, losses = 2")
+    await world.value("UPDATE ondot.ready SET class = 5")
+    limited = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'limited'"))
+    limits = PoolLimits(5, Rate(limit=100, per_s=1, burst=5))
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "limited", limits, actor="ops")
+    await world.submit_all([job("innocent"), job("innocent", pool="limited")])
+    worker = await world.worker(pool_nos=[DEFAULT_POOL, limited])
+    started: list[str] = []
+    for _ in range(5):
+        suspects = sum(name != "innocent" for name in started)
+        batch = await worker.leaser.one_pass(10, free - suspects)
+        worker.leaser.held()
+        started += [one.spec.name for one in batch.assignments if one.spec]
+    assert (started.count("innocent"), len(started)) == (2, 2 + max(free, 0))
+
+
+@proves("E6", "E13", "L6")
+async def test_suspects_pass_a_rate_only_while_their_worker_has_room_for_them(world: World) -> None:
+    limits = Limits(key="k", key_rate=Rate(limit=100, per_s=1, burst=50))
+    await world.submit_all([job("suspect", limits=limits) for _ in range(3)])
+    await world.value("UPDATE ondot.execution SET class = 5, losses = 2")
+    await world.value("UPDATE ondot.gated SET class = 5")
+    await world.advance(1)
+    await world.submit_all([job("innocent", limits=limits) for _ in range(3)])
+    worker = await world.worker()
+    batch = await worker.leaser.one_pass(10, 1)
+    worker.leaser.held()
+    assert sorted(one.spec.name for one in batch.assignments if one.spec) == ["innocent"] * 3 + ["suspect"]
+    assert (await worker.leaser.one_pass(10, 0)).assignments == []
+    await world.advance(1)  # a second later they are looked at again
+    assert len((await worker.leaser.one_pass(10, 5)).assignments) == 2
+
+
+@proves("E6", "L6")
+@pytest.mark.parametrize("how", ["not begun", "unheard"])
+async def test_a_suspect_that_comes_back_without_a_call_stays_one(world: World, how: str) -> None:
+    await world.submit(job("suspect"))
+    await world.value("UPDATE ondot.execution SET class = 5, losses = 2")
+    await world.value("UPDATE ondot.ready SET class = 5")
+    worker = await world.worker()
+    if how == "not begun":
+        await worker.run_one(NotBegun("the worker stops"))
+    else:
+        assert len((await worker.leaser.one_pass(1)).assignments) == 1
+        worker.leaser.held()
+        await world.advance(60)
+        await worker.beat()
+        await world.recover()
+    [row] = await world.executions()
+    assert (row.state, row.priority_class) == (State.PENDING, PriorityClass.SUSPECT)
+
+
 async def _next_name(worker: Worker) -> str:
     [assignment] = await worker.lease(1)
     assert assignment.spec is not None
@@ -137,7 +197,9 @@ async def test_a_worker_that_is_not_alive_leases_nothing(world: World, state: st
 @proves("E1")
 async def test_a_worker_that_left_is_gone_and_beats_no_more(world: World) -> None:
     worker = await world.worker()
-    assert await worker.beat() == world.now
+    heard = await worker.beat()
+    assert heard is not None
+    assert heard.now == world.now
     async with world.database.connection() as connection:
         await leave_worker(connection, worker.id)
     assert await worker.beat() is None

@@ -204,3 +204,30 @@ def test_a_lane_that_was_cut_by_the_limit_is_not_taken_for_an_empty_one() -> Non
     takes = [Take(of(1), 10), Take(of(2), 10)]
     assert turns.took(takes, {of(1): 10}, limit=10) == []
     assert turns.took(takes, {of(1): 10}, limit=20) == [of(2)]
+
+
+tenants_lanes = st.lists(
+    st.builds(Lane, st.just(PoolNo(1)), st.sampled_from(PriorityClass), st.integers(1, 6).map(TenantNo)),
+    min_size=1,
+    max_size=20,
+    unique=True,
+)
+
+
+@given(
+    tenants_lanes, st.lists(st.tuples(st.integers(1, 50), st.lists(st.integers(0, 60))), max_size=8), st.integers(1, 50)
+)
+@proves("E2", "L6")
+def test_whatever_lanes_gave_before_each_is_asked_for_at_least_one_and_no_more_than_the_limit(
+    lanes: list[Lane], before: list[tuple[int, list[int]]], limit: int
+) -> None:
+    entries = [Waiting(lane, NOON) for lane in lanes]
+    turns = Turns()
+    for asked, gave in before:
+        turns.see(entries)
+        takes = turns.shares(turns.in_turn(entries), asked)
+        turns.took(takes, {take.lane: min(count, take.count) for take, count in zip(takes, gave, strict=False)}, asked)
+    turns.see(entries)
+    takes = turns.shares(turns.in_turn(entries), limit)
+    assert takes
+    assert all(1 <= take.count <= limit for take in takes)

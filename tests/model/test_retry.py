@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.model.retry import GiveUp, Retry, RetryIn, after_failure, after_loss, backoff_s
+from ondot.model.retry import GiveUp, Retry, RetryIn, after_failure, after_loss, backoff_s, free_for_suspects
 from tests.proves import proves
 
 retries = st.builds(
@@ -81,3 +81,11 @@ def test_losses_have_a_budget_of_their_own_and_end_as_poison(retry: Retry, losse
     else:
         assert isinstance(decision, GiveUp)
         assert "poison" in decision.reason
+
+
+@given(st.integers(1, 10_000), st.integers(0, 20_000))
+@proves("E6", "L6")
+def test_a_worker_has_room_for_some_suspects_and_never_for_fewer_than_none(slots: int, suspects: int) -> None:
+    free = free_for_suspects(slots, suspects)
+    assert 0 <= free <= max(slots // 8, 1)
+    assert free > 0 or suspects >= max(slots // 8, 1)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ondot.flow.complete import wakes_of
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.run import class_of_next, encode
-from ondot.model.execution import Outcome, PriorityClass, State
+from ondot.flow.run import class_of_returned, encode
+from ondot.model.execution import Outcome, State
 from ondot.model.fingerprint import fingerprint
 from ondot.model.ids import LeaseId, WorkerId
 from ondot.model.job import JobSpec
@@ -151,7 +151,7 @@ def _given_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool
             State.PENDING,
             Outcome.PREEMPTED,
             error=encode(error),
-            priority_class=int(PriorityClass.RECOVERED),
+            priority_class=int(class_of_returned(spec, execution.losses)),
         )
     decision = after_loss(spec.retry if spec else Retry(), execution.losses + 1)
     error = _loss(execution)
@@ -163,7 +163,7 @@ def _given_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool
         Outcome.WORKER_LOST,
         error=encode(error | {"fingerprint": fingerprint(error)}),
         reason=decision.reason if isinstance(decision, GiveUp) else None,
-        priority_class=int(_class_of_next(spec, execution.losses + 1)),
+        priority_class=int(class_of_returned(spec, execution.losses + 1)),
         pause_after=spec.pause_after_failures if spec else None,
     )
 
@@ -188,12 +188,6 @@ def _loss(execution: LostExecution) -> dict[str, str]:
         f" blocked its loop in the function {execution.blocked_by}."
     )
     return {"code": "worker_lost", "message": message}
-
-
-def _class_of_next(spec: JobSpec | None, losses: int) -> PriorityClass:
-    """In the class that is served first, unless it is a suspect."""
-    suspect = spec is not None and class_of_next(spec, losses) is PriorityClass.SUSPECT
-    return PriorityClass.SUSPECT if suspect else PriorityClass.RECOVERED
 
 
 def _leases_by_worker(leases: Sequence[OrphanedLease]) -> dict[WorkerId, list[LeaseId]]:

@@ -233,7 +233,7 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
                 State.PENDING,
                 Outcome.PREEMPTED,
                 error=encode({"code": "not_begun", "message": report.reason}),
-                priority_class=int(PriorityClass.RECOVERED),
+                priority_class=int(class_of_returned(spec, leased.losses)),
             )
         case _:
             assert_never(report)
@@ -291,6 +291,12 @@ def class_of_next(spec: JobSpec, losses: int) -> PriorityClass:
     if losses >= SUSPECT_FROM and isinstance(spec.target, FunctionTarget):
         return PriorityClass.SUSPECT
     return spec.priority_class
+
+
+def class_of_returned(spec: JobSpec | None, losses: int) -> PriorityClass:
+    """The class of what comes back without a failure of its own: it is served first, unless it is a suspect."""
+    suspect = spec is not None and class_of_next(spec, losses) is PriorityClass.SUSPECT
+    return PriorityClass.SUSPECT if suspect else PriorityClass.RECOVERED
 
 
 def _alike(error: AttemptError) -> str:

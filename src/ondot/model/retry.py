@@ -86,3 +86,8 @@ def after_loss(retry: Retry, losses: int) -> RetryIn | GiveUp:
             f"poison: {losses} workers were lost while they ran it (max_worker_losses is {retry.max_worker_losses})"
         )
     return RetryIn(0.0)
+
+
+def free_for_suspects(slots: int, suspects: int) -> int:
+    """How many more suspects a worker takes. More than its share may run: they may have come as what was recovered."""
+    return max(max(slots // SUSPECTS_SHARE, 1) - suspects, 0)

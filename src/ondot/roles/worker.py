@@ -29,7 +29,7 @@ from ondot.flow.transact import Transactor
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec
-from ondot.model.retry import SUSPECTS_SHARE
+from ondot.model.retry import free_for_suspects
 from ondot.ports.objects import Objects
 from ondot.ports.target import Call, Cancel
 from ondot.ports.transport import Transport, Wake
@@ -225,7 +225,7 @@ class Incarnation:
         self._slot_free.clear()
         async with self._leasing:
             free = self._free_slots()
-            batch = await self._leaser.one_pass(free, max(self._slots // SUSPECTS_SHARE, 1) - self._running.suspects)
+            batch = await self._leaser.one_pass(free, free_for_suspects(self._slots, self._running.suspects))
             if batch.assignments:
                 self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
                 self._leaser.held()
