@@ -10,19 +10,24 @@ import pytest
 from ondot.flow import take_back as flow_take_back
 from ondot.flow.cancel import cancel
 from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.explain import explain_execution
+from ondot.flow.gate import admit_pass
 from ondot.flow.run import run_attempt
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.execution import PriorityClass, State
-from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
+from ondot.model.gates import Limits, Rate
+from ondot.model.ids import DEFAULT_TENANT, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import NotBegun
+from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, Interval, Rrule, Schedule
 from ondot.ports.target import Call
 from ondot.store.planned import take_back_fires
 from ondot.store.queue import sweep_late_ready
+from tests.flow.test_stateful import OUT_OF_PLACE
 from tests.proves import proves
-from tests.world import World, every, failed, job, once
+from tests.world import DEFAULT_POOL, World, every, failed, job, once
 
 
 async def change(world: World, job_id: JobId, spec: JobSpec, if_version: int | None = None) -> None:
@@ -61,6 +66,77 @@ async def test_a_due_fire_that_has_not_begun_runs_the_new_version_on_update(worl
     [assignment] = await (await world.worker()).lease()
     assert assignment.spec is not None
     assert assignment.spec.name == "new"
+
+
+@proves("S8", "E1", "L6")
+@pytest.mark.parametrize(
+    ("limits", "then", "is_admitted"),
+    [
+        (None, None, False),
+        (None, Limits(concurrency=5), False),
+        (Limits(concurrency=5), None, True),
+        (Limits(concurrency=5), Limits(concurrency=4), True),
+        (Limits(concurrency=5, rate=Rate(limit=9, per_s=1)), Limits(rate=Rate(limit=8, per_s=1)), True),
+    ],
+)
+async def test_a_due_fire_follows_its_job_to_another_pool_and_priority(
+    world: World, limits: Limits | None, then: Limits | None, is_admitted: bool
+) -> None:
+    """Out of a queue or a line, into a queue or a line; and the workers of its new pool are woken."""
+    accepted = await world.submit(job(schedule=every(10, world.now), pool="nobody", limits=limits))
+    nobody = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'nobody'"))
+    await world.advance(12)
+    if is_admitted:
+        await admit_pass(world.database, [nobody])
+    spec = job("new", schedule=every(3600, world.now), priority="high", limits=then, start_deadline_s=60)
+    await change(world, accepted.id, spec)
+    assert DEFAULT_POOL in await woken(world)
+    assert await world.fetch(OUT_OF_PLACE) == []
+    [row] = await world.executions(accepted.id)
+    assert (row.pool, row.priority_class, row.start_by) == ("default", PriorityClass.HIGH, world.after(-2 + 60))
+    explained = await explain_execution(world.database, DEFAULT_TENANT, row.id)
+    assert [reason for reason in explained.reasons if "nobody" in reason.message] == []
+    assert await (await world.worker(pool_nos=[nobody])).lease() == []
+    [assignment] = await (await world.worker()).lease()
+    assert assignment.spec is not None
+    assert (assignment.spec.name, assignment.leased.priority_class) == ("new", PriorityClass.HIGH)
+
+
+@proves("S8", "E13", "P10")
+async def test_what_has_begun_was_asked_for_or_is_caught_up_keeps_its_place_on_update(world: World) -> None:
+    """A retry and a run by hand keep pool and version, and are held to the new limits; catch-up stays behind."""
+    misfire = Misfire(policy="all", grace_s=1, window_s=3600)
+    spec = job(schedule=every(100, world.now, misfire=misfire), retry=Retry(initial_s=1, jitter=False))
+    accepted = await world.submit(spec)
+    await world.advance(90)
+    await world.plan()
+    await world.advance(10)
+    worker = await world.worker()
+    await worker.run_one(failed())
+    await world.run_now(accepted.id)
+    await world.advance(250)
+    await world.plan()
+    await world.work_off()
+    new = job("new", schedule=every(3600, world.now), pool="there", priority="low", limits=Limits(concurrency=1))
+    await change(world, accepted.id, new)
+    assert await world.fetch(OUT_OF_PLACE) == []
+    rows = {(row.origin, row.state): row for row in await world.executions(accepted.id)}
+    retried, by_hand = rows["fire", State.RETRYING], rows["run", State.PENDING]
+    assert [(row.pool, row.job_version, row.priority_class) for row in (retried, by_hand)] == [
+        ("default", 1, PriorityClass.NORMAL)
+    ] * 2
+    caught_up = rows["fire", State.PENDING]
+    assert (caught_up.pool, caught_up.job_version, caught_up.priority_class) == ("there", 2, PriorityClass.CATCH_UP)
+    assert len(await worker.lease()) == 1
+
+
+async def woken(world: World) -> set[PoolNo]:
+    """Which pools are called by all that was done so far."""
+    dispatching = asyncio.create_task(world.dispatcher.run())
+    async with asyncio.timeout(10):
+        await world.transport.published.wait()
+    dispatching.cancel()
+    return {wake.pool_no for wake in world.transport.sent}
 
 
 @proves("S8", "P10")

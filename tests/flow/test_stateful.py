@@ -34,8 +34,8 @@ from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass
 from ondot.model.errors import Conflict
 from ondot.model.gates import Limits, Rate
-from ondot.model.ids import DEFAULT_TENANT, JobId
-from ondot.model.job import Debounce, Throttle, Unique
+from ondot.model.ids import DEFAULT_TENANT, JobId, PoolNo
+from ondot.model.job import Debounce, Priority, Throttle, Unique
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succeeded
 from ondot.model.planning import fires_between
@@ -62,6 +62,15 @@ MUST_BE_EMPTY = {
         SELECT id FROM ondot.execution e WHERE state IN ('PENDING', 'RETRYING')
            AND (SELECT count(*) FROM ondot.ready r WHERE r.execution_id = e.id)
              + (SELECT count(*) FROM ondot.waiting w WHERE w.execution_id = e.id) <> 1""",
+    "a place in line in another pool or before another gate than that of its execution": """
+        SELECT w.execution_id FROM ondot.waiting w JOIN ondot.gated d ON d.execution_id = w.execution_id
+        JOIN ondot.execution e ON e.id = w.execution_id
+        WHERE (w.pool_no, d.pool_no, d.class) <> (e.pool_no, e.pool_no, e.class)
+           OR (d.stages->w.stage->>'gate')::uuid <> w.gate_id""",
+    "a fire that has not begun, in another pool than its job": """
+        SELECT e.id FROM ondot.execution e JOIN ondot.job j ON j.id = e.job_id
+        WHERE e.state = 'PENDING' AND e.origin IN ('fire', 'backfill')
+          AND (e.pool_no, e.job_version) <> (j.pool_no, j.version)""",
     "a place in line of one that does not wait": """
         SELECT w.execution_id FROM ondot.waiting w LEFT JOIN ondot.execution e ON e.id = w.execution_id
         WHERE e.id IS NULL OR e.state NOT IN ('PENDING', 'RETRYING') OR NOT e.gated""",
@@ -181,8 +190,10 @@ limits = st.none() | st.builds(
     key=st.just("k"),
     key_concurrency=st.sampled_from([None, 1, 2]),
     rate=st.sampled_from([None, None, Rate(limit=1, per_s=5)]),
-    key_rate=st.sampled_from([None, None, Rate(limit=2, per_s=3, burst=2)]),
+    key_rate=st.sampled_from([None, None, Rate(limit=2, per_s=3, burst=2), Rate(limit=1, per_s=7)]),
 )
+pools = st.sampled_from(["default", "default", "other"])
+priorities = st.sampled_from(["normal", "high", "low"])
 deadlines = st.sampled_from([None, None, None, 5.0, 40.0])
 LIVES = int(os.environ.get("ONDOT_TEST_LIVES", "60"))
 """How many are lived in one run; a thousand before a release."""
@@ -209,6 +220,11 @@ class Life(RuleBasedStateMachine):
         url = self.run(self.stack.enter_async_context(new_database(self.server)))
         self.world: World = self.run(self.stack.enter_async_context(open_world(url)))
         self.schedules: dict[JobId, list[tuple[datetime, Schedule | None]]] = {}
+        self.pool_nos: list[PoolNo] = list(self.run(self._pools()).values())
+
+    async def _pools(self) -> dict[str, PoolNo]:
+        async with self.world.database.transaction() as connection:
+            return await self.world.database.pools.numbers(connection, DEFAULT_TENANT, ["default", "other"])
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(what)
@@ -270,7 +286,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(target=workers)
     def start_a_worker(self) -> Worker:
-        return self.run(self.world.worker())
+        return self.run(self.world.worker(pool_nos=self.pool_nos))
 
     @rule(target=leased, worker=workers, slots=st.integers(1, 5))
     def lease(self, worker: Worker, slots: int) -> Any:
@@ -322,10 +338,10 @@ class Life(RuleBasedStateMachine):
     def sweep(self) -> None:
         self.run(sweep_pass(self.world.database, self.world.dispatcher))
 
-    @rule(job_id=jobs, seconds=st.integers(1, 60), limits=limits)
-    def update(self, job_id: JobId, seconds: int, limits: Limits | None) -> None:
+    @rule(job_id=jobs, seconds=st.integers(1, 60), limits=limits, pool=pools, priority=priorities)
+    def update(self, job_id: JobId, seconds: int, limits: Limits | None, pool: str, priority: Priority) -> None:
         schedule = every(seconds, self.world.now)
-        spec = job("changed", schedule=schedule, retry=BUDGET, limits=limits)
+        spec = job("changed", schedule=schedule, retry=BUDGET, limits=limits, pool=pool, priority=priority)
         with suppress(Conflict):
             self.run(update(self.world.database, self.world.dispatcher, DEFAULT_TENANT, job_id, spec))
             self.schedules.setdefault(job_id, []).append((self.world.now, schedule))

@@ -4,9 +4,10 @@ One transaction, its statements in one order, each with a fresh snapshot: ① lo
 timer's version, so that a plan in flight either is committed and seen below or will be refused; ② settle what the old
 schedule owes up to now (`flow.settle` does both); ③ take back the fires still to come (`flow.take_back`); ④ write where
 the job stands. One statement for all of it would not see a plan that commits while it waits for the lock.
-A due fire that has not begun runs the new version on update, ends SKIPPED on pause and CANCELLED on delete. What has
-begun keeps its version and ends by itself; delete also cancels retries that wait. What is owed runs the new version on
-update, and is recorded as skipped on pause and delete; a backfill waits while its job is paused.
+A due fire that has not begun runs the new version on update, in its pool and priority; it ends SKIPPED on pause and
+CANCELLED on delete. What has begun, and what a person asked for (run, replay), keeps its version and pool and ends by
+itself; delete also cancels retries that wait. What is owed runs the new version on update, and is recorded as skipped
+on pause and delete; a backfill waits while its job is paused.
 """
 
 import asyncio
@@ -174,7 +175,8 @@ async def update_locked(
     connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, spec: JobSpec
 ) -> Wakes:
     """Update a job whose row the caller has locked; gives the pools to wake after the commit."""
-    # Keys before gates, as a submit takes them.
+    # Pools and keys before gates, as a submit takes them: who makes the same pool at this moment may wait for a gate.
+    pool_no = (await database.pools.numbers(connection, tenant_no, [spec.pool]))[spec.pool]
     await move_unique_key(connection, tenant_no, job, spec)
     stages = encoded_stages(spec.limits, tenant_no, job.id)
     rates = changed_rates(job.spec.limits, spec.limits, tenant_no, job.id)
@@ -182,15 +184,16 @@ async def update_locked(
     if rates:
         await carry_tokens(connection, tenant_no, rates)
     version = job.version + 1
-    await renew_due(
+    moved = await renew_due(
         connection,
         tenant_no,
         job.id,
         version,
+        pool_no=pool_no,
+        priority_class=spec.priority_class,
         stages=stages,
         start_deadline_s=_deadline_s(spec, job.id),
     )
-    numbers = await database.pools.numbers(connection, tenant_no, [spec.pool])
     await change_job(
         connection,
         tenant_no,
@@ -199,7 +202,7 @@ async def update_locked(
         version=version,
         state_reason=job.state_reason,
         spec=spec,
-        pool_no=numbers[spec.pool],
+        pool_no=pool_no,
     )
     assert spec.schedule is not None
     if isinstance(spec.schedule.when, Once) and job.spec.recurs:
@@ -216,7 +219,8 @@ async def update_locked(
         fired_through=timer.fired_through or (job.now if spec.recurs else None),
         fires_left=fires_left,
     )
-    return await _stand(connection, database, tenant_no, timer, spec, job.now)
+    wakes = await _stand(connection, database, tenant_no, timer, spec, job.now)
+    return [*((pool_no, ready_at) for ready_at in moved), *wakes]
 
 
 def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:

@@ -9,12 +9,14 @@ import msgspec
 
 from ondot.model.execution import PriorityClass, State
 from ondot.model.gates import Stage
-from ondot.model.ids import JobId, TenantNo, instant_of
+from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of
 from ondot.model.planning import first_execution_id
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("planned")
+
+PRIORITIES = (PriorityClass.HIGH, PriorityClass.NORMAL, PriorityClass.LOW)
 
 
 async def lock_gates_of_job(
@@ -67,26 +69,37 @@ async def renew_due(
     job_id: JobId,
     job_version: int,
     *,
+    pool_no: PoolNo,
+    priority_class: PriorityClass,
     stages: str | None,
     start_deadline_s: float | None,
-) -> int:
-    """What is due and has not begun runs another version; all that lives passes its gates. They are locked already.
+) -> list[datetime]:
+    """What is due and has not begun runs another version, in its pool and priority; all that lives passes its gates,
+    which are locked already. Returns when what came to another pool may start there.
 
     `start_deadline_s` with the jitter.
     """
     await connection.fetch(_SQL["lock_ready_of_job"].text, tenant_no, job_id)
     rows = await connection.fetch(
-        _SQL["renew_due"].text, tenant_no, job_id, job_version, start_deadline_s, int(PriorityClass.CATCH_UP)
+        _SQL["renew_due"].text,
+        tenant_no,
+        job_id,
+        job_version,
+        start_deadline_s,
+        int(PriorityClass.CATCH_UP),
+        pool_no,
+        int(priority_class),
+        [int(class_) for class_ in PRIORITIES],
     )
-    begun = await connection.fetch(_SQL["gated_of_job"].text, tenant_no, job_id)
-    ids = [row["id"] for row in (*rows, *begun)]
-    running = [row["id"] for row in begun if row["state"] == State.RUNNING]
+    kept = await connection.fetch(_SQL["gated_of_job"].text, tenant_no, job_id)
+    ids = [row["id"] for row in (*rows, *kept)]
+    running = [row["id"] for row in kept if row["state"] == State.RUNNING]
     if ids and stages is not None:
         await connection.execute(_SQL["regate_executions"].text, tenant_no, ids, stages, int(PriorityClass.CATCH_UP))
         await connection.execute(_SQL["slot_begun"].text, tenant_no, running)
     elif waiting := [id_ for id_ in ids if id_ not in running]:
         await connection.execute(_SQL["ungate_executions"].text, tenant_no, waiting)
-    return len(rows)
+    return [row["ready_at"] for row in rows if row["is_elsewhere"]]
 
 
 async def newest_begun(connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime) -> datetime | None:

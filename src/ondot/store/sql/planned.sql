@@ -94,17 +94,40 @@ WITH taken AS (
 SELECT id, fire_at FROM taken;
 
 -- name: renew_due :many
--- locks: executions        index: execution_fire
--- A due fire that has not begun runs the new version, in its place in the queue; one that was leased and given back
--- before its call has not begun either, and is PENDING again.
+-- locks: ready rows, held already, then executions        index: execution_fire, ready_pkey
+-- A due fire that has not begun runs the new version; one that was leased and given back before its call has not begun
+-- either, and is PENDING again. It keeps its place in the queue, unless the new version has another pool or priority: then
+-- it goes there, where nothing comes in with an instant of the past. What stands in line follows by its row of gated. Only
+-- the classes of priorities change: what is caught up, recovered or suspect stays so.
 -- $1 tenant_no, $2 job_id, $3 job_version, $4 its start deadline in seconds (NULL: none), with its jitter, $5 the class
--- of catch-up: what is of the past has no deadline
-UPDATE ondot.execution
-SET job_version = $3::integer,
-    start_by = CASE WHEN origin = 'fire' AND class <> $5::smallint THEN fire_at + make_interval(secs => $4::double precision)
-               END
-WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
-RETURNING id;
+-- of catch-up: what is of the past has no deadline, $6 pool_no, $7 class, $8 the classes of priorities
+WITH old AS MATERIALIZED (
+    SELECT id, pool_no, class, tenant_no, ready_at, $6::integer AS new_pool_no,
+           CASE WHEN class = ANY ($8::smallint[]) THEN $7::smallint ELSE class END AS new_class
+    FROM ondot.execution
+    WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
+    FOR UPDATE
+), unqueued AS (
+    DELETE FROM ondot.ready r USING old o
+    WHERE (o.pool_no, o.class) <> (o.new_pool_no, o.new_class)
+      AND r.pool_no = o.pool_no AND r.class = o.class AND r.tenant_no = o.tenant_no AND r.ready_at = o.ready_at
+      AND r.execution_id = o.id
+    RETURNING r.execution_id
+), renewed AS (
+    UPDATE ondot.execution e
+    SET job_version = $3::integer, pool_no = o.new_pool_no, class = o.new_class,
+        start_by = CASE WHEN e.origin = 'fire' AND e.class <> $5::smallint
+                        THEN e.fire_at + make_interval(secs => $4::double precision) END,
+        ready_at = CASE WHEN u.execution_id IS NULL THEN e.ready_at ELSE greatest(e.ready_at, ondot.clock()) END
+    FROM old o LEFT JOIN unqueued u ON u.execution_id = o.id
+    WHERE e.id = o.id AND e.tenant_no = $1
+    RETURNING e.id, e.pool_no, e.class, e.tenant_no, e.ready_at, u.execution_id IS NOT NULL AS is_moved,
+              o.pool_no <> o.new_pool_no AS is_elsewhere
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, tenant_no, ready_at, id FROM renewed WHERE is_moved
+)
+SELECT id, ready_at, is_elsewhere FROM renewed;
 
 -- name: lock_ready_of_job :many
 -- locks: ready rows        index: execution_fire, execution_other, ready_pkey
@@ -152,7 +175,8 @@ WITH old AS MATERIALIZED (
 )
 INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
 SELECT id, ready_at, $1, pool_no, class, origin = 'fire' AND class <> $4::smallint, $3::text::jsonb FROM old
-ON CONFLICT (execution_id) DO UPDATE SET stages = excluded.stages, ready_at = excluded.ready_at;
+ON CONFLICT (execution_id) DO UPDATE
+SET stages = excluded.stages, ready_at = excluded.ready_at, pool_no = excluded.pool_no, class = excluded.class;
 
 -- name: ungate_executions :none
 -- locks: executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
