@@ -176,6 +176,21 @@ async def test_a_receiver_that_says_when_is_believed_up_to_a_day(
     assert failed.retry_after_s == waits_s
 
 
+@proves("E4", "C3")
+async def test_a_date_to_retry_after_from_a_receiver_that_sends_no_date_is_counted_from_the_databases_clock(
+    http: HttpCaller,
+) -> None:
+    later = format_datetime(TOLD + timedelta(seconds=90), usegmt=True)
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 503 Closed\r\nRetry-After: {later}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+
+    async with raw_server(refuse) as (url, _):
+        report = await http.call(HttpTarget(url=url), a_call())
+    assert failure_of(report, "http_status").retry_after_s == 90
+
+
 @proves("E4")
 async def test_a_date_to_retry_after_is_counted_from_the_receivers_own_clock(
     http: HttpCaller, receiver: Receiver

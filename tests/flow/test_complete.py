@@ -82,6 +82,20 @@ async def test_an_error_that_is_not_retried_fails_at_once(world: World) -> None:
     assert await world.states() == [State.FAILED]
 
 
+@proves("E4", "C3")
+@pytest.mark.parametrize(
+    ("at_s", "starts_s"),
+    [(3600, 3600), (10, 20), (-3600, 20), (400 * 86_400, 366 * 86_400)],
+    ids=["at the instant", "after the backoff", "of the past", "within a year"],
+)
+async def test_an_instant_to_retry_at_is_one_of_the_databases_clock(world: World, at_s: float, starts_s: float) -> None:
+    await world.submit(job(retry=Retry(backoff="fixed", initial_s=20, jitter=False)))
+    worker = await world.worker()
+    # Noon of tomorrow by that clock; by this machine's own it would be another delay.
+    assignment = await worker.run_one(failed(retry_at=world.after(at_s)))
+    assert (await world.execution(assignment.leased.id)).ready_at == world.after(starts_s)
+
+
 @proves("E4")
 async def test_a_receivers_retry_after_is_waited_for(world: World) -> None:
     await world.submit(job(retry=FIXED))

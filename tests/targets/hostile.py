@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Any
 
-from ondot import Context, Ondot
+from ondot import Context, Ondot, RetryAt
 
 app = Ondot()
 
@@ -129,6 +130,11 @@ def returns_no_json() -> object:
 
 class Odd(BaseException):
     pass
+
+
+@app.job
+async def waits_for_tomorrow() -> None:
+    raise RetryAt(datetime(2031, 3, 4, 12, tzinfo=UTC), "tomorrow")
 
 
 @app.job

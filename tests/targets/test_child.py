@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,14 @@ async def test_a_call_in_a_child_is_told_all_it_would_be_told_in_the_worker(chil
     told = result_of(await call(children, "fine", {"n": 7}, checkpoint='{"row":3}'))
     assert told.pop("pid") != os.getpid()
     assert told == {"n": 7, "attempt": 3, "fire_at": "2030-01-31T09:00:00Z", "checkpoint": {"row": 3}}
+
+
+@proves("E6", "E4", "C3")
+async def test_an_instant_that_a_function_in_a_child_asks_for_reaches_the_worker_as_it_is(
+    children: ChildCaller,
+) -> None:
+    failed = failure_of(await call(children, "waits_for_tomorrow"), "retry_asked")
+    assert (failed.retry_at, failed.retry_after_s) == (datetime(2031, 3, 4, 12, tzinfo=UTC), None)
 
 
 @proves("E6", "E9", "E14")

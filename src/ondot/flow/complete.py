@@ -295,6 +295,7 @@ def _tell(completion: Completion, state: State) -> None:
         execution_id=str(completion.execution_id),
         attempt=completion.attempt_no,
         outcome=completion.outcome.value,
-        again_in_s=round(completion.delay_s, 3) if state is State.RETRYING else None,
+        again_in_s=round(completion.delay_s, 3) if state is State.RETRYING and not completion.retry_at else None,
+        again_at=completion.retry_at.isoformat() if state is State.RETRYING and completion.retry_at else None,
         reason=completion.reason,
     )

@@ -211,7 +211,15 @@ def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
                 retry_after_s=report.retry_after_s,
                 random=random.random(),  # noqa: S311 - spreads retries, guards nothing
             )
-            return _failed(assignment, spec, decision, report.outcome, _named(spec, report.error), report.result)
+            return _failed(
+                assignment,
+                spec,
+                decision,
+                report.outcome,
+                _named(spec, report.error),
+                result=report.result,
+                retry_at=report.retry_at,
+            )
         case Cancelled():
             error = AttemptError("cancelled", report.message, facts={"forced": report.forced})
             return Completion(
@@ -257,7 +265,9 @@ def _failed(
     decision: RetryIn | GiveUp,
     outcome: Outcome,
     error: AttemptError,
+    *,
     result: str | None = None,
+    retry_at: datetime | None = None,
 ) -> Completion:
     leased = assignment.leased
     match decision:
@@ -269,6 +279,7 @@ def _failed(
                 outcome,
                 error=_alike(error),
                 delay_s=decision.delay_s,
+                retry_at=retry_at,
                 priority_class=int(class_of_next(spec, leased.losses + (outcome is Outcome.WORKER_LOST))),
             )
         case GiveUp():

@@ -1,6 +1,7 @@
 """What an attempt brought, before it is decided what follows: the words between targets and the flow."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from ondot.model.execution import Outcome
@@ -36,6 +37,8 @@ class Failed:
     retry_after_s: float | None = None
     outcome: Outcome = Outcome.FAILED
     result: str | None = None
+    retry_at: datetime | None = None
+    """An instant before which it is not tried again, by the database's clock: nobody else's is asked (C3)."""
 
 
 @dataclass(frozen=True, slots=True)

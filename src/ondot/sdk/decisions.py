@@ -1,13 +1,13 @@
 """What a handler may raise to decide itself what follows (E4).
 
     RetryIn(90)            try again, not before 90 seconds from now
-    RetryAt(tomorrow)      try again, not before that instant
+    RetryAt(tomorrow)      try again, not before that instant by the database's clock
     GiveUp("no such user") do not try again: the execution ends FAILED
 
 The first two count as a failed attempt: they say when, and the job's `max_retries` says how often.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 
 
@@ -30,7 +30,7 @@ class RetryAt(Decision):
         if when.tzinfo is None:
             raise ValueError("RetryAt takes an aware datetime; give it a time zone, such as tzinfo=UTC.")
         super().__init__(reason)
-        self.when = when
+        self.when = when.astimezone(UTC)
         self.reason = reason
 
 

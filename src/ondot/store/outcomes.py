@@ -21,6 +21,7 @@ class Completion(Struct, frozen=True):
     """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text).
 
     `pause_after`: failures in a row after which the job is paused. `gated`: it was leased with gates to give back.
+    `delay_s`, `retry_at`: of one that is tried again, not before both; a year at most.
     """
 
     execution_id: ExecutionId
@@ -34,6 +35,7 @@ class Completion(Struct, frozen=True):
     priority_class: int = 0
     pause_after: int | None = None
     gated: bool = False
+    retry_at: datetime | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -81,6 +83,7 @@ async def complete_executions(
         [completion.priority_class for completion in ordered],
         last_of,
         [completion.pause_after for completion in ordered],
+        [completion.retry_at for completion in ordered],
     )
     return [Written(id_, State(state), *wakes) for id_, state, *wakes in rows]
 

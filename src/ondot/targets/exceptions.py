@@ -1,7 +1,6 @@
 """What a handler raised, as a report: one line, the traceback without ondot's own frames, and its own decisions."""
 
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -25,9 +24,10 @@ def failure(error: BaseException) -> Failed:
         case GiveUp():
             return Failed(AttemptError("gave_up", one_line(_text(error)) or "The function gave up."), retryable=False)
         case RetryIn():
-            return _retry_asked(error, error.delay_s)
+            delay_s = min(error.delay_s, LONGEST_DELAY_S)
+            return Failed(_retry_asked(error, f"in {delay_s:,.0f} s"), retry_after_s=delay_s)
         case RetryAt():
-            return _retry_asked(error, max((error.when - datetime.now(UTC)).total_seconds(), 0.0))
+            return Failed(_retry_asked(error, f"at {error.when.isoformat()}"), retry_at=error.when)
     name = type(error).__qualname__
     message = one_line(f"{name}: {_text(error)}".removesuffix(": "))
     return Failed(
@@ -44,12 +44,10 @@ def types(error: BaseException) -> list[str]:
     ]
 
 
-def _retry_asked(error: RetryIn | RetryAt, delay_s: float) -> Failed:
-    delay_s = min(delay_s, LONGEST_DELAY_S)
+def _retry_asked(error: RetryIn | RetryAt, when: str) -> AttemptError:
     reason = one_line(error.reason) or "no reason given"
-    message = f"The function asked to be tried again in {delay_s:,.0f} s: {reason}"
     detail = _traceback(error.__cause__) if error.__cause__ else None
-    return Failed(AttemptError("retry_asked", message, detail=detail), retry_after_s=delay_s)
+    return AttemptError("retry_asked", f"The function asked to be tried again {when}: {reason}", detail=detail)
 
 
 def _text(error: BaseException) -> str:

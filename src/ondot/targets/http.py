@@ -101,7 +101,7 @@ class HttpCaller:
             await request.__aexit__(*sys.exc_info())
         if 200 <= answer.status < 300:
             return Succeeded(answer.as_json())
-        return _failed(answer)
+        return _failed(answer, self._now())
 
     def _open(self) -> aiohttp.ClientSession:
         """Made in the running loop, at the first call."""
@@ -150,15 +150,15 @@ def headers(spec: HttpTarget, call: Call, now: datetime) -> CIMultiDict[str]:
     return merged
 
 
-def retry_after_s(answer: Answer) -> float | None:
-    """Seconds, or a date, counted from the receiver's own clock if it tells it; at most a day."""
+def retry_after_s(answer: Answer, now: datetime) -> float | None:
+    """Seconds, or a date, counted from the receiver's own clock if it sends it, else from `now`; at most a day."""
     text = answer.headers.get("retry-after", "").strip()
     if not text:
         return None
     if text.isascii() and text.isdigit():
         # Not by int() alone: it refuses more than 4,300 digits.
         return min(float(text), LONGEST_RETRY_AFTER_S)
-    when, now = _date(text), _date(answer.headers.get("date", "")) or datetime.now(UTC)
+    when, now = _date(text), _date(answer.headers.get("date", "")) or now
     if when is None:
         return None
     return min(max((when - now).total_seconds(), 0.0), LONGEST_RETRY_AFTER_S)
@@ -184,7 +184,7 @@ def _dropped(phases: Phases) -> Cancelled:
     return Cancelled("The call was dropped; its receiver may have done its work all the same.", forced=True)
 
 
-def _failed(answer: Answer) -> Failed:
+def _failed(answer: Answer, now: datetime) -> Failed:
     status = answer.status
     try:
         phrase = f"{status} {HTTPStatus(status).phrase}"
@@ -198,7 +198,7 @@ def _failed(answer: Answer) -> Failed:
     return Failed(
         AttemptError("http_status", message, detail=answer.text[:MAX_DETAIL] or None, facts=facts),
         retryable=status >= 500 or status in _RETRYABLE_4XX,
-        retry_after_s=retry_after_s(answer),
+        retry_after_s=retry_after_s(answer, now),
         result=answer.as_json(),
     )
 

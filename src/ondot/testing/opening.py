@@ -18,7 +18,6 @@ from ondot.targets.shell import ShellCaller
 from ondot.testing.api import WorldTransport, reaching
 from ondot.testing.clock import instant, turn_clock
 from ondot.testing.engine import Engine
-from ondot.testing.handlers import by_the_clock
 from ondot.testing.http import OfflineHttp, Receivers
 from ondot.testing.server import new_database, server, settings_for
 from ondot.testing.world import World
@@ -99,7 +98,7 @@ async def _lived_in(database: Database, app: Ondot, *, network: bool, slots: int
     transport = WorldTransport(database, dispatcher)
     receivers = Receivers(database.clock.now)
     http = HttpCaller(allow_private=True) if network else OfflineHttp(receivers)
-    function = FunctionCaller(by_the_clock(app.handlers, database.clock.now), slots=slots)
+    function = FunctionCaller(app.handlers, slots=slots)
     targets = Targets(http=http, function=function, shell=ShellCaller(allow=database.settings.allow_shell))
     engine = Engine(database, dispatcher, targets, slots)
     try:

@@ -10,11 +10,11 @@
 -- releases of PostgreSQL differ. Who is missing from the answer and is held still (find_outcomes) is written again.
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 states, $5 outcomes, $6 results, $7 errors, $8 reasons,
 -- $9 delays in seconds, $10 classes, $11 leases of which this is the last, $12 failures in a row after which the job is
--- paused (NULL: it is not)
+-- paused (NULL: it is not), $13 instants before which it is not tried again (NULL: none; a year away at most)
 WITH outcome AS (
     SELECT * FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                         $9::double precision[], $10::smallint[], $12::integer[])
-         AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class, pause_after)
+                         $9::double precision[], $10::smallint[], $12::integer[], $13::timestamptz[])
+         AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class, pause_after, retry_at)
 ), finished AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
@@ -35,7 +35,9 @@ WITH outcome AS (
 ), again AS (
     UPDATE ondot.execution e
     SET state = o.new_state, class = o.new_class, worker_id = NULL,
-        ready_at = ondot.clock() + make_interval(secs => o.delay_s),
+        ready_at = greatest(ondot.clock() + make_interval(secs => o.delay_s),
+                            CASE WHEN o.retry_at IS NOT NULL
+                                 THEN least(o.retry_at, ondot.clock() + interval '366 days') END),
         failures = e.failures + (o.outcome IN ('FAILED', 'TIMED_OUT'))::integer,
         losses = e.losses + (o.outcome = 'WORKER_LOST')::integer,
         gated = e.gated AND EXISTS (SELECT FROM ondot.gated d WHERE d.execution_id = e.id)
