@@ -64,6 +64,25 @@ async def test_a_database_that_may_have_forgotten_something_is_not_ready(api: Ca
     assert "ondot_held 1.0" in (await api.http.get("/metrics")).text
 
 
+@proves("O2", "T1")
+async def test_metrics_have_a_bounded_number_of_series_whatever_pools_and_methods_are_named(api: Caller) -> None:
+    jobs = [{"name": "x", "function": "f", "pool": f"p{number}"} for number in range(300)]
+    await api.create({"name": "x", "function": "f", "pool": "oldest"})
+    await api.world.advance(5)
+    assert (await api.http.post("/v1/jobs/batch", json={"jobs": jobs})).status_code == 201
+    await api.http.request("BREW", "/v1/jobs")
+    await api.world.advance(1)
+    text = (await api.http.get("/metrics")).text
+    depth = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line.startswith("ondot_queue_d")}
+    assert len(depth) == 101
+    assert sum(depth.values()) == 301
+    assert depth['ondot_queue_depth{class="normal",pool="(other)"}'] == 201
+    assert 'ondot_queue_oldest_seconds{class="normal",pool="oldest"} 6.0' in text
+    assert 'ondot_queue_oldest_seconds{class="normal",pool="(other)"} 1.0' in text
+    assert "BREW" not in text
+    assert 'ondot_http_request_seconds_count{method="other",route="/jobs",status="405"}' in text
+
+
 @proves("O2")
 async def test_metrics_tell_depth_lag_and_fleet(api: Caller) -> None:
     await api.create({"name": "x", "function": "f"})

@@ -28,7 +28,7 @@ from ondot.model.schedule import Once, jitter_offset
 from ondot.store.database import Database
 from ondot.store.pools import pool_depths
 from ondot.store.repeats import has_key, keys_in_use
-from ondot.telemetry.metrics import SUBMISSIONS_REFUSED
+from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, SUBMISSIONS_REFUSED
 
 LOOK_EVERY: Final = timedelta(seconds=1)
 TICKS_A_SECOND: Final = 10
@@ -94,6 +94,8 @@ class Backpressure:
         self._ceiling = ceiling
         self._queues: dict[tuple[TenantNo, str], _Queue] = {}
         self._looking: dict[tuple[TenantNo, str], asyncio.Task[str | None]] = {}
+        self._counted: set[str] = set()
+        """The pools whose refusals have a series of their own."""
 
     @asynccontextmanager
     async def room_for_jobs(
@@ -177,7 +179,10 @@ class Backpressure:
             async with self._database.connection() as connection:
                 if await has_key(connection, tenant_no, idempotency.key):
                     return
-        SUBMISSIONS_REFUSED.labels(refusal.facts["pool"]).inc()
+        pool = str(refusal.facts["pool"])
+        if len(self._counted) < POOLS_SHOWN:
+            self._counted.add(pool)
+        SUBMISSIONS_REFUSED.labels(pool if pool in self._counted else OTHER_POOLS).inc()
         raise refusal
 
     async def _look(self, tenant_no: TenantNo, pools: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ Ready follows the oldest due fire that is not served yet (L7), not "the process 
 classic outage.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from fastapi import APIRouter, Response
@@ -20,10 +20,10 @@ from ondot.store.check import found_by_check
 from ondot.store.connection import Connection
 from ondot.store.fleet import read_nodes
 from ondot.store.lineage import read_lineage
-from ondot.store.overview import count_dead_letters, count_jobs, queue_depth
+from ondot.store.overview import Depth, count_dead_letters, count_jobs, queue_depth
 from ondot.store.queue import oldest_due
 from ondot.store.workers import list_workers
-from ondot.telemetry.metrics import REGISTRY
+from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
 
 router = APIRouter(include_in_schema=False)
 
@@ -85,12 +85,25 @@ async def _tell_queues(connection: Connection, registry: CollectorRegistry) -> N
         registry=registry,
     )
     age = Gauge("ondot_queue_oldest_seconds", "Wait of the oldest due execution", ["pool", "class"], registry=registry)
+    oldest_s: dict[tuple[str, str], float] = {}
     lag = Gauge("ondot_lag_seconds", "Age of the oldest due fire that is not served", registry=registry)
-    for entry in await queue_depth(connection):
-        labels = (entry.pool, entry.priority_class.name.lower())
-        depth.labels(*labels).set(entry.count)
-        age.labels(*labels).set(entry.oldest_s)
+    waiting = await queue_depth(connection)
+    shown = _longest_waiting(waiting)
+    for entry in waiting:
+        labels = (entry.pool if entry.pool in shown else OTHER_POOLS, entry.priority_class.name.lower())
+        depth.labels(*labels).inc(entry.count)
+        oldest_s[labels] = max(oldest_s.get(labels, 0.0), entry.oldest_s)
+    for labels, wait_s in oldest_s.items():
+        age.labels(*labels).set(wait_s)
     lag.set((await oldest_due(connection)).lag_s)
+
+
+def _longest_waiting(waiting: Sequence[Depth]) -> frozenset[str]:
+    """The pools with a series of their own: those whose work has waited longest."""
+    oldest_s: dict[str, float] = {}
+    for entry in waiting:
+        oldest_s[entry.pool] = max(oldest_s.get(entry.pool, 0.0), entry.oldest_s)
+    return frozenset(sorted(oldest_s, key=oldest_s.__getitem__, reverse=True)[:POOLS_SHOWN])
 
 
 async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> None:

@@ -1,11 +1,18 @@
 """Counters of this process (O2). What all processes share (queue depth, lag, workers) is read from the database by the
 API's `/metrics`; these count what only this process knows."""
 
+from typing import Final
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from ondot.telemetry.observed import Observed
 
 REGISTRY = CollectorRegistry()
+
+POOLS_SHOWN: Final = 100
+"""Pools with a series of their own: whoever may submit a job may name a new pool with each."""
+OTHER_POOLS: Final = "(other)"
+"""All further ones together; no pool can have this name."""
 
 FIRES_PLANNED = Counter("ondot_fires_planned_total", "Fires turned into executions", registry=REGISTRY)
 FIRES_SKIPPED = Counter("ondot_fires_skipped_total", "Missed fires recorded as skipped", ["reason"], registry=REGISTRY)
