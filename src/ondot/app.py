@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypedDict, TypeVar
 
 import uvloop
 
@@ -28,7 +28,7 @@ from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.urls import place_of
 from ondot.ports.transport import Transport
-from ondot.settings import Settings
+from ondot.settings import Settings, default_home
 from ondot.store.clock import Moment
 from ondot.store.database import Database, check_server, open_database
 from ondot.store.days import make_days
@@ -93,7 +93,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
         if database is None:
             return
         dispatcher = Dispatcher(choose_transport(database))
-        auth = Auth(database, settings)
+        auth = Auth(database, settings, **_token_of(settings))
         app = build_api(Services(database, dispatcher, auth, open_objects(settings), stop))
         feed = build_pages(app, database, auth, preview_request)
         async with asyncio.TaskGroup() as group:
@@ -112,6 +112,26 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
                 pulse.stop()
             for duty in duties:
                 duty.cancel()
+
+
+class _Token(TypedDict, total=False):
+    token: str
+    token_path: Path
+
+
+def _token_of(settings: Settings) -> _Token:
+    """What other accounts need where no key is asked for. A home that cannot keep it is no reason not to start: then
+    only this account is answered."""
+    from ondot.account.token import NAME, keep_token
+
+    if settings.auth == "on":
+        return {}
+    home = (settings.home or default_home()).expanduser().absolute()
+    try:
+        return {"token": keep_token(home), "token_path": home / NAME}
+    except Misconfigured as trouble:
+        log.warning("token.not_kept", error=trouble.message)
+        return {}
 
 
 async def _close_when(stop: asyncio.Event, close: Callable[[], object]) -> None:

@@ -48,7 +48,9 @@ class Caller:
 
 def caller_of(world: World, **settings: Any) -> Caller:
     world.database.settings = world.database.settings.model_copy(update=settings)
-    services = Services(world.database, world.dispatcher, Auth(world.database, world.database.settings))
+    services = Services(
+        world.database, world.dispatcher, Auth(world.database, world.database.settings, in_process=True)
+    )
     transport = httpx2.ASGITransport(app=build_api(services), raise_app_exceptions=False)
     return Caller(world, httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1200"))
 

@@ -162,7 +162,9 @@ def test_the_text_has_the_fields_of_the_documented_answer_in_their_order() -> No
 
 @proves("S1")
 async def test_the_short_way_to_a_create_answers_as_the_route_does(api: Caller, world: World) -> None:
-    services = Services(world.database, world.dispatcher, Auth(world.database, world.database.settings))
+    services = Services(
+        world.database, world.dispatcher, Auth(world.database, world.database.settings, in_process=True)
+    )
     by_route = build_api(services)
     assert [getattr(each.cls, "__name__", "") for each in by_route.user_middleware].count("Door") == 1
     by_route.user_middleware = [

@@ -68,7 +68,9 @@ async def talker(world: World, tmp_path: Path) -> AsyncIterator[Talker]:
     settings = {"auth": "off", "home": tmp_path, "inline_bytes": 2048, "log_lines": 10}
     world.database.settings = world.database.settings.model_copy(update=settings)
     objects = open_objects(world.database.settings)
-    app = build_api(Services(world.database, world.dispatcher, Auth(world.database, world.database.settings)))
+    app = build_api(
+        Services(world.database, world.dispatcher, Auth(world.database, world.database.settings, in_process=True))
+    )
     app.state.services.objects = objects
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     caller = Caller(world, httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1200"))

@@ -46,8 +46,10 @@ def test_the_curl_line_can_be_pasted() -> None:
 
 
 def test_on_loopback_it_says_that_no_key_is_asked_for_and_why() -> None:
-    no_key, private, shell = what_is_open(load_settings())
+    no_key, others, private, shell = what_is_open(load_settings(home=Path("/data/ondot")))
     assert "No API key" in no_key
+    assert "this account" in no_key
+    assert "/data/ondot/token" in others
     assert "may call private" in private
     assert "may not run shell" in shell
 

@@ -144,7 +144,9 @@ async def test_what_is_refused_in_a_transaction_is_told_as_the_api_would(world: 
 @proves("E3", "P2")
 async def test_many_over_the_api_are_made_once(world: World) -> None:
     world.database.settings = world.database.settings.model_copy(update={"auth": "off"})
-    services = Services(world.database, world.dispatcher, Auth(world.database, world.database.settings))
+    services = Services(
+        world.database, world.dispatcher, Auth(world.database, world.database.settings, in_process=True)
+    )
     transport = httpx2.ASGITransport(app=build_api(services))
     async with (
         Ondot("http://127.0.0.1:1200", "key") as app,

@@ -109,7 +109,7 @@ OVER_ALL_TENANTS: Final = {
     "save_progress": "fenced by worker and attempt",
     "find_checkpoint": "of an execution that this worker leased",
     # Asked before or after the tenant is known.
-    "find_tenant": "says whose key it is",
+    "find_owners": "says whose keys they are",
     "is_live": "of a job whose claim was locked for its tenant",
     "lock_timer": "after the job was locked for its tenant",
 }

@@ -39,7 +39,7 @@ class Served:
 
 
 def build(database: Database, settings: Settings) -> tuple[FastAPI, Feed]:
-    auth = Auth(database, settings)
+    auth = Auth(database, settings, in_process=True)
     app = build_api(Services(database, Dispatcher(PollingTransport()), auth))
     return app, build_pages(app, database, auth, preview_request)
 

@@ -29,6 +29,11 @@ class CountingFeed(Feed):
         return await super().one_pass()
 
 
+async def always() -> bool:
+    """May go on."""
+    return True
+
+
 def make_feed(database: Database, tick_s: float = 1.0) -> CountingFeed:
     pages = Pages()
     return CountingFeed(database, LIVE, pages.section, pages.liveness, tick_s=tick_s)
@@ -50,7 +55,7 @@ async def test_the_database_is_asked_only_while_somebody_watches(world: World) -
         await _round_trips(world)
         assert feed.passes == 0
 
-        watching = feed.watch("overview", DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT, always)
         await anext(watching)
         await anext(watching)
         assert feed.passes >= 2
@@ -65,7 +70,7 @@ async def test_the_database_is_asked_only_while_somebody_watches(world: World) -
 @proves("O5")
 async def test_who_comes_gets_all_of_the_page_and_then_what_changed(world: World) -> None:
     feed = make_feed(world.database)
-    watching = feed.watch("overview", DEFAULT_TENANT)
+    watching = feed.watch("overview", DEFAULT_TENANT, always)
     first = asyncio.ensure_future(anext(watching))
     await _until_watched(feed)
     assert await feed.one_pass() == len(SECTIONS)
@@ -85,7 +90,7 @@ async def test_who_comes_gets_all_of_the_page_and_then_what_changed(world: World
 @proves("O5")
 async def test_a_slow_watcher_misses_versions_and_gets_the_newest(world: World) -> None:
     feed = make_feed(world.database)
-    watching = feed.watch("overview", DEFAULT_TENANT)
+    watching = feed.watch("overview", DEFAULT_TENANT, always)
     first = asyncio.ensure_future(anext(watching))
     await _until_watched(feed)
     await feed.one_pass()
@@ -103,11 +108,11 @@ async def test_a_slow_watcher_misses_versions_and_gets_the_newest(world: World) 
 async def test_who_comes_back_is_shown_nothing_old(world: World) -> None:
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        watching = feed.watch("overview", DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT, always)
         await anext(watching)
         await watching.aclose()
         await world.submit(job("meanwhile", schedule=once(world.after(90))))
-        watching = feed.watch("overview", DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT, always)
         assert "meanwhile" in (await anext(watching))["fires"]
         await watching.aclose()
 
@@ -117,7 +122,7 @@ async def test_tenants_watch_their_own_page(world: World) -> None:
     await world.submit(job("secret", schedule=once(world.after(90))))
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        mine, theirs = feed.watch("overview", DEFAULT_TENANT), feed.watch("overview", TenantNo(2))
+        mine, theirs = feed.watch("overview", DEFAULT_TENANT, always), feed.watch("overview", TenantNo(2), always)
         assert "secret" in (await anext(mine))["fires"]
         assert "secret" not in "".join((await anext(theirs)).values())
         await mine.aclose()
@@ -129,7 +134,7 @@ async def test_a_database_that_is_away_is_told_to_those_who_watch() -> None:
     database = await open_database(settings_for("postgresql://nobody@127.0.0.1:1/none"))
     feed = make_feed(database, tick_s=60)
     async with running(feed):
-        watching = feed.watch("overview", DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT, always)
         fragments = await anext(watching)
         assert set(fragments) == {"live"}
         assert "Not live: the database does not answer" in fragments["live"]
@@ -141,7 +146,7 @@ async def test_a_database_that_is_away_is_told_to_those_who_watch() -> None:
 async def test_closing_ends_every_stream(world: World) -> None:
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        streams = [feed.watch("overview", DEFAULT_TENANT) for _ in range(3)]
+        streams = [feed.watch("overview", DEFAULT_TENANT, always) for _ in range(3)]
         for stream in streams:
             await anext(stream)
         feed.close()
@@ -155,10 +160,10 @@ async def test_more_streams_than_a_process_can_hold_are_refused(world: World, mo
     monkeypatch.setattr(feed_module, "WATCHERS", 1)
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        watching = feed.watch("overview", DEFAULT_TENANT)
+        watching = feed.watch("overview", DEFAULT_TENANT, always)
         await anext(watching)
         with pytest.raises(Unavailable, match="live pages are open"):
-            feed.watch("overview", DEFAULT_TENANT)
+            feed.watch("overview", DEFAULT_TENANT, always)
         await watching.aclose()
 
 

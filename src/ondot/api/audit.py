@@ -8,24 +8,18 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from ondot.api.answers import Page
+from ondot.api.auth import LOCAL
 from ondot.api.jobs import Cursor, Limit
 from ondot.api.services import Asked, Tenant, cursor_of, only_known_parameters
 from ondot.model.errors import InvalidParameters
-from ondot.store.audit import find_actor, list_audit
-
-LOCAL = "local"
-"""Whoever asks where no key is asked for."""
+from ondot.store.audit import list_audit
 
 router = APIRouter(tags=["audit"], dependencies=[Depends(only_known_parameters)])
 
 
-async def actor_of(request: Request, asked: Asked, tenant_no: Tenant) -> str:
-    """The name of the caller's API key. The tenant comes first: it is what lets a key in."""
-    if asked.database.settings.auth == "off":
-        return LOCAL
-    _, _, key = request.headers.get("authorization", "").partition(" ")
-    async with asked.database.connection() as connection:
-        return await find_actor(connection, tenant_no, key) or "unknown"
+async def actor_of(request: Request, asked: Asked) -> str:
+    """The name of the caller's API key."""
+    return (await asked.auth.caller(request)).name
 
 
 Actor = Annotated[str, Depends(actor_of)]

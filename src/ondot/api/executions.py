@@ -1,6 +1,7 @@
 """`/v1/executions`: list, get, logs, result."""
 
 import asyncio
+import re
 import time
 from contextlib import suppress
 from typing import Annotated
@@ -34,6 +35,7 @@ LARGEST = 2**31 - 1
 SKIPPED_ARE_RANGES = (
     "Fires that were missed or paused are kept as ranges, and have no executions: GET /v1/skipped-fires lists them."
 )
+CURSOR = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})")
 LONGEST_WAIT_S = 30.0
 LOOK_EVERY_S = 0.4
 AS_IT_SAYS = {"X-Content-Type-Options": "nosniff"}
@@ -134,6 +136,7 @@ async def execution_logs(
         with suppress(TimeoutError):
             async with asyncio.timeout(min(LOOK_EVERY_S, left_s)):
                 await asked.stopping.wait()
+        await asked.auth.tenant(request)  # the key may have been revoked meanwhile
     last = (lines[-1].attempt_no, lines[-1].line_no) if lines else after
     return answers.LogList(
         items=[
@@ -164,7 +167,8 @@ async def _execution(asked: Services, tenant_no: TenantNo, id_: UUID) -> Executi
 def _line(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return 0, 0
-    attempt, _, line = cursor.partition(".")
-    if not (attempt.isdecimal() and line.isdecimal()) or max(int(attempt[:11]), int(line[:11])) > LARGEST:
+    written = CURSOR.fullmatch(cursor)
+    position = (int(written[1]), int(written[2])) if written else (LARGEST + 1, 0)
+    if max(position) > LARGEST:
         raise InvalidParameters("The cursor is not one that the log gave: take `next_cursor` of the page before.")
-    return int(attempt), int(line)
+    return position

@@ -25,6 +25,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "idempotency-key-reused": 422,
         "too-large": 413,
         "unauthorized": 401,
+        "too-many-wrong-keys": 429,
         "forbidden": 403,
         "not-found": 404,
         "conflict": 409,

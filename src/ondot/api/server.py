@@ -33,12 +33,13 @@ from ondot.api.cancel import CancelBody
 from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
 from ondot.api.documents import describe
 from ondot.api.door import Door, Entry
+from ondot.api.guard import HEADERS, Guard
 from ondot.api.intake import Released
 from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
 from ondot.api.pools import PoolBody
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.services import Services
-from ondot.model.errors import InvalidParameters, OndotError, QueueFull, Unavailable
+from ondot.model.errors import InvalidParameters, OndotError, QueueFull, TooManyWrongKeys, Unavailable
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import REQUESTS
 from ondot.telemetry.seldom import Seldom
@@ -62,6 +63,9 @@ BODIES = (
     PoolBody,
 )
 
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Those with a series of their own in the metrics: clients may send any word."""
+
 ENTRIES = {
     prefix + path: Entry(path, answer)
     for prefix in ("/v1", "/api/v1")
@@ -78,6 +82,7 @@ def build_api(services: Services) -> FastAPI:
         description="Register work; ondot runs it on the dot, on a fleet of workers, and can prove that it did.",
         docs_url=None,  # the pages bring one that needs no network
         redoc_url=None,
+        redirect_slashes=False,  # it would send the client to whatever its Host header names
     )
     app.state.services = services
     app.state.unavailable = Seldom(UNAVAILABLE_TOLD_S)
@@ -91,6 +96,7 @@ def build_api(services: Services) -> FastAPI:
     app.add_exception_handler(Exception, _fault)
     app.add_middleware(Door, entries=ENTRIES, refused=_refused)
     app.add_middleware(Released, intake=services.intake)
+    app.add_middleware(Guard, auth=services.auth, refused=_refused)
     app.add_middleware(Measured)
     describe(app, BODIES)
     return app
@@ -102,11 +108,11 @@ async def _refused(request: Request, error: OndotError) -> Response:
     if isinstance(error, Unavailable):
         headers["Retry-After"] = RETRY_AFTER_S
         if times := request.app.state.unavailable.times():
-            log.warning("request.unavailable", path=request.url.path, error=error.message, times=times)
+            log.warning("request.unavailable", path=_path(request), error=error.message, times=times)
     if isinstance(error, QueueFull):
         headers |= headers_of(error)
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooManyWrongKeys):
+        headers["Retry-After"] = str(error.facts["retry_after_s"])
     return JSONResponse(problem(error, _path(request)), status, headers, CONTENT_TYPE)
 
 
@@ -123,8 +129,10 @@ async def _not_routed(request: Request, error: HTTPException) -> Response:
     allowed = ", ".join(sorted(_methods_at(request)))
     if error.status_code == 405 and allowed:
         headers["Allow"] = allowed
+    path = _path(request)
+    at_its_end = ", and no path ends in a slash" if path.endswith("/") else ""
     detail = {
-        404: f"There is nothing at {_path(request)}: see /docs for what there is.",
+        404: f"There is nothing at {path}: see /docs for what there is{at_its_end}.",
         405: f"{request.method} is not possible here" + (f": use {allowed}." if allowed else "."),
     }.get(error.status_code, str(error.detail))
     body = {
@@ -132,14 +140,15 @@ async def _not_routed(request: Request, error: HTTPException) -> Response:
         "title": str(error.detail),
         "status": error.status_code,
         "detail": detail,
-        "instance": _path(request),
+        "instance": path,
     }
     return JSONResponse(body, error.status_code, headers, CONTENT_TYPE)
 
 
 def _path(request: Request) -> str:
-    """What was asked for, and no more of it than anybody reads."""
-    return request.url.path[:LONGEST_PATH]
+    """What was asked for, and no more of it than anybody reads. Not by the URL, which is built with the Host header."""
+    path: str = request.scope["path"]
+    return path[:LONGEST_PATH]
 
 
 def _methods_at(request: Request) -> set[str]:
@@ -154,9 +163,12 @@ def _methods_at(request: Request) -> set[str]:
 
 async def _fault(request: Request, error: Exception) -> Response:
     """A bug of ours: told in the log, not to the caller."""
-    log.error("request.failed", path=request.url.path, method=request.method, exc_info=error)
+    path = _path(request)
+    log.error("request.failed", path=path, method=request.method, exc_info=error)
     told = OndotError("ondot met an error of its own; its log has the details under request.failed.")
-    return JSONResponse(problem(told, _path(request)), 500, media_type=CONTENT_TYPE)
+    # Sent from outside of the guard, which completes all other answers.
+    headers = {name.decode(): value.decode() for name, value in HEADERS}
+    return JSONResponse(problem(told, path), 500, headers, CONTENT_TYPE)
 
 
 class Measured:
@@ -182,4 +194,5 @@ class Measured:
             await self._app(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", "none")
-            REQUESTS.labels(scope["method"], route, status).observe(time.perf_counter() - began_s)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            REQUESTS.labels(method, route, status).observe(time.perf_counter() - began_s)

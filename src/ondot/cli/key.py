@@ -83,7 +83,7 @@ def revoke(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Revoke an API key: within seconds it opens nothing any more."""
+    """Revoke an API key: within a second it opens nothing any more, and ends what it has open."""
     import sys
 
     if not yes and sys.stdin.isatty() and not typer.confirm(f"Revoke {key_id}? It cannot be undone.", err=True):

@@ -129,11 +129,15 @@ def this_command() -> str:
 
 def what_is_open(settings: "Settings") -> list[str]:
     """What a stranger could do here, and why it is so."""
+    from ondot.settings import default_home
+
     own = settings.on_loopback
     given = settings.model_fields_set
     lines = []
     if asks_no_key(settings):
-        lines.append(f"No API key is asked for: only this machine can reach {settings.host}.")
+        token = (settings.home or default_home()).expanduser().absolute() / "token"
+        lines.append(f"No API key is asked for: only this account of this machine is answered at {settings.host}.")
+        lines.append(f"Other accounts and relays need the token in {harmless(str(token))}.")
     else:
         lines.append("Every request needs an API key: make one with `ondot key create NAME`.")
     if settings.allow_private_targets:

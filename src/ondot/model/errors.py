@@ -9,7 +9,8 @@
     │   ├── KeyReused           422  an idempotency key with another body
     │   └── TooLarge            413
     ├── Unauthorized          401  no API key, or one that is not known
-    ├── Forbidden             403  a foreign Host or Origin where no key is asked for
+    │   └── TooManyWrongKeys  429  an address keeps sending wrong ones
+    ├── Forbidden             403  another site's page or a proxy, where no key is asked for
     ├── NotFound              404
     ├── Conflict              409  the state does not allow it
     ├── PreconditionFailed    412  If-Match names an older version
@@ -88,6 +89,11 @@ class TooLarge(InvalidRequest):
 class Unauthorized(OndotError):
     code = "unauthorized"
     title = "An API key is needed"
+
+
+class TooManyWrongKeys(Unauthorized):
+    code = "too-many-wrong-keys"
+    title = "Too many wrong API keys"
 
 
 class Forbidden(OndotError):

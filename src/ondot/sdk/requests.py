@@ -16,10 +16,10 @@ import httpx2
 import msgspec
 
 from ondot import __version__
-from ondot.model.errors import Unavailable
+from ondot.model.errors import TooManyWrongKeys, Unavailable
 from ondot.model.urls import without_userinfo
 from ondot.proxies import is_this_machine
-from ondot.sdk.problems import error_of
+from ondot.sdk.problems import TYPE, error_of
 
 RETRIES: Final = 3
 LONGEST_WAIT_S: Final = 10.0
@@ -135,9 +135,13 @@ class Requests:
     def _open(self) -> httpx2.AsyncClient:
         url, key = self._given_url, self._given_key
         if url is None or key is None:
-            from ondot.settings import load_settings
+            from ondot.account.token import token_for
+            from ondot.settings import default_home, load_settings
 
-            url, key = load_settings(url=url, api_key=key).server
+            settings = load_settings(url=url, api_key=key)
+            url, key = settings.server
+            # A server that asks for no key may be unable to tell that this is its own account.
+            key = key or token_for(url, settings.home or default_home())
         headers = {"user-agent": f"ondot/{__version__}", "accept": "application/json"}
         if key:
             headers["authorization"] = f"Bearer {key}"
@@ -180,4 +184,7 @@ def _asks_to_wait_s(response: httpx2.Response) -> float | None:
     text = response.headers.get("retry-after", "")
     if response.status_code not in {429, 503} or not (text.isascii() and text.isdigit()):
         return None
+    answer = body_of(response)
+    if isinstance(answer, dict) and answer.get("type") == f"{TYPE}{TooManyWrongKeys.code}":
+        return None  # it would be as wrong the next time
     return min(float(text), LONGEST_WAIT_S)

@@ -1,7 +1,6 @@
 """The audit log (T6): who did what to what, and when. Written in the transaction of what it tells, so that neither is
 there without the other; by day, and never changed."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -101,11 +100,3 @@ async def list_audit(
         )
         for row in rows
     ]
-
-
-async def find_actor(connection: Connection, tenant_no: TenantNo, key: str) -> str | None:
-    """The name of an API key."""
-    name: str | None = await connection.fetchval(
-        _SQL["find_actor"].text, tenant_no, hashlib.sha256(key.encode()).digest()
-    )
-    return name

@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -23,18 +24,24 @@ class KeyRow:
     revoked_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyOwner:
+    tenant_no: TenantNo
+    name: str
+
+
 def new_key() -> str:
     return PREFIX + secrets.token_urlsafe(20)
 
 
 async def add_key(connection: Connection, id_: UUID, tenant_no: TenantNo, name: str, key: str) -> None:
-    await connection.execute(_SQL["add_key"].text, id_, tenant_no, name, _hash(key))
+    await connection.execute(_SQL["add_key"].text, id_, tenant_no, name, hash_key(key))
 
 
-async def find_tenant(connection: Connection, key: str) -> TenantNo | None:
-    """Whose key it is; None: nobody's, or revoked."""
-    tenant_no = await connection.fetchval(_SQL["find_tenant"].text, _hash(key))
-    return None if tenant_no is None else TenantNo(tenant_no)
+async def find_owners(connection: Connection, hashes: Sequence[bytes]) -> dict[bytes, KeyOwner]:
+    """Whose keys these are, by their hashes; those that are nobody's or revoked are left out."""
+    rows = await connection.fetch(_SQL["find_owners"].text, hashes)
+    return {row["hash"]: KeyOwner(TenantNo(row["tenant_no"]), row["name"]) for row in rows}
 
 
 async def list_keys(connection: Connection, tenant_no: TenantNo) -> list[KeyRow]:
@@ -45,5 +52,5 @@ async def revoke_key(connection: Connection, tenant_no: TenantNo, id_: UUID) -> 
     return await connection.fetchval(_SQL["revoke_key"].text, tenant_no, id_) is not None
 
 
-def _hash(key: str) -> bytes:
+def hash_key(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()

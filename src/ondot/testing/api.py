@@ -26,7 +26,7 @@ class WorldTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, database: Database, dispatcher: Dispatcher) -> None:
         self._loop = asyncio.get_running_loop()
-        services = Services(database, dispatcher, Auth(database, database.settings))
+        services = Services(database, dispatcher, Auth(database, database.settings, in_process=True))
         self._asgi = httpx2.ASGITransport(app=build_api(services))
         self.created: set[str] = set()
         """The names of the jobs that were asked for."""

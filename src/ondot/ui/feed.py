@@ -18,6 +18,8 @@ from ondot.store.database import Database
 from ondot.telemetry.log import get_logger
 
 TICK_S = 1.0
+ASK_EVERY_S = 0.4
+"""How often it is asked whether a watcher may go on: with the memory of keys, half a second, it is under one second."""
 WATCHERS = 500
 """Streams in one process, at most: each holds a connection and a task."""
 
@@ -113,13 +115,18 @@ class Feed:
             for wake in channel.watchers:
                 wake.set()
 
-    def watch(self, page: str, tenant_no: TenantNo) -> AsyncGenerator[dict[str, str]]:
-        """The fragments that changed, by name: all of them first, then as they change; ends with the feed."""
+    def watch(
+        self, page: str, tenant_no: TenantNo, may_go_on: Callable[[], Awaitable[bool]]
+    ) -> AsyncGenerator[dict[str, str]]:
+        """The fragments that changed, by name: all of them first, then as they change. Ends with the feed, or when the
+        watcher may not go on."""
         if self.watchers >= WATCHERS:
             raise Unavailable(f"{WATCHERS} live pages are open already: close some, or reload this one now and then.")
-        return self._follow(page, tenant_no)
+        return self._follow(page, tenant_no, may_go_on)
 
-    async def _follow(self, page: str, tenant_no: TenantNo) -> AsyncGenerator[dict[str, str]]:
+    async def _follow(
+        self, page: str, tenant_no: TenantNo, may_go_on: Callable[[], Awaitable[bool]]
+    ) -> AsyncGenerator[dict[str, str]]:
         channel = self._channels.setdefault((page, tenant_no), Channel())
         wake = asyncio.Event()
         channel.watchers.add(wake)
@@ -127,13 +134,15 @@ class Feed:
             self._wake.set()
         seen = 0
         try:
-            while not self._closed:
+            while not self._closed and await may_go_on():
                 wake.clear()
                 if fresh := channel.since(seen):
                     seen = channel.version
                     yield fresh
-                else:
-                    await wake.wait()
+                elif not self._closed:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(ASK_EVERY_S):
+                            await wake.wait()
         finally:
             channel.watchers.discard(wake)
             if not channel.watchers:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -25,7 +25,7 @@ from markupsafe import Markup, escape
 from starlette.requests import HTTPConnection
 
 from ondot import __version__
-from ondot.model.errors import Forbidden, NotFound, OndotError, Unauthorized, Unavailable
+from ondot.model.errors import Forbidden, NotFound, OndotError, TooManyWrongKeys, Unauthorized, Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
@@ -60,7 +60,13 @@ DOCS_KEPT = 16
 EMPTY = "data:\n"
 LIVE: Mapping[str, Read] = {"overview": read_overview, "fleet": read_fleet}
 """The pages that are read once a second for all who watch."""
-STATUS: dict[type[OndotError], int] = {Unauthorized: 401, Forbidden: 403, NotFound: 404, Unavailable: 503}
+STATUS: dict[type[OndotError], int] = {
+    Unauthorized: 401,
+    TooManyWrongKeys: 429,
+    Forbidden: 403,
+    NotFound: 404,
+    Unavailable: 503,
+}
 # A form that is sent by hand, where there is no script, may go to this server.
 FORM_HEADERS = HEADERS | {"Content-Security-Policy": POLICY.replace("form-action 'none'", "form-action 'self'")}
 
@@ -284,7 +290,7 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
         return HTMLResponse(render_docs(base_url, with_key), headers=HEADERS)
 
     async def followed(request: Request, page: str) -> Response:
-        changes = feed.watch(page, await auth.tenant(request))
+        changes = feed.watch(page, await auth.tenant(request), partial(_may_go_on, auth, request))
         # Proxies must pass each event on as it comes.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(_events(changes), media_type="text/event-stream", headers=headers)
@@ -349,8 +355,18 @@ def breakable(name: str) -> Markup:
 
 def _refused(html: str, error: OndotError) -> Response:
     status = STATUS[type(error)]
-    more = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "2"}}.get(status, {})
+    more = {"Retry-After": str(error.facts.get("retry_after_s", 2))} if status in {429, 503} else {}
     return HTMLResponse(html, status, headers=HEADERS | more)
+
+
+async def _may_go_on(auth: Auth, request: HTTPConnection) -> bool:
+    """Whether the key that a stream was opened with is still good."""
+    with suppress(Unavailable):  # the page says that the database is away, and goes on when it is back
+        try:
+            await auth.tenant(request)
+        except Unauthorized:
+            return False
+    return True
 
 
 async def _events(changes: AsyncGenerator[dict[str, str]]) -> AsyncIterator[str]:

@@ -16,9 +16,3 @@ SELECT id, actor, action, subject, detail FROM ondot.audit
 WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR subject = $2) AND ($3::text IS NULL OR action = $3)
   AND id >= $4::uuid AND id < $6::uuid
 ORDER BY id DESC LIMIT $5::integer;
-
--- name: find_actor :one
--- index: key_hash_key
--- Also of a key that was revoked since: it was let in.
--- $1 tenant_no, $2 hash
-SELECT name FROM ondot.key WHERE hash = $2::bytea AND tenant_no = $1::integer;

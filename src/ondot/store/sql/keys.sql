@@ -2,10 +2,10 @@
 -- $1 id, $2 tenant_no, $3 name, $4 hash
 INSERT INTO ondot.key (id, tenant_no, name, hash) VALUES ($1::uuid, $2::integer, $3::text, $4::bytea);
 
--- name: find_tenant :one
+-- name: find_owners :many
 -- index: key_hash_key
--- $1 hash
-SELECT tenant_no, id FROM ondot.key WHERE hash = $1::bytea AND revoked_at IS NULL;
+-- $1 hashes
+SELECT hash, tenant_no, name FROM ondot.key WHERE hash = ANY($1::bytea[]) AND revoked_at IS NULL;
 
 -- name: list_keys :many
 -- $1 tenant_no

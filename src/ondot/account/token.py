@@ -1,0 +1,103 @@
+"""The token of a home: what another account, or a relay, shows a server that asks its own account for no key.
+
+`HOME/token`, readable by the account of the server alone. It is made when a server starts that finds none, and kept, so
+that it opens all servers of one home and survives their restarts. A client sends it by itself, and only to a server of
+the account that the token belongs to.
+"""
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from ondot.account.sockets import CannotTell, find_listener
+from ondot.model.errors import Misconfigured
+from ondot.private import check_private, open_private
+
+NAME: Final = "token"
+PREFIX: Final = "ondot_token_"
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def keep_token(home: Path) -> str:
+    """The token of this home, made if there is none. Raises if the home is not private enough to keep one."""
+    path = home / NAME
+    try:
+        check_private(home)
+        _make_directory(home)
+        check_private(home)
+        if (token := _read(path, os.geteuid())) is None:
+            _write(path)
+            token = _read(path, os.geteuid())
+    except OSError as error:
+        raise Misconfigured(
+            f"The token for other accounts cannot be kept in {home} ({error.strerror}): make it writable for this"
+            " account, or choose another home with --home or ONDOT_HOME."
+        ) from error
+    if token is None:
+        raise Misconfigured(f"{path} is not a private file of this account: remove it, and start ondot again.")
+    return token
+
+
+def token_for(url: str, home: Path) -> str | None:
+    """The token to send to this URL; None: there is none, or the server there is not this home's.
+
+    Another account may listen where our server does not run now, and wait for our token: it gets none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname not in LOOPBACK:
+        return None
+    path = home / NAME
+    try:
+        owner = path.lstat().st_uid
+        token = _read(path, owner)
+    except OSError:
+        return None
+    if token is None or os.geteuid() not in {0, owner}:
+        return None
+    hosts = ("127.0.0.1", "::1") if parts.hostname == "localhost" else (parts.hostname,)
+    with suppress(CannotTell):
+        listeners = [found for host in hosts if (found := find_listener((host, parts.port or 80))) is not None]
+        return token if listeners and all(found.uid == owner for found in listeners) else None
+    return token
+
+
+def _make_directory(home: Path) -> None:
+    """As `ondot up` makes it for its PostgreSQL, which for root is another account and must get through."""
+    for directory in (*reversed(home.parents), home):
+        if not directory.exists():
+            with suppress(FileExistsError):
+                directory.mkdir()
+                directory.chmod(0o700 if os.geteuid() else 0o711 if directory == home else 0o755)
+
+
+def _read(path: Path, owner: int) -> str | None:
+    """None: not there, or not a private file of that account."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor) as file:
+        found = os.fstat(descriptor)
+        private = stat.S_ISREG(found.st_mode) and found.st_uid == owner and not found.st_mode & 0o077
+        token = file.read(200).strip() if private else ""
+    return token if token.startswith(PREFIX) and len(token) > len(PREFIX) + 30 else None
+
+
+def _write(path: Path) -> None:
+    """Whole or not at all; of two servers that start together the first one's stays."""
+    fresh = path.with_name(f".{NAME}-{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{PREFIX}{secrets.token_urlsafe(32)}\n")
+            file.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)

@@ -1,0 +1,301 @@
+"""HTTP/1.1 on a connection, with an end to everything that a client may leave open (T1, L7).
+
+uvicorn's own protocol waits for a request's head for ever, and takes heads of any size. Here a head comes within 10 s
+and has at most 64 KiB and 100 fields, a body comes within a minute, an answer that nobody reads is given up, and
+connections are counted. Beyond the count, the connection goes that has sent nothing for longest: a flood of idle ones
+pushes out its own, and whoever sends a request at once is answered.
+"""
+
+import asyncio
+import json
+import resource
+from http import HTTPStatus
+from typing import Any, Final
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ondot.api.guard import HEADERS
+from ondot.api.peer import Peer
+from ondot.api.problems import CONTENT_TYPE, TYPE
+from ondot.api.wrong_keys import network_of
+
+HEAD_WITHIN_S: Final = 10.0
+HEAD_BYTES: Final = 64 * 1024
+HEAD_FIELDS: Final = 100
+BODY_WITHIN_S: Final = 60.0
+"""Of a body that no route reads, as of a request without a key; a route gives up after 30 s, with an answer."""
+LINGER_S: Final = 5.0
+LINGER_BYTES: Final = 16 * 1024 * 1024
+"""After the answer, what may still come of a body: a client that is cut off while it sends never reads the answer."""
+READ_WITHIN_S: Final = 60.0
+"""An answer that has filled the buffers moves on within this, or is given up."""
+PIPELINED: Final = 16
+
+CONNECTIONS: Final = 4_000
+RESERVED: Final = 200
+"""Descriptors that are kept for the database and the rest."""
+UNPROVEN_BY_ADDRESS: Final = 200
+"""Connections of one address that have not shown yet that they may ask."""
+
+
+class Connections:
+    """All connections of a server, and which to end when there are too many."""
+
+    def __init__(self, most: int | None = None, by_address: int = UNPROVEN_BY_ADDRESS) -> None:
+        room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED
+        self._most = most or max(min(CONNECTIONS, room), 50)
+        self._by_address = by_address
+        self._count = 0
+        self._unproven: dict[Protocol, None] = {}
+        self._of_address: dict[str, dict[Protocol, None]] = {}
+        """The unproven again, by address; both in the order in which they came."""
+
+    def admit(self, protocol: "Protocol", address: str) -> bool:
+        """Take one more in, and end an idle one for it if need be; False: there is none to end."""
+        self._count += 1
+        self._unproven[protocol] = None
+        of_address = self._of_address.setdefault(address, {})
+        of_address[protocol] = None
+        if len(of_address) > self._by_address and not self._end_idle(of_address, protocol):
+            return False
+        return self._count <= self._most or self._end_idle(self._unproven, protocol)
+
+    def prove(self, protocol: "Protocol", address: str) -> None:
+        self._unproven.pop(protocol, None)
+        of_address = self._of_address.get(address)
+        if of_address is not None:
+            of_address.pop(protocol, None)
+            if not of_address:
+                del self._of_address[address]
+
+    def leave(self, protocol: "Protocol", address: str) -> None:
+        self._count -= 1
+        self.prove(protocol, address)
+
+    @staticmethod
+    def _end_idle(among: "dict[Protocol, None]", newest: "Protocol") -> bool:
+        oldest = next((protocol for protocol in among if protocol.is_idle and protocol is not newest), None)
+        if oldest is None:
+            return False
+        oldest.end()
+        return True
+
+
+class Protocol(HttpToolsProtocol):
+    def __init__(
+        self,
+        connections: Connections,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._all = connections
+        self._address = ""
+        self._peer: Peer | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed: tuple[str, int] = ("", 0)
+        self._phase = "head"
+        self._message = 0
+        self._begun_here = False
+        self._head_bytes = 0
+        self._fields = 0
+        self._field_bytes = 0
+        self._lingering: int | None = None
+        self._refusal: tuple[HTTPStatus, str, str] | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._is_counted = False
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is under way: nobody would miss an answer."""
+        return not self.transport.is_closing() and not self._is_answering
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle: Any = self.cycle  # None until the first head is there
+        return cycle is not None and not cycle.response_complete
+
+    def end(self) -> None:
+        # Counted as gone at once: the transport says so only in a later round of the loop.
+        self._leave()
+        self.transport.abort()
+
+    # Connections.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = network_of(self.client[0]) if self.client else ""
+        if self.client and self.server and self.server[1] is not None:
+            self._peer = Peer(self.client, (self.server[0], self.server[1]), self._prove)
+        self._is_counted = True
+        self._time()
+        if not self._all.admit(self, self._address):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "Too many connections are open: try again.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        for timer in (self._timer, self._unread):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._unread = None
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def _prove(self) -> None:
+        self._all.prove(self, self._address)
+
+    def _leave(self) -> None:
+        if self._is_counted:
+            self._is_counted = False
+            self._all.leave(self, self._address)
+
+    # What comes in.
+
+    def data_received(self, data: bytes) -> None:
+        if self._lingering is not None:
+            self._lingering += len(data)
+            if self._lingering > LINGER_BYTES:
+                self.transport.abort()
+            if self._refusal is not None:
+                return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No other protocol is spoken here: the request is answered as it stands, and is the last.
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError:
+            self._refuse(*(self._refusal or _NOT_HTTP))
+            return
+        if self._phase == "head":
+            # How much of the bytes in which a head begins is its own is not known.
+            self._head_bytes += 0 if self._begun_here else len(data)
+            self._begun_here = False
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse(*_TOO_LARGE)
+                return
+        self._time()
+
+    def on_message_begin(self) -> None:
+        # Only now, and not by any byte: empty lines between requests would keep a connection for ever.
+        self._unset_keepalive_if_required()
+        super().on_message_begin()
+        self._phase = "head"
+        self._message += 1
+        self._begun_here = True
+        self._head_bytes = 0
+        self._fields = 0
+        self._field_bytes = 0
+        self.scope["state"]["peer"] = self._peer
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._field_bytes += len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Of a head, and of the end of a body in chunks."""
+        self._fields += 1
+        self._field_bytes += len(name) + len(value) + 4
+        if self._fields > HEAD_FIELDS or self._field_bytes > HEAD_BYTES:
+            self._refusal = _TOO_LARGE
+            raise ValueError("too large")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= PIPELINED:
+            self._refusal = _TOO_MANY
+            raise ValueError("too many requests at once")
+        self._phase = "body"
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._phase = "done"
+        self._lingering = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._phase == "body" and not self.pipeline and not self.transport.is_closing():
+            self._lingering = 0
+            self._phase = "linger"
+            self._time()
+
+    # Time.
+
+    def _time(self) -> None:
+        """Set the deadline of what is awaited, once for each part of a request. A request that comes whole, as nearly
+        all do, needs none."""
+        awaited = (self._phase, self._message)
+        if awaited == self._timed:
+            return
+        self._timed = awaited
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        within_s = _WITHIN_S.get(self._phase)
+        if within_s is not None:
+            self._timer = self.loop.call_later(within_s, self._late, within_s)
+
+    def _late(self, within_s: float) -> None:
+        if self.pipeline:
+            # What this connection sends is not read while earlier requests are under way: not its fault.
+            self._timer = self.loop.call_later(within_s, self._late, within_s)
+            return
+        self._timer = None
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(READ_WITHIN_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    # What is refused here, before there is a request for the application.
+
+    def _refuse(self, status: HTTPStatus, code: str, detail: str) -> None:
+        self._refusal = status, code, detail
+        if self.transport.is_closing():
+            return
+        if self._is_answering:
+            # An answer is on its way: another one would be read as a part of it.
+            self.transport.abort()
+            return
+        body = {"type": TYPE + code, "title": status.phrase, "status": status.value, "detail": detail}
+        content = json.dumps(body).encode()
+        head = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"content-type: {CONTENT_TYPE}",
+            f"content-length: {len(content)}",
+            *(["retry-after: 1"] if status is HTTPStatus.SERVICE_UNAVAILABLE else []),
+            *(f"{name.decode()}: {value.decode()}" for name, value in HEADERS),
+            "connection: close",
+        ]
+        self.transport.write("\r\n".join([*head, "", ""]).encode() + content)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._lingering = 0
+        self._phase = "linger"
+        self._time()
+
+
+_WITHIN_S: Final = {"head": HEAD_WITHIN_S, "body": BODY_WITHIN_S, "linger": LINGER_S}
+_NOT_HTTP: Final = (HTTPStatus.BAD_REQUEST, "invalid-request", "This is not HTTP/1.1: send a well-formed request.")
+_TOO_LARGE: Final = (
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    "head-too-large",
+    f"The head of a request has at most {HEAD_BYTES:,} bytes and {HEAD_FIELDS} fields: send less.",
+)
+_TOO_MANY: Final = (
+    HTTPStatus.BAD_REQUEST,
+    "invalid-request",
+    f"At most {PIPELINED} requests may wait on one connection for their turn: read the answers first.",
+)

@@ -1,0 +1,115 @@
+"""Where a request comes from, as far as its headers say: checked for every path, before anything else is done (T1).
+
+`Host` must be well-formed everywhere. Without API keys the browser is the danger: any web page can send requests to
+127.0.0.1. So only local names are answered (DNS rebinding), only pages of this very server may send anything (`Origin`,
+`Sec-Fetch-Site`), in JSON, and nothing that came through a proxy: that would be somebody else's request in the name of
+the account that runs the proxy.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from ondot.model.errors import Forbidden, InvalidRequest
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+_HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~-]{1,255})(?::([0-9]{0,5}))?")
+_LOCAL: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_FORWARDED: Final = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-forwarded",
+        b"x-real-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-envoy-external-address",
+        b"x-original-forwarded-for",
+        b"x-original-host",
+        b"x-originating-ip",
+        b"x-remote-addr",
+        b"x-remote-ip",
+        b"x-proxyuser-ip",
+        b"true-client-ip",
+        b"cf-connecting-ip",
+        b"fastly-client-ip",
+        b"client-ip",
+    }
+)
+_READ: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"content-type"})
+_OF_THIS_SERVER: Final = frozenset({b"same-origin", b"none"})
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_JSON: Final = re.compile(rb"application/(?:[a-z0-9.-]+\+)?json\s*(?:;.*)?", re.IGNORECASE)
+
+
+def check_host(headers: Headers) -> None:
+    """A request names one host, or none: what is built from it must not fail, and a second one hides the first."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1:
+        raise InvalidRequest("The request has several Host headers: send one.")
+    if hosts and hosts[0] and not _well_formed(hosts[0]):
+        raise InvalidRequest(f"The Host header {_shown(hosts[0])} is no host: send NAME, NAME:PORT or [IPV6]:PORT.")
+
+
+def refuse_foreign(method: str, headers: Headers) -> None:
+    """Refuse what somebody else may have caused, where no API key is asked for. After `check_host`."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in _READ:
+            found[name] = value
+        elif name in _FORWARDED or name.startswith(b"x-forwarded-"):
+            raise Forbidden(
+                f"The request came through a proxy ({name.decode('ascii', 'replace')}): without API keys ondot answers"
+                " only the account that runs it. Run it with ONDOT_AUTH=on and send a key, made by `ondot key create`."
+            )
+    host = found.get(b"host", b"").lower()
+    if not _is_local(host):
+        raise Forbidden(
+            f"The Host header names {_shown(host)}: without API keys ondot answers only to localhost. Open it as"
+            " http://127.0.0.1, or run it with ONDOT_AUTH=on."
+        )
+    origin = found.get(b"origin")
+    if origin is not None and _without_port_80(origin.lower()) != b"http://" + _without_port_80(host):
+        raise Forbidden(
+            f"The request comes from a page of {_shown(origin)}: without API keys only pages of this server are"
+            " answered, under the same name and port."
+        )
+    site = found.get(b"sec-fetch-site")
+    if site is not None and site not in _OF_THIS_SERVER and not _is_a_link(method, found):
+        raise Forbidden(
+            f"The request comes from a page of another site (Sec-Fetch-Site: {_shown(site)}): without API keys only"
+            " pages of this server are answered."
+        )
+    kind = found.get(b"content-type")
+    if (origin or site) and kind is not None and method not in _READING and not _JSON.fullmatch(kind):
+        raise Forbidden(
+            f"A page sends {_shown(kind)}: a browser lets any site send that. Send JSON as application/json."
+        )
+
+
+def _is_a_link(method: str, found: dict[bytes, bytes]) -> bool:
+    """A person who follows a link to a page: the page is shown to that person, and not to the site."""
+    return method == "GET" and (found.get(b"sec-fetch-mode"), found.get(b"sec-fetch-dest")) == (
+        b"navigate",
+        b"document",
+    )
+
+
+def _well_formed(host: bytes) -> bool:
+    match = _HOST.fullmatch(host)
+    return match is not None and int(match[2] or 0) <= 65535
+
+
+def _is_local(host: bytes) -> bool:
+    match = _HOST.fullmatch(host)
+    return match is not None and (match[1] in _LOCAL or match[1].endswith(b".localhost"))
+
+
+def _without_port_80(written: bytes) -> bytes:
+    return written.removesuffix(b":80").removesuffix(b":")
+
+
+def _shown(value: bytes) -> str:
+    """What was sent, short and harmless: it goes into an answer and a page."""
+    return repr(value[:100].decode("ascii", "backslashreplace"))

@@ -1,0 +1,162 @@
+"""API keys: found without a statement for each request, gone within a second of a revoke, and wrong ones slowed."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from ondot.api import wrong_keys
+from ondot.api.known_keys import KnownKeys
+from ondot.api.wrong_keys import WrongKeys
+from ondot.model.errors import TooManyWrongKeys
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.store.keys import add_key, find_owners, new_key, revoke_key
+from tests.api.conftest import Caller
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World, job
+
+SOON_S = 10.0
+"""Far more than is promised, which is a second: the machine may be busy."""
+
+
+async def make_key(world: World, name: str = "ci") -> tuple[UUID, dict[str, str]]:
+    id_, key = world.database.clock.new_id(), new_key()
+    async with world.database.connection() as connection:
+        await add_key(connection, id_, DEFAULT_TENANT, name, key)
+    return id_, {"authorization": f"Bearer {key}"}
+
+
+async def revoke(world: World, id_: UUID) -> None:
+    async with world.database.connection() as connection:
+        assert await revoke_key(connection, DEFAULT_TENANT, id_)
+
+
+@asynccontextmanager
+async def counted(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
+    """How many keys each statement asked for."""
+    asked: list[int] = []
+
+    async def counting(connection: Any, hashes: Any) -> Any:
+        asked.append(len(hashes))
+        return await find_owners(connection, hashes)
+
+    monkeypatch.setattr("ondot.api.known_keys.find_owners", counting)
+    yield asked
+
+
+@proves("T1")
+async def test_a_key_is_believed_for_half_a_second_and_then_looked_up_again(
+    keyed: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_, headers = await make_key(keyed.world)
+    now_s = 1000.0
+    monkeypatch.setattr("ondot.api.known_keys.monotonic", lambda: now_s)
+    async with counted(keyed.world, monkeypatch) as asked:
+        for _ in range(5):
+            assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 200
+        assert asked == [1]
+        await revoke(keyed.world, id_)
+        now_s += 0.49
+        assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 200
+        now_s += 0.02
+        assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 401
+
+
+@proves("T1")
+async def test_what_is_formed_unlike_a_key_costs_no_statement(keyed: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with counted(keyed.world, monkeypatch) as asked:
+        for wrong in ("x", "ondot_", "ondot_" + "a" * 500, "ondot_ä" * 8, "ondot_" + "a" * 19 + "'", "a b"):
+            answer = await keyed.http.get("/v1/jobs", headers=[(b"authorization", f"Bearer {wrong}".encode())])
+            assert answer.status_code == 401
+    assert asked == []
+
+
+@proves("T1")
+async def test_a_flood_of_keys_goes_in_few_statements_and_a_right_one_among_them_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, headers = await make_key(world, "right")
+    right = headers["authorization"].removeprefix("Bearer ")
+    keys = KnownKeys(world.database)
+    async with counted(world, monkeypatch) as asked:
+        found = await asyncio.gather(*(keys.find(key) for key in [*(new_key() for _ in range(500)), right]))
+    assert [owner.name for owner in found if owner] == ["right"]
+    assert len(asked) <= 3
+
+
+@proves("T1")
+async def test_after_twenty_wrong_keys_an_address_gets_429_and_its_right_key_still_works(keyed: Caller) -> None:
+    _, headers = await make_key(keyed.world)
+    answers = [
+        await keyed.http.get("/v1/jobs", headers={"authorization": f"Bearer {new_key()}"})
+        for _ in range(wrong_keys.ALLOWED + 5)
+    ]
+    assert [answer.status_code for answer in answers] == [401] * wrong_keys.ALLOWED + [429] * 5
+    last = answers[-1]
+    assert last.json()["type"] == "urn:ondot:problem:too-many-wrong-keys"
+    assert 0 < int(last.headers["retry-after"]) <= 60
+    assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 200
+    assert (await keyed.http.get("/v1/jobs")).status_code == 401
+
+
+@proves("T1")
+def test_wrong_keys_are_counted_by_address_for_a_minute_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("ondot.api.wrong_keys.monotonic", lambda: now_s)
+    wrong = WrongKeys()
+    for _ in range(wrong_keys.ALLOWED):
+        wrong.note("10.0.0.1")
+        wrong.note("2001:db8::1")
+    for address in ("10.0.0.1", "2001:db8::ffff"):
+        with pytest.raises(TooManyWrongKeys):
+            wrong.note(address)
+    wrong.note("10.0.0.2")
+    wrong.note("2001:db8:0:1::1")
+    now_s += wrong_keys.WINDOW_S
+    wrong.note("10.0.0.1")
+    for number in range(wrong_keys.ADDRESSES_KEPT + 100):
+        wrong.note(f"a{number}")
+    assert len(wrong._seen) == wrong_keys.ADDRESSES_KEPT
+
+
+@proves("T1")
+@pytest.mark.timeout(60)
+async def test_a_live_stream_ends_when_its_key_is_revoked(world: World) -> None:
+    id_, headers = await make_key(world)
+    async with served(world.database, auth="on", by_itself=True) as page, _stream(page, headers) as lines:
+        await anext(lines)
+        await revoke(world, id_)
+        async with asyncio.timeout(SOON_S):
+            async for _ in lines:
+                pass
+
+
+@proves("T1")
+@pytest.mark.timeout(60)
+async def test_a_long_poll_ends_when_its_key_is_revoked(world: World) -> None:
+    id_, headers = await make_key(world)
+    accepted = await world.submit(job("slow"))
+    await (await world.worker()).lease()
+    [execution] = await world.executions(accepted.id)
+    async with served(world.database, auth="on") as page:
+        polling = asyncio.create_task(
+            page.client.get(f"/v1/executions/{execution.id}/logs", params={"wait": 30}, headers=headers, timeout=60)
+        )
+        began_s = time.monotonic()
+        await revoke(world, id_)
+        assert (await polling).status_code == 401
+        assert time.monotonic() - began_s < SOON_S
+
+
+@asynccontextmanager
+async def _stream(page: Served, headers: dict[str, str]) -> AsyncIterator[AsyncIterator[str]]:
+    async with page.client.stream("GET", "/ui/live", headers=headers) as response:
+        assert response.status_code == 200
+        with suppress(httpx2.RemoteProtocolError):
+            yield response.aiter_lines()
