@@ -15,10 +15,11 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import structs
 
+from ondot import app
 from ondot.flow import backfill, change, complete, plan, run_now, settle, skipped, submit, take_back, together
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
-from ondot.roles import housekeeper, scheduler, worker
+from ondot.roles import housekeeper, pulse, scheduler, worker
 from ondot.store import jobs, nodes, outcomes, owed, timers, workers
 from ondot.store.queries import Query
 from ondot.targets import http
@@ -166,6 +167,19 @@ def forgets_keys() -> None:
     _put(together, "take_keys", all_are_free)
 
 
+# Hanging -------------------------------------------------------------------------------------------------------------
+
+
+def beats_though_hung() -> None:
+    """A thread beats, and nobody looks whether the loop moves."""
+    _put(pulse.Pulse, "_watch", lambda _self: None)
+
+
+def waits_for_its_log() -> None:
+    """A line is written by who logs it, however long that takes."""
+    _put(app, "unblock_output", lambda: None)
+
+
 # Running -------------------------------------------------------------------------------------------------------------
 
 
@@ -289,6 +303,8 @@ BUGS: dict[str, Callable[[], None]] = {
         forgets_to_take_back,
         ack_before_commit,
         forgets_keys,
+        beats_though_hung,
+        waits_for_its_log,
         no_polling,
         worker_id_from_host,
         any_answer_is_success,

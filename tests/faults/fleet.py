@@ -148,7 +148,7 @@ class Member:
     def hang(self) -> None:
         """Its main loop stands still; its other threads go on."""
         self.launch.hang.touch()
-        self.signal(signal.SIGUSR1)
+        self.signal(signal.SIGURG)
 
     def move(self) -> None:
         self.launch.hang.unlink(missing_ok=True)

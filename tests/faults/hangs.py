@@ -1,7 +1,8 @@
 """A role whose loop can be made to hang: `python -m tests.faults.hangs scheduler …` is `ondot scheduler …`.
 
-SIGUSR1 blocks the main thread, and with it the loop, for as long as the file of ONDOT_TEST_HANG is there: as a lock
-that is never released would, or a call that does not return. Other threads go on.
+SIGURG blocks the main thread, and with it the loop, for as long as the file of ONDOT_TEST_HANG is there: as a lock
+that is never released would, or a call that does not return. Other threads go on. SIGURG, since it is ignored while
+the process has not come so far that it can hang.
 """
 
 import os
@@ -18,7 +19,7 @@ def _hang(_number: int, _frame: object) -> None:
 
 
 def may_hang() -> None:
-    signal.signal(signal.SIGUSR1, _hang)
+    signal.signal(signal.SIGURG, _hang)
 
 
 def main() -> None:

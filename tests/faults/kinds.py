@@ -90,6 +90,30 @@ async def freeze(scene: Scene, fault: Fault) -> Told:
     return {}
 
 
+async def hang(scene: Scene, fault: Fault) -> Told:
+    """Its loop stands still, and its other threads go on. Over when it moves, or has started again by itself."""
+    member = scene.members[fault.target]
+    before = len(member.events("process.hung"))
+    member.hang()
+    try:
+        await asyncio.sleep(fault.lasts_s)
+    finally:
+        member.move()
+    return {"started_again": len(member.events("process.hung")) > before}
+
+
+async def leave_unread(scene: Scene, fault: Fault) -> Told:
+    """Nobody reads its log any more, whose pipe is full."""
+    pipe = scene.members[fault.target].launch.pipe
+    assert pipe is not None
+    await asyncio.to_thread(pipe.read_no_more)
+    try:
+        await asyncio.sleep(fault.lasts_s)
+    finally:
+        pipe.read_again()
+    return {}
+
+
 def freeze_inside(*words: str) -> Callable[[Scene, Fault], Awaitable[Told]]:
     async def inject(scene: Scene, fault: Fault) -> Told:
         """Frozen after it has sent a statement and before it has read the answer."""
@@ -328,6 +352,7 @@ async def namespace_cut(scene: Scene, fault: Fault) -> Told:
 # All of them ---------------------------------------------------------------------------------------------------------
 
 SERVER = frozenset({"postgres"})
+PIPES = frozenset({"pipes"})
 
 KINDS: dict[str, Kind] = {
     "scheduler.kill": Kind(kill, "scheduler", 3),
@@ -338,13 +363,19 @@ KINDS: dict[str, Kind] = {
     "scheduler.restart": Kind(restart, "scheduler", 2),
     "scheduler.storm": Kind(storm, "scheduler", 1, (2, 6)),
     "scheduler.clock": Kind(wrong_clock, "scheduler", 1, (3, 8), needs=frozenset({"clocks"})),
+    "scheduler.hung": Kind(hang, "scheduler", 2, (1, 20)),
+    "scheduler.unread": Kind(leave_unread, "scheduler", 1, (3, 12), needs=PIPES),
     "worker.kill": Kind(kill, "worker", 3),
     "worker.freeze": Kind(freeze, "worker", 2, (1.5, 2.5), "heartbeats"),
     "worker.freeze_inside": Kind(freeze_inside(*LEASE), "worker", 1, (0.5, 2), "heartbeats", behind_proxy=True),
     "worker.restart": Kind(restart, "worker", 2),
     "worker.pruned": Kind(prune, "worker", 1),
+    "worker.hung": Kind(hang, "worker", 2, (2, 25)),
+    "worker.unread": Kind(leave_unread, "worker", 1, (3, 12), needs=PIPES),
     "api.kill": Kind(kill, "api", 2),
     "api.restart": Kind(restart, "api", 1),
+    "api.hung": Kind(hang, "api", 1, (1, 5)),
+    "api.unread": Kind(leave_unread, "api", 1, (3, 12), needs=PIPES),
     "postgres.restart": Kind(restart_server, "postgres", 2, needs=SERVER),
     "postgres.restart_again": Kind(restart_server_again, "postgres", 1, (1, 6), needs=SERVER),
     "postgres.terminate": Kind(terminate, "postgres", 2, (1, 5), needs=SERVER),

@@ -166,13 +166,22 @@ class _Sky:
         base_s = due_s
         for fault in met:
             role = _role(fault)
-            if role == "api" or (role == "scheduler" and not with_others):
+            if role == "api" or (role == "scheduler" and not with_others) or fault.kind.endswith(".unread"):
+                # A log that nobody reads excuses nothing.
                 continue
             # One worker's work goes to the others at once; if all of them are hit, it waits until one stands again.
             is_awaited = role != "worker" or len(workers) >= self.bounds.workers
-            base_s = max(base_s, fault.ended_s if is_awaited else fault.began_s)
+            base_s = max(base_s, self._over_s(fault) if is_awaited else fault.began_s)
             recoveries[role] = max(recoveries.get(role, 0.0), self._recovery_s(fault, with_others=with_others))
         return base_s + max(HEALTHY_S, sum(recoveries.values()))
+
+    def _over_s(self, fault: Fault) -> float:
+        """When there is somebody again. Who hangs starts again by itself, however long it was made to hang."""
+        if "hung" not in fault.kind:
+            return fault.ended_s
+        is_worker = _role(fault) == "worker"
+        timeout_s = self.bounds.heartbeat_s if is_worker else 2 * self.bounds.lease_s
+        return min(fault.ended_s, fault.began_s + timeout_s + self.bounds.restart_s)
 
     def _overlapping(self, from_s: float, to_s: float) -> list[Fault]:
         """With the time that each is given to recover."""

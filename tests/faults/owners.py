@@ -16,7 +16,7 @@ LOOK_EVERY_S = 0.1
 ASK_AT_MOST_S = 1.0
 SEEN_WITHIN_S = 1.0
 """Looks further apart than this (the database was away) tell nothing of what happened between them."""
-GONE = ("scheduler.kill", "scheduler.freeze_long", "scheduler.restart")
+GONE = ("scheduler.kill", "scheduler.freeze_long", "scheduler.hung", "scheduler.restart")
 BEFORE_S = 1.0
 
 _OWNERS = "SELECT owner::text, count(*) AS owned FROM ondot.partition GROUP BY owner"

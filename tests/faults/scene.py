@@ -36,7 +36,7 @@ class Sizes:
     lease_s: float = 5.0
     heartbeat_s: float = 10.0
     has: frozenset[str] = frozenset()
-    """Of `postgres`, `standby`, `disk`, `clocks`: what there is."""
+    """Of `postgres`, `standby`, `disk`, `clocks`, `pipes` (of their logs): what there is."""
 
 
 @dataclass(slots=True)
@@ -64,6 +64,7 @@ class Scene:
             "standby": self.postgres is not None and self.postgres.has_standby,
             "disk": self.postgres is not None and self.postgres.can_fill_disk,
             "clocks": clocks_available(),
+            "pipes": all(member.launch.pipe is not None for member in self.members.values()),
         }
         return Sizes(
             tuple(names["scheduler"]),
@@ -125,6 +126,9 @@ class Scene:
             await self.postgres.mend()
         for member in self.members.values():
             member.thaw()
+            member.move()
+            if member.launch.pipe is not None:
+                member.launch.pipe.read_again()
         self.supervise()
         await self.stand(*self.members.values())
 

@@ -57,14 +57,14 @@ async def a_stage(
 
         for number in range(schedulers):
             netns = names[number] if number < in_namespaces else None
-            put(fleet.scheduler(url=proxies[len(stage.proxies)].url, bug=bug, netns=netns))
+            put(fleet.scheduler(url=proxies[len(stage.proxies)].url, bug=bug, netns=netns, piped=True))
             if netns is not None:
                 stage.namespaces[fleet.members[-1].name] = netns
         for _ in range(workers):
-            put(fleet.worker(slots=SLOTS, url=proxies[len(stage.proxies)].url, bug=bug))
+            put(fleet.worker(slots=SLOTS, url=proxies[len(stage.proxies)].url, bug=bug, piped=True))
         for _ in range(apis):
             port = free_port()
-            put(fleet.api(port, url=proxies[len(stage.proxies)].url, bug=bug))
+            put(fleet.api(port, url=proxies[len(stage.proxies)].url, bug=bug, piped=True))
             stage.api_urls.append(f"http://127.0.0.1:{port}")
         await fleet.stands(*fleet.members, within_s=60)
         yield stage

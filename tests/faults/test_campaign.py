@@ -66,6 +66,8 @@ PAUSES = {"focus": ("paused",), "jobs": 20, "seconds": 12}
 CHANGES = {"focus": ("deleted", "updated", "paused"), "jobs": 20, "seconds": 10}
 BEYOND = {"focus": ("bounded", "jittered"), "jobs": 14, "seconds": 14}
 """Lives longer than the horizon: somebody has to plan them."""
+LONG = {"focus": ("bounded", "jittered"), "jobs": 24, "seconds": 26, "slack_s": 2.0}
+"""Somebody may hang for longer than the horizon, and than it takes to start again."""
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
 KNOWN = {
     "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=14, seconds=18),
@@ -77,6 +79,10 @@ KNOWN = {
     "forgets_to_take_back": by("after_pause", "after_delete", "superseded", "phantom", **CHANGES),
     "ack_before_commit": by("lost_ack", kinds=("api.kill",)),
     "forgets_keys": by("two_objects"),
+    "beats_though_hung": by("late", "lost_fire", kinds=("scheduler.hung", "worker.hung"), **LONG),
+    "waits_for_its_log": by(
+        "late", "lost_fire", kinds=("scheduler.unread", "worker.unread", "postgres.terminate"), at_once=2, **LONG
+    ),
     "no_polling": by("not_ended", settings={"pgbouncer": "1"}),
     "worker_id_from_host": by("calls", "false_loss", "not_ended", kinds=("worker.kill",), **SLOW_CALLS),
     "any_answer_is_success": by("calls"),
@@ -98,8 +104,9 @@ SELDOM = {
     "repeats_the_call",
     "forgets_outcomes",
     "no_gates",
+    "waits_for_its_log",
 }
-"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: twelve are planted in each run."""
+"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: thirteen are planted in each run."""
 ALL_BUGS = bool(os.environ.get("ONDOT_TEST_ALL_BUGS"))
 
 
@@ -110,7 +117,7 @@ def test_every_bug_is_known_by_something() -> None:
 @pytest.mark.timeout(300)
 async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     """What catches the bugs is not the campaign itself."""
-    kinds = ("scheduler.kill", "worker.kill", "worker.freeze", "api.kill", "postgres.restart")
+    kinds = ("scheduler.kill", "worker.kill", "worker.freeze", "worker.hung", "api.kill", "postgres.restart")
     campaign = replace(SMALL, seconds=14, schedulers=2, workers=2, kinds=kinds, calm_within_s=40.0)
     verdict, report = await campaign.run(tmp_path)
     print(f"\n{report.text}")  # noqa: T201 - what the run was

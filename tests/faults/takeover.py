@@ -1,0 +1,103 @@
+"""How long it takes until the work of a hung process is done by another: `python -m tests.faults.takeover`.
+
+With the default lease (5 s) and heartbeat (10 s), on a PostgreSQL of its own. Measured from the moment of the hang:
+of a scheduler until another owns all that it owned, of a worker until its execution has begun again, of an API until
+the process has started again and answers.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from statistics import median
+
+from started import free_port
+
+from tests.faults.fleet import Fleet, Member, a_fleet
+from tests.faults.postgres import a_postgres
+
+OWNED = (
+    "SELECT count(*) FROM ondot.partition p JOIN ondot.node n ON n.id = p.owner"
+    " WHERE n.pid = $1 AND n.expires_at > ondot.clock()"
+)
+LOOK_AGAIN_S = 0.01
+PARTITIONS = 64
+
+
+async def until(fleet: Fleet, query: str, wanted: int, *values: object) -> float:
+    while await fleet.connection.fetchval(query, *values) != wanted:
+        await asyncio.sleep(LOOK_AGAIN_S)
+    return time.monotonic()
+
+
+async def of_scheduler(fleet: Fleet, first: Member, second: Member) -> float:
+    await until(fleet, OWNED, PARTITIONS // 2, first.process.pid)
+    began_s = time.monotonic()
+    first.hang()
+    taken_s = await until(fleet, OWNED, PARTITIONS, second.process.pid)
+    first.move()
+    return taken_s - began_s
+
+
+async def of_worker(fleet: Fleet, workers: dict[int, Member], number: int) -> float:
+    [job_id] = await fleet.submit({"function": "works_together", "payload": {"seconds": 3600}, "cancel_grace": "0s"})
+    begun = (await fleet.noted("begun", count=2 * number + 1, within_s=60))[-1]
+    victim = workers[begun["pid"]]
+    began_s = time.time()
+    victim.hang()
+    again = (await fleet.noted("begun", count=2 * number + 2, within_s=60))[-1]
+    victim.move()
+    id_ = await fleet.connection.fetchval("SELECT id FROM ondot.execution WHERE job_id = $1", job_id)
+    await fleet.cancel(id_)
+    await fleet.ended([job_id], within_s=60)
+    return float(again["at_s"]) - began_s
+
+
+async def of_api(api: Member, port: int) -> float:
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=1):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
+    while not await asyncio.to_thread(answers):
+        await asyncio.sleep(LOOK_AGAIN_S)
+    began_s = time.monotonic()
+    api.hang()
+    await asyncio.sleep(1)
+    while not await asyncio.to_thread(answers):
+        await asyncio.sleep(LOOK_AGAIN_S)
+    return time.monotonic() - began_s
+
+
+async def measure(times: int, directory: Path) -> dict[str, list[float]]:
+    async with (
+        a_postgres() as postgres,
+        a_fleet(postgres.url, directory, lease_s="5", heartbeat_s="10") as fleet,
+    ):
+        port = free_port()
+        first, second, api = fleet.scheduler(), fleet.scheduler(), fleet.api(port)
+        workers = {member.process.pid: member for member in (fleet.worker(), fleet.worker())}
+        await fleet.stands(*fleet.members)
+        return {
+            "scheduler": [await of_scheduler(fleet, first, second) for _ in range(times)],
+            "worker": [await of_worker(fleet, workers, number) for number in range(times)],
+            "api": [await of_api(api, port)],
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=5)
+    with tempfile.TemporaryDirectory() as directory:
+        measured = asyncio.run(measure(parser.parse_args().times, Path(directory)))
+    for role, seconds in measured.items():
+        print(f"{role:10} {len(seconds)} ×  p50 {median(seconds):.2f} s  longest {max(seconds):.2f} s")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
