@@ -218,7 +218,7 @@ async def test_a_queue_without_a_worker_makes_the_line_of_health_late(world: Wor
     overview = await overview_of(world)
     health = section(overview, Health)
     assert (health.level, health.why) == ("bad", "since no worker serves pool reports")
-    assert section(overview, Numbers).waiting == 1
+    assert section(overview, Numbers).waiting == "1"
 
 
 @proves("T1")

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from ondot import __version__
 from ondot.api.services import Asked
 from ondot.model.errors import Unavailable
+from ondot.model.held_back import HeldBack
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.lineage import held
 from ondot.model.liveness import is_stalled
@@ -20,10 +21,13 @@ from ondot.store.check import found_by_check
 from ondot.store.connection import Connection
 from ondot.store.fleet import read_nodes
 from ondot.store.lineage import read_lineage
-from ondot.store.overview import Depth, count_dead_letters, count_jobs, queue_depth
+from ondot.store.overview import Depth, count_dead_letters, count_jobs, held_back, queue_depth
 from ondot.store.queue import oldest_due
+from ondot.store.specs import Specs
 from ondot.store.workers import list_workers
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
+
+LIMITS_TOLD: Final = 5
 
 router = APIRouter(include_in_schema=False)
 
@@ -39,6 +43,7 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
         async with asked.database.connection() as connection:
             due = await oldest_due(connection)
             lineage = await read_lineage(connection)
+            held_up = await held_back(connection, asked.database.specs, None, lines=LIMITS_TOLD)
     except Unavailable as error:
         response.status_code = 503
         response.headers["Retry-After"] = "5"
@@ -48,8 +53,9 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
         response.headers["Retry-After"] = "60"
         return {"status": "held", "why": held(lineage.why_not).message}
     limit_s = due.limit_s(asked.database.settings.ready_lag_s)
+    limited = _held_back_out(held_up, with_names=asked.database.settings.auth == "off")
     if due.lag_s <= limit_s:
-        return {"status": "ready", "lag_s": round(due.lag_s, 3)}
+        return {"status": "ready", "lag_s": round(due.lag_s, 3), **limited}
     response.status_code = 503
     response.headers["Retry-After"] = "5"
     unplanned = (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0)
@@ -59,7 +65,27 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
         else f"a due execution waits in pool {due.pool!r}: is a worker with free slots there"
         f" (`ondot worker --pool {due.pool}`)?"
     )
-    return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why}
+    return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why, **limited}
+
+
+def _held_back_out(held: HeldBack, *, with_names: bool) -> dict[str, object]:
+    """What waits for limits: no reason not to be ready, since it is as the jobs say, but to be known.
+
+    `with_names`: nobody needs a key here. Where one is asked for, `/readyz` answers without it, and names no jobs.
+    """
+    return {
+        "held_back": held.count,
+        "held_back_s": round(held.oldest_s, 3),
+        "limits": [
+            {
+                **({"job": line.job_name} if with_names else {}),
+                "job_id": str(line.job_id),
+                "limit": line.limit if with_names else line.limit.rpartition(": ")[2],
+                "count": line.count,
+            }
+            for line in held.lines
+        ],
+    }
 
 
 @router.get("/metrics")
@@ -104,6 +130,20 @@ def _longest_waiting(waiting: Sequence[Depth]) -> frozenset[str]:
     for entry in waiting:
         oldest_s[entry.pool] = max(oldest_s.get(entry.pool, 0.0), entry.oldest_s)
     return frozenset(sorted(oldest_s, key=oldest_s.__getitem__, reverse=True)[:POOLS_SHOWN])
+
+
+async def _tell_held_back(connection: Connection, registry: CollectorRegistry) -> None:
+    held = Gauge(
+        "ondot_held_back",
+        "Due executions held back by a limit of their job or key (counted up to 10,000)",
+        ["limit"],
+        registry=registry,
+    )
+    age = Gauge("ondot_held_back_oldest_seconds", "Wait of the oldest execution held back", registry=registry)
+    found = await held_back(connection, Specs(), None, lines=0)
+    for kind in ("concurrency", "rate", "overlap", "order"):
+        held.labels(kind).set((found.by_kind or {}).get(kind, 0))
+    age.set(found.oldest_s)
 
 
 async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> None:
@@ -160,6 +200,7 @@ async def _tell_found(connection: Connection, registry: CollectorRegistry) -> No
 
 READ_FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitable[None]], ...]] = (
     _tell_queues,
+    _tell_held_back,
     _tell_workers,
     _tell_nodes,
     _tell_jobs,

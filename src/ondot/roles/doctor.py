@@ -28,6 +28,7 @@ from ondot.roles.judgements import (
     judge_connections,
     judge_days,
     judge_durability,
+    judge_held_back,
     judge_lag,
     judge_lineage,
     judge_lost_workers,
@@ -51,6 +52,7 @@ ASK_S: Final = 5.0
 OLD_SNAPSHOT_S: Final = 600
 """A snapshot keeps dead rows alive, and the queue's index is read through them: an old one slows every lease down."""
 PAUSED_TOLD: Final = 3
+LIMITS_TOLD: Final = 3
 PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
 """SQLSTATEs of a server that is shutting down, has crashed, or is starting up and recovers."""
 
@@ -299,6 +301,13 @@ async def look_at_lag(connection: "Connection", settings: Settings) -> Finding:
     return judge_lag(await oldest_due(connection), settings.ready_lag_s)
 
 
+async def look_at_limits(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.overview import held_back
+    from ondot.store.specs import Specs
+
+    return judge_held_back(await held_back(connection, Specs(), None, lines=LIMITS_TOLD))
+
+
 async def look_at_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.overview import count_dead_letters
 
@@ -354,6 +363,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "stalled loops": look_at_stalled,
     "lost workers": look_at_lost_workers,
     "lag": look_at_lag,
+    "limits": look_at_limits,
     "dead letters": look_at_dead_letters,
     "paused jobs": look_at_paused_jobs,
     "self-check": look_at_self_check,

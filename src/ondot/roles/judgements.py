@@ -14,6 +14,7 @@ from ondot.model.liveness import when_lost
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ondot.model.held_back import HeldBack
     from ondot.store.check import Found
     from ondot.store.days import DayTable
     from ondot.store.lineage import Lineage
@@ -194,6 +195,20 @@ def judge_lag(due: "OldestDue", limit_s: float) -> Finding:
         return Finding("lag", level, message, "It is not planned: is a scheduler running and well (see its log)?")
     advice = f"It waits in pool {due.pool}: add workers or slots (`ondot worker --pool {due.pool} --slots N`)."
     return Finding("lag", level, message, advice)
+
+
+def judge_held_back(held: "HeldBack") -> Finding:
+    if not held.is_behind:
+        said = f"{held.counted} wait for one, none for long." if held.count else "Nothing waits for one."
+        return Finding("limits", "ok", said)
+    worst = "; ".join(f"{line.count:,} of {line.job_name} ({line.job_id}): {line.limit}" for line in held.lines)
+    waits = "execution waits" if held.count == 1 else "executions wait"
+    message = f"{held.counted} due {waits} for a limit, the oldest for {held.oldest_s:.0f} s. {worst}."
+    advice = (
+        "Raise the limit (`ondot job update ID --concurrency N`), let the job fire less often or end sooner, or cancel"
+        " what is not needed any more (`ondot execution cancel ID`); why one waits: `ondot execution explain ID`."
+    )
+    return Finding("limits", "warning", message, advice)
 
 
 def judge_paused_jobs(paused: "Sequence[PausedRow]") -> Finding:

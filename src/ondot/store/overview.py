@@ -4,16 +4,21 @@ The reads of the page are repeated each second while somebody watches, so none o
 count stops at a ceiling, a list is cut before it is sorted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import msgspec
+
 from ondot.model.execution import PriorityClass, State
+from ondot.model.held_back import HeldBack, HeldLine, limit_in_words
 from ondot.model.ids import ExecutionId, JobId, TenantNo, first_id_at
-from ondot.store.connection import Connection
+from ondot.model.job import JobSpec
+from ondot.store.connection import Connection, Record
 from ondot.store.newest import read_kept
 from ondot.store.queries import load_queries
+from ondot.store.specs import Specs, Version
 
 _SQL = load_queries("overview")
 
@@ -23,6 +28,8 @@ LOOKED_AT = 2_000
 """The newest rows among which the latest executions of a tenant are looked for."""
 LATELY = timedelta(days=8)
 """Of executions that were made before, the first page shows none."""
+LINES_LOOKED_AT = 1_000
+"""Lines before limits that are looked at: with a key for each customer there may be a million."""
 STANDING_STILL = 200
 """Timers without a fire that are looked at in each partition, for jobs that ondot paused."""
 
@@ -169,6 +176,42 @@ async def pools_at_work(connection: Connection, tenant_no: TenantNo) -> Sequence
     """The one whose work has waited longest comes first."""
     rows = await connection.fetch(_SQL["pools_at_work"].text, tenant_no, CEILING)
     return [PoolAtWork(*row.values()) for row in rows]
+
+
+async def held_back(connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int) -> HeldBack:
+    """What is due and waits for a limit, of a tenant or of all, with the longest of its lines."""
+    now = await connection.fetchval("SELECT ondot.clock()")
+    rows = await connection.fetch(_SQL["held_back"].text, tenant_no, LINES_LOOKED_AT, CEILING)
+    if not rows:
+        return HeldBack(now)
+    by_kind: dict[str, int] = {}
+    for row in rows:
+        by_kind[row["kind"]] = by_kind.get(row["kind"], 0) + row["count"]
+    longest = sorted(rows, key=lambda row: (-row["count"], row["oldest_at"]))[:lines]
+    ids, stages = [row["execution_id"] for row in longest], [row["stage"] for row in longest]
+    found = {row["id"]: row for row in await connection.fetch(_SQL["held_back_for"].text, ids, stages)}
+    named = await specs.find(connection, {(row["job_id"], row["job_version"]) for row in found.values()})
+    return HeldBack(
+        now,
+        min(sum(by_kind.values()), CEILING),
+        rows[0]["is_least"],
+        min(row["oldest_at"] for row in rows),
+        by_kind,
+        # One that left its line between the two statements is not named.
+        tuple(_held_line(row, found[row["execution_id"]], named) for row in longest if row["execution_id"] in found),
+    )
+
+
+def _held_line(row: Record, first: Record, named: Mapping[Version, JobSpec]) -> HeldLine:
+    spec = named.get((first["job_id"], first["job_version"]))
+    return HeldLine(
+        JobId(first["job_id"]),
+        spec.name if spec else f"job {first['job_id']}",
+        first["pool"],
+        limit_in_words(msgspec.json.decode(first["limit_"])),
+        row["count"],
+        row["oldest_at"],
+    )
 
 
 async def running_now(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[RunningRow]:

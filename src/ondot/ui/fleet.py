@@ -12,10 +12,12 @@ from string import ascii_uppercase
 from typing import Final, Literal
 from uuid import UUID
 
+from ondot.model.held_back import HeldBack
 from ondot.model.ids import TenantNo
 from ondot.model.liveness import is_silent, is_stalled
 from ondot.store.database import Database
 from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_fleet_workers, read_nodes
+from ondot.store.overview import held_back
 from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
 from ondot.ui.fleet_words import (
     EXPIRED_SHOWN,
@@ -150,11 +152,12 @@ async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
         nodes = await read_nodes(connection)
         workers = await list_fleet_workers(connection, tenant_no, limit=WORKERS_READ + 1)
         pools = await list_pools(connection, tenant_no)
+        held = await held_back(connection, database.specs, tenant_no, lines=1)
     heartbeat_s = database.settings.heartbeat_s
     return FleetView(
         nodes.now,
         {
-            "fleet_health": _health(nodes, workers, pools, heartbeat_s),
+            "fleet_health": _health(nodes, workers, pools, held, heartbeat_s),
             "fleet_nodes": _nodes(nodes),
             "fleet_workers": _workers(workers, heartbeat_s),
             "fleet_pools": _pools(pools, is_held=nodes.held_at is not None),
@@ -162,7 +165,9 @@ async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
     )
 
 
-def _health(nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], heartbeat_s: float) -> FleetHealth:
+def _health(
+    nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], held: HeldBack, heartbeat_s: float
+) -> FleetHealth:
     found = troubles(
         partitions=nodes.partitions,
         unowned=nodes.unowned,
@@ -190,6 +195,7 @@ def _health(nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], heartb
         ],
         held_at=nodes.held_at,
         held_why=nodes.held_why,
+        held_back=held,
     )
     return FleetHealth(
         found[0].level if found else "good",

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ondot.model.explain_facts import why_held
+from ondot.model.held_back import HeldBack
 from ondot.model.liveness import is_silent, when_lost
 from ondot.ui.words import HOUR_S, elapsed
 
@@ -70,6 +71,7 @@ def troubles(
     stalled: Sequence[StalledLoop] = (),
     held_at: datetime | None = None,
     held_why: str | None = None,
+    held_back: HeldBack | None = None,
 ) -> list[Trouble]:
     """Worst first. While everything is held, only that: schedulers and workers stand still, and seem to be gone."""
     if why := why_held(held_at, held_why):
@@ -78,6 +80,7 @@ def troubles(
         *_of_nodes(partitions, unowned, live_nodes),
         *_of_pools(pools),
         *_of_stalled(stalled),
+        *_of_limits(held_back),
         *_of_workers(workers, heartbeat_s, any(pool.workers for pool in pools)),
     ]
     return sorted(found, key=lambda trouble: trouble.level)  # "bad" before "warning", else as they were found
@@ -142,6 +145,14 @@ def _of_stalled(stalled: Sequence[StalledLoop]) -> Iterator[Trouble]:
             f"The {one.role} {one.name} hangs: its loop stands still at {one.where}. Others take over what it has, and"
             " it starts again by itself; its log has the stack (loop.stalled)",
         )
+
+
+def _of_limits(held: HeldBack | None) -> Iterator[Trouble]:
+    if held is None or not held.is_behind:
+        return
+    waits = "execution waits" if held.count == 1 else "executions wait"
+    worst = f": most of them for the limit of {held.lines[0].job_name} ({held.lines[0].limit})" if held.lines else ""
+    yield Trouble("warning", f"{held.counted} due {waits} for a limit, the oldest for {elapsed(held.oldest_s)}{worst}")
 
 
 def _of_workers(workers: Sequence[WorkerBeat], heartbeat_s: float, any_serves: bool) -> Iterator[Trouble]:

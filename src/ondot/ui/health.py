@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from ondot.model.held_back import HeldBack
 from ondot.store.overview import Fleet, Missed, PoolAtWork
 
 LATE_S = 1.0
@@ -35,10 +36,12 @@ def judge(
     unplanned_at: datetime | None,
     running: int,
     missed: Missed = NOTHING_MISSED,
+    held: HeldBack | None = None,
 ) -> Health:
     """Held outweighs late, which follows from it; late what may soon make it late, and that what an outage has cost.
 
-    `unplanned_at`: the oldest due fire that no scheduler has planned; `missed`: what an outage has cost.
+    `unplanned_at`: the oldest due fire that no scheduler has planned; `missed`: what an outage has cost; `held`:
+    what waits for a limit.
     """
     if fleet.held_at is not None:
         return _held(fleet.held_at, fleet.held_why)
@@ -49,10 +52,8 @@ def judge(
         return _late(unplanned_at, *_why_unplanned(fleet))
     if waiting and waiting_s >= LATE_S:
         return _late(_oldest(waiting), *_why_waiting(waiting, running))
-    if missing := _missing_role(fleet):
-        return missing
-    if missed.count:
-        return _after_an_outage(missed)
+    if care := _missing_role(fleet) or _behind_a_limit(held) or _after_an_outage(missed):
+        return care
     lag_s = max(waiting_s, unplanned_s, 0.0)
     return Health("good", "On the dot", f"the oldest due fire has waited {lag_s:.1f} s")
 
@@ -70,7 +71,28 @@ def _missing_role(fleet: Fleet) -> Health | None:
     return None
 
 
-def _after_an_outage(missed: Missed) -> Health:
+def _behind_a_limit(held: HeldBack | None) -> Health | None:
+    if held is None or not held.is_behind:
+        return None
+    waits = "execution waits" if held.count == 1 else "executions wait"
+    text = f"{held.counted} due {waits} for a limit, the oldest for"
+    if not held.lines:
+        return Health("warning", "Held back", text, held.oldest_at)
+    [worst, *_] = held.lines
+    most = "" if len(held.lines) == 1 else f"; {worst.count:,} of them"
+    return Health(
+        "warning",
+        "Held back",
+        text,
+        held.oldest_at,
+        f"since {worst.job_name} has a limit ({worst.limit}){most}",
+        link=(f"/jobs/{worst.job_id}", "the job and its limit"),
+    )
+
+
+def _after_an_outage(missed: Missed) -> Health | None:
+    if not missed.count:
+        return None
     least = "at least " if missed.is_least else ""
     fires = "1 fire" if missed.count == 1 else f"{missed.count:,} fires"
     were = "was" if missed.count == 1 else "were"

@@ -5,12 +5,13 @@ feed renders and sends only what changed, and the page's own script lets duratio
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from ondot.model.execution import State
-from ondot.model.ids import TenantNo, first_id_at
+from ondot.model.held_back import HeldBack
+from ondot.model.ids import EPOCH, TenantNo, first_id_at
 from ondot.model.job import JobSpec
 from ondot.model.schedule import in_words
 from ondot.store import overview as store
@@ -29,6 +30,7 @@ FAILURES_SHOWN = 4
 PAUSED_SHOWN = 4
 LATEST_SHOWN = 20
 POOLS_SHOWN = 6
+LIMITS_SHOWN = 4
 PLANNED_READ = 200
 """Planned fires read to find the next one of each job: a job that fires each second has twenty in the horizon."""
 
@@ -46,7 +48,10 @@ class Skips:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """`skips`: of the skipped, the ranges that have no executions, by their reasons."""
+    """`skips`: of the skipped, the ranges that have no executions, by their reasons.
+
+    `waiting`: all that is due and has not begun, for want of a worker or held back by a limit (`held`).
+    """
 
     succeeded: int
     failed: int
@@ -60,7 +65,8 @@ class Numbers:
     workers: int
     draining: int
     schedulers: int
-    waiting: int
+    waiting: str
+    held: HeldBack
     pools: tuple[store.PoolAtWork, ...]
     more_pools: int
 
@@ -176,6 +182,7 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
         latest = await store.latest_executions(connection, tenant_no, LATEST_SHOWN)
         states = await store.recent_states(connection, tenant_no, first_id_at(fleet.now - WINDOW))
         skips = await store.recent_skips(connection, tenant_no, WINDOW)
+        held = await store.held_back(connection, database.specs, tenant_no, lines=LIMITS_SHOWN)
         missed = await store.missed_fires(connection, tenant_no, MISSED_WITHIN)
         paused = await store.paused_by_itself(connection, tenant_no, PAUSED_SHOWN)
         fires = _next_of_each_job(coming)
@@ -185,8 +192,8 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
     total = running[0].total if running else 0
     open_letters = letters[0].total if letters else 0
     sections: dict[str, Section] = {
-        "health": judge(fleet, pools, unplanned_at, total, missed),
-        "numbers": _numbers(fleet, pools, states, skips, total),
+        "health": judge(fleet, pools, unplanned_at, total, missed, held),
+        "numbers": _numbers(fleet, pools, states, skips, total, held),
         "running": Running(tuple(_run(row, specs) for row in running), total),
         "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
         "failures": Failures(tuple(_failure(row, specs) for row in letters), open_letters),
@@ -211,6 +218,7 @@ def _numbers(
     states: store.RecentStates,
     skips: Sequence[store.RecentSkips],
     running: int,
+    held: HeldBack,
 ) -> Numbers:
     counts = states.counts
     minutes = WINDOW // timedelta(minutes=1)
@@ -227,7 +235,9 @@ def _numbers(
         workers=fleet.workers,
         draining=fleet.draining,
         schedulers=fleet.nodes,
-        waiting=sum(pool.waiting for pool in pools),
+        waiting=f"{sum(pool.waiting for pool in pools) + held.count:,}{'+' if held.is_least else ''}",
+        # Two readings of an idle ondot are equal: without the instant at which it was read.
+        held=replace(held, now=EPOCH),
         pools=tuple(pools[:POOLS_SHOWN]),
         more_pools=max(len(pools) - POOLS_SHOWN, 0),
     )

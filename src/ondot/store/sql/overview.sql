@@ -56,6 +56,56 @@ CROSS JOIN LATERAL (
 WHERE p.tenant_no = $1
 ORDER BY due.oldest_at, p.name;
 
+-- name: held_back :many
+-- index: waiting_pkey, gate_pkey
+-- What is due and waits before limits, by line: from each line to the next by the index, up to so many lines; what is due
+-- stands in front of each. All of them are counted up to a ceiling: a line that was not reached counts as one.
+-- $1 tenant_no (NULL: of all), $2 lines at most, $3 ceiling
+WITH RECURSIVE line AS (
+    (SELECT gate_id, pool_no, 1 AS number FROM ondot.waiting ORDER BY gate_id, pool_no LIMIT 1)
+    UNION ALL
+    SELECT next.gate_id, next.pool_no, l.number + 1
+    FROM line l CROSS JOIN LATERAL (
+        SELECT w.gate_id, w.pool_no FROM ondot.waiting w
+        WHERE (w.gate_id, w.pool_no) > (l.gate_id, l.pool_no)
+        ORDER BY w.gate_id, w.pool_no LIMIT 1
+    ) next
+    WHERE l.number < $2::integer
+), front AS MATERIALIZED (
+    SELECT l.gate_id, l.pool_no, w.execution_id, w.stage, w.ready_at
+    FROM line l CROSS JOIN LATERAL (
+        SELECT w.execution_id, w.stage, w.ready_at, w.tenant_no FROM ondot.waiting w
+        WHERE w.gate_id = l.gate_id AND w.pool_no = l.pool_no
+        ORDER BY w.ready_at, w.execution_id LIMIT 1
+    ) w
+    WHERE w.ready_at <= ondot.clock() AND ($1::integer IS NULL OR w.tenant_no = $1)
+), counted AS MATERIALIZED (
+    SELECT gate_id, pool_no, count(*) AS count
+    FROM (
+        SELECT f.gate_id, f.pool_no FROM front f CROSS JOIN LATERAL (
+            SELECT FROM ondot.waiting w
+            WHERE w.gate_id = f.gate_id AND w.pool_no = f.pool_no AND w.ready_at <= ondot.clock() LIMIT $3::integer
+        ) w
+        LIMIT $3
+    ) due
+    GROUP BY gate_id, pool_no
+)
+SELECT f.execution_id, f.stage, f.ready_at AS oldest_at, g.kind, coalesce(c.count, 1) AS count,
+       (SELECT max(number) FROM line) >= $2 OR (SELECT sum(count) FROM counted) >= $3 AS is_least
+FROM front f
+JOIN ondot.gate g ON g.id = f.gate_id
+LEFT JOIN counted c ON c.gate_id = f.gate_id AND c.pool_no = f.pool_no;
+
+-- name: held_back_for :many
+-- index: execution_pkey, gated_pkey
+-- The job, the pool and the limit of the first of each of these lines.
+-- $1 executions, $2 the stages at which they stand
+SELECT e.id, e.job_id, e.job_version, p.name AS pool, d.stages -> h.stage AS limit_
+FROM unnest($1::uuid[], $2::integer[]) AS h(id, stage)
+JOIN ondot.execution e ON e.id = h.id
+JOIN ondot.gated d ON d.execution_id = h.id
+JOIN ondot.pool p ON p.pool_no = e.pool_no;
+
 -- name: running_now :many
 -- index: execution_pkey, worker_pkey, checkpoint_pkey
 -- What runs, longest first, read from the leases: never the whole of execution, as a hash join would.
