@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
+from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import Culprit, Pulse
 from tests.proves import proves
 
@@ -90,6 +91,39 @@ async def test_a_loop_that_moves_now_and_then_is_not_given_up() -> None:
         await move_until(lambda: pulse.stall is None)
     pulse.stop()
     assert hung == []
+
+
+@proves("P13")
+async def test_a_pass_that_never_ends_is_a_loop_that_stands_still_and_told_by_where_it_waits() -> None:
+    passes = Passes()
+    never = asyncio.Event()
+    tries = 0
+
+    async def waits_for_ever() -> int:
+        nonlocal tries
+        tries += 1
+        if tries == 2:
+            raise ValueError("a fault ends a pass too")
+        await never.wait()
+        return 0
+
+    pulse = Pulse(TIMEOUT_S, passes=passes)
+    pulse.start()
+    loop = every(0.01, waits_for_ever, name="plan", passes=passes, within_s=0.05)
+    task = asyncio.create_task(loop, name="plan")
+    await move_until(lambda: pulse.stall is not None)
+    assert pulse.stall is not None
+    assert "in waits_for_ever" in pulse.stall.stack
+    assert "in the pass plan, which does not end" in pulse.stall.where
+    assert not pulse.is_moving
+    never.set()
+    await move_until(lambda: tries > 2 and pulse.is_moving)
+    never.clear()
+    await move_until(lambda: passes.overdue() == "plan")
+    task.cancel()
+    await asyncio.wait({task})
+    assert passes.overdue() is None
+    pulse.stop()
 
 
 FROZEN = """

@@ -13,7 +13,7 @@ from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.retain import retain_pass, sweep_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
-from ondot.roles.loop import every
+from ondot.roles.loop import Passes, every
 from ondot.store.chores import find_chores
 from ondot.store.database import Database
 from ondot.store.days import Days
@@ -23,6 +23,8 @@ LOSE_EVERY_S = 1.0
 LOOKS_A_TIMEOUT = 5
 """Beats are looked at often enough that the housekeeper's own rhythm is never taken for a gap (`model.liveness`)."""
 AFTER_TIMEOUT_S = 0.02
+RECOVER_WITHIN_S = 600.0
+"""A pass may give back fifty leases of a thousand, in statements that take seconds each."""
 SWEEP_EVERY_S = 5.0
 CHORES_EVERY_S = 1.0
 RETAIN_EVERY_S = 60.0
@@ -34,7 +36,11 @@ PARTITIONS_EVERY_S = 60.0
 
 
 class Housekeeper:
-    def __init__(self, database: Database, dispatcher: Dispatcher, on_duty: Callable[[], bool]) -> None:
+    def __init__(
+        self, database: Database, dispatcher: Dispatcher, on_duty: Callable[[], bool], passes: Passes | None = None
+    ) -> None:
+        """`passes`: where it is known that those are under way which others wait for."""
+        self._passes = passes
         self._database = database
         # Only who is lost must be known soon: the rest may meet a large table, and takes its time.
         self._patient = database.patient
@@ -62,9 +68,18 @@ class Housekeeper:
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
             # Apart from recovery, which may take long: what kept the watch from looking would count as its own gap.
-            watch = every(self._lose_every_s, self._look_at_beats, name="watch", wake=self._may_be_lost)
+            watch = every(
+                self._lose_every_s, self._look_at_beats, name="watch", wake=self._may_be_lost, passes=self._passes
+            )
             group.create_task(watch, name="watch")
-            recover = every(self._lose_every_s, self._if_on_duty(self._recover), name="recover", wake=self._is_lost)
+            recover = every(
+                self._lose_every_s,
+                self._if_on_duty(self._recover),
+                name="recover",
+                wake=self._is_lost,
+                passes=self._passes,
+                within_s=RECOVER_WITHIN_S,
+            )
             group.create_task(recover, name="recover")
             check = every(CHECK_EVERY_S, self._if_on_duty(self._look), name="check", wake=self._check_goes_on)
             group.create_task(check, name="check")

@@ -8,12 +8,14 @@ at once.
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ondot.model.errors import Unavailable
 from ondot.telemetry.log import get_logger
 
+PASS_WITHIN_S = 300.0
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 1.5
 """While the database is away."""
@@ -23,10 +25,40 @@ LONGEST_AFTER_FAULT_S = 5.0
 log = get_logger()
 
 
+class Passes:
+    """The passes that are under way, for who watches from another thread: a loop may move, and a pass that waits for
+    something that never comes does no work (P13). Each has far more time than its statements' deadlines add up to."""
+
+    def __init__(self) -> None:
+        self._over_s: dict[str, float] = {}
+
+    def begin(self, name: str, within_s: float) -> None:
+        self._over_s[name] = time.monotonic() + within_s
+
+    def end(self, name: str) -> None:
+        self._over_s.pop(name, None)
+
+    def overdue(self) -> str | None:
+        """One that should have ended by now."""
+        now_s = time.monotonic()
+        return next((name for name, over_s in self._over_s.copy().items() if over_s < now_s), None)
+
+
 async def every(
-    tick_s: float, one_pass: Callable[[], Awaitable[int]], *, name: str, wake: asyncio.Event | None = None
+    tick_s: float,
+    one_pass: Callable[[], Awaitable[int]],
+    *,
+    name: str,
+    wake: asyncio.Event | None = None,
+    passes: Passes | None = None,
+    within_s: float = PASS_WITHIN_S,
 ) -> None:
-    """Repeat a pass until cancelled: at once while it finds work, else after a tick or a wake-up."""
+    """Repeat a pass until cancelled: at once while it finds work, else after a tick or a wake-up.
+
+    `passes`: where it is known that a pass is under way, which should take no longer than `within_s`.
+    """
+    if passes is not None:
+        one_pass = _known(one_pass, passes, name, within_s)
     wake = wake or asyncio.Event()
     failures = 0
     longest_s = LONGEST_PAUSE_S
@@ -53,6 +85,19 @@ async def every(
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await wake.wait()
+
+
+def _known(
+    one_pass: Callable[[], Awaitable[int]], passes: Passes, name: str, within_s: float
+) -> Callable[[], Awaitable[int]]:
+    async def known_pass() -> int:
+        passes.begin(name, within_s)
+        try:
+            return await one_pass()
+        finally:
+            passes.end(name)
+
+    return known_pass
 
 
 def pause_after(failures: int, tick_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:

@@ -5,6 +5,9 @@ is sent, so that others take over in the same time as after a death. A loop that
 reported with its stack, and with the function that blocks it. After the whole timeout its work is with others: the
 process is started again, if somebody said how.
 
+A loop that moves does no work either while a pass of its role waits for something that never comes: a pass that is
+overdue (`roles.loop.Passes`) counts as a loop that stands still.
+
 Only time in which the watching thread itself ran is counted: a process that was frozen as a whole is not stalled.
 """
 
@@ -17,9 +20,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from ondot.roles.loop import Passes
 from ondot.telemetry.log import get_logger
 
 EVERY_S: Final = 0.1
@@ -64,6 +68,7 @@ class Pulse:
         self,
         timeout_s: float,
         *,
+        passes: Passes | None = None,
         find_culprit: FindCulprit = lambda _frame: None,
         on_hung: OnHung | None = None,
         hung_after_s: float | None = None,
@@ -73,6 +78,7 @@ class Pulse:
         self._thread_id = threading.get_ident()
         self._timeout_s = timeout_s
         self._every_s = min(EVERY_S, timeout_s / LOOKS_A_TIMEOUT)
+        self._passes = passes or Passes()
         self._find_culprit = find_culprit
         self._on_hung = on_hung
         self._hung_after_s = hung_after_s or timeout_s
@@ -113,13 +119,14 @@ class Pulse:
             now_s = time.monotonic()
             # More than that has passed: this thread did not run either.
             passed_s, looked_s = min(now_s - looked_s, self._every_s * 2), now_s
-            if self._count != seen:
-                seen = self._count
+            moved, seen = self._count != seen, self._count
+            overdue = self._passes.overdue() if moved else None
+            if moved and overdue is None:
                 self._moves_again()
                 continue
             self.stalled_s += passed_s
             if self.stall is None and self.stalled_s >= self._timeout_s * REPORTED_FROM:
-                self._report()
+                self._report(overdue)
             if self._on_hung is not None and self.stalled_s >= self._hung_after_s:
                 self._on_hung(self.stalled_s)
 
@@ -129,13 +136,17 @@ class Pulse:
             log.warning("loop.moves", stalled_s=round(stalled_s, 1), where=self.stall.where)
             self.stall = None
 
-    def _report(self) -> None:
-        frame = sys._current_frames().get(self._thread_id)
-        if frame is None:
-            return
-        stack = "".join(traceback.format_stack(frame))
-        culprit = self._find_culprit(frame)
-        stall = Stall(_where(frame), stack, culprit)
+    def _report(self, overdue: str | None) -> None:
+        if overdue is None:
+            frame = sys._current_frames().get(self._thread_id)
+            if frame is None:
+                return
+            stack, culprit = "".join(traceback.format_stack(frame)), self._find_culprit(frame)
+            stall = Stall(_where(frame), stack, culprit)
+        else:
+            lines = _awaited_by(overdue, self._loop)
+            stack, culprit = "\n".join(lines), None
+            stall = Stall(f"{lines[-1]}, in the pass {overdue}, which does not end"[-MOST_WORDS:], stack, None)
         named = {}
         if culprit is not None:
             named = {
@@ -147,6 +158,20 @@ class Pulse:
         log.error("loop.stalled", stalled_s=round(self.stalled_s, 1), where=stall.where, stack=stack, **named)
         self.stall = stall
         self.on_stall()
+
+
+def _awaited_by(name: str, loop: asyncio.AbstractEventLoop) -> list[str]:
+    """The lines at which the task of this name waits, outermost first."""
+    lines = []
+    for task in asyncio.all_tasks(loop):
+        if task.get_name() == name:
+            waiting: Any = task.get_coro()
+            while waiting is not None:
+                frame = getattr(waiting, "cr_frame", None)
+                if frame is not None:
+                    lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+                waiting = getattr(waiting, "cr_await", None)
+    return lines or ["?"]
 
 
 def _where(innermost: FrameType) -> str:

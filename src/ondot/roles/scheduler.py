@@ -24,7 +24,7 @@ from ondot.model.partition import balance, bequeath
 from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
 from ondot.roles.housekeeper import Housekeeper
-from ondot.roles.loop import every
+from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import OnHung, Pulse, Stall
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
@@ -84,13 +84,14 @@ class Scheduler:
         self._moved = asyncio.Event()
         self._owing = asyncio.Event()
         self._beat_every_s = database.settings.lease_s / BEATS_A_LEASE
+        self._passes = Passes()
         lease_s = database.settings.lease_s
         self._beat = BeatThread(
             database.settings,
             self._beat_once,
             every_s=self._beat_every_s,
             name="node",
-            pulse=Pulse(lease_s, on_hung=on_hung, hung_after_s=lease_s * LEASES_UNTIL_HUNG),
+            pulse=Pulse(lease_s, passes=self._passes, on_hung=on_hung, hung_after_s=lease_s * LEASES_UNTIL_HUNG),
             one_report=self._report_stall,
         )
 
@@ -109,10 +110,12 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._dispatcher.run(), name="dispatcher"),
-                group.create_task(every(PLAN_EVERY_S, self._plan, name="plan", wake=self._moved), name="plan"),
+                group.create_task(
+                    every(PLAN_EVERY_S, self._plan, name="plan", wake=self._moved, passes=self._passes), name="plan"
+                ),
                 group.create_task(every(OWED_EVERY_S, self._work_off, name="owed", wake=self._owing), name="owed"),
                 group.create_task(
-                    Housekeeper(self._database, self._dispatcher, on_duty=lambda: 0 in self.owned).run(),
+                    Housekeeper(self._database, self._dispatcher, lambda: 0 in self.owned, self._passes).run(),
                     name="housekeeper",
                 ),
             ]

@@ -34,7 +34,7 @@ from ondot.ports.objects import Objects
 from ondot.ports.target import Call, Cancel
 from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
-from ondot.roles.loop import every
+from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import Culprit, OnHung, Pulse, Stall
 from ondot.roles.running import Attempt, Running
 from ondot.store.connection import REFUSED, Connection
@@ -46,6 +46,8 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import CANCELS
 
 POLL_S = 1.0
+LEASE_WITHIN_S = 600.0
+"""A pass may have to read a thousand large payloads over a slow line."""
 NOTES_EVERY_S = 1.0
 CANCELS_EVERY_S = 0.5
 STUCK_EVERY_S = 1.0
@@ -138,12 +140,15 @@ class Incarnation:
         self._state: Literal["ALIVE", "DRAINING"] = "ALIVE"
         self._loop = asyncio.get_running_loop()
         self._beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
+        self._passes = Passes()
         self._beat = BeatThread(
             database.settings,
             self._beat_once,
             every_s=self._beat_every_s,
             name="worker",
-            pulse=Pulse(database.settings.heartbeat_s, find_culprit=self._culprit, on_hung=on_hung),
+            pulse=Pulse(
+                database.settings.heartbeat_s, passes=self._passes, find_culprit=self._culprit, on_hung=on_hung
+            ),
             one_report=self._report_stall,
         )
 
@@ -167,7 +172,10 @@ class Incarnation:
                     group.create_task(every(CANCELS_EVERY_S, self._hear_cancels, name="cancels"), name="cancels"),
                     group.create_task(every(STUCK_EVERY_S, self._look_for_stuck, name="stuck"), name="stuck"),
                 ]
-                leasing = group.create_task(every(POLL_S, lambda: self._lease(group), name="lease"), name="lease")
+                lease = partial(self._lease, group)
+                leasing = group.create_task(
+                    every(POLL_S, lease, name="lease", passes=self._passes, within_s=LEASE_WITHIN_S), name="lease"
+                )
                 await self._first_of(stop, self._lost, self._unfit)
                 self._state = "DRAINING"
                 self._beat.beat_now()

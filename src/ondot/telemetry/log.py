@@ -10,8 +10,15 @@ import structlog
 def configure_logs(log_format: Literal["auto", "json", "console"], level: str, *, role: str) -> None:
     """Once, at the start of a process: lines for people on a terminal, JSON elsewhere."""
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+
+    def add_role(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        """In every thread: a context variable would be known to the main one alone."""
+        event["role"] = role
+        return event
+
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        add_role,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info if as_json else structlog.processors.ExceptionPrettyPrinter(sys.stderr),
@@ -25,7 +32,6 @@ def configure_logs(log_format: Literal["auto", "json", "console"], level: str, *
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(role=role)
 
 
 def get_logger() -> Any:
