@@ -21,6 +21,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.plan import Planner
 from ondot.flow.recover import recover_pass
+from ondot.flow.retain import Retention
 from ondot.flow.run import decide
 from ondot.flow.run_now import run_now
 from ondot.flow.submit import Accepted, Idempotency, submit
@@ -197,6 +198,14 @@ class World:
         async with self.database.connection() as connection:
             await register_worker(connection, id_, host="here", pid=1, release="0", pool_nos=pool_nos, slots=100)
         return Worker(self, id_, Leaser(self.database, id_, pool_nos), Completer(self.database, self.dispatcher, id_))
+
+    async def retain(self) -> int:
+        """Remove what has ended and is old, until there is nothing left to do; gives how many passes had more."""
+        retention = Retention(self.database)
+        passes = 0
+        while await retention.one_pass():
+            passes += 1
+        return passes
 
     async def recover(self) -> int:
         return await recover_pass(self.database, self.dispatcher)

@@ -98,6 +98,9 @@ class Settings(BaseSettings):
         gt=0,
         description="/readyz says no when a due fire has waited longer than this; 5 s if it is not even planned",
     )
+    retention_days: int = Field(
+        30, ge=1, le=3650, description="how long what has ended is kept: jobs, their versions, resolved dead letters"
+    )
     queue_ceiling: int | None = Field(
         None, ge=1, le=1_000_000, description="when so many due executions wait in a pool, no more are taken for it"
     )

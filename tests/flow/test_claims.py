@@ -8,7 +8,6 @@ from msgspec import structs
 
 from ondot.flow.change import delete, pause, update, update_locked
 from ondot.flow.claim import claim_keys
-from ondot.flow.retain import retain_pass
 from ondot.flow.settle import lock
 from ondot.flow.submit import Accepted
 from ondot.model.errors import Conflict
@@ -127,7 +126,7 @@ async def test_keys_that_say_nothing_any_more_are_forgotten(world: World) -> Non
     await (await world.worker()).run_one()
     await world.submit(job(unique=Unique(key="live"), schedule=once(world.after(86_400))))
     await world.advance(120)
-    await retain_pass(world.database)
+    await world.retain()
     assert await world.value("SELECT array_agg(key) FROM ondot.claim") == ["live"]
 
 
@@ -146,7 +145,7 @@ async def test_a_paused_job_holds_its_unique_key_and_a_deleted_one_does_not(worl
     await pause(world.database, DEFAULT_TENANT, first.id)
     assert (await world.submit(job(unique=unique))).state is JobState.ENDED
     await world.advance(3600)
-    await retain_pass(world.database)
+    await world.retain()
     assert (await world.submit(job(unique=unique))).state is JobState.ENDED, "housekeeping forgot it"
     await delete(world.database, DEFAULT_TENANT, first.id)
     assert (await world.submit(job(unique=unique))).state is JobState.ACTIVE

@@ -7,7 +7,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from ondot.flow.retain import retain_pass
 from ondot.model.execution import State
 from ondot.model.ids import first_id_at
 from ondot.store.days import BELIEVED_AFTER_S, Days, make_days, read_day_tables
@@ -197,14 +196,3 @@ async def test_the_smallest_id_of_an_instant_is_the_same_in_python_and_sql(world
     for microseconds in (0, 1, 499, 500, 999, 1000, 999_999):
         at = world.now + timedelta(microseconds=microseconds)
         assert await world.value("SELECT ondot.first_id_at($1)", at) == first_id_at(at)
-
-
-@proves("P2", "O1")
-async def test_keeping_house_forgets_idempotency_keys_after_seven_days_and_not_before(world: World) -> None:
-    await world.submit_with_key("old", job())
-    await world.advance(7 * 86_400)
-    assert await retain_pass(world.database) == 0
-    await world.submit_with_key("young", job())
-    await world.advance(1)
-    assert await retain_pass(world.database) == 1
-    assert [row["key"] for row in await world.fetch("SELECT key FROM ondot.idempotency")] == ["young"]

@@ -36,6 +36,7 @@ from ondot.store.day_bounds import LAST_ID
 from ondot.store.newest import NO_ID, Kept
 from ondot.store.owed import list_backfills
 from ondot.store.queries import load_queries, nouns
+from ondot.store.retain import remove_jobs
 from ondot.store.specs import Specs
 from ondot.store.timers import get_timer
 from tests.proves import proves
@@ -135,6 +136,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await outcomes.find_outcomes(connection, (await world.worker()).id, [(letter, 1)])
     await claims.unplan_jobs(connection, DEFAULT_TENANT, [claims.PutAside(once_id, letter, "overtaken")])
     await list_backfills(connection, DEFAULT_TENANT, job_id, limit=PAGE)
+    await remove_jobs(connection, [once_id])
 
 
 @proves("O1", "N6", "P3")

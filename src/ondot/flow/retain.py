@@ -1,21 +1,34 @@
-"""Keep house: idempotency keys that have aged out, workers and nodes that are gone, and the sweep
-of queue rows that were committed too late for any worker to look at them."""
+"""Keep house: remove what has ended and is older than it is kept, forget workers and nodes that are gone, and sweep
+queue rows that were committed too late for any worker to look at them.
+
+A pass removes one bounded batch of each kind, by an index on age, with SKIP LOCKED, and is repeated at once while there
+is more: a thousand new rows a second are less than it removes. A kind that fails or takes too long keeps none of the
+others from going. docs/operations.md says for every table what bounds it.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.store.claims import forget_claims
 from ondot.store.database import Database
 from ondot.store.idempotency import forget_keys
 from ondot.store.logs import forget_checkpoints
+from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
 from ondot.store.queue import sweep_late_ready
-from ondot.store.streaks import forget_streaks
+from ondot.store.retain import BEGIN, Aged, Over, Place, forget, forget_versions, lock_over_jobs, remove_jobs
 from ondot.store.workers import forget_workers
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import SWEPT
 
 ROWS_A_PASS = 1_000
+JOBS_A_PASS = 200
+"""Each has versions, whose specs may be large; and all days in which they were made are locked."""
 
 log = get_logger()
+
+Batch = Callable[[], Awaitable[int]]
 
 
 async def sweep_pass(database: Database, dispatcher: Dispatcher) -> int:
@@ -31,12 +44,81 @@ async def sweep_pass(database: Database, dispatcher: Dispatcher) -> int:
     return count
 
 
-async def retain_pass(database: Database) -> int:
-    """Forget what has aged out; gives how many idempotency keys went."""
-    async with database.connection() as connection:
-        await forget_workers(connection)
-        await forget_nodes(connection)
-        await forget_checkpoints(connection, ROWS_A_PASS)
-        await forget_streaks(connection, ROWS_A_PASS)
-        await forget_claims(connection, ROWS_A_PASS)
-        return await forget_keys(connection, ROWS_A_PASS)
+class Retention:
+    """How far the kinds that are walked through have come, and which have failed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._days = database.settings.retention_days
+        self._checkpoint = NO_ID
+        self._places: dict[Over, Place] = {"ended": BEGIN, "deleted": BEGIN}
+        self._kinds: dict[str, Batch] = {
+            "fleet": self._forget_fleet,
+            "keys": self._forget_keys,
+            "claims": self._forget_claims,
+            "checkpoints": self._forget_checkpoints,
+            "ended jobs": partial(self._forget_jobs, "ended"),
+            "deleted jobs": partial(self._forget_jobs, "deleted"),
+            "versions": self._forget_versions,
+            "letters": partial(self._forget_aged, "letters"),
+            "skipped": partial(self._forget_aged, "skipped"),
+            "backfills": partial(self._forget_aged, "backfills"),
+            "bulks": partial(self._forget_aged, "bulks"),
+        }
+        self._done: set[str] = set()
+
+    async def one_pass(self) -> int:
+        """A batch of each kind that has more to do; returns how many have."""
+        for kind, forget_batch in self._kinds.items():
+            if kind in self._done:
+                continue
+            try:
+                has_more = await forget_batch()
+            except Exception:  # a pass for each: one that fails is tried again with the next tick, after the others
+                log.exception("retain.failed", kind=kind)
+                has_more = 0
+            if not has_more:
+                self._done.add(kind)
+        left = len(self._kinds) - len(self._done)
+        if not left:
+            self._done.clear()
+        return left
+
+    async def _forget_fleet(self) -> int:
+        async with self._database.connection() as connection:
+            await forget_workers(connection)
+            await forget_nodes(connection)
+        return 0
+
+    async def _forget_keys(self) -> int:
+        async with self._database.connection() as connection:
+            return await forget_keys(connection, ROWS_A_PASS)
+
+    async def _forget_claims(self) -> int:
+        async with self._database.connection() as connection:
+            return await forget_claims(connection, ROWS_A_PASS)
+
+    async def _forget_checkpoints(self) -> int:
+        """A batch of a walk through all of them, at once followed by the next until the end is reached."""
+        async with self._database.connection() as connection:
+            through = await forget_checkpoints(connection, self._checkpoint, ROWS_A_PASS)
+        self._checkpoint = through or NO_ID
+        return through is not None
+
+    async def _forget_jobs(self, over: Over) -> int:
+        """A batch of a walk through jobs that are over for long enough; some stay, and are passed by."""
+        async with self._database.transaction() as connection:
+            ids, place = await lock_over_jobs(connection, over, self._days, self._places[over], JOBS_A_PASS)
+            removed = await remove_jobs(connection, ids) if ids else 0
+        self._places[over] = place or BEGIN
+        if removed:
+            log.info("jobs.removed", count=removed, because=f"{over} {self._days} days ago")
+        return place is not None
+
+    async def _forget_versions(self) -> int:
+        async with self._database.transaction() as connection:
+            return await forget_versions(connection, self._days, JOBS_A_PASS)
+
+    async def _forget_aged(self, aged: Aged) -> int:
+        async with self._database.connection() as connection:
+            return await forget(connection, aged, self._days, ROWS_A_PASS)

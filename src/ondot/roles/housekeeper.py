@@ -10,7 +10,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.failing import pause_failing_pass
 from ondot.flow.gate import expire_pass, tidy_pass
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
-from ondot.flow.retain import retain_pass, sweep_pass
+from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
 from ondot.roles.loop import Passes, every
@@ -63,7 +63,7 @@ class Housekeeper:
                 ("chores", CHORES_EVERY_S, self._chores),
                 ("tidy", RETAIN_EVERY_S, lambda: tidy_pass(self._patient)),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
-                ("retain", RETAIN_EVERY_S, lambda: retain_pass(self._patient)),
+                ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)

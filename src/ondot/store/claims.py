@@ -114,5 +114,6 @@ async def unqueue_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequen
     return [JobId(row["job_id"]) for row in ended]
 
 
-async def forget_claims(connection: Connection, limit: int) -> None:
-    await connection.execute(_SQL["forget_claims"].text, limit)
+async def forget_claims(connection: Connection, limit: int) -> int:
+    """One batch of the keys that are to be looked at; returns how many there were."""
+    return int(await connection.fetchval(_SQL["forget_claims"].text, limit))

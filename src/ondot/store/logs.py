@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
 from ondot.model.ids import ExecutionId, TenantNo, WorkerId
 from ondot.store.connection import Connection
@@ -97,5 +98,9 @@ async def find_checkpoint(connection: Connection, id_: ExecutionId) -> str | Non
     return text
 
 
-async def forget_checkpoints(connection: Connection, limit: int) -> None:
-    await connection.execute(_SQL["forget_checkpoints"].text, limit)
+async def forget_checkpoints(connection: Connection, after: UUID, limit: int) -> UUID | None:
+    """Remove those of executions that have ended, among some after this id; returns the last one (None: at the end)."""
+    row = await connection.fetchrow(_SQL["forget_checkpoints"].text, after, limit)
+    assert row is not None
+    through: UUID | None = row["through"] if row["count"] == limit else None
+    return through

@@ -22,10 +22,5 @@ async def streaks_over(connection: Connection, limit: int) -> list[Streak]:
     return [Streak(*row.values()) for row in rows]
 
 
-async def forget_streaks(connection: Connection, limit: int) -> None:
-    """Forget those of jobs that are deleted."""
-    await connection.execute(_SQL["forget_streaks"].text, limit)
-
-
 async def forget_streak(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> None:
     await connection.execute(_SQL["forget_streak"].text, tenant_no, job_id)

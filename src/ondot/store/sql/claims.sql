@@ -88,12 +88,30 @@ SELECT e.id, e.job_id, e.worker_id, e.fire_at, e.ready_at, e.started_at, ondot.c
 FROM ended e JOIN unnest($2, $3::text[]) AS w(id, reason) ON w.id = e.id
 RETURNING job_id;
 
--- name: forget_claims :none
--- locks: claims, SKIP LOCKED        index: claim_age
+-- name: forget_claims :one
+-- locks: claims, SKIP LOCKED        index: claim_look
+-- Keys that say nothing any more. A key whose job lives is looked at again after as long as it has been held, a minute at
+-- least and an hour at most: so many live keys cost little, and those that are over do not wait behind them. Returns how
+-- many were looked at.
 -- $1 limit
-DELETE FROM ondot.claim WHERE ctid = ANY (ARRAY(
-    SELECT c.ctid FROM ondot.claim c
-    WHERE c.until_at < ondot.clock() - interval '1 minute' AND NOT ondot.is_live(c.job_id)
-      AND NOT EXISTS (SELECT FROM ondot.job j WHERE j.id = c.job_id AND j.state = 'PAUSED')
-    ORDER BY c.until_at LIMIT $1::integer FOR UPDATE OF c SKIP LOCKED
-));
+WITH due AS MATERIALIZED (
+    SELECT ctid AS row_at, job_id, since_at, until_at FROM ondot.claim
+    WHERE look_at <= ondot.clock() ORDER BY look_at LIMIT $1::integer FOR UPDATE SKIP LOCKED
+), judged AS MATERIALIZED (
+    -- ondot.is_live, written out: as a function it is planned for each row, at 0.1 to 0.5 ms. LIMIT: one probe for each.
+    SELECT d.row_at, d.until_at >= ondot.clock() - interval '1 minute'
+        OR (SELECT true FROM ondot.timer WHERE job_id = d.job_id AND next_fire_at < 'infinity' LIMIT 1) IS NOT NULL
+        OR (SELECT true FROM ondot.execution WHERE job_id = d.job_id AND origin IN ('fire', 'backfill') LIMIT 1) IS NOT NULL
+        OR (SELECT true FROM ondot.execution WHERE job_id = d.job_id AND origin NOT IN ('fire', 'backfill') LIMIT 1)
+           IS NOT NULL
+        OR (SELECT true FROM ondot.owed WHERE job_id = d.job_id LIMIT 1) IS NOT NULL
+        OR (SELECT true FROM ondot.job WHERE id = d.job_id AND state = 'PAUSED' LIMIT 1) IS NOT NULL AS is_held
+    FROM due d
+), left_alone AS (
+    UPDATE ondot.claim c
+    SET look_at = ondot.clock() + greatest(least(ondot.clock() - c.since_at, interval '1 hour'), interval '1 minute')
+    WHERE c.ctid = ANY (ARRAY(SELECT row_at FROM judged WHERE is_held))
+), gone AS (
+    DELETE FROM ondot.claim WHERE ctid = ANY (ARRAY(SELECT row_at FROM judged WHERE NOT is_held))
+)
+SELECT count(*) AS count FROM judged;

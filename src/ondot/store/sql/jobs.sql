@@ -155,6 +155,9 @@ WHERE j.id = ANY ($2::uuid[]) AND j.tenant_no = $1::integer;
 WITH versioned AS (
     INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
     SELECT $2::uuid, $4::integer, $1::integer, $5::text::json, ondot.clock() WHERE $5 IS NOT NULL
+), superseded AS (
+    UPDATE ondot.job_version SET superseded_at = ondot.clock()
+    WHERE job_id = $2 AND tenant_no = $1 AND version < $4 AND superseded_at IS NULL AND $5 IS NOT NULL
 )
 UPDATE ondot.job
 SET state = $3::text, version = $4, name = coalesce($6::text, name), pool_no = coalesce($7::integer, pool_no),

@@ -38,12 +38,21 @@ SET checkpoint = coalesce(excluded.checkpoint, ondot.checkpoint.checkpoint),
 -- $1 execution_id
 SELECT checkpoint FROM ondot.checkpoint WHERE execution_id = $1::uuid;
 
--- name: forget_checkpoints :none
--- index: checkpoint_pkey, execution_pkey
--- Of executions that have ended: nobody will start from them again.
--- $1 limit
-DELETE FROM ondot.checkpoint WHERE ctid = ANY (ARRAY(
-    SELECT c.ctid FROM ondot.checkpoint c
-    WHERE NOT EXISTS (SELECT FROM ondot.execution e WHERE e.id = c.execution_id)
-    LIMIT $1::integer FOR UPDATE SKIP LOCKED
-));
+-- name: forget_checkpoints :one
+-- locks: checkpoints, SKIP LOCKED        index: checkpoint_pkey, execution_pkey
+-- Of executions that have ended: nobody will start from them again. Some at a time, in the order of their ids. Returns the
+-- last one looked at (NULL: there is none) and how many there were.
+-- $1 after execution_id, $2 limit
+WITH seen AS MATERIALIZED (
+    SELECT execution_id FROM ondot.checkpoint WHERE execution_id > $1::uuid ORDER BY execution_id LIMIT $2::integer
+), gone AS (
+    DELETE FROM ondot.checkpoint WHERE ctid = ANY (ARRAY(
+        SELECT c.row_at FROM seen s CROSS JOIN LATERAL (
+            SELECT c.ctid AS row_at FROM ondot.checkpoint c
+            WHERE c.execution_id = s.execution_id
+              AND (SELECT true FROM ondot.execution e WHERE e.id = c.execution_id LIMIT 1) IS NULL
+            LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) c
+    ))
+)
+SELECT (SELECT execution_id FROM seen ORDER BY execution_id DESC LIMIT 1) AS through, (SELECT count(*) FROM seen) AS count;

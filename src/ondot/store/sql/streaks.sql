@@ -4,12 +4,6 @@
 -- $1 limit
 SELECT job_id, tenant_no, failures FROM ondot.streak WHERE failures >= pause_after ORDER BY job_id LIMIT $1::integer;
 
--- name: forget_streaks :none
--- Of jobs that were deleted while an execution of theirs ran.
--- $1 limit
-DELETE FROM ondot.streak WHERE job_id IN (
-    SELECT s.job_id FROM ondot.streak s JOIN ondot.job j ON j.id = s.job_id WHERE j.state = 'DELETED' LIMIT $1::integer);
-
 -- name: forget_streak :none
 -- locks: the streak's row, after all others        index: streak_pkey
 -- $1 tenant_no, $2 job_id

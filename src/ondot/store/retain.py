@@ -1,0 +1,51 @@
+"""What has ended and is older than it is kept: removed in small batches, each by an index on age."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ondot.model.ids import EPOCH, JobId
+from ondot.store.connection import Connection
+from ondot.store.newest import NO_ID
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("retain")
+
+Over = Literal["ended", "deleted"]
+Aged = Literal["letters", "skipped", "backfills", "bulks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a walk through jobs that are over has come: since when the last one is over, and its id."""
+
+    at: datetime
+    job_id: JobId
+
+
+BEGIN = Place(EPOCH, JobId(NO_ID))
+
+
+async def lock_over_jobs(
+    connection: Connection, over: Over, days: int, after: Place, limit: int
+) -> tuple[list[JobId], Place | None]:
+    """Lock jobs that ended, or were deleted, so many days ago; returns those, and where to go on (None: at the end)."""
+    rows = await connection.fetch(_SQL[f"lock_{over}_jobs"].text, days, after.at, after.job_id, limit)
+    locked = [JobId(row["job_id"]) for row in rows if row["is_locked"]]
+    return locked, Place(rows[-1]["at"], JobId(rows[-1]["job_id"])) if len(rows) == limit else None
+
+
+async def remove_jobs(connection: Connection, ids: list[JobId]) -> int:
+    """Remove jobs that the caller has locked and that have nothing left to do; returns how many."""
+    return int(await connection.fetchval(_SQL["remove_jobs"].text, ids))
+
+
+async def forget_versions(connection: Connection, days: int, limit: int) -> int:
+    """One batch of versions that were superseded so many days ago; returns how many were looked at."""
+    ids = [row["id"] for row in await connection.fetch(_SQL["lock_superseded"].text, days, limit)]
+    return int(await connection.fetchval(_SQL["forget_versions"].text, days, limit, ids)) if ids else 0
+
+
+async def forget(connection: Connection, aged: Aged, days: int, limit: int) -> int:
+    """One batch of what is older than so many days; returns how many there were."""
+    return int(await connection.fetchval(_SQL[f"forget_{aged}"].text, days, limit))

@@ -1,0 +1,154 @@
+-- What has ended and is older than it is kept. In small batches, by age, and never waiting for anybody.
+
+-- name: lock_ended_jobs :many
+-- locks: job rows, SKIP LOCKED        index: timer_over, job_pkey
+-- Jobs with no fire left whose last is long ago. Those that are paused, were changed since, or are being changed come
+-- back without `is_locked`: the caller goes on after them.
+-- $1 days, $2 after which last fire, $3 and job_id, $4 limit
+SELECT t.job_id, t.fired_through AS at, j.id IS NOT NULL AS is_locked
+FROM (
+    SELECT job_id, fired_through FROM ondot.timer
+    WHERE next_fire_at = 'infinity' AND fired_through < ondot.clock() - make_interval(days => $1::integer)
+      AND (fired_through, job_id) > ($2::timestamptz, $3::uuid)
+    ORDER BY fired_through, job_id LIMIT $4::integer
+) t
+LEFT JOIN LATERAL (
+    SELECT id FROM ondot.job
+    WHERE id = t.job_id AND state = 'ACTIVE' AND updated_at < ondot.clock() - make_interval(days => $1)
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+) j ON true
+ORDER BY t.fired_through, t.job_id;
+
+-- name: lock_deleted_jobs :many
+-- locks: job rows, SKIP LOCKED        index: job_deleted
+-- $1 days, $2 after which delete, $3 and job_id, $4 limit
+SELECT id AS job_id, updated_at AS at, true AS is_locked FROM ondot.job
+WHERE state = 'DELETED' AND updated_at < ondot.clock() - make_interval(days => $1::integer)
+  AND (updated_at, id) > ($2::timestamptz, $3::uuid)
+ORDER BY updated_at, id LIMIT $4::integer FOR UPDATE SKIP LOCKED;
+
+-- name: remove_jobs :one
+-- locks: job rows, held already, then timers        index: job_pkey, timer_pkey, job_version_pkey, dead_letter_job
+-- Apart from the locking, so that it sees what a change committed before the lock was there. What still runs keeps its
+-- job, and so does a dead letter that waits for a person: a replay needs the spec. A one-time job that was changed goes
+-- with the row it was made by, which would be in force again.
+-- $1 ids
+WITH over AS MATERIALIZED (
+    SELECT n.id FROM unnest($1::uuid[]) AS n(id)
+    WHERE NOT ondot.is_live(n.id)
+      AND NOT EXISTS (SELECT FROM ondot.dead_letter d WHERE d.job_id = n.id AND d.resolved_at IS NULL)
+), timers AS (
+    DELETE FROM ondot.timer WHERE job_id = ANY (ARRAY(SELECT id FROM over))
+), versions AS (
+    DELETE FROM ondot.job_version WHERE job_id = ANY (ARRAY(SELECT id FROM over))
+), streaks AS (
+    DELETE FROM ondot.streak WHERE job_id = ANY (ARRAY(SELECT id FROM over))
+), made AS (
+    DELETE FROM ondot.job_once WHERE id = ANY ($1) AND id = ANY (ARRAY(SELECT id FROM over))
+), gone AS (
+    DELETE FROM ondot.job WHERE id = ANY (ARRAY(SELECT id FROM over)) RETURNING 1
+)
+SELECT count(*) AS count FROM gone;
+
+-- name: lock_superseded :many
+-- locks: job rows, SKIP LOCKED        index: job_version_superseded, job_pkey
+-- The jobs of versions that were superseded long ago: a replay, which may name an old version, shares its job's row.
+-- $1 days, $2 limit
+SELECT j.id FROM (
+    SELECT DISTINCT job_id FROM (
+        SELECT job_id FROM ondot.job_version
+        WHERE superseded_at IS NOT NULL AND superseded_at < ondot.clock() - make_interval(days => $1::integer)
+        ORDER BY superseded_at LIMIT $2::integer
+    ) v
+) v CROSS JOIN LATERAL (SELECT id FROM ondot.job WHERE id = v.job_id LIMIT 1 FOR UPDATE SKIP LOCKED) j;
+
+-- name: forget_versions :one
+-- locks: versions (their jobs are locked)        index: job_version_superseded, execution_fire, execution_other
+-- Versions that were superseded long ago. One that something names is left, and looked at again as late as if it had been
+-- superseded now. Returns how many were looked at. Apart from the locking, so that it sees what was committed before it.
+-- $1 days, $2 limit, $3 job_ids
+WITH old AS MATERIALIZED (
+    SELECT ctid AS row_at, job_id, version FROM ondot.job_version
+    WHERE superseded_at IS NOT NULL AND superseded_at < ondot.clock() - make_interval(days => $1::integer)
+      AND job_id = ANY ($3::uuid[])
+    ORDER BY superseded_at LIMIT $2::integer FOR UPDATE
+), judged AS MATERIALIZED (
+    SELECT o.row_at,
+           EXISTS (SELECT FROM ondot.timer t WHERE t.job_id = o.job_id AND t.job_version = o.version)
+        OR EXISTS (SELECT FROM ondot.owed w WHERE w.job_id = o.job_id AND w.job_version = o.version)
+        OR EXISTS (SELECT FROM ondot.execution e WHERE e.job_id = o.job_id AND e.origin IN ('fire', 'backfill')
+                   AND e.job_version = o.version)
+        OR EXISTS (SELECT FROM ondot.execution e WHERE e.job_id = o.job_id AND e.origin NOT IN ('fire', 'backfill')
+                   AND e.job_version = o.version)
+        OR EXISTS (SELECT FROM ondot.dead_letter d WHERE d.job_id = o.job_id AND d.resolved_at IS NULL
+                   AND d.job_version = o.version) AS is_named
+    FROM old o
+), left_alone AS (
+    UPDATE ondot.job_version SET superseded_at = ondot.clock()
+    WHERE ctid = ANY (ARRAY(SELECT row_at FROM judged WHERE is_named))
+), gone AS (
+    DELETE FROM ondot.job_version WHERE ctid = ANY (ARRAY(SELECT row_at FROM judged WHERE NOT is_named))
+)
+SELECT count(*) AS count FROM judged;
+
+-- name: forget_letters :one
+-- locks: dead letters, SKIP LOCKED        index: dead_letter_resolved
+-- Those that were replayed or discarded long ago; open ones wait for a person.
+-- $1 days, $2 limit
+WITH gone AS (
+    DELETE FROM ondot.dead_letter WHERE ctid = ANY (ARRAY(
+        SELECT d.row_at FROM ondot.tenant t CROSS JOIN LATERAL (
+            SELECT ctid AS row_at FROM ondot.dead_letter
+            WHERE tenant_no = t.tenant_no AND resolved_at IS NOT NULL
+              AND resolved_at < ondot.clock() - make_interval(days => $1::integer)
+            ORDER BY resolved_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+        ) d LIMIT $2
+    ))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone;
+
+-- name: forget_skipped :one
+-- locks: skipped rows, SKIP LOCKED        index: skipped_recent
+-- $1 days, $2 limit
+WITH gone AS (
+    DELETE FROM ondot.skipped WHERE ctid = ANY (ARRAY(
+        SELECT s.row_at FROM ondot.tenant t CROSS JOIN LATERAL (
+            SELECT ctid AS row_at FROM ondot.skipped
+            WHERE tenant_no = t.tenant_no AND at < ondot.clock() - make_interval(days => $1::integer)
+            ORDER BY at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+        ) s LIMIT $2
+    ))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone;
+
+-- name: forget_backfills :one
+-- locks: backfills, SKIP LOCKED        index: backfill_ended
+-- $1 days, $2 limit
+WITH gone AS (
+    DELETE FROM ondot.backfill WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ondot.backfill
+        WHERE ended_at IS NOT NULL AND ended_at < ondot.clock() - make_interval(days => $1::integer)
+        ORDER BY ended_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone;
+
+-- name: forget_bulks :one
+-- locks: bulk rows, SKIP LOCKED        index: bulk_latest
+-- Operations on dead letters that were begun long ago and are over.
+-- $1 days, $2 limit
+WITH gone AS (
+    DELETE FROM ondot.bulk WHERE ctid = ANY (ARRAY(
+        SELECT b.row_at FROM ondot.tenant t CROSS JOIN LATERAL (
+            SELECT ctid AS row_at FROM ondot.bulk
+            WHERE tenant_no = t.tenant_no AND id < ondot.first_id_at(ondot.clock() - make_interval(days => $1::integer))
+              AND state <> 'RUNNING'
+            ORDER BY id LIMIT $2::integer FOR UPDATE SKIP LOCKED
+        ) b LIMIT $2
+    ))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone;

@@ -1,0 +1,257 @@
+"""What has ended does not stay for ever: each kind is removed by its age, in batches; what lives is not touched."""
+
+import asyncio
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from ondot.flow import retain
+from ondot.flow.backfill import Backfill, start_backfill
+from ondot.flow.change import delete, pause, update
+from ondot.model.errors import NotFound
+from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.model.job import Unique
+from ondot.store.connection import Connection
+from ondot.store.jobs import get_job
+from tests.proves import proves
+from tests.world import World, every, failed, job, once
+
+OPERATIONS: Final = Path(__file__).parent.parent.parent / "docs" / "operations.md"
+KEPT_S: Final = 30 * 86_400
+GROWING: Final = ("job", "job_version", "timer", "streak", "claim", "skipped", "backfill", "dead_letter", "bulk")
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few rows are more than a batch."""
+    monkeypatch.setattr(retain, "ROWS_A_PASS", 2)
+    monkeypatch.setattr(retain, "JOBS_A_PASS", 2)
+
+
+async def exists(world: World, job_id: JobId) -> bool:
+    async with world.database.connection() as connection:
+        return await get_job(connection, DEFAULT_TENANT, job_id) is not None
+
+
+@proves("O1", "S8")
+async def test_a_one_time_job_with_a_key_is_removed_when_it_ended_long_ago_and_its_key_is_free_again(
+    world: World,
+) -> None:
+    first = await world.submit_all([job(f"n{n}", key=f"k{n}") for n in range(5)])
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease())
+    await world.advance(KEPT_S - 60)
+    await world.retain()
+    assert [await exists(world, accepted.id) for accepted in first] == [True] * 5
+    await world.advance(120)
+    await world.retain()
+    assert [await exists(world, accepted.id) for accepted in first] == [False] * 5
+    assert [await world.count(table) for table in ("job", "job_version", "timer")] == [0, 0, 0]
+    again = await world.submit(job("n0", key="k0"))
+    assert again.id != first[0].id
+    assert (await worker.run_one()).leased.job_id == again.id
+
+
+@proves("O1", "S8", "P10")
+async def test_a_deleted_job_is_removed_with_all_its_versions_and_stays_gone(world: World) -> None:
+    recurring = await world.submit(job(schedule=every(3600, world.now)))
+    await update(
+        world.database, world.dispatcher, DEFAULT_TENANT, recurring.id, job("new", schedule=every(60, world.now))
+    )
+    one_time = await world.submit(job(schedule=once(world.after(100 * 86_400))))
+    for accepted in (recurring, one_time):
+        await delete(world.database, DEFAULT_TENANT, accepted.id)
+    await world.advance(KEPT_S + 60)
+    await world.retain()
+    for accepted in (recurring, one_time):
+        assert not await exists(world, accepted.id)
+        with pytest.raises(NotFound):
+            await pause(world.database, DEFAULT_TENANT, accepted.id)
+    await world.advance(80 * 86_400)
+    await world.plan()
+    assert await world.count("execution") == 0
+    assert {table: await world.count(table) for table in GROWING} == dict.fromkeys(GROWING, 0)
+
+
+@proves("O1", "P1")
+async def test_what_lives_is_not_removed_however_old_it_is(world: World) -> None:
+    paused = await world.submit(job("paused", schedule=every(60, world.now)))
+    await pause(world.database, DEFAULT_TENANT, paused.id)
+    later = await world.submit(job("later", key="later", schedule=once(world.after(300 * 86_400))))
+    rare = await world.submit(job("rare", schedule=every(200 * 86_400, world.now)))
+    running = await world.submit(job("running", key="running"))
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    letter = await world.submit(job("letter", key="letter"))
+    [failing] = await worker.lease()
+    await worker.complete(failing, failed(retryable=False))
+    ended = await world.submit(job("ended", key="ended"))
+    await worker.run_one()
+    await world.advance(4 * KEPT_S)
+    await world.retain()
+    left = {
+        accepted.spec.name
+        for accepted in (paused, later, rare, running, letter, ended)
+        if await exists(world, accepted.id)
+    }
+    assert left == {"paused", "later", "rare", "running", "letter"}
+    await worker.complete(assignment)
+    async with world.database.transaction() as connection:
+        await resolve(connection, failing.leased.id)
+    await world.advance(KEPT_S + 60)
+    await world.retain()
+    assert not await exists(world, running.id)
+    assert not await exists(world, letter.id)
+    assert await world.count("dead_letter") == 0
+    assert await exists(world, paused.id)
+
+
+async def resolve(connection: Connection, id_: UUID) -> None:
+    await connection.execute(
+        "UPDATE ondot.dead_letter SET resolved_at = ondot.clock(), resolution = 'discarded' WHERE execution_id = $1",
+        id_,
+    )
+
+
+@proves("O1", "S8")
+async def test_old_versions_are_removed_but_for_those_that_something_still_names(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(60, world.now)))
+    await world.advance(60)
+    await world.plan()
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    for name in ("b", "c", "d"):
+        await update(
+            world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job(name, schedule=every(60, world.now))
+        )
+
+    async def versions() -> list[int]:
+        rows = await world.fetch("SELECT version FROM ondot.job_version ORDER BY version")
+        return [row["version"] for row in rows]
+
+    await world.advance(KEPT_S - 60)
+    await world.retain()
+    assert await versions() == [1, 2, 3, 4]
+    await world.advance(120)
+    await world.retain()
+    assert await versions() == [1, 4], "the first one runs"
+    await worker.complete(assignment)
+    await world.advance(KEPT_S + 60)
+    await world.retain()
+    assert await versions() == [4]
+
+
+@proves("P2", "O1")
+async def test_idempotency_keys_are_removed_after_seven_days_and_not_before(world: World) -> None:
+    for number in range(5):
+        await world.submit_with_key(f"old {number}", job())
+    await world.advance(7 * 86_400)
+    await world.retain()
+    assert await world.count("idempotency") == 5
+    await world.submit_with_key("young", job())
+    await world.advance(1)
+    await world.retain()
+    assert [row["key"] for row in await world.fetch("SELECT key FROM ondot.idempotency")] == ["young"]
+
+
+@proves("O1", "N6")
+async def test_live_keys_are_looked_at_once_and_keep_none_of_the_others_from_going(world: World) -> None:
+    worker = await world.worker()
+    await world.submit_all([job(unique=Unique(key=f"over {n}")) for n in range(5)])
+    await worker.complete_all(await worker.lease())
+    await world.submit_all([job(unique=Unique(key=f"live {n}"), schedule=once(world.after(KEPT_S))) for n in range(5)])
+    await world.advance(120)
+    assert await world.retain() == 5, "ten keys, two in a batch"
+    assert await world.value("SELECT count(*) FROM ondot.claim WHERE key LIKE 'live%'") == 5
+    assert await world.count("claim") == 5
+    assert await world.retain() == 0, "none is due for a while"
+    await world.advance(KEPT_S + 7200)
+    await world.plan()
+    await worker.complete_all(await worker.lease())
+    await world.retain()
+    await world.advance(7200)
+    await world.retain()
+    assert await world.count("claim") == 0
+
+
+@proves("O1", "E10")
+async def test_checkpoints_of_ended_executions_go_and_those_of_live_ones_stay(world: World) -> None:
+    await world.submit_all([job() for _ in range(7)])
+    worker = await world.worker()
+    assignments = await worker.lease()
+    await world.fetch(
+        "INSERT INTO ondot.checkpoint (execution_id, tenant_no, at)"
+        " SELECT id, tenant_no, ondot.clock() FROM ondot.execution"
+    )
+    await worker.complete_all(assignments[::2])
+    await world.retain()
+    left = {row["execution_id"] for row in await world.fetch("SELECT execution_id FROM ondot.checkpoint")}
+    assert left == {assignment.leased.id for assignment in assignments[1::2]}
+
+
+@proves("O1")
+async def test_the_operations_page_says_for_every_table_what_bounds_it(world: World) -> None:
+    section = OPERATIONS.read_text().partition("## What grows")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    tables = await world.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'ondot'::regnamespace AND relkind IN ('r', 'p')"
+        " AND NOT relispartition AND relname <> 'hand_clock' AND relname NOT LIKE 'guard%'"
+    )
+    assert named == {row["relname"] for row in tables}
+
+
+@proves("O1")
+async def test_skipped_ranges_and_backfills_are_removed_when_they_are_old(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(60, world.now)))
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    await world.fetch(
+        "INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at)"
+        " SELECT gen_random_uuid(), ondot.clock(), ondot.clock(), 1, 'misfire', 1, ondot.clock()"
+        " FROM generate_series(1, 5)"
+    )
+    backfill = Backfill(world.now - timedelta(days=2), world.now - timedelta(days=2))
+    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, backfill, answer=lambda _: "")
+    assert await world.count("skipped") >= 5
+    await world.fetch("UPDATE ondot.backfill SET state = 'DONE', ended_at = ondot.clock()")
+    await world.fetch("DELETE FROM ondot.owed")
+    await world.retain()
+    assert (await world.count("skipped") >= 5, await world.count("backfill")) == (True, 1)
+    await world.advance(KEPT_S + 60)
+    await world.retain()
+    assert (await world.count("skipped"), await world.count("backfill")) == (0, 0)
+
+
+@proves("O1", "L6")
+async def test_what_somebody_holds_is_passed_by_and_nobody_waits(world: World) -> None:
+    held, free = await world.submit_all([job("held", key="held"), job("free", key="free")])
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease())
+    await world.advance(KEPT_S + 60)
+    async with world.second_connection() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute("SELECT FROM ondot.job WHERE id = $1 FOR UPDATE", held.id)
+        async with asyncio.timeout(20):
+            await world.retain()
+        assert (await exists(world, held.id), await exists(world, free.id)) == (True, False)
+        await connection.execute("ROLLBACK")
+    await world.retain()
+    assert not await exists(world, held.id)
+
+
+@proves("O1", "P13")
+async def test_a_kind_that_fails_keeps_none_of_the_others_from_going(world: World) -> None:
+    await world.submit_with_key("old", job())
+    ended = await world.submit(job(key="ended"))
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease())
+    await world.advance(KEPT_S + 60)
+    await world.fetch("ALTER TABLE ondot.claim RENAME TO taken_away")
+    await world.fetch("ALTER TABLE ondot.checkpoint RENAME TO taken_away_too")
+    await world.retain()
+    assert await world.count("idempotency") == 0
+    assert not await exists(world, ended.id)
