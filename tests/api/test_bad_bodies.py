@@ -121,7 +121,6 @@ NAMES_AND_TYPES = [
     bad(job(timeout="5 minutes"), "/timeout", "a number of seconds"),
     bad(job(timeout="P1M"), "/timeout", "take days"),
     bad(job(timeout=True), "/timeout", "a duration", "true came"),
-    bad(job(timeout=None), "/timeout", "a duration", "null came"),
     bad(job(timeout=[5]), "/timeout", "a duration"),
     bad(job(timeout_s="soon"), "/timeout_s", "`timeout_s` must be", "a duration"),
     bad(job(timeoutSeconds=10**9), "/timeoutSeconds", "`timeoutSeconds`", "at most"),

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ondot.api import intake
+from ondot.api import intake, wire
 from tests.api.conftest import Caller
 
 
@@ -104,3 +104,39 @@ async def test_a_schedule_that_takes_its_time_lets_others_pass(api: Caller) -> N
 
     await asyncio.gather(ask("slow", "/v1/schedules/preview"), ask("quick", "/livez"))
     assert order == ["quick", "slow"]
+
+
+ONE_IN_SIXTY = {
+    "cron": "* * * * * *",
+    "exclude": [{"rrule": f"FREQ=SECONDLY;BYSECOND={','.join(map(str, range(59)))}"}],
+}
+
+
+async def test_a_schedule_that_takes_too_long_is_refused_wherever_it_comes(api: Caller) -> None:
+    job = await api.create({"name": "x", "function": "f", "cron": "@daily"})
+    schedule = {
+        "every": "1s",
+        "anchor_at": "2026-01-01T00:00:00Z",
+        "exclude": [{"every": "2s", "anchor_at": at} for at in ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z")],
+    }
+    for method, path, body, pointer in (
+        ("POST", "/v1/jobs", {"function": "f", "schedule": schedule}, "/schedule/exclude"),
+        ("POST", "/v1/jobs/batch", {"jobs": [{"function": "f", "schedule": schedule}]}, "/jobs/0/schedule/exclude"),
+        ("PUT", f"/v1/jobs/{job['id']}", {"function": "f", "schedule": schedule}, "/schedule/exclude"),
+        ("PATCH", f"/v1/jobs/{job['id']}", {"schedule": schedule}, "/schedule/exclude"),
+        ("POST", "/v1/schedules/preview", {"schedule": schedule}, "/schedule/exclude"),
+        ("POST", "/v1/schedules/preview", {"schedule": ONE_IN_SIXTY, "n": 1000}, "/schedule/exclude"),
+    ):
+        answer = await api.http.request(method, path, json=body)
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-schedule"), path
+        assert [fault["pointer"] for fault in answer.json()["errors"]] == [pointer]
+        assert "too long to look through" in answer.json()["detail"]
+
+
+async def test_the_schedules_of_a_batch_have_one_budget(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_BATCH_LOOKS", 5_000)
+    jobs = [{"function": "f", "schedule": ONE_IN_SIXTY} for _ in range(20)]
+    answer = await api.http.post("/v1/jobs/batch", json={"jobs": jobs})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-schedule")
+    assert "another batch" in answer.json()["detail"]
+    assert (await api.http.post("/v1/jobs/batch", json={"jobs": jobs[:1]})).status_code == 201

@@ -5,13 +5,16 @@ from datetime import timedelta
 
 import pytest
 
+from ondot.flow import plan
 from ondot.flow.change import pause, resume, update
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId
 from ondot.model.misfire import Misfire
 from ondot.model.planning import Timer
-from ondot.model.schedule import Blackout, Calendar, jitter_offset
+from ondot.model.schedule import Blackout, Calendar, Cron, Rrule, Schedule, jitter_offset
+from ondot.store.clock import DatabaseClock
+from ondot.store.connection import Connection
 from ondot.store.specs import Specs
 from ondot.store.timers import Planned, lock_timer
 from tests.proves import proves
@@ -258,3 +261,30 @@ async def test_what_the_calendar_leaves_out_is_on_record_when_the_job_is_paused_
         (-300, -200, "calendar", 2),
         (-100, 0, "paused", 2),
     ]
+
+
+@proves("S12", "L6")
+async def test_a_schedule_that_takes_long_is_planned_apart_and_nobody_waits_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes = ",".join(str(minute) for minute in range(60) if minute != world.now.minute)
+    # Each second of one minute in an hour, and thousands of looks from there to the next.
+    rule = Rrule(text=f"FREQ=SECONDLY;BYMINUTE={minutes}", begins=world.now.replace(tzinfo=None))
+    schedule = Schedule(when=Cron(expression="* * * * * *"), exclude=(rule,))
+    costly = await world.submit(job(schedule=schedule))
+    others = [await world.submit(job(schedule=every(7, world.now))) for _ in range(3)]
+    await world.advance(50)
+    order: list[JobId] = []
+    real = plan.write_steps
+
+    async def noted(connection: Connection, clock: DatabaseClock, steps: plan.Steps) -> Planned:
+        order.extend(planning.timer.job_id for planning, _ in steps)
+        return await real(connection, clock, steps)
+
+    monkeypatch.setattr(plan, "write_steps", noted)
+    await world.plan()
+    *first, last = dict.fromkeys(order)
+    assert last == costly.id
+    assert set(first) == {other.id for other in others}
+    assert (await world.fires(costly.id))[-1] == 59 - 50
+    assert (await stands(world, costly.id)).next_fire_at == world.now.replace(second=0) + timedelta(hours=1)

@@ -17,10 +17,12 @@ from ondot.api.job_body import PreviewBody
 from ondot.api.jobs import JobPath, job_row
 from ondot.api.services import Asked, Body, Instant, Services, Tenant, checked_instant, only_known_parameters
 from ondot.api.wire import preview_request
+from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState
-from ondot.model.schedule import Schedule, for_job, in_words, jitter_offset, preview
+from ondot.model.schedule import GivenUp, Schedule, for_job, in_words, jitter_offset, preview
 from ondot.model.schedule.counting import count_fires
+from ondot.model.schedule.looks import A_REQUEST, allowed
 from ondot.store.timers import get_timer
 
 router = APIRouter(tags=["schedules"], dependencies=[Depends(only_known_parameters)])
@@ -30,7 +32,13 @@ router = APIRouter(tags=["schedules"], dependencies=[Depends(only_known_paramete
 async def preview_schedule(asked: Asked, tenant_no: Tenant, body: Body) -> answers.PreviewOut:
     """The next fires of a schedule before it is used, and the schedule in words."""
     now = asked.database.clock.now()
-    return answers.preview_out(await asyncio.to_thread(lambda: preview(*preview_request(body, now))))
+    try:
+        with allowed(A_REQUEST):
+            return answers.preview_out(await asyncio.to_thread(lambda: preview(*preview_request(body, now))))
+    except GivenUp as search:
+        message = f"{search.message} Or ask for fewer fires than by this `n`."
+        faults = tuple(Fault(f"/schedule{fault.pointer}", message) for fault in search.faults)
+        raise InvalidSchedule(message, faults=faults) from None
 
 
 @router.get("/jobs/{id}/next", tags=["jobs"], response_model=answers.NextOut, response_model_exclude_unset=True)
@@ -48,10 +56,11 @@ async def next_fires(
     assert row.spec.schedule is not None
     schedule = for_job(row.spec.schedule, row.id)
     words = in_words(schedule)
-    left = await _fires_left(asked, tenant_no, row.id, schedule, after, now) if row.state is JobState.ACTIVE else 0
-    if left == 0:
-        return answers.NextOut(in_words=words, fires=[], skipped=[])
-    coming = await asyncio.to_thread(preview, structs.replace(schedule, max_fires=left), after, n)
+    with allowed(A_REQUEST):
+        left = await _fires_left(asked, tenant_no, row.id, schedule, after, now) if row.state is JobState.ACTIVE else 0
+        if left == 0:
+            return answers.NextOut(in_words=words, fires=[], skipped=[])
+        coming = await asyncio.to_thread(preview, structs.replace(schedule, max_fires=left), after, n)
     jitter = jitter_offset(row.id, schedule.jitter_s) if schedule.jitter_s > 0 else None
     return answers.next_out(replace(coming, in_words=words), jitter)
 
@@ -69,6 +78,7 @@ async def _fires_left(
     # What is planned has been counted already, although it may still be to come.
     through = timer.fired_through or now
     if after < through:
-        return timer.fires_left + (count_fires(schedule, after, through, schedule.max_fires) or 0)
-    counted = count_fires(schedule, through, after, timer.fires_left)
+        counted = await asyncio.to_thread(count_fires, schedule, after, through, schedule.max_fires)
+        return timer.fires_left + (counted or 0)
+    counted = await asyncio.to_thread(count_fires, schedule, through, after, timer.fires_left)
     return 0 if counted is None else timer.fires_left - counted

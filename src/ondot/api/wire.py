@@ -46,10 +46,13 @@ from ondot.model.errors import Fault, InvalidBody, InvalidSchedule, TooLarge
 from ondot.model.ids import EPOCH
 from ondot.model.job import NO_PAYLOAD, JobSpec
 from ondot.model.schedule import Once, Schedule, for_job
+from ondot.model.schedule.looks import Looks, allowed
 
 MAX_BATCH: Final = 10_000
 MAX_PAYLOAD_BYTES: Final = 1_048_576
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
+MAX_BATCH_LOOKS: Final = 1_000_000
+"""What all schedules of a batch may cost together: about 4 s."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
@@ -198,11 +201,19 @@ def job_specs(raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES) -> 
         raise refuse(faults, all_of_schedule=False)
     if not 1 <= len(jobs) <= MAX_BATCH:
         raise _not_a("/jobs", f"`jobs` must hold 1 to {MAX_BATCH:,} jobs; {len(jobs):,} came: send several batches.")
+    with allowed(MAX_BATCH_LOOKS) as looks:
+        return _job_specs(jobs, now, max_bytes, looks)
+
+
+def _job_specs(jobs: list[object], now: datetime, max_bytes: int, looks: Looks) -> list[JobSpec]:
     specs: list[JobSpec] = []
     refusals: list[InvalidBody] = []
     told = 0
     for i, job in enumerate(jobs):
         pointer = f"/jobs/{i}"
+        if looks.is_spent:
+            message = "The schedules before this one take too long to look through; send it in another batch."
+            raise InvalidSchedule(message, faults=(Fault(f"{pointer}/schedule", message),))
         try:
             body = read_json(job, max_bytes=max_bytes, pointer=pointer) if isinstance(job, Raw) else job
             specs.append(new_job_spec(body, now, pointer=pointer))

@@ -76,9 +76,9 @@ def told(schedule: dict[str, Any], after: str | None, timezone: str, n: int) -> 
     try:
         instant = None if after is None else _instant(after, timezone)
         rule, instant, n = preview_request({"schedule": schedule, "n": n}, datetime.now(UTC), after=instant)
+        return preview_out(preview(rule, instant, n)).model_dump(mode="json")
     except InvalidBody as refusal:
         raise in_flags(refusal, ARGUMENTS) from refusal
-    return preview_out(preview(rule, instant, n)).model_dump(mode="json")
 
 
 def show_preview(answer: Json, output: Format, none: str | None = None) -> None:

@@ -15,9 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.plan import thought
 from ondot.flow.settle import lock, settle
 from ondot.flow.skipped import cut_skipped
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
@@ -27,8 +29,9 @@ from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState
 from ondot.model.planning import EXECUTION_AHEAD, fires_from
-from ondot.model.schedule import Schedule, jitter_offset, next_fire
+from ondot.model.schedule import GivenUp, Schedule, jitter_offset, next_fire
 from ondot.model.schedule.counting import count_fires
+from ondot.model.schedule.looks import A_REQUEST, allowed
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 from ondot.store.endings import Waiting, end_waiting
@@ -133,7 +136,11 @@ async def count_backfill(database: Database, tenant_no: TenantNo, job_id: JobId,
 
     def existing() -> int:
         # A job may have fired by another schedule before: only what this one fires is counted.
-        return sum(next_fire(schedule, fire_at - _MICROSECOND) == fire_at for fire_at in executed)
+        try:
+            with allowed(A_REQUEST):
+                return sum(next_fire(schedule, fire_at - _MICROSECOND) == fire_at for fire_at in sorted(executed))
+        except GivenUp as search:
+            raise _too_costly(search) from None
 
     return BackfillCount(total, await asyncio.to_thread(existing))
 
@@ -204,9 +211,9 @@ async def _steps(
             continue
         room = max(min(entry.concurrency - entry.live, FIRES_A_PASS - len(fires)), 0)
         try:
-            instants = fires_from(
-                _schedule(timed), entry.from_at, entry.to_at, newest_first=entry.newest_first, at_most=room
-            )
+            schedule, newest_first = _schedule(timed), entry.newest_first
+            fires_of = partial(fires_from, schedule, entry.from_at, entry.to_at, newest_first=newest_first)
+            instants = await thought(schedule, partial(fires_of, at_most=room))
         except Exception:  # a schedule this node cannot compute must not stop all the others
             log.exception("owed.unplannable", job_id=str(entry.job_id))
             stuck.append(entry.id)
@@ -274,7 +281,11 @@ def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
         raise _refused("to_at", f"It lies before from_at; give {backfill.from_at.isoformat()} or later.")
     schedule = _schedule(spec)
     one_by_one = WALKED_FIRES // (1 + len(schedule.include) + len(schedule.exclude))
-    total = count_fires(schedule, backfill.from_at - _MICROSECOND, backfill.to_at, one_by_one)
+    try:
+        with allowed(2 * WALKED_FIRES):
+            total = count_fires(schedule, backfill.from_at - _MICROSECOND, backfill.to_at, one_by_one)
+    except GivenUp as search:
+        raise _too_costly(search) from None
     if total is None or total > MOST_FIRES:
         most = one_by_one if total is None else MOST_FIRES
         raise _refused("from_at", f"The range has more than {most:,} fires; make several backfills of it.")
@@ -284,6 +295,13 @@ def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
 def _refuse_future(backfill: Backfill, now: datetime) -> None:
     if backfill.to_at > now:
         raise _refused("to_at", f"It lies in the future; a backfill is of the past: give {now.isoformat()} or earlier.")
+
+
+def _too_costly(search: GivenUp) -> InvalidBody:
+    at = f"{search.reached_at:%Y-%m-%d %H:%M:%S} UTC"
+    return _refused(
+        "from_at", f"The fires of the range take too long to count, past {at}; make several backfills of it."
+    )
 
 
 def _refused(name: str, message: str) -> InvalidBody:

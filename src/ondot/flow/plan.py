@@ -8,8 +8,9 @@ nothing is left to be computed, and a node that dies delays nothing that is near
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -22,14 +23,16 @@ from ondot.model.ids import EPOCH, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import EXECUTION_AHEAD, SkippedRange, Step, Timer, advance
-from ondot.model.schedule import jitter_offset
+from ondot.model.schedule import Schedule, jitter_offset
+from ondot.model.schedule.looks import TooCostly, allowed
+from ondot.model.schedule.rule import is_quick
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.portions import Portions
 from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, is_crowded, plan_fires
 from ondot.telemetry.log import get_logger
-from ondot.telemetry.metrics import DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
+from ondot.telemetry.metrics import COSTLY_PLANS, DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
 
 TIMERS_A_SCAN = 10_000
 """For a statement's worth the scan of a herd would read as much: it takes the earliest of all partitions."""
@@ -46,6 +49,12 @@ FULL_SCAN_EVERY = 5
 """Every fifth pass scans from the start, for timers that were committed late."""
 FURTHER = 3
 """Times the horizon: how far ahead is planned while a crowd comes."""
+LOOKS_A_TURN = 2_000
+"""What a job may cost a pass that others wait for, about 8 ms; see `model.schedule.looks`."""
+LOOKS_ASIDE = 500_000
+"""And what it may cost apart from them, in a thread: about 2 s."""
+COSTLY_A_PASS = 2
+"""Jobs that are planned apart from others, after them; the rest of these has its turn in the next pass."""
 LOOK_ASIDE_EVERY = 60
 """Timers that cannot be planned are left out, so that they do not fill every pass, and looked at again this often."""
 
@@ -62,12 +71,35 @@ class Planning(Struct, frozen=True, gc=False):
 
 
 Steps = list[tuple[Planning, Step]]
+Thought = TypeVar("Thought")
 
 
-def step_of(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
-    assert planning.spec.schedule is not None, "submit completes every schedule"
+def step_of(planning: Planning, *, now: datetime, horizon_at: datetime, looks: int = LOOKS_ASIDE) -> Step:
+    """Raises TooCostly if it takes more than `looks`, unless these are all that one may have."""
+    schedule = planning.spec.schedule
+    assert schedule is not None, "submit completes every schedule"
+    if is_quick(schedule):
+        return _advance(planning, schedule, now, horizon_at)
+    with allowed(looks, is_strict=looks < LOOKS_ASIDE):
+        return _advance(planning, schedule, now, horizon_at)
+
+
+async def step_apart(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
+    """The same, in a thread if it takes long."""
+    try:
+        return step_of(planning, now=now, horizon_at=horizon_at, looks=LOOKS_A_TURN)
+    except TooCostly:
+        return await asyncio.to_thread(step_of, planning, now=now, horizon_at=horizon_at)
+
+
+async def thought(schedule: Schedule, think: Callable[[], Thought]) -> Thought:
+    """What is found out about a schedule: in a thread, if it may take long."""
+    return think() if is_quick(schedule) else await asyncio.to_thread(think)
+
+
+def _advance(planning: Planning, schedule: Schedule, now: datetime, horizon_at: datetime) -> Step:
     return advance(
-        planning.spec.schedule,
+        schedule,
         planning.timer,
         now=now,
         horizon_at=horizon_at,
@@ -90,7 +122,7 @@ async def plan_timers(
     for planning in plannings:
         if fires >= FIRES_A_STATEMENT:
             break
-        step = step_of(planning, now=now, horizon_at=horizon_at)
+        step = await step_apart(planning, now=now, horizon_at=horizon_at)
         fires += _weight(step)
         steps.append((planning, step))
     return await write_steps(connection, clock, steps)
@@ -184,6 +216,8 @@ class Planner:
         self._is_crowded = False
         self._from_ats: dict[int, datetime] = {}
         self._aside: set[JobId] = set()
+        self._costly: dict[JobId, Planning] = {}
+        self._known_costly: set[JobId] = set()
         self._passes = 0
         self._at_once = Portions(FIRES_A_STATEMENT)
 
@@ -203,7 +237,9 @@ class Planner:
             )
         if now is None:
             return 0
-        moved = await self._plan_all(timers, now, now + timedelta(seconds=horizon_s))
+        horizon_at = now + timedelta(seconds=horizon_s)
+        moved = await self._plan_all(timers, now, horizon_at)
+        moved += await self._plan_costly(now, horizon_at)
         # What did not move (locked, or more than a statement holds) must be seen again: the bound stays before it.
         for timer in timers if moved == len(timers) else reversed(timers):
             assert timer.next_fire_at is not None
@@ -253,10 +289,17 @@ class Planner:
         fires = 0
         begun_s = time.monotonic()
         for planning in plannings:
-            if fires >= FIRES_A_STATEMENT or (steps and time.monotonic() - begun_s > COMPUTED_S):
+            if fires >= FIRES_A_STATEMENT or time.monotonic() - begun_s > COMPUTED_S:
                 break
+            if planning.timer.job_id in self._known_costly:
+                self._costly[planning.timer.job_id] = planning
+                continue
             try:
-                step = step_of(planning, now=now, horizon_at=horizon_at)
+                step = step_of(planning, now=now, horizon_at=horizon_at, looks=LOOKS_A_TURN)
+            except TooCostly:
+                self._costly[planning.timer.job_id] = planning
+                self._known_costly.add(planning.timer.job_id)
+                continue
             except Exception:  # a schedule this node cannot compute must not stop all the others
                 log.exception("timer.unplannable", job_id=str(planning.timer.job_id))
                 self._aside.add(planning.timer.job_id)
@@ -265,10 +308,32 @@ class Planner:
             steps.append((planning, step))
         return steps
 
+    async def _plan_costly(self, now: datetime, horizon_at: datetime) -> int:
+        """The jobs whose schedules take long, one by one and in a thread: nobody else's fire waits for them."""
+        moved = 0
+        for job_id in list(self._costly)[:COSTLY_A_PASS]:
+            planning = self._costly.pop(job_id)
+            began_s = time.monotonic()
+            try:
+                step = await asyncio.to_thread(step_of, planning, now=now, horizon_at=horizon_at)
+            except Exception:  # as above
+                log.exception("timer.unplannable", job_id=str(job_id))
+                self._aside.add(job_id)
+                continue
+            async with self._database.connection() as connection:
+                planned = await write_steps(connection, self._database.clock, [(planning, step)])
+            self._dispatcher.wake(planned.pools)
+            moved += planned.moved
+            COSTLY_PLANS.inc()
+            log.warning("timer.costly", job_id=str(job_id), took_s=round(time.monotonic() - began_s, 3))
+        self._costly.clear()
+        return moved
+
     def _scan_from(self, partitions: Sequence[int]) -> list[datetime]:
         self._passes += 1
         if self._passes % LOOK_ASIDE_EVERY == 0:
             self._aside.clear()
+            self._known_costly.clear()
         if self._passes % FULL_SCAN_EVERY == 0:
             return [EPOCH] * len(partitions)
         return [self._from_ats.get(partition_no, EPOCH) for partition_no in partitions]

@@ -7,7 +7,7 @@ fires of a pause, is recorded as skipped. The caller writes the timer, its versi
 
 from dataclasses import replace
 
-from ondot.flow.plan import Planning, plan_timers, tell_skipped
+from ondot.flow.plan import Planning, plan_timers, tell_skipped, thought
 from ondot.flow.skipped import cut_ended
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.ids import JobId, TenantNo, partition_of
@@ -61,7 +61,10 @@ async def settle(connection: Connection, database: Database, tenant_no: TenantNo
     if job.spec.recurs:
         skipped = None
         if timer.fires_left != 0:
-            skipped = settled_range(schedule, fired_through or job.now, job.now, paused=job.state is JobState.PAUSED)
+            is_paused = job.state is JobState.PAUSED
+            skipped = await thought(
+                schedule, lambda: settled_range(schedule, fired_through or job.now, job.now, paused=is_paused)
+            )
         if skipped is not None:
             await record_skipped(connection, tenant_no, job.id, job.version, [skipped])
             from_at, to_at = skipped.from_at, skipped.to_at

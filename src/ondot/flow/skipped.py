@@ -3,7 +3,9 @@ cut out of them, each by the schedule that the range was recorded by."""
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
+from ondot.flow.plan import thought
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.planning import cut
 from ondot.model.schedule import Schedule
@@ -32,7 +34,8 @@ async def cut_skipped(
         specs = await database.specs.find(connection, [(job_id, recorded_by)])
         spec = specs.get((job_id, recorded_by))
         within = [fire_at for fire_at in fires if skipped.from_at <= fire_at <= skipped.to_at]
-        left = cut(skipped, spec.schedule if spec and spec.schedule else schedule, within)
+        by = spec.schedule if spec and spec.schedule else schedule
+        left = await thought(by, partial(cut, skipped, by, within))
         await record_skipped(connection, tenant_no, job_id, recorded_by, left, at=recorded.at)
 
 

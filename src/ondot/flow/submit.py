@@ -29,6 +29,7 @@ from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
+from ondot.model.schedule.rule import is_quick
 from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
@@ -169,7 +170,8 @@ async def _drafted(
         accepted = [_accepted(job, now) for job in jobs]
         return _Draft(jobs, accepted, answer(accepted) if is_told else None)
 
-    return await apart(len(specs), think)
+    is_long = any(spec.schedule is not None and not is_quick(spec.schedule) for spec in specs)
+    return await asyncio.to_thread(think) if is_long else await apart(len(specs), think)
 
 
 async def _submit(

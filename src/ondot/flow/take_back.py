@@ -8,8 +8,9 @@ also if the clock was set back; nor is what was cancelled ahead of its time.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
-from ondot.flow.plan import tell_skipped
+from ondot.flow.plan import tell_skipped, thought
 from ondot.flow.settle import schedule_of, settle
 from ondot.model.errors import Conflict
 from ondot.model.gates import Stage
@@ -99,7 +100,8 @@ async def skip_owed(connection: Connection, database: Database, tenant_no: Tenan
         executed = await fires_executed(connection, tenant_no, job_id, owed.from_at, owed.to_at, limit=owed.count)
         # One range says it all, also what the calendar leaves out in it.
         await take_calendar(connection, tenant_no, job_id, owed.from_at, owed.to_at)
-        left = cut(SkippedRange(owed.from_at, owed.to_at, reason, owed.count), schedule, sorted(executed))
+        whole = SkippedRange(owed.from_at, owed.to_at, reason, owed.count)
+        left = await thought(schedule, partial(cut, whole, schedule, sorted(executed)))
         await record_skipped(connection, tenant_no, job_id, version, left)
         for entry in left:
             tell_skipped(job_id, entry)

@@ -7,10 +7,12 @@ takes over goes on from there.
 """
 
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from ondot.flow.change import plan_anew
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.plan import thought
 from ondot.model.errors import InvalidSchedule
 from ondot.model.planning import Timer
 from ondot.model.schedule import Schedule, next_fire, tzdata_version
@@ -45,7 +47,7 @@ async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | 
         if spec is None or spec.schedule is None or not spec.recurs:
             continue
         try:
-            if _is_another(spec.schedule, timer, now) and await plan_anew(
+            if await thought(spec.schedule, partial(_is_another, spec.schedule, timer, now)) and await plan_anew(
                 database, dispatcher, timer.tenant_no, timer.job_id
             ):
                 log.info("job.planned_anew", job_id=str(timer.job_id), was=str(timer.next_fire_at))

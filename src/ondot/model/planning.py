@@ -22,6 +22,7 @@ from ondot.model.ids import EPOCH, JobId, TenantNo, first_id_at
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.schedule import GivenUp, Schedule, next_fire, unrestricted
 from ondot.model.schedule.counting import count_fires, last_fire, newest_fires
+from ondot.model.schedule.looks import bounded
 
 COUNTED_AT_MOST: Final = 1_000
 """Fires that are counted one by one, where arithmetic cannot: beyond it a range says that it does not know."""
@@ -211,6 +212,7 @@ def _count(schedule: Schedule, first_at: datetime, last_at: datetime) -> int | N
         return None
 
 
+@bounded
 def range_between(schedule: Schedule, after: datetime, before: datetime, reason: str) -> SkippedRange | None:
     """The fires between two instants, both excluded, as one range; None if there are none."""
     if after >= before:
@@ -258,6 +260,7 @@ def _left_out(schedule: Schedule, timer: Timer, missed: _Missed | None, fires: l
     return [found for found in ranges if found is not None]
 
 
+@bounded
 def cut(skipped: SkippedRange, schedule: Schedule, filled: list[datetime]) -> list[SkippedRange]:
     """What is left of a skipped range when some of its instants, ascending, were run after all.
 
@@ -278,6 +281,7 @@ def cut(skipped: SkippedRange, schedule: Schedule, filled: list[datetime]) -> li
     return parts
 
 
+@bounded
 def fires_from(
     schedule: Schedule, from_at: datetime, to_at: datetime, *, newest_first: bool, at_most: int
 ) -> list[datetime]:
@@ -287,6 +291,7 @@ def fires_from(
     return fires_between(schedule, from_at - _MICROSECOND, to_at, at_most=at_most)
 
 
+@bounded
 def fires_between(schedule: Schedule, after: datetime, until: datetime, *, at_most: int) -> list[datetime]:
     """The fires after `after` up to and with `until`, the first `at_most` of them."""
     fires: list[datetime] = []

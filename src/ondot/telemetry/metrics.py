@@ -22,6 +22,11 @@ PLAN_CONFLICTS = Counter(
     "Timers that had moved or were locked when their plan was written",
     registry=REGISTRY,
 )
+COSTLY_PLANS = Counter(
+    "ondot_costly_plans_total",
+    "Timers planned apart from others, since their schedules take long to look through",
+    registry=REGISTRY,
+)
 DOUBLE_FIRES = Counter(
     "ondot_double_fires_refused_total",
     "Fires that had an execution already, by the unique key",

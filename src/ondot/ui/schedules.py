@@ -16,6 +16,7 @@ from typing import Any, Final
 from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.schedule import Preview, Schedule, preview
 from ondot.model.schedule.dst import zone_info, zone_names
+from ondot.model.schedule.looks import A_REQUEST, allowed
 from ondot.model.schedule.when import zone_of
 from ondot.ui.year import Year, year_of
 
@@ -162,6 +163,14 @@ def tell(form: Form, read: ReadPreview, now: datetime) -> Told | Refused:
         schedule, after, n = read(form.body(), now)
     except InvalidBody as refusal:
         return Refused(_by_field(refusal))
+    try:
+        with allowed(A_REQUEST):
+            return _told(schedule, after, n)
+    except InvalidBody as refusal:
+        return Refused(_by_field(refusal))
+
+
+def _told(schedule: Schedule, after: datetime, n: int) -> Told:
     told = preview(schedule, after, n)
     zone = zone_of(schedule.when)
     fires, skipped = fire_lines(told), skipped_lines(told)

@@ -23,15 +23,19 @@ from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import NEVER_AFTER, zone_info
 from ondot.model.schedule.expression import expression
 from ondot.model.schedule.interval import LARGEST_S, SMALLEST_S, Interval
+from ondot.model.schedule.looks import TooCostly, allowed
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule, read, require_slot
 from ondot.model.schedule.rrule_text import LARGEST_COUNT
-from ondot.model.schedule.rule import Schedule, next_fire, rules_of
+from ondot.model.schedule.rule import Schedule, given_up, is_quick, next_fire, rules_of
 from ondot.model.schedule.spread import chosen, is_spread
 from ondot.model.schedule.when import When
 
 LONGEST_JITTER_S: Final = 86_400
 MOST_RULES: Final = 100  # of include, and of exclude: each is asked for every fire
+LOOKS_TO_CHECK: Final = 10_000
+"""What its check and its next fires may cost: 40 ms. Planners pay for each fire again."""
+FIRES_TRIED: Final = 10
 
 _ALL_IN_GAPS: Final = "It never fires: the clocks leave out each of its times. Take another time, or dst.gap shift."
 
@@ -45,7 +49,18 @@ _LEFT_OUT_AT_MOST: Final = timedelta(days=5 * 366)
 
 
 def check(schedule: Schedule, after: datetime | None = None) -> None:
-    """Raises InvalidSchedule, with all that is wrong."""
+    """Raises InvalidSchedule, with all that is wrong; also if its next fires after `after` take too long to find."""
+    fire_at = after
+    try:
+        with allowed(LOOKS_TO_CHECK, is_strict=True):
+            _check(schedule, after)
+            for _ in range(0 if is_quick(schedule) else FIRES_TRIED):
+                fire_at = None if fire_at is None else next_fire(schedule, fire_at)
+    except TooCostly:
+        raise given_up(schedule, fire_at or _SOME_INSTANT) from None
+
+
+def _check(schedule: Schedule, after: datetime | None) -> None:
     faults = [*_of_rules(schedule), *_of_bounds(schedule), *misfire.faults(schedule.misfire)]
     if schedule.calendar is not None:
         faults.extend(calendar.faults(schedule.calendar))
@@ -137,10 +152,10 @@ def _of_fires(when: When) -> list[Fault]:
             begins_at = when.begins.replace(tzinfo=UTC) - timedelta(days=2)  # before it begins, in whichever zone
             try:
                 require_slot(when)
+                if next_fire(Schedule(when=when), begins_at) is None:
+                    return [Fault("/rrule", _ALL_IN_GAPS)]
             except InvalidSchedule as refusal:
                 return list(refusal.faults)
-            if next_fire(Schedule(when=when), begins_at) is None:
-                return [Fault("/rrule", _ALL_IN_GAPS)]
         case Interval() | Once():
             pass
         case _:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ondot.model.schedule.cron import Cron, effective_dst, parsed_of
 from ondot.model.schedule.dst import NEVER_AFTER, NEVER_BEFORE, SEARCH_YEARS, spans_between
 from ondot.model.schedule.interval import Interval
+from ondot.model.schedule.looks import bounded
 from ondot.model.schedule.rule import Schedule, next_fire
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _EARLIEST: Final = NEVER_BEFORE.replace(tzinfo=UTC)
 _COUNTED_UNTIL: Final = NEVER_AFTER.replace(year=NEVER_AFTER.year - SEARCH_YEARS, tzinfo=UTC)
 
 
+@bounded
 def last_fire(schedule: Schedule, after: datetime, before: datetime) -> datetime | None:
     """The last fire strictly between two instants."""
     if isinstance(schedule.when, Interval) and _is_plain(schedule):
@@ -47,6 +49,7 @@ def last_fire(schedule: Schedule, after: datetime, before: datetime) -> datetime
     return last_at
 
 
+@bounded
 def newest_fires(schedule: Schedule, after: datetime, before: datetime, limit: int) -> list[datetime]:
     """The newest `limit` fires strictly between two instants, in the order of time."""
     if limit <= 0:
@@ -60,6 +63,7 @@ def newest_fires(schedule: Schedule, after: datetime, before: datetime, limit: i
     return newest
 
 
+@bounded
 def count_fires(schedule: Schedule, after: datetime, until: datetime, at_most: int) -> int | None:
     """How many fires lie after the one instant and up to the other.
 

@@ -7,18 +7,21 @@ day ends. Everything else is walked, fire by fire: RRULEs, intervals, and the ho
 """
 
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, assert_never
 
 from ondot.model.schedule.cron import Cron, parsed_of
 from ondot.model.schedule.dst import aware, naive, span_at
 from ondot.model.schedule.expression import Times
 from ondot.model.schedule.interval import Interval
+from ondot.model.schedule.looks import Looks, open_looks
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule
 from ondot.model.schedule.when import When, next_after
 
 MICROSECOND: Final = timedelta(microseconds=1)
+NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 _EACH_SECOND: Final = Times(frozenset(range(60)), frozenset(range(60)), frozenset(range(24)))
 _EACH_MINUTE: Final = _EACH_SECOND._replace(seconds=frozenset({0}))
@@ -27,13 +30,48 @@ _EACH_MINUTE: Final = _EACH_SECOND._replace(seconds=frozenset({0}))
 def excluded_until(exclude: tuple[When, ...], rules: tuple[When, ...], fire_at: datetime) -> datetime | None:
     """Where to look again after a fire of `rules` that is left out, or None if it is not; aware UTC."""
     until_at: datetime | None = None
-    for rule in exclude:
+    if not exclude:
+        return None
+    looks = open_looks()
+    queue = _Queue(exclude) if looks is None else looks.kept(exclude, _Queue)
+    for rule in queue.firing_at(fire_at, looks):
         covered_at = _covered_until(rule, rules, fire_at) if isinstance(rule, Cron) else None
-        if covered_at is None and next_after(rule, fire_at - MICROSECOND) == fire_at:
-            covered_at = fire_at + MICROSECOND
-        if covered_at is not None:
-            until_at = covered_at if until_at is None else max(until_at, covered_at)
+        until_at = max(until_at or fire_at, covered_at or fire_at + MICROSECOND)
     return until_at
+
+
+class _Queue:
+    """Rules in the order in which they fire next: on a walk forward only those are asked again that have fired."""
+
+    def __init__(self, rules: tuple[When, ...]) -> None:
+        self._rules = rules
+        self._next_ats: list[tuple[datetime, int]] = []
+        self._asked_at = NEVER
+
+    def firing_at(self, fire_at: datetime, looks: Looks | None) -> list[When]:
+        """The rules that fire at exactly this instant."""
+
+        def next_at(index: int) -> datetime:
+            rule, just_before = self._rules[index], fire_at - MICROSECOND
+            if looks is None:
+                return next_after(rule, just_before) or NEVER
+            looks.spend(1)  # also for what was seen already: to keep many rules in their order takes as long
+            return looks.look(rule, just_before, partial(next_after, rule, just_before), 0) or NEVER
+
+        queue = self._next_ats
+        if fire_at < self._asked_at:
+            queue = self._next_ats = [(next_at(index), index) for index in range(len(self._rules))]
+            heapify(queue)
+        while queue[0][0] < fire_at:
+            index = queue[0][1]
+            heapreplace(queue, (next_at(index), index))
+        self._asked_at = fire_at
+        firing: list[tuple[datetime, int]] = []
+        while queue and queue[0][0] == fire_at:
+            firing.append(heappop(queue))
+        for entry in firing:
+            heappush(queue, entry)
+        return [self._rules[index] for _, index in firing]
 
 
 def _covered_until(rule: Cron, rules: tuple[When, ...], fire_at: datetime) -> datetime | None:

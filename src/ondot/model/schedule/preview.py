@@ -19,8 +19,9 @@ from msgspec import structs
 from ondot.model.schedule.calendar import Calendar, exclusion_at
 from ondot.model.schedule.dst import NEVER_AFTER, SECOND, span_at, spans_between, zone_info
 from ondot.model.schedule.exclude import MICROSECOND, excluded_until
+from ondot.model.schedule.looks import Spent, bounded
 from ondot.model.schedule.once import Once
-from ondot.model.schedule.rule import Schedule, given_by, next_fire, rules_of
+from ondot.model.schedule.rule import Schedule, given_by, given_up, next_fire, rules_of
 from ondot.model.schedule.when import When, slots_of, zone_of
 from ondot.model.schedule.words import in_words
 
@@ -55,8 +56,16 @@ class Preview:
     skipped: tuple[Skipped, ...]
 
 
+@bounded
 def preview(schedule: Schedule, after: datetime, n: int) -> Preview:
-    """The next `n` fires after an instant, and at most `n` skipped ones among them."""
+    """The next `n` fires after an instant, and at most `n` skipped ones among them. Raises GivenUp as a search does."""
+    try:
+        return _preview(schedule, after, n)
+    except Spent:
+        raise given_up(schedule, after) from None
+
+
+def _preview(schedule: Schedule, after: datetime, n: int) -> Preview:
     instants = list(islice(_fires(schedule, after), max(n, 0)))
     fires = tuple(_fire(schedule, fire_at) for fire_at in instants)
     begin_at = max(after, schedule.start_at or after)

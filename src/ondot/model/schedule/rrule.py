@@ -42,6 +42,7 @@ from ondot.model.schedule.dst import (
     next_instant,
     span_at,
 )
+from ondot.model.schedule.looks import counted, open_looks
 from ondot.model.schedule.rrule_days import Days
 from ondot.model.schedule.rrule_text import Frequency, Moment, Recurrence, Rule, begins_after, begins_of, read
 
@@ -86,14 +87,28 @@ class Rrule(
     is_anchored: bool = False
 
 
-@lru_cache(maxsize=8192)
 def next_after(rrule: Rrule, after: datetime) -> datetime | None:
     """The first fire strictly after an aware UTC instant."""
+    looks = open_looks()
+    if looks is None:
+        return _next_after(rrule, after)[0]
+    before = looks.periods
+    fire_at, periods = _next_after(rrule, after)
+    if looks.periods == before:
+        looks.spend_periods(periods)  # it was remembered, and costs what it did
+    return fire_at
+
+
+@lru_cache(maxsize=8192)
+def _next_after(rrule: Rrule, after: datetime) -> tuple[datetime | None, int]:
+    """And how many periods were looked into for it."""
     after_at = naive(after)
     if after_at >= NEVER_AFTER:
-        return None
-    fire_at = next_instant(expansion(rrule).slot_after, rrule.timezone, effective_dst(rrule), after_at)
-    return None if fire_at is None else aware(fire_at)
+        return None, 0
+    with counted() as looks:
+        slot_after, before = expansion(rrule).slot_after, looks.periods
+        fire_at = next_instant(slot_after, rrule.timezone, effective_dst(rrule), after_at)
+    return None if fire_at is None else aware(fire_at), looks.periods - before
 
 
 def effective_dst(rrule: Rrule) -> Dst:
@@ -103,6 +118,11 @@ def effective_dst(rrule: Rrule) -> Dst:
 
 def require_slot(rrule: Rrule) -> None:
     """Refuses a recurrence that lists no time within 50 years of its beginning."""
+    with counted() as looks:
+        before = looks.periods
+        periods = expansion(rrule).periods
+        if looks.periods == before:
+            looks.spend_periods(periods)  # as above
     if expansion(rrule).slot_after(rrule.begins - SECOND) is None:
         message = (
             f'The recurrence rule "{rrule.text[:80]}" never fires: no time from {rrule.begins} on is in all of its '
@@ -125,7 +145,10 @@ class Expansion:
     """What a recurrence lists in wall time: all that its rules and RDATEs do, without its EXDATEs."""
 
     def __init__(self, recurrence: Recurrence, begins: datetime, zone: str) -> None:
-        self._rules = [_Slots(rule, begins, zone) for rule in recurrence.rules]
+        with counted() as looks:
+            before = looks.periods
+            self._rules = [_Slots(rule, begins, zone) for rule in recurrence.rules]
+            self.periods = looks.periods - before  # that were looked into to find where a COUNT ends
         self._dates = sorted(_wall(moment, zone) for moment in recurrence.dates)
         self._excluded = {_wall(moment, zone) for moment in recurrence.excluded if not moment.is_date}
         self._excluded_days = {moment.time.date() for moment in recurrence.excluded if moment.is_date}
@@ -205,7 +228,10 @@ class _Slots:
 
     def _by_calendar(self, number: int, last: int) -> Iterator[list[int]]:
         """Years, months and weeks: their slots are counted from each of the days that they take."""
+        looks = open_looks()
         while (number := number + (self._first - number) % self._interval) <= last:
+            if looks is not None:
+                looks.spend_periods(1)
             begin, end = self._window(number)
             day = self._days.first_from(begin)
             if day is None:
@@ -218,8 +244,10 @@ class _Slots:
 
     def _by_clock(self, number: int, last: int) -> Iterator[list[int]]:
         """Days and less: their slots are counted from their own beginning."""
-        units, a_day, taken = self._units, self._units_a_day, None
+        units, a_day, taken, looks = self._units, self._units_a_day, None, open_looks()
         while (number := number + (self._first - number) % self._interval) <= last:
+            if looks is not None:
+                looks.spend_periods(1)
             day, unit = divmod(number, a_day)
             if day != taken:
                 taken = self._days.first_from(day)

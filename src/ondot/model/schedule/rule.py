@@ -10,7 +10,7 @@ and not the fire; `max_fires` and misfires need memory of the past, which is the
 """
 
 from datetime import UTC, datetime
-from typing import Final, NoReturn
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct, structs
@@ -21,16 +21,18 @@ from ondot.model.schedule.calendar import Calendar, exclusion_at
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import NEVER_AFTER, SEARCH_YEARS
 from ondot.model.schedule.exclude import MICROSECOND, excluded_until
+from ondot.model.schedule.looks import A_SEARCH, HOLIDAYS, Looks, Spent, allowed, open_looks
+from ondot.model.schedule.rrule import Rrule
 from ondot.model.schedule.spread import is_spread, spread_of
 from ondot.model.schedule.when import When, next_after, next_moved, zone_of
 
-# A search that leaves out fires one by one is given up after so many looks at a rule: rules that take away each other's
-# every fire are a mistake, and a walk of this length takes about half a second.
-LONGEST_WALK: Final = 50_000
+_KNOWN_A_LOOK: Final = 8  # rules that are asked for what they said before, in the time of a look
+_A_MOVE: Final = 10  # looks that it takes to move slots to a business day, besides one for each date off
 
 
 class GivenUp(InvalidSchedule):
-    """The search for the next fire: the exclude rules leave out all of a long walk, up to `reached_at`."""
+    """The search for the next fire used up what it may look at. There is none before `reached_at`, from where it can go
+    on; that is always later than the instant that it began at."""
 
     def __init__(self, message: str, faults: tuple[Fault, ...], reached_at: datetime) -> None:
         super().__init__(message, faults)
@@ -52,17 +54,26 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash
 def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
     """The first fire strictly after `after`, within `start_at` and `end_at` and not left out; aware UTC in and out.
 
-    Raises GivenUp if the exclude rules leave out more than it is ready to walk through.
+    Raises GivenUp if it takes more looks at its rules than one search may take, or than are left to the caller.
     """
     if after.tzinfo is not UTC or schedule.start_at is not None:
         after = _from(schedule, after)
-    if schedule.calendar is not None or schedule.include or schedule.exclude:
-        fire_at = _next_kept(schedule, schedule.calendar, after, schedule.end_at)
-    else:
+    if is_quick(schedule):
         fire_at = next_after(schedule.when, after)
+    elif (looks := open_looks()) is not None:
+        fire_at = _next_kept(schedule, after, looks)
+    else:
+        with allowed(A_SEARCH) as looks:
+            fire_at = _next_kept(schedule, after, looks)
     if fire_at is not None and schedule.end_at is not None and fire_at > schedule.end_at:
         return None
     return fire_at
+
+
+def is_quick(schedule: Schedule) -> bool:
+    """Whether its next fire is one look at one rule, and that one quick."""
+    is_alone = schedule.calendar is None and not schedule.include and not schedule.exclude
+    return is_alone and not isinstance(schedule.when, Rrule)
 
 
 def unrestricted(schedule: Schedule) -> Schedule:
@@ -81,9 +92,13 @@ def rules_of(schedule: Schedule) -> tuple[When, ...]:
 
 def given_by(schedule: Schedule, rule: When, after: datetime) -> datetime | None:
     """The first instant after another that one of its rules gives it, moved to a business day if its calendar moves."""
-    if schedule.calendar is not None and schedule.calendar.moves is not None:
-        return next_moved(rule, schedule.calendar, after)
-    return next_after(rule, after)
+    calendar, looks = schedule.calendar, open_looks()
+    if calendar is not None and calendar.moves is not None:
+        if looks is None:
+            return next_moved(rule, calendar, after)
+        many = _A_MOVE + len(calendar.exclude_dates)
+        return looks.look((rule, calendar), after, lambda: next_moved(rule, calendar, after), many)
+    return next_after(rule, after) if looks is None else looks.look(rule, after, lambda: next_after(rule, after))
 
 
 def for_job(schedule: Schedule, job_id: UUID) -> Schedule:
@@ -115,33 +130,37 @@ def _from(schedule: Schedule, after: datetime) -> datetime:
     return after
 
 
-def _next_kept(
-    schedule: Schedule, calendar: Calendar | None, after: datetime, end_at: datetime | None
-) -> datetime | None:
+def _next_kept(schedule: Schedule, after: datetime, looks: Looks) -> datetime | None:
     """The first fire after `after` that neither the calendar nor a rule leaves out, or any later than `end_at`."""
-    zone = zone_of(schedule.when)
-    fire_at = _next_of_any(schedule, after)
-    last_year = min((after if fire_at is None else fire_at).year + SEARCH_YEARS, NEVER_AFTER.year - 1)
-    walked = 0
-    while fire_at is not None and (end_at is None or fire_at <= end_at):
-        if fire_at.year > last_year:
-            return None
-        exclusion = None if calendar is None else exclusion_at(calendar, zone, fire_at)
-        if exclusion is not None:
-            until_at = exclusion.until_at
-        elif (excluded_at := excluded_until(schedule.exclude, rules_of(schedule), fire_at)) is not None:
-            until_at = excluded_at
+    zone, calendar, end_at, rules = zone_of(schedule.when), schedule.calendar, schedule.end_at, rules_of(schedule)
+    region = None if calendar is None else calendar.exclude_holidays
+    reached_at, walked = after, 0
+    looks.begin_search()
+    try:
+        fire_at = _next_of_any(schedule, after)
+        looks.first_step_done()
+        last_year = min((after if fire_at is None else fire_at).year + SEARCH_YEARS, NEVER_AFTER.year - 1)
+        while fire_at is not None and (end_at is None or fire_at <= end_at):
+            if fire_at.year > last_year:
+                return None
+            reached_at = fire_at
+            if region is not None:
+                looks.look((region, fire_at.year), fire_at, lambda: None, HOLIDAYS)
+            exclusion = None if calendar is None else exclusion_at(calendar, zone, fire_at)
+            until_at = exclusion.until_at if exclusion else excluded_until(schedule.exclude, rules, fire_at)
+            if until_at is None:
+                return fire_at
             walked += 1
-            if walked * (1 + len(schedule.include) + len(schedule.exclude)) > LONGEST_WALK:
-                _refuse(walked - 1, fire_at)
-        else:
-            return fire_at
-        fire_at = _next_of_any(schedule, until_at - MICROSECOND)
+            fire_at = _next_of_any(schedule, until_at - MICROSECOND)
+    except Spent:
+        raise given_up(schedule, reached_at, walked) from None
     return fire_at
 
 
 def _next_of_any(schedule: Schedule, after: datetime) -> datetime | None:
     first_at = given_by(schedule, schedule.when, after)
+    if len(schedule.include) >= _KNOWN_A_LOOK and (looks := open_looks()) is not None:
+        looks.spend(len(schedule.include) // _KNOWN_A_LOOK)
     for rule in schedule.include:
         fire_at = given_by(schedule, rule, after)
         if fire_at is not None and (first_at is None or fire_at < first_at):
@@ -149,9 +168,18 @@ def _next_of_any(schedule: Schedule, after: datetime) -> datetime | None:
     return first_at
 
 
-def _refuse(walked: int, fire_at: datetime) -> NoReturn:
+def given_up(schedule: Schedule, reached_at: datetime, walked: int = 0) -> GivenUp:
+    """The refusal of a search that used up its looks."""
+    if schedule.exclude or schedule.include:
+        place, what = "exclude" if schedule.exclude else "include", "rules"
+        advice = "exclude less, give fewer rules, or say when it fires by another rule"
+    elif schedule.calendar is not None:
+        place, what, advice = "calendar", "calendar", "leave out less, or say when it fires by another rule"
+    else:
+        place, what, advice = "rrule", "rule", "take away a BY part, or an INTERVAL that steps over most of them"
+    left_out = f" after {walked:,} fires in a row that are left out" if walked else ""
     message = (
-        f"The exclude rules leave out {walked:,} fires in a row, up to {fire_at:%Y-%m-%d %H:%M:%S} UTC; "
-        "exclude less, or say when it fires by another rule."
+        f"Its {what} take too long to look through: the search for a fire ended at {reached_at:%Y-%m-%d %H:%M:%S} UTC"
+        f"{left_out}; {advice}."
     )
-    raise GivenUp(message, faults=(Fault("/exclude", message),), reached_at=fire_at)
+    return GivenUp(message, faults=(Fault(f"/{place}", message),), reached_at=reached_at)
