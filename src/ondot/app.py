@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, TypedDict, TypeVar
 
 import uvloop
 
+from ondot.environment import execute_again
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
@@ -198,7 +199,7 @@ def _start_again() -> NoReturn:
     """
     drain_output()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - what this process was started with
+    execute_again()
 
 
 def _collect_seldom() -> None:

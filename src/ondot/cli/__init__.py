@@ -9,6 +9,7 @@
 Promises to start fast: whatever is heavy (the server, pydantic, rich) is imported by the command that needs it.
 """
 
+import sys
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ from ondot import __version__
 from ondot.cli import cron, dead_letter, execution, job, key, migrate, pool
 from ondot.cli.audit import audit
 from ondot.cli.doctor import doctor
-from ondot.cli.errors import Root
+from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
 from ondot.cli.output import show_line
 from ondot.cli.roles import api, scheduler, worker
@@ -76,4 +77,8 @@ app.command("version", rich_help_panel=KEEP)(version)
 
 
 def main() -> None:
+    if next((word for word in sys.argv[1:] if not word.startswith("-")), None) in ROLES:
+        from ondot.environment import take_environment
+
+        take_environment()
     app(prog_name="ondot")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ondot.environment import plain_environment
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -199,4 +200,5 @@ def _run(command: list[str], account: Account | None) -> subprocess.CompletedPro
         user=account.uid if account else None,
         group=account.gid if account else None,
         extra_groups=[] if account else None,
+        env=plain_environment(),
     )

@@ -88,6 +88,7 @@ class Guarded:
                 [sys.executable, "-I", "-S", "-c", WATCH, str(self.process.pid)],
                 stdin=subprocess.PIPE,
                 start_new_session=True,
+                env=kept,
             )
 
     def alive(self) -> bool:

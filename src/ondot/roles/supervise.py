@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from types import FrameType
 
+from ondot.environment import handed_over
 from ondot.telemetry.log import get_logger
 
 LONGEST_PAUSE_S = 30.0
@@ -125,7 +126,10 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         argv = [*child.argv, "--supervised-by", str(os.getpid())]
-        child.process = subprocess.Popen(argv, env=dict(self.environment), stdin=subprocess.DEVNULL)  # noqa: S603
+        with handed_over(self.environment) as (block, descriptors):
+            child.process = subprocess.Popen(  # noqa: S603 - our own command
+                argv, env=block, pass_fds=descriptors, stdin=subprocess.DEVNULL
+            )
         child.started_s = time.monotonic()
 
     def stop(self) -> int:

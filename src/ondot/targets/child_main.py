@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, assert_never
 
 import uvloop
 
+from ondot.environment import take_environment
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
@@ -163,6 +164,7 @@ def die_with(parent: int) -> None:
 def main(
     reference: str, parent: str, down: str, up: str, ends_within_s: str, *, transactions: Transactions | None = None
 ) -> None:
+    take_environment()
     die_with(int(parent))
     # What the function starts must not hold the pipes open.
     for fd in (int(down), int(up)):

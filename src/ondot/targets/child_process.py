@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from typing import Final
 
+from ondot.environment import handed_over
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Call, Cancel
@@ -174,14 +175,15 @@ class Child(asyncio.Protocol):
         words = (self._app, str(os.getpid()), str(their_down), str(their_up), str(self._ends_within_s))
         loop = asyncio.get_running_loop()
         try:
-            process = await Process.start(
-                (sys.executable, "-P", "-u", "-m", self._module, *words),
-                os.environ,
-                b"",
-                self,
-                kill_after_s=0.0,
-                pass_fds=(their_down, their_up),
-            )
+            with handed_over(os.environ) as (block, descriptors):
+                process = await Process.start(
+                    (sys.executable, "-P", "-u", "-m", self._module, *words),
+                    block,
+                    b"",
+                    self,
+                    kill_after_s=0.0,
+                    pass_fds=(their_down, their_up, *descriptors),
+                )
         except BaseException:
             os.close(our_down)
             os.close(our_up)

@@ -21,6 +21,7 @@ import weakref
 from contextlib import suppress
 from typing import Final
 
+from ondot.environment import plain_environment
 from ondot.targets.guard_main import HOLD, RELEASE, STARTING
 from ondot.telemetry.log import get_logger
 
@@ -105,7 +106,7 @@ def _start(told: int) -> subprocess.Popen[bytes]:
             (sys.executable, "-P", "-m", "ondot.targets.guard_main", str(os.getpid())),
             stdin=told,
             stdout=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if not name.upper().startswith("ONDOT_")},
+            env=plain_environment(),
             # Nor is it meant by what is sent to the worker's group or terminal.
             start_new_session=True,
         )

@@ -1,0 +1,84 @@
+"""What other processes can read of the environment of ours: real processes, read as a shell job would."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ondot.environment import DESCRIPTOR, handed_over, is_plain
+from tests.proves import proves
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of a process")
+
+SECRET = "s3cr3t"
+NAMES = ("ONDOT_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "STRIPE_KEY")
+LOOKS = """
+import ctypes, os, subprocess, sys
+from ondot.environment import execute_again, take_environment
+take_environment()
+if os.environ.pop("AGAIN", ""):
+    execute_again()
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+for name in sys.argv[1:]:
+    assert os.environ[name] == libc.getenv(name.encode()).decode() == "s3cr3t", name
+assert os.environ["LINES_"] == "one\\ntwo=\\udcff"
+assert not [name for name in os.environ if "ONDOT_ENVIRONMENT" in name]
+assert "PATH" in os.environ
+looked = "cat /proc/$PPID/environ; cat /proc/$PPID/cmdline; ls -l /proc/$PPID/fd"
+sys.stdout.buffer.write(subprocess.run(["sh", "-c", looked], env={}, capture_output=True).stdout)
+dumpable = libc.prctl(3, 0, 0, 0, 0)
+print("dumpable", dumpable)
+"""
+
+
+def given(**more: str) -> dict[str, str]:
+    return {**os.environ, **dict.fromkeys(NAMES, SECRET), "LINES_": "one\ntwo=\udcff", "EMPTY": "", **more}
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "looks.py"
+    path.write_text(LOOKS)
+    return path
+
+
+def looked(script: Path, environment: dict[str, str], descriptors: tuple[int, ...] = ()) -> str:
+    done = subprocess.run(
+        [sys.executable, str(script), *NAMES],
+        env=environment,
+        pass_fds=descriptors,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode(errors="replace")
+
+
+@proves("P12", "T5")
+@pytest.mark.parametrize("again", ["", "yes"])
+def test_a_process_that_took_its_environment_has_it_and_shows_it_to_nobody(script: Path, again: str) -> None:
+    shown = looked(script, given(AGAIN=again))
+    assert SECRET not in shown
+    assert "LINES_" not in shown
+    assert "memfd" not in shown
+    assert "PATH=" in shown
+    assert "dumpable 0" in shown
+
+
+@proves("P12", "T5")
+def test_an_environment_that_is_handed_over_is_in_no_block_at_any_time(script: Path) -> None:
+    with handed_over(given()) as (block, descriptors):
+        assert SECRET not in "".join(block.values())
+        assert all(is_plain(name) or name == DESCRIPTOR for name in block)
+        shown = looked(script, block, descriptors)
+    assert SECRET not in shown
+    assert "memfd" not in shown
+
+
+@proves("E7")
+def test_the_mark_of_a_call_stays_where_its_worker_can_find_it(script: Path) -> None:
+    assert "ONDOT_CALL_ID=word" in looked(script, given(ONDOT_CALL_ID="word"))
