@@ -110,7 +110,11 @@ class Evidence:
     """When each incarnation was over; None: it lives."""
 
     def is_off(self, from_at: datetime, to_at: datetime) -> bool:
-        """Whether the database's clock was off at some time in between: then no two clocks can be compared."""
+        """Whether the database's clock was off at some time in between: then no two clocks can be compared.
+
+        Both are instants of that clock: if it was set back in between, the second is the earlier one.
+        """
+        from_at, to_at = sorted((from_at, to_at))
         return any(step.from_at <= to_at and from_at <= step.to_at for step in self.steps)
 
 

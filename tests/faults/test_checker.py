@@ -123,6 +123,14 @@ async def test_nothing_is_early_while_the_database_has_another_clock(scene: Scen
     assert "early" not in await scene.checks()
 
 
+async def test_an_execution_during_which_the_clock_was_set_back_may_end_before_its_fire(scene: Scene) -> None:
+    await scene.rest.run("UPDATE ondot.history SET ended_at = $2 WHERE id = $1", scene.rest.ids["paused 4"], at(-30))
+    assert "attempts" in await scene.checks()
+
+    scene.faults.append(fault("postgres.clock_back", "postgres", -20, -10, seconds=-5))
+    assert "attempts" not in await scene.checks()
+
+
 # What may be either way ----------------------------------------------------------------------------------------------
 
 
