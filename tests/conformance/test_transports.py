@@ -69,6 +69,21 @@ async def test_publishing_to_nobody_is_no_error(database: Database, kind: str) -
 
 @proves("C4")
 @pytest.mark.parametrize("kind", ["postgres", "local"])
+async def test_wake_ups_of_any_number_of_pools_arrive(database: Database, kind: str) -> None:
+    """A message of PostgreSQL holds some 200 of them."""
+    transport: Transport = PostgresTransport(database) if kind == "postgres" else LocalTransport()
+    wakes = [Wake(PoolNo(2**31 - 1 - number), AT) for number in range(1000)]
+    async with heard_by(transport) as heard:
+        await until_heard(transport, heard, Wake(PoolNo(7), AT))
+        await transport.publish(wakes)
+        arrived: set[Wake] = set()
+        async with asyncio.timeout(WITHIN_S):
+            while not arrived >= set(wakes):
+                arrived.add(await heard.get())
+
+
+@proves("C4")
+@pytest.mark.parametrize("kind", ["postgres", "local"])
 async def test_wake_ups_arrive_as_they_were_sent(database: Database, kind: str) -> None:
     transport: Transport = PostgresTransport(database) if kind == "postgres" else LocalTransport()
     async with heard_by(transport) as heard:

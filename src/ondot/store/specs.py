@@ -1,7 +1,8 @@
 """What to run: specs by (job, version), read in one statement for a batch.
 
 Versions are immutable, so those of recurring jobs are kept in memory; a one-time job's is used once and is not. A spec
-carries its payload: where a batch does not fit into a deadline it is read in portions, and those that came are kept.
+carries its payload, up to a megabyte and more: what is kept is bounded by bytes as well as by count, and a very large
+one is read each time. Where a batch does not fit into a deadline it is read in portions, and those that came are kept.
 """
 
 from collections import OrderedDict
@@ -28,10 +29,20 @@ YOUNG_MS = 12 * 3600 * 1000
 """An id begins with the milliseconds of its making, above 80 bits."""
 
 
+KEPT = 20_000
+KEPT_BYTES = 64 * 1024 * 1024
+LARGE = 32
+"""What takes more than one part in so many of all bytes is not kept: a few of them would drive out all others."""
+AROUND_BYTES = 2_000
+"""What a spec takes beside its text: objects for its schedule, target and policies, measured."""
+
+
 class Specs:
-    def __init__(self, kept: int = 20_000) -> None:
+    def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept = kept
-        self._specs: OrderedDict[Version, JobSpec] = OrderedDict()
+        self._kept_bytes = kept_bytes
+        self._specs: OrderedDict[Version, tuple[JobSpec, int]] = OrderedDict()
+        self.bytes = 0
         self._at_once = Portions(AT_ONCE)
 
     async def find(self, connection: Connection, versions: Iterable[Version]) -> dict[Version, JobSpec]:
@@ -39,9 +50,9 @@ class Specs:
         found: dict[Version, JobSpec] = {}
         missing: list[Version] = []
         for version in dict.fromkeys(versions):
-            if (spec := self._specs.get(version)) is not None:
+            if (kept := self._specs.get(version)) is not None:
                 self._specs.move_to_end(version)
-                found[version] = spec
+                found[version], _ = kept
             else:
                 missing.append(version)
         while missing:
@@ -64,7 +75,7 @@ class Specs:
         for job_id, number, text in rows:
             if (spec := _decoded(job_id, number, text)) is not None:
                 found[job_id, number] = spec
-                self._keep((job_id, number), spec)
+                self._keep((job_id, number), spec, text)
         looked_for = {*young, *(row["job_id"] for row in rows)}
         older = [job_id for job_id, number in missing if number == 1 and job_id not in looked_for]
         while older:
@@ -72,11 +83,19 @@ class Specs:
             await _read_once(connection, young, found)
             older = [job_id for job_id in older if job_id not in young]
 
-    def _keep(self, version: Version, spec: JobSpec) -> None:
-        if spec.recurs:
-            self._specs[version] = spec
-            if len(self._specs) > self._kept:
-                self._specs.popitem(last=False)
+    def _keep(self, version: Version, spec: JobSpec, text: str) -> None:
+        size = len(text) * (1 if text.isascii() else 4) + AROUND_BYTES
+        if not spec.recurs or version in self._specs or size > self._kept_bytes / LARGE:
+            return
+        self._specs[version] = spec, size
+        self.bytes += size
+        while len(self._specs) > self._kept or self.bytes > self._kept_bytes:
+            _, (_, left) = self._specs.popitem(last=False)
+            self.bytes -= left
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._specs)
 
 
 async def _read_once(connection: Connection, job_ids: list[UUID], found: dict[Version, JobSpec]) -> None:

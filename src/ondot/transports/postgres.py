@@ -12,6 +12,8 @@ from ondot.store.database import Database, connect
 from ondot.telemetry.log import get_logger
 
 CHANNEL = "ondot_wake"
+POOLS_A_MESSAGE = 150
+"""A number has up to 10 digits and an instant 32 characters: 6,600 bytes at most."""
 AGAIN_S = 1.0
 CHECK_EVERY_S = 5.0
 """A half-open connection hears nothing and says nothing: it is asked this often."""
@@ -24,9 +26,8 @@ class PostgresTransport:
         self._database = database
 
     async def publish(self, wakes: Sequence[Wake]) -> None:
-        payload = ";".join(f"{wake.pool_no}@{wake.ready_at.isoformat()}" for wake in wakes)
         async with self._database.connection() as connection:
-            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+            await connection.execute("SELECT pg_notify($1, m) FROM unnest($2::text[]) AS m", CHANNEL, messages(wakes))
 
     async def listen(self, on_wake: Callable[[Wake], None]) -> None:
         def heard(_connection: object, _pid: int, _channel: str, payload: object) -> None:
@@ -56,6 +57,12 @@ class PostgresTransport:
                     log.warning("transport.away", transport="postgres", error=str(error), then="polling goes on")
                 away = True
                 await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311 - a fleet comes back one by one
+
+
+def messages(wakes: Sequence[Wake]) -> list[str]:
+    """As many messages as it takes: NOTIFY refuses one of 8,000 bytes, which some 200 pools are."""
+    texts = [f"{wake.pool_no}@{wake.ready_at.isoformat()}" for wake in wakes]
+    return [";".join(texts[start : start + POOLS_A_MESSAGE]) for start in range(0, len(texts), POOLS_A_MESSAGE)]
 
 
 def parse(payload: str) -> list[Wake]:
