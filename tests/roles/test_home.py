@@ -12,8 +12,10 @@ from ondot.cli.serving import database_settings
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.objects import open_objects
 from ondot.private import check_private
+from ondot.roles.binaries import choose_account
 from ondot.roles.embedded import EmbeddedPostgres
 from ondot.roles.home import make_home
+from ondot.roles.up import refuse_servers_account
 from ondot.settings import load_settings
 from tests.proves import proves
 from tests.roles.servers import NOBODY, QUICK, only_root
@@ -150,6 +152,17 @@ async def test_output_is_not_put_into_a_home_that_is_a_strangers(place: Path) ->
     with pytest.raises(Unavailable, match="belongs to nobody"):
         await open_objects(load_settings(home=home)).put("key", b"content")
     assert list(home.iterdir()) == []
+
+
+@only_root
+@proves("T4", "P12")
+def test_commands_do_not_run_as_the_account_of_the_embedded_server(place: Path) -> None:
+    server = choose_account(place / "data")
+    assert server is not None
+    with pytest.raises(Misconfigured, match="name another account"):
+        refuse_servers_account(server.name, place / "data")
+    refuse_servers_account("daemon", place / "data")
+    refuse_servers_account(None, place / "data")
 
 
 @only_root

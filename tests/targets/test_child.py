@@ -59,6 +59,17 @@ async def test_a_call_in_a_child_is_told_all_it_would_be_told_in_the_worker(chil
     assert told == {"n": 7, "attempt": 3, "fire_at": "2030-01-31T09:00:00Z", "checkpoint": {"row": 3}}
 
 
+@proves("E6", "P12", "T5")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of a process")
+async def test_a_child_has_the_variables_of_its_worker_and_shows_them_to_nobody(
+    children: ChildCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRIPE_KEY", "s3cr3t")
+    told = result_of(await call(children, "shows_its_variables"))
+    assert told["has"] == "s3cr3t"
+    assert "s3cr3t" not in told["shown"]
+
+
 @proves("E6", "E4", "C3")
 async def test_an_instant_that_a_function_in_a_child_asks_for_reaches_the_worker_as_it_is(
     children: ChildCaller,
