@@ -30,6 +30,7 @@ from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.urls import place_of
 from ondot.ports.transport import Transport
 from ondot.settings import Settings, default_home
+from ondot.store.audit import By
 from ondot.store.clock import Moment
 from ondot.store.database import Database, check_server, open_database
 from ondot.store.days import make_days
@@ -399,6 +400,10 @@ async def patiently(action: Callable[[], Awaitable[None]], stop: asyncio.Event) 
     return False
 
 
+DECLARED = By("worker", "declared by the app that it runs")
+"""A worker's start creates or changes a job: whoever changed the code did it."""
+
+
 async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> list[PoolNo]:
     """Make the pools of a worker known, and register the schedules of its functions."""
     from ondot.api.wire import job_spec
@@ -412,7 +417,9 @@ async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> li
         async def submit_all(moment: Moment) -> None:
             # A rule that has come to its end is no reason not to start.
             specs = [job_spec(body, moment.at, may_be_over=True) for body in schedules]
-            await submit(database, dispatcher, DEFAULT_TENANT, specs, answer=lambda _: "null", moment=moment)
+            await submit(
+                database, dispatcher, DEFAULT_TENANT, specs, answer=lambda _: "null", moment=moment, by=DECLARED
+            )
             log.info("schedules.registered", jobs=[spec.name for spec in specs])
 
         await database.by_clock(submit_all)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from ondot.api.documents import takes
 from ondot.api.job_body import BackfillBody
-from ondot.api.jobs import JobPath, Key, Limit, idempotency_of, job_row
+from ondot.api.jobs import Caller, JobPath, Key, Limit, idempotency_of, job_row
 from ondot.api.services import Asked, Body, Tenant, id_in_path, only_known_parameters
 from ondot.api.wire import backfill_request
 from ondot.flow.backfill import Backfill, cancel_backfill, count_backfill, start_backfill
@@ -65,7 +65,7 @@ class BackfillCountOut(BaseModel):
     openapi_extra=takes(BackfillBody),
 )
 async def backfill_job(
-    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, key: Key = None
+    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, by: Caller, key: Key = None
 ) -> Response:
     """Run the fires of a past range that have no execution yet, behind live work; with `dry_run` only count them."""
     wanted = backfill_request(body)
@@ -81,6 +81,7 @@ async def backfill_job(
         backfill,
         answer=lambda row: _out(row).model_dump_json(),
         idempotency=idempotency_of(request, key),
+        by=by,
     )
     return Response(text, status_code=202, media_type="application/json")
 
@@ -105,9 +106,11 @@ async def get_backfill(asked: Asked, tenant_no: Tenant, id_: JobPath, backfill_i
 
 
 @router.post("/jobs/{id}/backfills/{backfill_id}/cancel", response_model=BackfillOut)
-async def cancel_one_backfill(asked: Asked, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath) -> BackfillOut:
+async def cancel_one_backfill(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath, by: Caller
+) -> BackfillOut:
     """No further executions of it: what waits is cancelled, what runs may end."""
-    return _out(await cancel_backfill(asked.database, tenant_no, JobId(id_), backfill_id))
+    return _out(await cancel_backfill(asked.database, tenant_no, JobId(id_), backfill_id, by=by))
 
 
 def _out(row: BackfillRow) -> BackfillOut:

@@ -39,6 +39,7 @@ from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
+from ondot.store.audit import By
 from ondot.store.clock import Moment
 from ondot.store.executions import ExecutionRow, latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
@@ -64,6 +65,18 @@ IfMatch = Annotated[
     str | None,
     Header(alias="If-Match", description="The ETag of the version that was read: another's change is not overwritten."),
 ]
+
+
+async def caller_of(
+    request: Request,
+    asked: Asked,
+    reason: Annotated[str | None, Query(max_length=500, description="Why; kept in the audit log.")] = None,
+) -> By:
+    """The name of the caller's API key, with the reason it gives: for the audit log."""
+    return By((await asked.auth.caller(request)).name, reason)
+
+
+Caller = Annotated[By, Depends(caller_of)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 
@@ -82,7 +95,7 @@ async def one_created(request: Request) -> Response:
 
     async def create(moment: Moment) -> str:
         spec = await considered(request, lambda: new_job_spec(body, moment.at))
-        return await _submitted(asked, tenant_no, [spec], moment, one_text, idempotency_of(request, key))
+        return await _submitted(request, asked, tenant_no, [spec], moment, one_text, idempotency_of(request, key))
 
     text = await asked.database.by_clock(create)
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
@@ -110,7 +123,7 @@ async def many_created(request: Request) -> Response:
             request,
             lambda: (job_specs(body, moment.at, max_bytes=asked.intake.max_bytes), idempotency_of(request, key)),
         )
-        return await _submitted(asked, tenant_no, specs, moment, batch_text, idempotency)
+        return await _submitted(request, asked, tenant_no, specs, moment, batch_text, idempotency)
 
     return _created(await asked.database.by_clock(create))
 
@@ -178,6 +191,7 @@ async def update_job(
     id_: JobPath,
     body: Body,
     response: Response,
+    by: Caller,
     if_match: IfMatch = None,
 ) -> answers.JobOut:
     """A new version, which takes over at once: fires still to come are taken back and planned anew."""
@@ -187,7 +201,7 @@ async def update_job(
     async def change(moment: Moment) -> None:
         spec = await considered(request, lambda: job_spec(changed, moment.at, current=current.spec))
         await update(
-            asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=if_version, moment=moment
+            asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=if_version, moment=moment, by=by
         )
 
     await asked.database.by_clock(change)
@@ -196,7 +210,7 @@ async def update_job(
 
 @router.patch("/jobs/{id}", response_model=answers.JobOut, openapi_extra=takes_patch())
 async def patch_job(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, if_match: IfMatch = None
+    asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, by: Caller, if_match: IfMatch = None
 ) -> answers.JobOut:
     """A new version with some fields changed: a merge patch (RFC 7396) on the job's long form.
 
@@ -212,29 +226,38 @@ async def patch_job(
         row.id,
         lambda job: patched_spec(job.spec, changes, job.now),
         if_version=_version(if_match),
+        by=by,
     )
     return _shown(await job_row(asked, tenant_no, row.id), response)
 
 
 @router.delete("/jobs/{id}", response_model=answers.Deleted)
-async def delete_job(asked: Asked, tenant_no: Tenant, id_: JobPath, if_match: IfMatch = None) -> answers.Deleted:
+async def delete_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, by: Caller, if_match: IfMatch = None
+) -> answers.Deleted:
     """No further fires: what waits is cancelled, what runs may end."""
-    await delete(asked.database, tenant_no, JobId(id_), if_version=_version(if_match))
+    await delete(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
     return answers.Deleted()
 
 
 @router.post("/jobs/{id}/pause", response_model=answers.JobOut)
 async def pause_job(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response, if_match: IfMatch = None
+    asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response, by: Caller, if_match: IfMatch = None
 ) -> answers.JobOut:
     """No fires until it is resumed."""
-    await pause(asked.database, tenant_no, JobId(id_), if_version=_version(if_match))
+    await pause(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
     return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
 
 
 @router.post("/jobs/{id}/resume", response_model=answers.JobOut, openapi_extra=takes(ResumeBody, required=False))
 async def resume_job(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, body: OptionalBody, response: Response, if_match: IfMatch = None
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    body: OptionalBody,
+    response: Response,
+    by: Caller,
+    if_match: IfMatch = None,
 ) -> answers.JobOut:
     """Fire again, from now on; the fires of the pause are skipped unless `missed` says otherwise."""
     await resume(
@@ -244,6 +267,7 @@ async def resume_job(
         JobId(id_),
         missed=resume_missed(body),
         if_version=_version(if_match),
+        by=by,
     )
     return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
 
@@ -256,7 +280,7 @@ async def resume_job(
     openapi_extra=takes(RunBody, required=False),
 )
 async def run_job(
-    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: OptionalBody, key: Key = None
+    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: OptionalBody, by: Caller, key: Key = None
 ) -> Response:
     """Start one execution now, with the job's payload or another; it is no fire."""
     payload = run_payload(body)
@@ -274,6 +298,7 @@ async def run_job(
             bytes(payload) if payload is not None else None,
             answer=lambda execution_id: answers.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
             idempotency=idempotency,
+            by=by,
         )
     return Response(text, status_code=201, media_type="application/json")
 
@@ -346,6 +371,7 @@ async def _asked_to_create(request: Request) -> tuple[Services, TenantNo, str | 
 
 
 async def _submitted(
+    request: Request,
     asked: Services,
     tenant_no: TenantNo,
     specs: Sequence[JobSpec],
@@ -353,7 +379,12 @@ async def _submitted(
     answer: Answer,
     idempotency: Idempotency | None,
 ) -> str:
-    submit = partial(asked.together.submit, tenant_no, specs, answer=answer, idempotency=idempotency, moment=moment)
+    # One-time jobs come by the thousand a second, and are not in the audit log.
+    recorded = any(spec.recurs or spec.key is not None for spec in specs)
+    by = By((await asked.auth.caller(request)).name) if recorded else None
+    submit = partial(
+        asked.together.submit, tenant_no, specs, answer=answer, idempotency=idempotency, moment=moment, by=by
+    )
     if asked.backpressure is None:
         return await submit()
     async with asked.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as made:

@@ -137,7 +137,8 @@ async def only_known_parameters(request: Request) -> None:
     """A misspelt filter must not list everything; and PostgreSQL takes no NUL in text."""
     if len(request.scope["query_string"]) > MAX_QUERY_BYTES:
         raise InvalidParameters(f"The query string has more than {MAX_QUERY_BYTES:,} bytes; ask for less at once.")
-    known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+    route = request.scope["route"].dependant
+    known = {parameter.alias for part in (route, *route.dependencies) for parameter in part.query_params}
     for name, value in request.query_params.multi_items():
         if "\x00" in value:
             raise InvalidParameters(f"{name} must not contain NUL.")

@@ -1,13 +1,12 @@
 """`ondot doctor`: what is wrong with this installation, and how to mend it. The checks are in `roles.doctor`."""
 
 import sys
-from getpass import getuser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ondot.cli.errors import FAILED
-from ondot.cli.options import Output, Reason, Yes
+from ondot.cli.options import Output, Reason, Yes, actor_here
 from ondot.cli.output import Format, cell, show, show_json, show_json_lines, show_line, state_cell, table
 from ondot.cli.serving import ask_database, database_settings
 from ondot.model.errors import Misconfigured
@@ -62,7 +61,7 @@ def accept(*, yes: bool, reason: str | None) -> None:
         from ondot.store.lineage import accept
 
         async with database.transaction() as connection:
-            return await accept(connection, actor=f"{getuser()} (command line)", reason=reason)
+            return await accept(connection, actor=actor_here(), reason=reason)
 
     why = ask_database(as_it_is)
     if why is None:

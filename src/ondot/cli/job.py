@@ -51,6 +51,7 @@ from ondot.cli.options import (
     Payload,
     Pool,
     Priority,
+    Reason,
     Retries,
     RRule,
     Timeout,
@@ -200,6 +201,7 @@ def update(
     start_deadline: StartDeadline = None,
     cancel_grace: CancelGrace = None,
     label: Label = None,
+    reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Change what is named and leave the rest: a new version, which takes over at once."""
@@ -214,7 +216,7 @@ def update(
         raise typer.BadParameter("Say what to change, for example --cron or --timeout, or a file with -f.")
     refuse_no_text(changes)
     try:
-        job = ask(lambda client: client.patch_job(job_id, changes, if_version))
+        job = ask(lambda client: client.patch_job(job_id, changes, if_version, reason))
     except InvalidBody as refusal:
         raise (in_flags(refusal) if file is None else refusal) from None
     if output is Format.TABLE:
@@ -264,25 +266,37 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 
 @app.command()
-def cancel(job_id: JobId, yes: Yes = False, output: Output = Format.TABLE) -> None:
-    """Cancel a job: no further fires; what waits is cancelled, what runs may end."""
+def delete(job_id: JobId, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """Delete a job: no further fires; what waits is cancelled, what runs may end."""
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("Nobody can be asked here, and it cannot be undone: give --yes.", param_hint="--yes")
     if not yes:
         job = ask(lambda client: client.get_job(job_id))
-        if not typer.confirm(f"Cancel {job['name']!r}, {job['schedule_in_words']}? It cannot be resumed.", err=True):
+        if not typer.confirm(f"Delete {job['name']!r}, {job['schedule_in_words']}? It cannot be undone.", err=True):
             raise typer.Exit(1)
-    answer = ask(lambda client: client.delete_job(job_id))
-    _say(f"Cancelled {job_id}.", answer, output)
+    answer = ask(lambda client: client.delete_job(job_id, reason))
+    _say(f"Deleted {job_id}.", answer, output)
+
+
+@app.command(hidden=True)
+def cancel(job_id: JobId, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """The same as `ondot job delete`."""
+    delete(job_id, yes, reason, output)
 
 
 @app.command()
-def run(job_id: JobId, payload: Payload = None, wait: Wait = False, output: Output = Format.TABLE) -> None:
+def run(
+    job_id: JobId,
+    payload: Payload = None,
+    wait: Wait = False,
+    reason: Reason = None,
+    output: Output = Format.TABLE,
+) -> None:
     """Start one execution now, with the job's payload or another. It is no fire."""
     given = payload_of(payload)
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
-        started = await client.run_job(job_id, **given)
+        started = await client.run_job(job_id, **given, reason=reason)
         return started, await until_ended(client, started["execution_id"]) if wait else None
 
     started, execution = ask(question)
@@ -321,9 +335,9 @@ def skipped(
 
 
 @app.command()
-def pause(job_id: JobId, output: Output = Format.TABLE) -> None:
+def pause(job_id: JobId, reason: Reason = None, output: Output = Format.TABLE) -> None:
     """No fires until it is resumed; they are recorded as skipped."""
-    _changed(ask(lambda client: client.pause_job(job_id)), output)
+    _changed(ask(lambda client: client.pause_job(job_id, reason)), output)
 
 
 @app.command()
@@ -333,10 +347,11 @@ def resume(
         Missed | None,
         typer.Option(help="The fires of the pause: skip them (if not said), run the latest once, or run all."),
     ] = None,
+    reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Fire again, from now on."""
-    _changed(ask(lambda client: client.resume_job(job_id, missed.value if missed else None)), output)
+    _changed(ask(lambda client: client.resume_job(job_id, missed.value if missed else None, reason)), output)
 
 
 app.command("explain")(explain.explain_job)

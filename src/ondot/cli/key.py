@@ -6,7 +6,7 @@ from uuid import UUID
 
 import typer
 
-from ondot.cli.options import Output, Yes
+from ondot.cli.options import Output, Yes, actor_here
 from ondot.cli.output import Format, rfc_3339, show_json, show_json_lines, show_line, show_progress
 from ondot.cli.pages import show_page
 from ondot.cli.serving import ask_database
@@ -31,11 +31,13 @@ def create(
 
     async def question(database: "Database") -> dict[str, Any]:
         from ondot.model.ids import DEFAULT_TENANT
+        from ondot.store.audit import record
         from ondot.store.keys import add_key, new_key
 
         id_, key = database.clock.new_id(), new_key()
-        async with database.connection() as connection:
+        async with database.transaction() as connection:
             await add_key(connection, id_, DEFAULT_TENANT, name, key)
+            await record(connection, DEFAULT_TENANT, actor_here(), "key.create", id_, {"name": name})
         return {"id": str(id_), "name": name, "key": key}
 
     made = ask_database(question)
@@ -91,10 +93,14 @@ def revoke(
 
     async def question(database: "Database") -> bool:
         from ondot.model.ids import DEFAULT_TENANT
+        from ondot.store.audit import record
         from ondot.store.keys import revoke_key
 
-        async with database.connection() as connection:
-            return await revoke_key(connection, DEFAULT_TENANT, key_id)
+        async with database.transaction() as connection:
+            revoked = await revoke_key(connection, DEFAULT_TENANT, key_id)
+            if revoked:
+                await record(connection, DEFAULT_TENANT, actor_here(), "key.revoke", key_id)
+            return revoked
 
     if not ask_database(question):
         raise NotFound(f"There is no key {key_id}.")

@@ -1,6 +1,7 @@
 """Options and arguments that several commands share, spelled once."""
 
 from enum import StrEnum
+from getpass import getuser
 from typing import Annotated
 from uuid import UUID
 
@@ -77,3 +78,8 @@ Retries = Annotated[int | None, typer.Option(help="Attempts after the first.")]
 Timeout = Annotated[str | None, typer.Option(metavar="DURATION", help="How long one attempt may take.")]
 Key = Annotated[str | None, typer.Option(help="Your own id: one job for each.")]
 Label = Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Your own word for it.")]
+
+
+def actor_here() -> str:
+    """The name in the audit log of whoever changes the database from here, without the API."""
+    return f"{getuser()} (command line)"

@@ -32,6 +32,7 @@ from ondot.model.planning import EXECUTION_AHEAD, fires_from
 from ondot.model.schedule import GivenUp, Schedule, jitter_offset, next_fire
 from ondot.model.schedule.counting import count_fires
 from ondot.model.schedule.looks import A_REQUEST, allowed
+from ondot.store.audit import By, record_change
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 from ondot.store.endings import Waiting, end_waiting
@@ -97,6 +98,7 @@ async def start_backfill(
     *,
     answer: Callable[[BackfillRow], str],
     idempotency: Idempotency | None = None,
+    by: By | None = None,
 ) -> str:
     """Register a backfill, which schedulers then work off; gives the answer."""
     id_ = database.clock.new_id()
@@ -116,6 +118,8 @@ async def start_backfill(
                 await set_timer(connection, timer)
             await insert_backfill(connection, tenant_no, _new(id_, job, backfill, total))
             [row] = await list_backfills(connection, tenant_no, job_id, id_=id_)
+            detail = {"backfill_id": id_, "from_at": backfill.from_at, "to_at": backfill.to_at, "fires": total}
+            await record_change(connection, tenant_no, by, "job.backfill", job_id, detail)
             text = answer(row)
             await keep_answer(connection, tenant_no, idempotency, text)
     except TAKEN as error:
@@ -158,13 +162,16 @@ async def _counted(database: Database, tenant_no: TenantNo, job_id: JobId, backf
     return job.version, total
 
 
-async def cancel_backfill(database: Database, tenant_no: TenantNo, job_id: JobId, backfill_id: UUID) -> BackfillRow:
+async def cancel_backfill(
+    database: Database, tenant_no: TenantNo, job_id: JobId, backfill_id: UUID, *, by: By | None = None
+) -> BackfillRow:
     """No further execution of it; those that wait are cancelled, those that run may end. Twice is once."""
     async with database.transaction() as connection:
         await lock(connection, tenant_no, job_id, deleted_too=True)
         await lock_timer(connection, job_id)
         if await end_backfill(connection, tenant_no, job_id, "CANCELLED", backfill_id):
             await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "backfill cancelled", Waiting.BACKFILL)
+            await record_change(connection, tenant_no, by, "job.backfill_cancel", job_id, {"backfill_id": backfill_id})
             log.info("backfill.cancelled", job_id=str(job_id), backfill_id=str(backfill_id))
         rows = await list_backfills(connection, tenant_no, job_id, id_=backfill_id)
     if not rows:

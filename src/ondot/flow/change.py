@@ -31,6 +31,7 @@ from ondot.model.job import JobSpec, JobState, completed, same_spec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import Timer, next_or_look_again
 from ondot.model.schedule import Once, Schedule, jitter_offset
+from ondot.store.audit import By, record_change
 from ondot.store.clock import Moment
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -53,13 +54,14 @@ async def update(
     *,
     if_version: int | None = None,
     moment: Moment | None = None,
+    by: By | None = None,
 ) -> None:
     """A new version takes over at once. `moment`: what its instants were computed from; see `flow.submit`."""
     async with database.transaction() as connection:
         job = await lock(connection, tenant_no, job_id, if_version)
         if moment is not None:
             database.clock.check(moment, job.now)
-        wakes = await update_locked(connection, database, tenant_no, job, _as_stored(spec, job))
+        wakes = await update_locked(connection, database, tenant_no, job, _as_stored(spec, job), by=by)
     dispatcher.wake(wakes)
 
 
@@ -71,6 +73,7 @@ async def patch(
     changed: Callable[[LockedJob], JobSpec],
     *,
     if_version: int | None = None,
+    by: By | None = None,
 ) -> None:
     """A new version made out of the one in force, which nobody changes meanwhile; none if it asks for the same.
 
@@ -81,7 +84,7 @@ async def patch(
         spec = _as_stored(await asyncio.to_thread(changed, job), job)
         if same_spec(spec, job.spec):
             return
-        wakes = await update_locked(connection, database, tenant_no, job, spec)
+        wakes = await update_locked(connection, database, tenant_no, job, spec, by=by)
     dispatcher.wake(wakes)
 
 
@@ -92,6 +95,7 @@ async def pause(
     *,
     if_version: int | None = None,
     because: str | None = None,
+    by: By | None = None,
 ) -> None:
     """No further fire until it is resumed. Pausing twice is pausing once. `because`: why, if nobody asked by hand."""
     async with database.transaction() as connection:
@@ -106,6 +110,7 @@ async def pause(
         await change_job(
             connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version, state_reason=because
         )
+        await record_change(connection, tenant_no, by, "job.pause", job_id, {"name": job.spec.name})
         await set_timer(connection, replace(timer, next_fire_at=None))
 
 
@@ -117,6 +122,7 @@ async def resume(
     *,
     missed: MissedPolicy = "skip",
     if_version: int | None = None,
+    by: By | None = None,
 ) -> None:
     """Fire again from now on. The fires of the pause are recorded as skipped, but for those that `missed` asks for."""
     async with database.transaction() as connection:
@@ -131,6 +137,8 @@ async def resume(
             next_fire_at = _after(schedule, timer.fired_through or job.now) if timer.fires_left != 0 else None
         timer = replace(timer, next_fire_at=next_fire_at, version=timer.version + 1)
         await change_job(connection, tenant_no, job_id, state=JobState.ACTIVE, version=job.version)
+        detail = {"name": job.spec.name, "missed": missed, "paused_because": job.state_reason}
+        await record_change(connection, tenant_no, by, "job.resume", job_id, detail)
         resumes: MissedPolicy = missed if job.spec.recurs else "once"
         wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now, resumes=resumes)
         if job.spec.recurs and (since_at := timer.fired_through) is not None:
@@ -141,7 +149,14 @@ async def resume(
     dispatcher.wake(wakes)
 
 
-async def delete(database: Database, tenant_no: TenantNo, job_id: JobId, *, if_version: int | None = None) -> None:
+async def delete(
+    database: Database,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    *,
+    if_version: int | None = None,
+    by: By | None = None,
+) -> None:
     """No further fire; what waits is cancelled, what runs may end. Deleting twice is deleting once."""
     async with database.transaction() as connection:
         job = await lock(connection, tenant_no, job_id, if_version, deleted_too=True)
@@ -153,6 +168,8 @@ async def delete(database: Database, tenant_no: TenantNo, job_id: JobId, *, if_v
         await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", Waiting.ALL)
         await refuse_if_running(connection, tenant_no, job)
         await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
+        detail = {"name": job.spec.name, "state": job.state.value, "version": job.version}
+        await record_change(connection, tenant_no, by, "job.delete", job_id, detail)
         await set_timer(connection, replace(timer, next_fire_at=None))
         await forget_streak(connection, tenant_no, job_id)
 
@@ -172,7 +189,13 @@ async def plan_anew(database: Database, dispatcher: Dispatcher, tenant_no: Tenan
 
 
 async def update_locked(
-    connection: Connection, database: Database, tenant_no: TenantNo, job: LockedJob, spec: JobSpec
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    job: LockedJob,
+    spec: JobSpec,
+    *,
+    by: By | None = None,
 ) -> Wakes:
     """Update a job whose row the caller has locked; gives the pools to wake after the commit."""
     # Pools and keys before gates, as a submit takes them: who makes the same pool at this moment may wait for a gate.
@@ -204,6 +227,9 @@ async def update_locked(
         spec=spec,
         pool_no=pool_no,
     )
+    # The versions say what was and what is; a payload is no matter of the log.
+    detail = {"name": spec.name, "from_version": job.version, "version": version, "changed": _changed(job.spec, spec)}
+    await record_change(connection, tenant_no, by, "job.update", job.id, detail)
     assert spec.schedule is not None
     if isinstance(spec.schedule.when, Once) and job.spec.recurs:
         # Whatever it fired before, its one fire is still to come; unless it was one of those.
@@ -221,6 +247,10 @@ async def update_locked(
     )
     wakes = await _stand(connection, database, tenant_no, timer, spec, job.now)
     return [*((pool_no, ready_at) for ready_at in moved), *wakes]
+
+
+def _changed(old: JobSpec, new: JobSpec) -> list[str]:
+    return [field for field in JobSpec.__struct_fields__ if getattr(old, field) != getattr(new, field)]
 
 
 def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:

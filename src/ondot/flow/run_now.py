@@ -8,6 +8,7 @@ from ondot.model.errors import Conflict, NotFound
 from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
+from ondot.store.audit import By, record_change
 from ondot.store.database import Database
 from ondot.store.executions import insert_execution
 from ondot.store.jobs import get_job, share_jobs
@@ -22,6 +23,7 @@ async def run_now(
     *,
     answer: Callable[[ExecutionId], str],
     idempotency: Idempotency | None = None,
+    by: By | None = None,
 ) -> str:
     """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
     execution_id = ExecutionId(database.clock.new_id())
@@ -50,6 +52,8 @@ async def run_now(
             stages=encoded_stages(job.spec.limits, tenant_no, job_id),
             start_within_s=job.spec.start_deadline_s,
         )
+        detail = {"name": job.spec.name, "execution_id": execution_id, "own_payload": payload is not None or None}
+        await record_change(connection, tenant_no, by, "job.run", job_id, detail)
         text = answer(execution_id)
         await keep_answer(connection, tenant_no, idempotency, text)
     dispatcher.wake([(pool_no, ready_at)])

@@ -30,6 +30,7 @@ from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
 from ondot.model.schedule.rule import is_quick
+from ondot.store.audit import By, record_change
 from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
@@ -46,6 +47,8 @@ from ondot.store.jobs import (
 from ondot.store.repeats import has_key
 
 UPSERT_TRIES = 5
+RECORDED = 100
+"""So many ids of a batch stand in its entry of the audit log."""
 FEW: Final = 20
 """Jobs that are thought about in passing: 10 ms, if each has a cron of its own."""
 
@@ -107,8 +110,9 @@ async def submit(
     idempotency: Idempotency | None = None,
     made: Made | None = None,
     moment: Moment | None = None,
+    by: By | None = None,
 ) -> str:
-    """Store these jobs, all or none; gives the answer.
+    """Store these jobs, all or none; gives the answer. `by`: recorded for jobs that recur or have a key (`_record`).
 
     `moment`: what the instants of the specs were computed from; `ClockStepped` if it is contradicted. None: from none.
     """
@@ -123,6 +127,7 @@ async def submit(
                 idempotency=idempotency,
                 made=made,
                 moment=moment,
+                by=by,
             )
         )
     draft = await _drafted(database, tenant_no, specs, moment.at, answer, idempotency)
@@ -130,7 +135,7 @@ async def submit(
     while True:
         tries -= 1
         try:
-            text, stored = await _submit(database, tenant_no, specs, draft, moment, answer, idempotency)
+            text, stored = await _submit(database, tenant_no, specs, draft, moment, answer, idempotency, by)
         except TAKEN as error:
             # Two who create the same `key` at once: the second finds the first's job when it looks again.
             if tries == 0:
@@ -182,12 +187,13 @@ async def _submit(
     moment: Moment,
     answer: Answer,
     idempotency: Idempotency | None,
+    by: By | None,
 ) -> tuple[str, _Stored | None]:
     """The answer, and what was stored for it; None: it is that of an earlier time."""
     async with database.transaction() as connection:
         if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
             return earlier, None
-        stored = await _store_all(connection, database, tenant_no, specs, draft.jobs, moment)
+        stored = await _store_all(connection, database, tenant_no, specs, draft.jobs, moment, by)
         text = draft.text
         if text is None or stored.accepted != draft.accepted:
             text = await apart(len(specs), lambda: answer(stored.accepted))
@@ -202,6 +208,7 @@ async def _store_all(
     specs: Sequence[JobSpec],
     drafts: Sequence[NewJob | NewOnceJob],
     moment: Moment,
+    by: By | None,
 ) -> _Stored:
     """Store a mixed batch and give the accepted ones in its order."""
     now = moment.at
@@ -221,14 +228,28 @@ async def _store_all(
     if new:
         pools += await _store_jobs(connection, database, tenant_no, list(new.values()), moment)
         accepted |= ((n, _accepted(job, now)) for n, job in new.items())
+        await _record_new(connection, tenant_no, by, list(new.values()))
     made = list(accepted.values())
     known = sorted(set(range(len(specs))) - set(accepted), key=lambda n: specs[n].key or "")
     if known:
         updates = [(taken[specs[n].key or ""], specs[n]) for n in known]
-        stored, woken = await _update_jobs(connection, database, tenant_no, updates, now)
+        stored, woken = await _update_jobs(connection, database, tenant_no, updates, now, by)
         accepted |= zip(known, stored, strict=True)
         pools += woken
     return _Stored([accepted[n] for n in range(len(specs))], made, pools)
+
+
+async def _record_new(connection: Connection, tenant_no: TenantNo, by: By | None, jobs: Sequence[NewJob]) -> None:
+    """One entry for a request, however many jobs it makes. One-time jobs without a key have none: programs make them by
+    the thousand a second, and each is its own record."""
+    if len(jobs) == 1:
+        [job] = jobs
+        await record_change(
+            connection, tenant_no, by, "job.create", job.id, {"name": job.spec.name, "key": job.spec.key}
+        )
+    else:
+        ids = [job.id for job in jobs[:RECORDED]]
+        await record_change(connection, tenant_no, by, "job.create", None, {"jobs": len(jobs), "ids": ids})
 
 
 async def _existing(connection: Connection, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> dict[str, LockedJob]:
@@ -345,6 +366,7 @@ async def _update_jobs(
     tenant_no: TenantNo,
     updates: Sequence[tuple[LockedJob, JobSpec]],
     now: datetime,
+    by: By | None,
 ) -> tuple[list[Accepted], list[tuple[PoolNo, datetime]]]:
     """Upserts of keys that are taken: the same spec again changes nothing, another becomes a new version."""
     pools: list[tuple[PoolNo, datetime]] = []
@@ -355,7 +377,7 @@ async def _update_jobs(
             wanted = structs.replace(spec, schedule=job.spec.schedule)
         wanted = anchored_as(wanted, job.spec)
         if not same_spec(wanted, job.spec):
-            pools += await update_locked(connection, database, tenant_no, job, wanted)
+            pools += await update_locked(connection, database, tenant_no, job, wanted, by=by)
     rows = await get_jobs(connection, tenant_no, [job.id for job, _ in updates])
     accepted = [
         Accepted(row.id, row.spec, row.state, row.version, row.next_fire_at, row.created_at, row.state_reason)

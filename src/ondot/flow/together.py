@@ -35,6 +35,7 @@ from ondot.flow.submit import (
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
+from ondot.store.audit import By
 from ondot.store.clock import ClockStepped, Moment
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
@@ -89,6 +90,7 @@ class Together:
         idempotency: Idempotency | None = None,
         made: Made | None = None,
         moment: Moment,
+        by: By | None = None,
     ) -> str:
         """As `flow.submit`: store these jobs, all or none; gives the answer."""
         text = None
@@ -105,6 +107,7 @@ class Together:
                 idempotency=idempotency,
                 made=made,
                 moment=moment,
+                by=by,
             )
         return text
 

@@ -37,26 +37,34 @@ class Client(Requests):
     async def get_job(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}")
 
-    async def patch_job(self, id_: Id, changes: Mapping[str, Any], if_version: int | None = None) -> Json:
+    async def patch_job(
+        self, id_: Id, changes: Mapping[str, Any], if_version: int | None = None, reason: str | None = None
+    ) -> Json:
         """Change the fields that are named (RFC 7396: null takes one out); with `if_version` only that version."""
         headers = {} if if_version is None else {"if-match": f'"{if_version}"'}
-        return await self._call("PATCH", f"/v1/jobs/{_segment(id_)}", body=changes, headers=headers)
+        return await self._call(
+            "PATCH", f"/v1/jobs/{_segment(id_)}", body=changes, headers=headers, query={"reason": reason}
+        )
 
-    async def delete_job(self, id_: Id) -> Json:
-        return await self._call("DELETE", f"/v1/jobs/{_segment(id_)}")
+    async def delete_job(self, id_: Id, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/jobs/{_segment(id_)}", query={"reason": reason})
 
-    async def run_job(self, id_: Id, payload: Any = _UNSET, idempotency_key: str | None = None) -> Json:
+    async def run_job(
+        self, id_: Id, payload: Any = _UNSET, idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
         """One execution now; without a payload it gets the job's own."""
         body = {} if payload is _UNSET else {"payload": payload}
-        return await self._make(f"/v1/jobs/{_segment(id_)}/run", body, idempotency_key)
+        return await self._make(f"/v1/jobs/{_segment(id_)}/run", body, idempotency_key, {"reason": reason})
 
-    async def pause_job(self, id_: Id) -> Json:
-        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/pause")
+    async def pause_job(self, id_: Id, reason: str | None = None) -> Json:
+        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/pause", query={"reason": reason})
 
-    async def resume_job(self, id_: Id, missed: Literal["skip", "once", "all"] | None = None) -> Json:
+    async def resume_job(
+        self, id_: Id, missed: Literal["skip", "once", "all"] | None = None, reason: str | None = None
+    ) -> Json:
         """Fire again; `missed` says what becomes of the fires of the pause, which are skipped if it is left out."""
         body = None if missed is None else {"missed": missed}
-        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/resume", body=body)
+        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/resume", body=body, query={"reason": reason})
 
     async def job_status(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/status")

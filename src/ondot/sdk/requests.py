@@ -50,12 +50,18 @@ class Requests:
     ) -> None:
         await self.close()
 
-    async def _make(self, path: str, body: Mapping[str, Any], idempotency_key: str | None) -> Json:
+    async def _make(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        idempotency_key: str | None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Json:
         """A POST that makes something, and makes it once however often it has to be sent."""
         headers = {"idempotency-key": idempotency_key or str(uuid4())}
         for tries in range(1, RETRIES + 1):
             try:
-                response = await self._send("POST", path, body=body, headers=headers)
+                response = await self._send("POST", path, body=body, headers=headers, query=query)
             except Unavailable:
                 await asyncio.sleep(0.1 * 2**tries)
                 continue
@@ -63,7 +69,7 @@ class Requests:
             if wait_s is None:
                 return self._answer(response)
             await asyncio.sleep(wait_s)
-        return self._answer(await self._send("POST", path, body=body, headers=headers))
+        return self._answer(await self._send("POST", path, body=body, headers=headers, query=query))
 
     async def _call(
         self,

@@ -24,10 +24,28 @@ Action = Literal[
     "execution.cancel",
     "pool.limits",
     "database.accept",
+    "job.create",
+    "job.update",
+    "job.pause",
+    "job.resume",
+    "job.delete",
+    "job.run",
+    "job.backfill",
+    "job.backfill_cancel",
+    "key.create",
+    "key.revoke",
 ]
 """`dead_letter.stop`: an operation on many dead letters was cancelled."""
 
 Detail = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """The caller of a change, and the reason it gives. A change of ondot's own has none, and is not recorded."""
+
+    actor: str
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,19 @@ async def record(
     detail: Detail | None = None,
 ) -> None:
     await record_all(connection, tenant_no, actor, action, [(subject, detail or {})])
+
+
+async def record_change(
+    connection: Connection,
+    tenant_no: TenantNo,
+    by: By | None,
+    action: Action,
+    subject: UUID | None,
+    detail: Detail | None = None,
+) -> None:
+    """Record a change in its own transaction, if somebody asked for it."""
+    if by is not None:
+        await record(connection, tenant_no, by.actor, action, subject, {"reason": by.reason, **(detail or {})})
 
 
 async def record_all(
