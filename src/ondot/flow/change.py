@@ -202,9 +202,8 @@ async def update_locked(
     pool_no = (await database.pools.numbers(connection, tenant_no, [spec.pool]))[spec.pool]
     await move_unique_key(connection, tenant_no, job, spec)
     stages = encoded_stages(spec.limits, tenant_no, job.id)
-    rates = changed_rates(job.spec.limits, spec.limits, tenant_no, job.id)
-    timer = await settle_and_take_back(connection, database, tenant_no, job, stages=stages, rates=rates)
-    if rates:
+    timer = await settle_and_take_back(connection, database, tenant_no, job, stages=stages)
+    if rates := changed_rates(job.spec.limits, spec.limits, tenant_no, job.id):
         await carry_tokens(connection, tenant_no, rates)
     version = job.version + 1
     moved = await renew_due(

@@ -5,15 +5,14 @@ is taken back, and what the calendar left out beyond it is forgotten. What has b
 also if the clock was set back; nor is what was cancelled ahead of its time.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from ondot.flow.plan import tell_skipped, thought
-from ondot.flow.settle import schedule_of, settle
+from ondot.flow.settle import lock_timer_of, schedule_of, settle
 from ondot.model.errors import Conflict
-from ondot.model.gates import Stage
+from ondot.model.gates import encoded_stages
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.planning import SkippedRange, Timer, calendar_range, cut, fired_through_after_take_back
 from ondot.model.schedule import Once, Schedule
@@ -35,16 +34,18 @@ async def settle_and_take_back(
     *,
     retries_too: bool = False,
     stages: str | None = None,
-    rates: Sequence[tuple[Stage, Stage]] = (),
 ) -> Timer:
     """Steps ① to ③; gives the timer as it stands then, its version raised, without a next fire.
 
     A one-time job that waits for its next attempt has begun; `retries_too` says that the caller ends it all the same.
-    `stages`: the gates that the job's executions pass from now on; they are locked with the old ones. `rates`: those
-    that change.
+    `stages`: the gates that the job's executions pass from now on; they are locked with the old ones.
     """
+    # After the timer, and before settling plans what is due: that touches lines, and whoever ends what waits there has
+    # the gates locked and waits for the lines.
+    await lock_timer_of(connection, tenant_no, job)
+    of_old = encoded_stages(job.spec.limits, tenant_no, job.id)
+    await lock_gates_of_job(connection, tenant_no, job.id, versions=[of_old, stages])
     timer = await settle(connection, database, tenant_no, job)
-    await lock_gates_of_job(connection, tenant_no, job.id, stages=stages, rates=rates)
     schedule = schedule_of(job)
     once_at = once_at_of(schedule)
     bound_at, ahead = job.now, None

@@ -24,14 +24,14 @@ async def lock_gates_of_job(
     tenant_no: TenantNo,
     job_id: JobId,
     *,
-    stages: str | None = None,
-    rates: Sequence[tuple[Stage, Stage]] = (),
+    versions: Sequence[str | None] = (),
 ) -> None:
-    """Lock the gates that a job's executions pass, those of `stages` that they are to pass, and of the old `rates`."""
-    gates = [old.gate for old, _ in rates]
-    if stages is not None:
-        await connection.execute(_SQL["make_gates"].text, tenant_no, stages)
-        gates += [UUID(stage["gate"]) for stage in msgspec.json.decode(stages)]
+    """Lock the gates that a job's executions pass, and those that executions of some `versions` are to pass."""
+    gates: list[UUID] = []
+    for stages in versions:
+        if stages is not None:
+            await connection.execute(_SQL["make_gates"].text, tenant_no, stages)
+            gates += [UUID(stage["gate"]) for stage in msgspec.json.decode(stages)]
     await connection.execute(_SQL["lock_gates_of_job"].text, tenant_no, job_id, gates)
 
 

@@ -56,13 +56,18 @@ CREATE OR REPLACE FUNCTION ondot.make_gates(of_tenant integer, stages jsonb) RET
     ORDER BY 1 ON CONFLICT (id) DO NOTHING
 $$;
 
-CREATE OR REPLACE FUNCTION ondot.stand_in_line(ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
+-- Makes the gates that are missing of executions.
+CREATE FUNCTION ondot.make_gates_of(ids uuid[]) RETURNS void LANGUAGE sql AS $$
     INSERT INTO ondot.gate (id, token_at, tenant_no, kind, name)
     SELECT DISTINCT ON (1) (s->>'gate')::uuid, ondot.token_at_first(s), d.tenant_no, s->>'kind', s->>'name'
     FROM ondot.gated d, jsonb_array_elements(d.stages) s
     WHERE d.execution_id = ANY (ids) AND NOT EXISTS (SELECT FROM ondot.gate g WHERE g.id = (s->>'gate')::uuid)
-    ORDER BY 1 ON CONFLICT (id) DO NOTHING;
+    ORDER BY 1 ON CONFLICT (id) DO NOTHING
+$$;
+
+CREATE OR REPLACE FUNCTION ondot.stand_in_line(ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM ondot.make_gates_of(ids);
     -- Of all stages: so that admission, which holds gates, finds the next line there and has to wait for no one.
     INSERT INTO ondot.line (gate_id, pool_no, tenant_no, is_rate, look_at)
     SELECT (s->>'gate')::uuid, n.pool_no, min(n.tenant_no), bool_or(s->>'kind' = 'rate'),
@@ -85,6 +90,60 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
+CREATE OR REPLACE FUNCTION ondot.gated_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ids uuid[];    -- who stands in line now: not what runs, which has only got other gates
+    over uuid[];   -- who is gone
+    gates uuid[];
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        ids := ARRAY(SELECT c.execution_id FROM come c JOIN ondot.execution e ON e.id = c.execution_id
+                     WHERE e.state <> 'RUNNING');
+        IF ids <> '{}' THEN
+            PERFORM ondot.stand_in_line(ids);
+        END IF;
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        ids := '{}';
+        over := ARRAY(SELECT execution_id FROM gone);
+        gates := ARRAY(SELECT (s->>'gate')::uuid FROM gone, jsonb_array_elements(stages) s);
+    ELSIF NOT EXISTS (SELECT FROM come) THEN
+        RETURN NULL;
+    ELSE
+        ids := ARRAY(SELECT c.execution_id FROM come c JOIN ondot.execution e ON e.id = c.execution_id
+                     WHERE e.state <> 'RUNNING' AND NOT c.is_over);
+        over := ARRAY(SELECT execution_id FROM come WHERE is_over);
+        gates := ARRAY(SELECT (s->>'gate')::uuid FROM come, jsonb_array_elements(stages) s);
+    END IF;
+    -- Before any is locked: somebody who makes the same gate may wait for a line that is locked here.
+    IF ids <> '{}' THEN
+        PERFORM ondot.make_gates_of(ids);
+    END IF;
+    -- And those of before, if they have changed.
+    gates := gates || ARRAY(SELECT gate_id FROM ondot.slot WHERE execution_id = ANY (ids || over)
+                            UNION SELECT gate_id FROM ondot.waiting WHERE execution_id = ANY (ids || over));
+    PERFORM ondot.lock_gates(gates);
+    DELETE FROM ondot.slot WHERE execution_id = ANY (over);
+    DELETE FROM ondot.slot h USING ondot.gated d
+    WHERE h.execution_id = ANY (ids) AND d.execution_id = h.execution_id
+      AND (NOT h.until_end OR NOT d.stages @> jsonb_build_array(jsonb_build_object('gate', h.gate_id)));
+    -- Nobody waits at a gate and holds one beyond it: two who do so could wait for each other for ever.
+    DELETE FROM ondot.slot h
+    USING ondot.next_stages(ids) n JOIN ondot.gated d ON d.execution_id = n.execution_id,
+          jsonb_array_elements(d.stages) WITH ORDINALITY AS e(stage, no)
+    WHERE h.execution_id = n.execution_id AND h.gate_id = (e.stage->>'gate')::uuid AND e.no - 1 > n.stage;
+    DELETE FROM ondot.waiting WHERE execution_id = ANY (ids || over);
+    PERFORM ondot.call_lines(gates);
+    IF ids <> '{}' THEN
+        PERFORM ondot.stand_in_line(ids);
+    END IF;
+    IF TG_OP = 'UPDATE' AND over <> '{}' THEN
+        DELETE FROM ondot.gated WHERE execution_id = ANY (over);
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- One pass of admission at the gates before which work of these pools waits: at the rates, or at the others. Takes with
 -- SKIP LOCKED and waits for nobody: whoever holds a gate or a line sees to it. At rates, no more start than `free`, and no
 -- more of class suspect than `free_for_suspects` (NULL: as many). Returns what became of each:
@@ -105,7 +164,8 @@ DECLARE
     suspect CONSTANT smallint := 5;  -- the class
     soon CONSTANT interval := interval '20 milliseconds';
     instant CONSTANT timestamptz := ondot.clock();
-    due uuid[];
+    due uuid[];         -- gates
+    firsts uuid[];      -- who stands first before each of them
     due_id uuid;
     g ondot.gate;
     beyond ondot.gate;
@@ -119,24 +179,22 @@ DECLARE
     by_hand boolean;    -- something that a person asked for waits before it
     later timestamptz;  -- look again then, whoever stands in line
 BEGIN
-    due := ARRAY(SELECT l.gate_id FROM (
-                     SELECT gate_id, look_at FROM ondot.line
-                     WHERE pool_no = ANY (of_pools) AND is_rate = at_rates AND look_at <= instant AND look_at < 'infinity'
-                     ORDER BY look_at LIMIT 100
-                 ) l GROUP BY l.gate_id ORDER BY min(l.look_at), l.gate_id);
-    -- Gates are forgotten while nobody stands before them, also if somebody on the way to one stands before another: those
-    -- of the due lines, and those where the first of each line goes next. Made before any gate is locked: somebody who
-    -- makes the same gate may wait for a line that is locked here.
-    INSERT INTO ondot.gate (id, token_at, tenant_no, kind, name)
-    SELECT DISTINCT ON (1) (s.stage->>'gate')::uuid, ondot.token_at_first(s.stage), d.tenant_no, s.stage->>'kind',
-           s.stage->>'name'
-    FROM unnest(due) AS l(gate_id) CROSS JOIN unnest(of_pools) AS p(pool_no)
-    CROSS JOIN LATERAL (SELECT execution_id, stage FROM ondot.waiting
-                        WHERE gate_id = l.gate_id AND pool_no = p.pool_no ORDER BY ready_at, execution_id LIMIT 1) q
-    JOIN ondot.gated d ON d.execution_id = q.execution_id
-    CROSS JOIN LATERAL (VALUES (d.stages->q.stage), (d.stages->(q.stage + 1))) AS s(stage)
-    WHERE s.stage IS NOT NULL AND NOT EXISTS (SELECT FROM ondot.gate WHERE id = (s.stage->>'gate')::uuid)
-    ORDER BY 1 ON CONFLICT (id) DO NOTHING;
+    -- First come, first served, also among gates: slots may be fewer than may pass.
+    SELECT coalesce(array_agg(f.gate_id ORDER BY f.ready_at, f.execution_id), '{}'),
+           coalesce(array_agg(f.execution_id) FILTER (WHERE f.execution_id IS NOT NULL), '{}') INTO due, firsts
+    FROM (
+        SELECT DISTINCT ON (l.gate_id) l.gate_id, q.ready_at, q.execution_id
+        FROM (SELECT gate_id, pool_no FROM ondot.line
+              WHERE pool_no = ANY (of_pools) AND is_rate = at_rates AND look_at <= instant AND look_at < 'infinity'
+              ORDER BY look_at LIMIT 100) l
+        LEFT JOIN LATERAL (SELECT ready_at, execution_id FROM ondot.waiting
+                           WHERE gate_id = l.gate_id AND pool_no = l.pool_no
+                           ORDER BY ready_at, execution_id LIMIT 1) q ON true
+        ORDER BY l.gate_id, q.ready_at, q.execution_id
+    ) f;
+    -- A gate is forgotten while nobody stands before it, also if somebody on the way to it stands before another. Made
+    -- before any gate is locked: somebody who makes the same gate may wait for a line that is locked here.
+    PERFORM ondot.make_gates_of(firsts);
     FOREACH due_id IN ARRAY due LOOP
         -- Each is read when its turn comes. A loop over a query reads ahead, and would bring the instant of before another
         -- gate's execution took a token here.
