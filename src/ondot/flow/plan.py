@@ -49,8 +49,9 @@ FULL_SCAN_EVERY = 5
 """Every fifth pass scans from the start, for timers that were committed late."""
 FURTHER = 3
 """Times the horizon: how far ahead is planned while a crowd comes."""
-LOOKS_A_TURN = 2_000
-"""What a job may cost a pass that others wait for, about 8 ms; see `model.schedule.looks`."""
+LOOKS_A_TURN = 1_000
+"""What a job may cost a pass that others wait for, about 4 ms; see `model.schedule.looks`."""
+COSTLY_FOUND_AT_ONCE = 20
 LOOKS_ASIDE = 500_000
 """And what it may cost apart from them, in a thread: about 2 s."""
 COSTLY_A_PASS = 2
@@ -76,12 +77,16 @@ Thought = TypeVar("Thought")
 
 def step_of(planning: Planning, *, now: datetime, horizon_at: datetime, looks: int = LOOKS_ASIDE) -> Step:
     """Raises TooCostly if it takes more than `looks`, unless these are all that one may have."""
-    schedule = planning.spec.schedule
-    assert schedule is not None, "submit completes every schedule"
+    schedule = schedule_of(planning)
     if is_quick(schedule):
         return _advance(planning, schedule, now, horizon_at)
     with allowed(looks, is_strict=looks < LOOKS_ASIDE):
         return _advance(planning, schedule, now, horizon_at)
+
+
+def schedule_of(planning: Planning) -> Schedule:
+    assert planning.spec.schedule is not None, "submit completes every schedule"
+    return planning.spec.schedule
 
 
 async def step_apart(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
@@ -286,17 +291,20 @@ class Planner:
     def _steps(self, plannings: list[Planning], now: datetime, horizon_at: datetime) -> Steps:
         """A statement's worth, and no more than can be computed without holding up all else in this process."""
         steps: Steps = []
-        fires = 0
+        fires = found_costly = 0
         begun_s = time.monotonic()
         for planning in plannings:
-            if fires >= FIRES_A_STATEMENT or time.monotonic() - begun_s > COMPUTED_S:
+            if fires >= FIRES_A_STATEMENT or (steps and time.monotonic() - begun_s > COMPUTED_S):
                 break
             if planning.timer.job_id in self._known_costly:
                 self._costly[planning.timer.job_id] = planning
                 continue
+            if found_costly >= COSTLY_FOUND_AT_ONCE and not is_quick(schedule_of(planning)):
+                continue  # so many of them at once would hold up the others: the next pass comes to it
             try:
                 step = step_of(planning, now=now, horizon_at=horizon_at, looks=LOOKS_A_TURN)
             except TooCostly:
+                found_costly += 1
                 self._costly[planning.timer.job_id] = planning
                 self._known_costly.add(planning.timer.job_id)
                 continue
