@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from ondot.api.faults import refuse
-from ondot.api.fields import Body, Instant, JobIdText, PoolName
+from ondot.api.fields import Body, Instant, JobIdText, PoolName, seen_text
 from ondot.api.forms import read_form
 from ondot.api.wire import run_payload
 from ondot.flow.dead_letters import DEFAULT_PER_S
@@ -38,7 +38,7 @@ def _not_blank(text: str) -> str:
 
 
 ExecutionIdText = Annotated[UUID, BeforeValidator(_execution_id), WithJsonSchema({"type": "string", "format": "uuid"})]
-Reason = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_not_blank)]
+Reason = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(seen_text), AfterValidator(_not_blank)]
 Version = Literal["same", "current"]
 
 

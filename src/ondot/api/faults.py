@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from ondot.api.bodies import escaped, snake_case_name
 from ondot.api.shorthand import SHORT_NAMES, Path
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
+from ondot.model.text import visible
 
 MAX_FAULTS: Final = 20
 """Faults in one answer: a batch may have ten thousand."""
@@ -127,7 +128,7 @@ def unknown_field(path: Path, known: list[str]) -> str:
     close = get_close_matches(snake_case_name(name).lower()[:64], known, n=1, cutoff=0.6)
     advice = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}."
     place = f" in `{'.'.join(path[:-1])}`" if path[:-1] else ""
-    return f"There is no field `{name[:64]}`{place}; {advice}"
+    return f"There is no field `{visible(name[:64])}`{place}; {advice}"
 
 
 def came(value: object) -> str:
@@ -139,7 +140,7 @@ def came(value: object) -> str:
             return f"the number {str(value)[:_SHOWN] if abs(value) < 10**50 else 'of many digits'}"
         case str():
             shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
-            return f"the text {json.dumps(shown, ensure_ascii=False)}"
+            return f"the text {visible(json.dumps(shown, ensure_ascii=False))}"
         case list():
             return f"a list of {len(value)}"
         case _:

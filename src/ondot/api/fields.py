@@ -18,11 +18,11 @@ from pydantic_core import PydanticCustomError
 
 from ondot.model.duration import EXPECTED, seconds
 from ondot.model.headers import why_reserved
+from ondot.model.text import hidden_in
 
 INSTANT: Final = 'an instant in RFC 3339, for example "2030-01-31T09:00:00Z"'
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BLANK_OR_CONTROL: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f\\]")
 _NOT_IN_HEADERS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -134,10 +134,16 @@ def _job_id(written: object) -> UUID:
 
 
 def _plain_text(text: str) -> str:
-    if _CONTROL.search(text):
-        raise ValueError("text without control characters (no line breaks, no tabs)")
+    seen_text(text)
     if not text.strip():
         raise ValueError("text that is not blank")
+    return text
+
+
+def seen_text(text: str) -> str:
+    """One line of characters that can be seen."""
+    if hidden := hidden_in(text):
+        raise ValueError(f"text without control characters, line breaks and invisible ones (there is {hidden})")
     return text
 
 
@@ -148,7 +154,7 @@ def _pool(name: str) -> str:
 
 
 def _function(name: str) -> str:
-    if not name or len(name) > 200 or _BLANK_OR_CONTROL.search(name):
+    if not name or len(name) > 200 or _BLANK_OR_CONTROL.search(name) or hidden_in(name):
         raise ValueError(
             "the name under which a worker registered the function, without blanks, at most 200 characters"
         )
@@ -279,7 +285,10 @@ Argv = Annotated[
     BeforeValidator(_is_list_of_words),
 ]
 Labels = Annotated[
-    dict[Annotated[str, Field(min_length=1, max_length=63)], Annotated[str, Field(max_length=255)]],
+    dict[
+        Annotated[str, Field(min_length=1, max_length=63), AfterValidator(seen_text)],
+        Annotated[str, Field(max_length=255), AfterValidator(seen_text)],
+    ],
     Field(max_length=64),
 ]
 ErrorNames = Annotated[

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ondot.model.text import visible
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -73,16 +75,16 @@ def show(renderable: "RenderableType") -> None:
 
 def show_line(text: str) -> None:
     """One line, left whole however wide the terminal is: it may be copied."""
-    console().print(text, soft_wrap=True)
+    console().print(harmless(text), soft_wrap=True)
 
 
 def show_json(document: object) -> None:
-    _write(sys.stdout, json.dumps(document, indent=2, ensure_ascii=False, default=_as_json))
+    _write_json(json.dumps(document, indent=2, ensure_ascii=False, default=_as_json))
 
 
 def show_json_lines(documents: Iterable[object]) -> None:
     for document in documents:
-        _write(sys.stdout, json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=_as_json))
+        _write_json(json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=_as_json))
 
 
 def show_document(document: object, output: Format) -> None:
@@ -101,6 +103,11 @@ def show_progress(text: str) -> None:
     """A word to someone who waits, kept out of what a program reads."""
     if sys.stderr.isatty():
         _write(sys.stderr, harmless(text))
+
+
+def _write_json(text: str) -> None:
+    """On a terminal with escapes for what could steer it, which mean the same in JSON."""
+    _write(sys.stdout, harmless(text) if sys.stdout.isatty() else text)
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -135,10 +142,7 @@ async def show_pieces(pieces: AsyncIterator[bytes]) -> None:
 
 def harmless(text: str) -> str:
     """Without the control characters by which a name or a log line could steer the terminal."""
-    return "".join(
-        char if char in "\n\t" or (char.isprintable() and not 0xD800 <= ord(char) <= 0xDFFF) else f"\\u{ord(char):04x}"
-        for char in text
-    )
+    return visible(text)
 
 
 # Times ---------------------------------------------------------------------------------------------------------------

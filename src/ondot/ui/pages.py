@@ -29,6 +29,7 @@ from ondot.model.errors import Forbidden, NotFound, OndotError, TooManyWrongKeys
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
+from ondot.model.text import visible
 from ondot.store.database import Database
 from ondot.ui import dead_letters, executions, words
 from ondot.ui.dead_letters import LettersView, count_open, read_letters
@@ -99,6 +100,7 @@ class Pages:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            finalize=_seen,
         )
         self._templates.globals.update(version=__version__, static=self.address, words=words, previews=previews)
         self._templates.filters["breakable"] = breakable
@@ -350,7 +352,12 @@ def _uuid(text: str, what: str) -> UUID:
 
 def breakable(name: str) -> Markup:
     """A name that may be wrapped after an underscore, as browsers do after a hyphen by themselves."""
-    return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
+    return Markup("_<wbr>").join(escape(part) for part in visible(name).split("_"))
+
+
+def _seen(value: object) -> object:
+    """What a template writes: text with what cannot be seen shown, and all else as it is."""
+    return visible(value) if type(value) is str else value
 
 
 def _refused(html: str, error: OndotError) -> Response:

@@ -1,0 +1,42 @@
+"""Text that people read: what may not stand in a name, and how what does is shown.
+
+A name, key, label or reason is one line of characters that can be seen. Control characters steer a terminal, a
+right-to-left override shows `gpj.exe` as `exe.jpg`, and what has no width makes two names that look the same. They are
+refused where text comes in, and shown by their numbers where text of before is written out: to a terminal, a page or
+a message.
+"""
+
+import unicodedata
+from typing import Final
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_BLANK_LETTERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
+"""Letters without a shape: fillers of Hangul."""
+
+
+def hidden_in(text: str) -> str | None:
+    """The first character of a text that cannot be seen, by its number and name; None if all can."""
+    if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
+        return None
+    for place, char in enumerate(text, start=1):
+        if _is_hidden(char):
+            name = unicodedata.name(char, "a control character" if unicodedata.category(char) == "Cc" else "")
+            return f"U+{ord(char):04X}{', ' if name else ''}{name.lower()}, at character {place}"
+    return None
+
+
+def visible(text: str) -> str:
+    """The text with what cannot be seen shown as its number; line breaks and tabs stay."""
+    if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
+        return text
+    return "".join(_escaped(char) if char not in "\n\t" and _is_hidden(char) else char for char in text)
+
+
+def _escaped(char: str) -> str:
+    """As JSON writes it, so that text in JSON means the same."""
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
+def _is_hidden(char: str) -> bool:
+    return char in _BLANK_LETTERS or (not char.isprintable() and unicodedata.category(char) in _HIDDEN)
