@@ -41,6 +41,10 @@ class Server:
     pid: int
 
     @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
     def token(self) -> str:
         return (self.home / "token").read_text().strip()
 

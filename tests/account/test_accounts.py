@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+from ondot.model.errors import Unauthorized, Unavailable
+from ondot.sdk.client import Client
 from ondot.testing.server import quickest_place
 from tests.account.served import LET_IN, REFUSED, Server, serving_as
 from tests.proves import proves
@@ -146,6 +148,19 @@ def test_a_relay_of_another_account_is_not_ours_whoever_uses_it(server: Server) 
         through = "print(json.dumps(ask(at=('127.0.0.1', given['port']))))"
         for uid in (OURS, OTHER):
             assert server.ask_as(uid, through, port=port)["status"] == REFUSED
+
+
+@proves("T1", "O5")
+async def test_the_sdk_sends_the_token_of_its_home_by_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is root: another account than that of the server, and one that may read its home."""
+    monkeypatch.setenv("ONDOT_HOME", str(server.home))
+    async with Client(server.url) as client:
+        with pytest.raises(Unavailable, match="PostgreSQL"):
+            await client.list_pools()
+    monkeypatch.delenv("ONDOT_HOME")
+    async with Client(server.url) as client:
+        with pytest.raises(Unauthorized, match="token"):
+            await client.list_pools()
 
 
 @proves("T1", "O2")

@@ -11,6 +11,7 @@ import struct
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
@@ -67,13 +68,19 @@ def find_listener(at: Address) -> Socket | None:
 def our_uid() -> int:
     """The account of this process. Raises `CannotTell` if the kernel shows every foreign account as this one."""
     uid = os.geteuid()
-    # In a user namespace all accounts from outside are shown as one, 65534: a process that is 65534 itself would take
-    # each of them for its own.
+    if _stands_for_others(uid):
+        raise CannotTell(f"uid {uid} stands for every account outside of this user namespace")
+    return uid
+
+
+@cache
+def _stands_for_others(uid: int) -> bool:
+    """In a user namespace all accounts from outside are shown as one, 65534: a process that is 65534 itself would take
+    each of them for its own."""
     with suppress(OSError):
         overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
-        if uid == overflow and " ".join(Path("/proc/self/uid_map").read_text().split()) != _EVERY_UID:
-            raise CannotTell(f"uid {uid} stands for every account outside of this user namespace")
-    return uid
+        return uid == overflow and " ".join(Path("/proc/self/uid_map").read_text().split()) != _EVERY_UID
+    return False
 
 
 def ask_kernel(local: Address, remote: Address) -> Socket | None:

@@ -61,7 +61,8 @@ def token_for(url: str, home: Path) -> str | None:
     hosts = ("127.0.0.1", "::1") if parts.hostname == "localhost" else (parts.hostname,)
     with suppress(CannotTell):
         listeners = [found for host in hosts if (found := find_listener((host, parts.port or 80))) is not None]
-        return token if listeners and all(found.uid == owner for found in listeners) else None
+        # Root's too, such as a socket that a service manager opened: root can read the token anyway.
+        return token if listeners and all(found.uid in {owner, 0} for found in listeners) else None
     return token
 
 

@@ -45,8 +45,9 @@ class Connections:
     """All connections of a server, and which to end when there are too many."""
 
     def __init__(self, most: int | None = None, by_address: int = UNPROVEN_BY_ADDRESS) -> None:
-        room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED
-        self._most = most or max(min(CONNECTIONS, room), 50)
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        room = CONNECTIONS if files == resource.RLIM_INFINITY else max(files - RESERVED, 50)
+        self._most = most or min(CONNECTIONS, room)
         self._by_address = by_address
         self._count = 0
         self._unproven: dict[Protocol, None] = {}

@@ -8,9 +8,13 @@ the account that runs the proxy.
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from ondot.model.errors import Forbidden, InvalidRequest
+
+HOSTS_KEPT: Final = 64
+"""Judged once: a server has few names."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -45,11 +49,14 @@ _JSON: Final = re.compile(rb"application/(?:[a-z0-9.-]+\+)?json\s*(?:;.*)?", re.
 
 def check_host(headers: Headers) -> None:
     """A request names one host, or none: what is built from it must not fail, and a second one hides the first."""
-    hosts = [value for name, value in headers if name == b"host"]
-    if len(hosts) > 1:
-        raise InvalidRequest("The request has several Host headers: send one.")
-    if hosts and hosts[0] and not _well_formed(hosts[0]):
-        raise InvalidRequest(f"The Host header {_shown(hosts[0])} is no host: send NAME, NAME:PORT or [IPV6]:PORT.")
+    host = None
+    for name, value in headers:
+        if name == b"host":
+            if host is not None:
+                raise InvalidRequest("The request has several Host headers: send one.")
+            host = value
+    if host and not _well_formed(host):
+        raise InvalidRequest(f"The Host header {_shown(host)} is no host: send NAME, NAME:PORT or [IPV6]:PORT.")
 
 
 def refuse_foreign(method: str, headers: Headers) -> None:
@@ -96,11 +103,13 @@ def _is_a_link(method: str, found: dict[bytes, bytes]) -> bool:
     )
 
 
+@lru_cache(maxsize=HOSTS_KEPT)
 def _well_formed(host: bytes) -> bool:
     match = _HOST.fullmatch(host)
     return match is not None and int(match[2] or 0) <= 65535
 
 
+@lru_cache(maxsize=HOSTS_KEPT)
 def _is_local(host: bytes) -> bool:
     match = _HOST.fullmatch(host)
     return match is not None and (match[1] in _LOCAL or match[1].endswith(b".localhost"))
