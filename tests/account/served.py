@@ -98,6 +98,7 @@ def main(uid: int, home: Path, host: str) -> None:
     from ondot.roles.listen import listen
     from ondot.store.database import open_database
     from ondot.transports.polling import PollingTransport
+    from ondot.ui.pages import build_pages
     from tests.servers import settings_for
 
     settings = settings_for("postgresql://nobody@127.0.0.1:1/none", auth="off", host=host)
@@ -110,6 +111,7 @@ def main(uid: int, home: Path, host: str) -> None:
         database = await open_database(settings)
         auth = Auth(database, settings, token=keep_token(home), token_path=home / NAME)
         app = build_api(Services(database, Dispatcher(PollingTransport()), auth))
+        build_pages(app, database, auth)
         print(listener.getsockname()[1], flush=True)  # noqa: T201 - read by the test
         await serve(app, listener, asyncio.Event())
 

@@ -163,6 +163,17 @@ async def test_the_sdk_sends_the_token_of_its_home_by_itself(server: Server, mon
             await client.list_pools()
 
 
+@proves("T1", "O5")
+def test_the_page_tells_another_account_how_to_be_let_in(server: Server) -> None:
+    first_page = "print(json.dumps(ask(path='/')))"
+    refused = server.ask_as(OTHER, first_page)
+    assert refused["status"] == REFUSED
+    assert "<html" in refused["text"]
+    assert str(server.home / "token") in refused["text"]
+    assert "key create" not in refused["text"]
+    assert server.ask_as(OURS, first_page)["status"] == LET_IN
+
+
 @proves("T1", "O2")
 def test_what_watches_from_another_account_needs_no_token(server: Server) -> None:
     for path in ("/livez", "/metrics"):
