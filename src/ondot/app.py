@@ -57,6 +57,8 @@ HUNG_AT_STOP = 1
 """The exit code: it did not end in order."""
 SUSPECTS_TOGETHER = 16
 """A sixteenth of a worker's slots: so many suspects share a child process before each is tried alone."""
+MOST_CHILDREN = 8
+"""Child processes of one worker. Each imports the app; there are none while nothing has blocked or lost a worker."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GARBAGE = 20_000, 20, 20
 """Objects made and not freed before the collector looks, by its three generations; Python has 700, 10, 10."""
@@ -292,7 +294,9 @@ async def targets_of(
     # Receivers refuse a timestamp that is minutes off: this machine's clock may be an hour (C3).
     http = HttpCaller(allow_private=settings.allow_private_targets, now=now)
     together = max(slots // SUSPECTS_TOGETHER, 1)
-    apart = ChildCaller(app_reference, module="ondot.roles.child", at_once=together) if app_reference else None
+    apart = None
+    if app_reference:
+        apart = ChildCaller(app_reference, module="ondot.roles.child", at_once=together, most_children=MOST_CHILDREN)
     function = Functions(FunctionCaller(app.handlers, slots=slots), apart)
     shell = ShellCaller(allow=settings.allow_shell, confinement=confinement or UNCONFINED)
     try:
@@ -303,7 +307,7 @@ async def targets_of(
             stuck=lambda: function.stuck,
             begin=function.begin,
             is_apart=function.is_apart,
-            running_in=function.running_in,
+            running=function.running,
             heard_of=function.hear_of,
         )
     finally:

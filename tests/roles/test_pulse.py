@@ -60,7 +60,7 @@ async def test_a_loop_that_stands_still_is_reported_with_its_stack_until_it_move
 @proves("P13", "E7")
 async def test_who_runs_in_the_loop_is_named() -> None:
     culprit = Culprit("crawl", UUID(int=7), 2)
-    pulse = Pulse(TIMEOUT_S, find_culprit=lambda _frame: culprit)
+    pulse = Pulse(TIMEOUT_S, find_culprit=lambda: culprit)
     pulse.start()
     with capture_logs() as logs:
         block_until(lambda: pulse.stall is not None)

@@ -1,6 +1,8 @@
 """A function that is begun without anybody who awaits it: whatever happens in whatever order, it is told of once."""
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 from itertools import permutations
 
 import pytest
@@ -83,3 +85,53 @@ async def test_the_end_of_its_time_and_an_interruption_in_the_same_moment_are_to
     [report] = await begun.ended()
     assert isinstance(report, Failed)
     assert report.error.code == "timeout"
+
+
+async def _blocks(looked: threading.Event) -> None:
+    looked.wait(30)
+
+
+async def _blocks_in_a_task(looked: threading.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_blocks(looked))
+
+
+async def _blocks_in_a_task_of_a_task(looked: threading.Event) -> None:
+    await asyncio.gather(asyncio.sleep(0), asyncio.create_task(_blocks_in_a_task(looked)))
+
+
+@proves("P13", "E7")
+@pytest.mark.parametrize("how", [_blocks, _blocks_in_a_task, _blocks_in_a_task_of_a_task])
+async def test_a_function_that_blocks_the_loop_is_found_from_another_thread(
+    how: Callable[[threading.Event], Awaitable[None]],
+) -> None:
+    looked, blocked = threading.Event(), threading.Event()
+
+    async def crawl() -> None:
+        await how(looked)
+
+    caller = FunctionCaller({"crawl": Handler(crawl), "innocent": Handler(_innocent)})
+    assert caller.running() is None
+    for name in ("innocent", "crawl"):
+        caller.begin(FunctionTarget(name=name), a_call(timeout_s=60, job_name=name), lambda _report: blocked.set())
+    found: list[tuple[str, str]] = []
+
+    def look() -> None:
+        """The innocent one may be met in passing."""
+        while not found or found[-1][0] != "crawl":
+            if (running := caller.running()) is not None:
+                found.append((running[0], running[1].job_name))
+        looked.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    while not blocked.is_set() or caller.left_behind:
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(thread.join, 30)
+    assert found[-1] == ("crawl", "crawl")
+    assert caller.running() is None, "this is a test's own task"
+    await caller.close()
+
+
+async def _innocent() -> None:
+    await asyncio.sleep(0)

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Any, assert_never
 
 import msgspec
@@ -51,8 +50,8 @@ class Targets:
     """Begins a function in this process without a task that waits for it; None: they are called as the others are."""
     is_apart: Callable[[str], bool] = lambda _name: False
     """Whether a function has blocked a loop lately, and so is not to be begun in this process."""
-    running_in: Callable[[FrameType], tuple[str, Call] | None] = lambda _frame: None
-    """The function that runs in the loop by the innermost frame of its thread. Asked from another thread."""
+    running: Callable[[], tuple[str, Call] | None] = lambda: None
+    """The function that runs in the loop at this moment. Asked from another thread while the loop stands still."""
     heard_of: Callable[[frozenset[str]], None] = lambda _blocking: None
     """Hears which functions have blocked a worker's loop lately."""
 

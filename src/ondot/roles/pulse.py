@@ -50,8 +50,8 @@ class Culprit:
 OnHung = Callable[[float], None]
 """Called when the loop has stood still for the whole timeout, with for how long. From another thread."""
 
-FindCulprit = Callable[[FrameType], Culprit | None]
-"""Who runs, by the innermost frame of the loop's thread. Called from another thread."""
+FindCulprit = Callable[[], Culprit | None]
+"""The function that runs in the loop. Called from another thread while the loop stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Pulse:
         timeout_s: float,
         *,
         passes: Passes | None = None,
-        find_culprit: FindCulprit = lambda _frame: None,
+        find_culprit: FindCulprit = lambda: None,
         on_hung: OnHung | None = None,
         hung_after_s: float | None = None,
     ) -> None:
@@ -141,7 +141,7 @@ class Pulse:
             frame = sys._current_frames().get(self._thread_id)
             if frame is None:
                 return
-            stack, culprit = "".join(traceback.format_stack(frame)), self._find_culprit(frame)
+            stack, culprit = "".join(traceback.format_stack(frame)), self._find_culprit()
             stall = Stall(_where(frame), stack, culprit)
         else:
             lines = _awaited_by(overdue, self._loop)

@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from types import FrameType
 from typing import Any, Literal
 
 from ondot import __version__
@@ -456,8 +455,8 @@ class Incarnation:
         self._targets.heard_of(heard.blocking)
         return self._beat_every_s
 
-    def _culprit(self, innermost: FrameType) -> Culprit | None:
-        found = self._targets.running_in(innermost)
+    def _culprit(self) -> Culprit | None:
+        found = self._targets.running()
         if found is None:
             return None
         function, call = found

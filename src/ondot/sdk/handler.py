@@ -42,6 +42,8 @@ SubmitMany = Callable[[list[dict[str, Any]]], Awaitable[list[Answer]]]
 MAX_NAME: Final = 200
 _INSTANT: Final = 'an aware datetime, or text in RFC 3339 such as "2030-01-31T09:00:00Z"'
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+TASK_NAME: Final = "ondot function "
+"""How the names of tasks begin that run functions."""
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -72,7 +74,7 @@ class Handler(Generic[P, R]):
         self.takes_context: Final = _takes_context(self.signature)
         self._check_parameters()
         self._check_keys()
-        self.task_name: Final = f"ondot function {self.name}"
+        self.task_name: Final = f"{TASK_NAME}{self.name}"
         named = [p for p in self._own_parameters() if p.kind in _NAMED]
         self._named: Final = frozenset(p.name for p in named)
         self._needed: Final = frozenset(p.name for p in named if p.default is p.empty)

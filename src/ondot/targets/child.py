@@ -62,11 +62,12 @@ class ChildCaller:
     def children(self) -> int:
         return len(self._children)
 
-    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
-        """Raises ChildLost if the child dies."""
+    async def call(self, spec: FunctionTarget, call: Call, *, is_alone: bool = False) -> Succeeded | Failed | Cancelled:
+        """Raises ChildLost if the child dies. `is_alone`: with no other call in the same child."""
         if call.cancel.requested:
             return not_called()
-        placing = asyncio.ensure_future(self._place(call))
+        is_shared = not is_alone and call.losses < ALONE_FROM_LOSSES
+        placing = asyncio.ensure_future(self._place(call, is_shared=is_shared))
         try:
             asked = await until_cancel(placing, call.cancel, None)
         except asyncio.CancelledError:
@@ -119,12 +120,11 @@ class ChildCaller:
 
     # Who runs where ---------------------------------------------------------------------------------------------------
 
-    async def _place(self, call: Call) -> Child | None:
+    async def _place(self, call: Call, *, is_shared: bool) -> Child | None:
         """A child that is ready, with a place taken in it; None if none was free in time.
 
         The time to import the app is not the call's: a suspect that never got to its first line would be no wiser.
         """
-        is_shared = call.losses < ALONE_FROM_LOSSES
         try:
             async with asyncio.timeout(PLACE_WITHIN_S if call.timeout_s is None else call.timeout_s):
                 while (child := self._found(is_shared=is_shared)) is None:

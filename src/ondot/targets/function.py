@@ -8,12 +8,12 @@ and `stuck` counts those that run on, so that the worker can give up its process
 """
 
 import asyncio
+import gc
 import os
 from collections.abc import Coroutine, Mapping
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ import msgspec
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call, End, Interrupt
-from ondot.sdk.handler import Handler
+from ondot.sdk.handler import TASK_NAME, Handler
 from ondot.targets.attempt import Attempt
 from ondot.targets.cancelling import not_called
 from ondot.targets.deadlines import Deadlines
@@ -80,15 +80,21 @@ class FunctionCaller:
             self._deadlines = Deadlines(asyncio.get_running_loop())
         return self._deadlines
 
-    @staticmethod
-    def running_in(innermost: FrameType) -> tuple[str, Call] | None:
-        """The function that runs in a thread's loop at this moment, and its call. May be asked from another thread."""
-        frame: FrameType | None = innermost
-        while frame is not None and frame.f_code is not FunctionCaller._run.__code__:
-            frame = frame.f_back
-        if frame is None:
+    def running(self) -> tuple[str, Call] | None:
+        """The function whose task runs in the loop at this moment, one that it began included, and its call.
+
+        Asked from another thread while the loop stands still, so nothing is set for it when an attempt begins: a task
+        is known by its context, which only the garbage collector hands out (before Python 3.12).
+        """
+        if self._deadlines is None:
             return None
-        return frame.f_locals["handler"].name, frame.f_locals["attempt"].call
+        task = asyncio.current_task(self._deadlines.loop)
+        contexts = (found for found in gc.get_referents(task) if isinstance(found, Context))
+        printing = next((context.get(PRINTING) for context in contexts), None)
+        attempt = getattr(printing, "__self__", None)
+        if not isinstance(attempt, Attempt) or attempt.task is None:
+            return None
+        return attempt.task.get_name().removeprefix(TASK_NAME), attempt.call
 
     async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
         over: asyncio.Future[Succeeded | Failed | Cancelled | None] = asyncio.get_running_loop().create_future()

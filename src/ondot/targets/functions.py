@@ -2,10 +2,9 @@
 
 Functions are suspects by degrees. After one lost worker, which may have been anybody's fault, they run as before; after
 two in a child with a few others, after three alone. A function that blocked a worker's loop runs in a child at once,
-whichever execution it is for: there it holds up a few others at most, and can be ended by force.
+alone, whichever execution it is for: there it holds up nobody, and can be ended by force.
 """
 
-from types import FrameType
 from typing import Final
 
 from ondot.model.job import FunctionTarget
@@ -32,9 +31,11 @@ class Functions:
 
     async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
         """Raises ChildLost if it ran in a child, and that died."""
-        if self._apart is None or not (call.losses >= APART_FROM_LOSSES or spec.name in self._blocking):
+        is_blocking = spec.name in self._blocking
+        if self._apart is None or not (is_blocking or call.losses >= APART_FROM_LOSSES):
             return await self._here.call(spec, call)
-        return await self._apart.call(spec, call)
+        # Others in the same child would be held up with it, and lost when it is ended by force.
+        return await self._apart.call(spec, call, is_alone=is_blocking)
 
     def is_apart(self, name: str) -> bool:
         """Whether this function is not to be begun in this process."""
@@ -44,8 +45,9 @@ class Functions:
         """From any thread."""
         self._blocking = blocking
 
-    def running_in(self, innermost: FrameType) -> tuple[str, Call] | None:
-        return self._here.running_in(innermost)
+    def running(self) -> tuple[str, Call] | None:
+        """As `FunctionCaller.running`."""
+        return self._here.running()
 
     def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
         """As `FunctionCaller.begin`: of one that runs in this process."""
