@@ -95,14 +95,16 @@ def main(uid: int, home: Path, host: str) -> None:
     from ondot.api.server import build_api
     from ondot.api.services import Services
     from ondot.flow.dispatch import Dispatcher
+    from ondot.model.errors import Unauthorized
     from ondot.roles.listen import listen
     from ondot.store.database import open_database
     from ondot.transports.polling import PollingTransport
-    from ondot.ui.pages import build_pages
+    from ondot.ui.pages import Pages, build_pages
     from tests.servers import settings_for
 
     settings = settings_for("postgresql://nobody@127.0.0.1:1/none", auth="off", host=host)
     listener = listen(host, 0)
+    Pages().message(Unauthorized(""), "")  # imports what drawing a page takes
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
