@@ -136,3 +136,12 @@ def test_every_relative_link_of_a_document_leads_somewhere(document: Path) -> No
         if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
             broken.append(target)
     assert broken == []
+
+
+def test_the_readme_does_nothing_to_a_job_that_it_has_deleted() -> None:
+    """Read to the letter: `job cancel $ID` once stood before `job backfill $ID`, which ended with exit code 4."""
+    commands = re.findall(r"^ondot (job \S+ \$ID)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    verbs = [command.split()[1] for command in commands]
+    assert verbs[-1] == "delete"
+    assert {"run", "pause", "resume", "backfill"} <= set(verbs)
+    assert verbs.count("delete") == 1
