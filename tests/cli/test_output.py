@@ -223,3 +223,18 @@ def test_of_errors_that_come_together_the_first_is_told_unless_one_is_a_bug() ->
     told = Misconfigured("This.")
     assert foreseen(ExceptionGroup("", [told, errors.Unavailable("That.")])) is told
     assert foreseen(ExceptionGroup("", [told, KeyError("bug")])) is None
+
+
+def test_json_on_a_terminal_steers_nothing_and_means_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"name": "re\u202eport \x9b31m grüße \U000e0001", "lines": "a\nb"}
+    output.show_json(document)
+    assert capsys.readouterr().out == json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    output.show_json(document)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == document
+    assert r"re\u202eport \u009b31m grüße" in shown
+    output.show_line("x\x1b]0;title\x07\u202ey")
+    assert r"x\u001b]0;title\u0007\u202ey" in capsys.readouterr().out

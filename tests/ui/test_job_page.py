@@ -142,3 +142,13 @@ async def test_a_job_that_is_not_there_or_somebody_elses_is_not_found(world: Wor
         await read_job(world.database, TenantNo(99), accepted.id)
     async with served(world.database, auth="on") as strict:
         assert (await strict.client.get(f"/jobs/{accepted.id}")).status_code == 401
+
+
+@proves("O5")
+async def test_what_cannot_be_seen_in_a_stored_name_is_shown_on_every_page(world: World, page: Served) -> None:
+    """As a job of an earlier release may have it: what comes in is refused by now."""
+    accepted = await world.submit(job("re\u202eport\x1b[31m_x\u200b", schedule=every(600, world.now)))
+    for path in ("/", "/jobs", f"/jobs/{accepted.id}"):
+        text = (await page.client.get(path)).text
+        assert not {"\u202e", "\x1b", "\u200b"} & set(text), path
+    assert r"re\u202eport\u001b[31m_<wbr>x\u200b" in (await page.client.get("/jobs")).text

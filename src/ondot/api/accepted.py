@@ -128,8 +128,18 @@ def _job_text(job: Accepted) -> JobText:
     )
 
 
-@lru_cache(maxsize=MAX_BATCH)
 def _schedule_text(schedule: Schedule) -> tuple[str, Raw]:
+    """Lists and calendars may have 300 kB each: those are rendered again."""
+    is_large = schedule.include or schedule.exclude or schedule.calendar is not None
+    return _rendered(schedule) if is_large else _remembered(schedule)
+
+
+@lru_cache(maxsize=MAX_BATCH)
+def _remembered(schedule: Schedule) -> tuple[str, Raw]:
+    return _rendered(schedule)
+
+
+def _rendered(schedule: Schedule) -> tuple[str, Raw]:
     return in_words(schedule), Raw(_ENCODER.encode(schedule_out(schedule)))
 
 

@@ -148,7 +148,7 @@ def _day_ends(zone: str, at: datetime, day: date) -> datetime:
     return midnight - span.offset
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)  # 200 kB for a thousand dates and as many black-outs
 def _sorted(calendar: Calendar) -> _Sorted:
     begins_at: list[datetime] = []
     ends_at: list[datetime] = []

@@ -43,7 +43,7 @@ def next_after(when: When, after: datetime) -> datetime | None:
     assert_never(when)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=512)  # by the calendar too, which may have 200 kB
 def next_moved(when: When, calendar: Calendar, after: datetime) -> datetime | None:
     """The same, with what falls on a day off moved to a business day as the calendar says."""
     slots = slots_of(when, calendar)
