@@ -53,8 +53,8 @@ CLOCK_EVERY_S = 2.0
 TASKS_END_WITHIN_S = 1.0
 API_STALLS_S = 5.0
 API_HUNG_S = 30.0
-HUNG_AT_STOP = 1
-"""The exit code: it did not end in order."""
+NOT_IN_ORDER = 1
+"""The exit code of a process that hung, and could not end or start again in order."""
 SUSPECTS_TOGETHER = 16
 """A sixteenth of a worker's slots: so many suspects share a child process before each is tried alone."""
 MOST_CHILDREN = 8
@@ -202,7 +202,13 @@ def _start_again() -> NoReturn:
     """
     drain_output()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    execute_again()
+    try:
+        execute_again()
+    except OSError:
+        # The interpreter is not there any more. Better no process, which a supervisor sees, than one that hangs.
+        log.exception("process.not_started_again")
+        drain_output()
+        os._exit(NOT_IN_ORDER)
 
 
 def _collect_seldom() -> None:
@@ -237,7 +243,7 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
             log.error("process.hung", stalled_s=round(stalled_s, 1), then=then)
             if asked.is_set():
                 drain_output()
-                os._exit(HUNG_AT_STOP)
+                os._exit(NOT_IN_ORDER)
             _start_again()
 
         for number in STOP_SIGNALS:

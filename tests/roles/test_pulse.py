@@ -126,6 +126,22 @@ async def test_a_pass_that_never_ends_is_a_loop_that_stands_still_and_told_by_wh
     pulse.stop()
 
 
+@proves("P13")
+async def test_a_fault_in_finding_the_culprit_hides_nothing() -> None:
+    hung: list[float] = []
+
+    def fails() -> Culprit | None:
+        raise RuntimeError("for a test")
+
+    pulse = Pulse(TIMEOUT_S, find_culprit=fails, on_hung=hung.append)
+    pulse.start()
+    with capture_logs() as logs:
+        block_until(lambda: hung)
+        await move_until(lambda: pulse.is_moving)
+    pulse.stop()
+    assert "pulse.failed" in {entry["event"] for entry in logs}
+
+
 FROZEN = """
 import asyncio, sys
 from ondot.roles.pulse import Pulse

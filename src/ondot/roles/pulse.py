@@ -120,15 +120,21 @@ class Pulse:
             # More than that has passed: this thread did not run either.
             passed_s, looked_s = min(now_s - looked_s, self._every_s * 2), now_s
             moved, seen = self._count != seen, self._count
-            overdue = self._passes.overdue() if moved else None
-            if moved and overdue is None:
-                self._moves_again()
-                continue
-            self.stalled_s += passed_s
-            if self.stall is None and self.stalled_s >= self._timeout_s * REPORTED_FROM:
-                self._report(overdue)
-            if self._on_hung is not None and self.stalled_s >= self._hung_after_s:
-                self._on_hung(self.stalled_s)
+            try:
+                self._look(passed_s, moved=moved)
+            except Exception:  # the boundary of a pass: without this thread nobody would ever beat again
+                log.exception("pulse.failed")
+
+    def _look(self, passed_s: float, *, moved: bool) -> None:
+        overdue = self._passes.overdue() if moved else None
+        if moved and overdue is None:
+            self._moves_again()
+            return
+        self.stalled_s += passed_s
+        if self.stall is None and self.stalled_s >= self._timeout_s * REPORTED_FROM:
+            self._report(overdue)
+        if self._on_hung is not None and self.stalled_s >= self._hung_after_s:
+            self._on_hung(self.stalled_s)
 
     def _moves_again(self) -> None:
         stalled_s, self.stalled_s = self.stalled_s, 0.0
@@ -137,6 +143,8 @@ class Pulse:
             self.stall = None
 
     def _report(self, overdue: str | None) -> None:
+        # Set first: whatever fails in finding out more, there is a stall, and it is reported once.
+        self.stall = Stall("?", "", None)
         if overdue is None:
             frame = sys._current_frames().get(self._thread_id)
             if frame is None:
