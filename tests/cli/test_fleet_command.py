@@ -64,6 +64,19 @@ def test_a_silent_worker_does_not_count_as_alive() -> None:
     assert "Workers: 4 alive, 12 of 400 slots busy\n" in drawn(nodes=[], workers=workers[:4])
 
 
+@proves("P13", "O5")
+def test_a_stalled_process_does_not_count_as_alive_and_is_told_with_its_line() -> None:
+    stalled = {"stalled_at": "2026-11-14T23:59:50Z", "stalled_in": "tasks.py:12 in crawl"}
+    nodes = [scheduler("here", "ALIVE", 4.0) | stalled]
+    workers = [worker("ALIVE", 1.0), worker("ALIVE", 6.0) | stalled, worker("LOST", 46.0) | stalled]
+    told = flat(drawn(nodes=nodes, workers=workers))
+    assert "Workers: 1 alive, 1 stalled, 6 of 200 slots busy" in told
+    assert told.count("STALLED") == 2
+    assert "The scheduler here:7 hangs: its loop stands still at tasks.py:12 in crawl" in told
+    assert "The worker here:8 hangs: its loop stands still at tasks.py:12 in crawl" in told
+    assert "silent" not in told, "said once"
+
+
 @proves("C1", "O5")
 async def test_who_owns_what_and_since_when_is_told_and_fits(world: World) -> None:
     first = await node(world, "east.example", 22)

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ondot.model.ids import NodeId
-from ondot.store.nodes import beat_node, take_partitions
+from ondot.store.nodes import beat_node, report_stalled_node, take_partitions
+from ondot.store.workers import report_stalled_worker
 from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
 from tests.ui.serving import Served, events, served
@@ -130,3 +131,19 @@ async def test_where_keys_are_asked_for_the_fleet_is_not_shown_without(world: Wo
     async with served(world.database, auth="on") as page:
         for path in ("/fleet", "/ui/live/fleet"):
             assert (await page.client.get(path)).status_code == 401
+
+
+@proves("P13", "O5")
+async def test_a_stalled_worker_and_scheduler_are_shown_with_their_lines(world: World, page: Served) -> None:
+    node_id = await node(world, "east", 64)
+    worker = await world.worker()
+    async with world.database.connection() as connection:
+        await report_stalled_node(connection, node_id, stalled_s=3, where="plan.py:1 in plan")
+        await report_stalled_worker(
+            connection, worker.id, stalled_s=6, where="<tasks>.py:12", execution_id=None, function=None
+        )
+    html = await html_of(page)
+    assert html.count(">Stalled<") == 2
+    assert "The scheduler east:7 hangs: its loop stands still at plan.py:1 in plan" in html
+    assert "at &lt;tasks&gt;.py:12" in html
+    assert "<tasks>" not in html
