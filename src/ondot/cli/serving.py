@@ -35,10 +35,15 @@ def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
 
 
 def database_settings(**flags: Any) -> "Settings":
-    """The settings, with the URL of a running `ondot up` of this home if none was given."""
+    """The settings, with the URL of a running `ondot up` of this home if none was given.
+
+    Log lines go to standard error, and warnings only: standard output is the command's answer, which may be JSON.
+    """
     from ondot.settings import load_settings
+    from ondot.telemetry.log import configure_logs
 
     settings = load_settings(**flags)
+    configure_logs(settings.log_format, "warning", role="command")
     if settings.database_url is None and (url := _embedded_url(settings.home)):
         return settings.model_copy(update={"database_url": url})
     return settings

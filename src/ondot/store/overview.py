@@ -189,7 +189,7 @@ async def held_back(connection: Connection, specs: Specs, tenant_no: TenantNo | 
         by_kind[row["kind"]] = by_kind.get(row["kind"], 0) + row["count"]
     longest = sorted(rows, key=lambda row: (-row["count"], row["oldest_at"]))[:lines]
     ids, stages = [row["execution_id"] for row in longest], [row["stage"] for row in longest]
-    found = {row["id"]: row for row in await connection.fetch(_SQL["held_back_for"].text, ids, stages)}
+    found = {row["id"]: row for row in await connection.fetch(_SQL["held_back_for"].text, ids, stages, tenant_no)}
     named = await specs.find(connection, {(row["job_id"], row["job_version"]) for row in found.values()})
     return HeldBack(
         now,

@@ -64,7 +64,7 @@ ORDER BY id DESC LIMIT $3;
 -- name: list_executions :many
 -- index: execution_pkey, history_pkey
 -- Those of a range of ids, by when they were due, latest first. Cut before their columns are read.
--- $1 to $10 as in newest_executions
+-- $1 tenant_no, and $2 to $10 as in newest_executions
 WITH page AS MATERIALIZED (
     (SELECT id, ondot.due_at(id, fire_at) AS due_at FROM ondot.execution
      WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid

@@ -99,12 +99,13 @@ LEFT JOIN counted c ON c.gate_id = f.gate_id AND c.pool_no = f.pool_no;
 -- name: held_back_for :many
 -- index: execution_pkey, gated_pkey
 -- The job, the pool and the limit of the first of each of these lines.
--- $1 executions, $2 the stages at which they stand
+-- $1 executions, $2 the stages at which they stand, $3 tenant_no (NULL: of all)
 SELECT e.id, e.job_id, e.job_version, p.name AS pool, d.stages -> h.stage AS limit_
 FROM unnest($1::uuid[], $2::integer[]) AS h(id, stage)
 JOIN ondot.execution e ON e.id = h.id
 JOIN ondot.gated d ON d.execution_id = h.id
-JOIN ondot.pool p ON p.pool_no = e.pool_no;
+JOIN ondot.pool p ON p.pool_no = e.pool_no
+WHERE $3::integer IS NULL OR e.tenant_no = $3;
 
 -- name: running_now :many
 -- index: execution_pkey, worker_pkey, checkpoint_pkey
