@@ -12,7 +12,7 @@ from ondot.model.ids import PARTITIONS, first_id_at, instant_of, partition_of, t
 from ondot.store.clock import ROUNDING_S, ClockStepped, DatabaseClock
 from tests.proves import proves
 
-instants = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+instants = st.datetimes(datetime(1970, 1, 1), datetime(8999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
 randoms = st.integers(0, 2**62 - 1)
 NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
 
@@ -41,6 +41,38 @@ def test_ids_of_one_instant_are_all_different_and_in_the_order_of_their_making(c
     ids = [*clock.new_ids(count), clock.new_id()]
     assert ids == sorted(set(ids))
     assert instant_of(ids[-1]) - NOON <= timedelta(milliseconds=1)
+
+
+@proves("C3")
+def test_ids_follow_the_clock_again_after_one_wrong_reading() -> None:
+    clock = DatabaseClock(lambda: 0.0)
+    clock.see(NOON, 0.0)
+    before = clock.new_id()
+    clock.see(NOON + timedelta(days=100), 0.0)
+    assert instant_of(clock.new_id()) == NOON + timedelta(days=100)
+    clock.see(NOON, 0.0)
+    after = clock.new_ids(100)
+    assert instant_of(after[-1]) - NOON <= timedelta(milliseconds=1)
+    assert len({before, *after}) == 101, "the random bits differ"
+
+
+@proves("C3", "E11")
+def test_ids_stay_in_order_while_the_clock_goes_back_by_less_than_a_second() -> None:
+    clock = DatabaseClock()
+    clock.freeze(NOON)
+    before = clock.new_ids(10)
+    clock.freeze(NOON - timedelta(milliseconds=900))
+    assert clock.new_id() > before[-1]
+
+
+@proves("C3")
+def test_ids_that_the_database_asked_for_are_not_before_its_instant_however_far_the_estimate_lags() -> None:
+    clock = DatabaseClock()
+    clock.freeze(NOON)
+    for days in (100, 50):
+        ahead_at = NOON + timedelta(days=days)
+        assert instant_of(clock.new_ids(1, not_before=ahead_at)[0]) == ahead_at
+    assert instant_of(clock.new_id()) == NOON
 
 
 @proves("C1")

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from asyncpg.pgproto import pgproto
 
-from ondot.model.ids import ticks_at, uuid7
+from ondot.model.ids import TICKS_A_MILLISECOND, ticks_at, uuid7
 
 DRIFT = 0.001
 """How far the two clocks may go apart in a second, generously: so much less an older reading tells."""
@@ -28,6 +28,9 @@ ROUNDING_S = 0.002
 """By which two readings of one clock may differ for no reason: seconds as floats, instants as whole microseconds."""
 LAG_S = 1.0
 """How long a statement may be on its way. A clock that was set forward by less is taken for a slow line."""
+IDS_AHEAD_TICKS = 1_000 * TICKS_A_MILLISECOND
+"""How far ids may run ahead of the clock to stay in order: a second, four million ids at once. More is a clock that was
+set back, or one wrong reading of it (+100 days): ids follow the clock again."""
 ANY_TIME = (-math.inf, math.inf)
 
 
@@ -121,11 +124,14 @@ class DatabaseClock:
 
     def new_ids(self, count: int, *, not_before: datetime | None = None) -> list[UUID]:
         """Ids in order, also within one instant: a list by id is a list by age, and a burst fills index pages from
-        one side. Ten thousand at once run 2.4 ms ahead of the clock. Of the driver's own kind, as all ids that are
-        read: the standard library's takes four times as long to make and to send.
+        one side. Ten thousand at once run 2.4 ms ahead of the clock. If it goes back by more than a second, so do they,
+        and stay unique by their random bits. Of the driver's own kind, as all ids that are read: the standard library's
+        takes four times as long to make and to send.
 
         `not_before`: the database said so itself; this estimate may lag when its clock was just set forward."""
-        first = max(ticks_at(self.now()), self._last_tick + 1, 0 if not_before is None else ticks_at(not_before))
+        now = ticks_at(self.now())
+        after_last = self._last_tick + 1 if self._last_tick <= now + IDS_AHEAD_TICKS else 0
+        first = max(now, after_last, 0 if not_before is None else ticks_at(not_before))
         self._last_tick = first + count - 1
         random = struct.unpack(f"{count}Q", os.urandom(8 * count))
         return [pgproto.UUID(uuid7(first + number, bits)) for number, bits in enumerate(random)]
