@@ -23,6 +23,7 @@ from ondot.model.outcome import NotBegun
 from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, Interval, Rrule, Schedule
 from ondot.ports.target import Call
+from ondot.store.endings import end_queued
 from ondot.store.planned import take_back_fires
 from ondot.store.queue import sweep_late_ready
 from tests.flow.test_stateful import OUT_OF_PLACE
@@ -649,3 +650,22 @@ async def test_a_fire_that_is_leased_in_the_middle_of_an_update_costs_the_new_sc
     fires = sorted((row.fire_at - began_at).total_seconds() for row in rows if row.state is State.PENDING)
     assert fires[:5] == [1, 2, 3, 4, 5]
     assert [row.job_version for row in rows if row.state is State.RUNNING] == [1]
+
+
+@proves("E8", "P10", "S8")
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["first", "second", "last"])
+async def test_a_fire_whose_cancel_commits_in_the_middle_of_an_update_is_not_planned_again(
+    world: World, number: int
+) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now)))
+    planned = sorted(await world.executions(), key=lambda row: row.fire_at)
+    cancelled = [planned[0], planned[1], planned[-1]][number]
+    async with world.second_connection() as canceller, canceller.transaction():
+        assert await end_queued(canceller, DEFAULT_TENANT, [cancelled.id], State.CANCELLED, "cancelled by ops")
+        changing = asyncio.create_task(change(world, accepted.id, job("new", schedule=every(5, world.now))))
+        await world.until_someone_waits()
+    await changing
+    rows = await world.executions()
+    assert [row.state for row in rows if row.fire_at == cancelled.fire_at] == [State.CANCELLED]
+    again = {row.fire_at for row in rows if row.state is State.PENDING and row.job_version == 2}
+    assert again == {row.fire_at for row in planned if row is not cancelled}

@@ -49,14 +49,16 @@ async def settle_and_take_back(
     schedule = schedule_of(job)
     once_at = once_at_of(schedule)
     bound_at, ahead = job.now, None
-    if timer.fired_through is not None and timer.fired_through > job.now:
+    is_planned_ahead = timer.fired_through is not None and timer.fired_through > job.now
+    if is_planned_ahead:
         # If the clock was set back, some of what is to come has run: what comes before it stays as it is.
         bound_at = max(job.now, await newest_begun(connection, tenant_no, job.id, job.now) or job.now)
-        if (ahead := await cancelled_ahead(connection, tenant_no, job.id, bound_at)) is not None:
-            # They are not planned again; but what the schedule has before and between them is.
-            await guard_timer(connection, tenant_no, job.id, ahead[1])
-            timer = replace(timer, guard_until=max(ahead[1], timer.guard_until or ahead[1]))
     taken = await take_back_fires(connection, tenant_no, job.id, after=bound_at, once_at=once_at)
+    # Read after the taking back, which waits for a cancel under way: then none of these fires is left to be cancelled.
+    if is_planned_ahead and (ahead := await cancelled_ahead(connection, tenant_no, job.id, bound_at)) is not None:
+        # They are not planned again; but what the schedule has before and between them is.
+        await guard_timer(connection, tenant_no, job.id, ahead[1])
+        timer = replace(timer, guard_until=max(ahead[1], timer.guard_until or ahead[1]))
     if timer.fires_left is not None:
         timer = replace(timer, fires_left=timer.fires_left + len(taken))
     if once_at is None:
