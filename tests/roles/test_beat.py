@@ -62,3 +62,32 @@ async def test_who_is_held_and_then_cannot_reach_the_database_is_held_until_a_be
                 await asyncio.sleep(0)
     finally:
         await thread.stop()
+
+
+@proves("P13")
+async def test_the_thread_goes_on_beating_whatever_fails_in_it(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats = 0
+
+    async def one_beat(_connection: Connection) -> float:
+        nonlocal beats
+        beats += 1
+        if beats == 1:
+            raise ValueError("for a test")
+        return 60.0
+
+    def fails(_self: BeatThread, _error: Exception) -> float:
+        raise RuntimeError("in what was to see to it")
+
+    monkeypatch.setattr(BeatThread, "_failed", fails)
+    thread = BeatThread(
+        settings_for(database_url), one_beat, every_s=2.0, name="test", pulse=Pulse(60.0), one_report=never_stalls
+    )
+    thread.start()
+    try:
+        async with asyncio.timeout(30):
+            while beats < 2:
+                await asyncio.sleep(0.01)
+    finally:
+        await thread.stop()

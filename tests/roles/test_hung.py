@@ -149,3 +149,21 @@ async def test_a_hung_process_that_is_asked_to_stop_ends(database_url: str, tmp_
         scheduler.hang()
         assert await scheduler.stop() == 1
         assert scheduler.events("process.hung")[0]["then"] == "the process ends by force"
+
+
+@pytest.mark.timeout(240)
+@proves("P13", "E8", "L3")
+async def test_a_cancel_of_what_a_hung_worker_runs_is_obeyed(database_url: str, tmp_path: Path) -> None:
+    """Acknowledged, and never obeyed: nobody was left to hear it, and nobody took over."""
+    async with a_fleet(database_url, tmp_path) as fleet:
+        await fleet.stands(fleet.scheduler(), fleet.worker())
+        jobs = await fleet.submit(
+            {"function": "works_together", "payload": {"seconds": 3600}, "cancel_grace": "1s"},
+            {"function": "blocks_its_loop", "cancel_grace": "1s"},
+        )
+        begun = await fleet.noted("begun", count=2, within_s=20)
+        for note in begun:
+            await fleet.cancel(UUID(note["execution_id"]))
+        rows = await fleet.ended(jobs, within_s=30)
+        assert [row["state"] for row in rows] == ["CANCELLED", "CANCELLED"]
+        assert len(await fleet.noted("begun", count=2, within_s=1)) == 2, "it was not called again"

@@ -90,7 +90,16 @@ class BeatThread:
         return time.monotonic() - self.confirmed_s
 
     def _run(self) -> None:
-        asyncio.run(self._beat_for_ever())
+        while not self._stop.is_set():
+            try:
+                asyncio.run(self._beat_for_ever())
+            except Exception:
+                # Without this thread the process would be there, and never be heard of again nor hear that it is lost.
+                log.exception("beat.failed")
+                self._connection = None
+                self._stop.wait(TRY_AGAIN_S)
+            else:
+                return
 
     async def _beat_for_ever(self) -> None:
         nudged = asyncio.Event()
