@@ -8,7 +8,7 @@ import pytest
 
 from ondot.flow.cancel import cancel
 from ondot.flow.change import pause
-from ondot.flow.gate import expire_pass, tidy_pass
+from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.retain import sweep_pass
 from ondot.model.execution import State
 from ondot.model.gates import Limits, Rate
@@ -300,7 +300,7 @@ async def test_after_a_day_of_all_that_ondot_does_the_self_check_finds_nothing(w
         waiting = await world.fetch("SELECT id FROM ondot.execution WHERE state = 'PENDING' ORDER BY id LIMIT 1")
         if waiting and turn % 4 == 0:
             await cancel(world.database, DEFAULT_TENANT, waiting[0]["id"], actor="somebody")
-        await tidy_pass(world.database)
+        await Tidying(world.database).one_pass()
     assert await checker.look_twice() == []
     assert checker.told == []
     ended = {row["state"]: row["count"] for row in await world.fetch(COUNTED)}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ondot.flow.change import delete, pause, update
-from ondot.flow.gate import admit_pass, tidy_pass
+from ondot.flow import gate
+from ondot.flow.gate import Tidying, admit_pass
 from ondot.flow.lease import Assignment
 from ondot.model.execution import State
 from ondot.model.gates import Limits, Rate
@@ -395,7 +396,7 @@ async def test_many_workers_at_one_gate_never_exceed_it_and_leave_nothing_behind
     assert most <= 2
     assert (await slots(world), await world.count("waiting"), await world.count("gated")) == (0, 0, 0)
     assert set(await world.states()) <= {State.SUCCEEDED, State.FAILED}
-    await tidy_pass(world.database)
+    await Tidying(world.database).one_pass()
     assert await world.count("gate") == 0
 
 
@@ -436,7 +437,7 @@ async def test_who_is_on_the_way_to_a_gate_that_was_forgotten_comes_to_one_that_
     limits = Limits(key="k", key_concurrency=1, key_rate=Rate(limit=2, per_s=3, burst=2))
     accepted = await world.submit(job(schedule=every(3600, world.now), limits=limits))
     await world.run_now(accepted.id)
-    await tidy_pass(world.database)
+    await Tidying(world.database).one_pass()
     assert await world.count("gate") == 1
     lost = await world.worker()
     await world.value("UPDATE ondot.worker SET state = 'LOST' WHERE id = $1", lost.id)
@@ -457,7 +458,7 @@ async def test_all_in_one_line_pass_though_the_gates_behind_it_were_forgotten(wo
     await world.submit_all([job(limits=each) for each in limits])
     worker = await world.worker()
     [first] = await worker.lease()
-    await tidy_pass(world.database)
+    await Tidying(world.database).one_pass()
     assert await world.count("gate") == 1
     running = first
     for _ in limits:
@@ -470,3 +471,27 @@ async def test_all_in_one_line_pass_though_the_gates_behind_it_were_forgotten(wo
 async def _a_moment_later(world: World, worker: Worker) -> list[Assignment]:
     await world.advance(0.02)
     return await worker.lease()
+
+
+@proves("E13", "O1")
+async def test_a_pass_looks_at_some_gates_and_the_next_ones_go_on_until_all_that_are_idle_are_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "GATES_A_PASS", 2)
+    idle = await world.submit_all([limited(key=f"idle{n}", key_concurrency=1) for n in range(7)])
+    worker = await world.worker()
+    for _ in idle:
+        await worker.complete_all(await worker.lease())
+    held = await world.submit_all([limited(key=f"held{n}", key_concurrency=1) for n in range(7)])
+    assert len(await worker.lease(4)) == 4
+    assert await world.count("gate") == 14
+    tidying = Tidying(world.database)
+    for number in range(1, 8):
+        before = await world.count("gate")
+        removed = await tidying.one_pass()
+        left = await world.count("gate")
+        assert before - left == removed <= 2
+        assert number < 7 or left == len(held)
+    await tidying.one_pass()
+    assert await tidying.one_pass() == 0, "the next pass may wait for its minute"
+    assert await world.count("gate") == len(held)

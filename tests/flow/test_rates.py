@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondot.flow.change import update
-from ondot.flow.gate import tidy_pass
+from ondot.flow.gate import Tidying
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass
 from ondot.model.gates import Limits, Rate, gate_id, rate_gate, stages
@@ -118,7 +118,7 @@ async def test_no_rate_is_exceeded_by_many_workers_in_any_window(world: World, s
             break
         await asyncio.gather(*(work(worker) for worker in workers))
         if turn % 10 == 0:
-            await tidy_pass(world.database)
+            await Tidying(world.database).one_pass()
         await world.advance(mix.choice([0.02, 0.3, 1, 4]))
     assert sum(len(instants) for instants in starts.values()) >= len(recurring) * 4
     assert {name: found for name, instants in starts.items() if (found := exceeded(instants, name[1]))} == {}
@@ -138,7 +138,7 @@ async def test_a_clock_set_back_neither_stops_a_rate_nor_starts_more_than_it_all
     started = []
     for second in range(11):
         # As housekeeping does, which calls lines that wait for the clock of before.
-        await tidy_pass(world.database)
+        await Tidying(world.database).one_pass()
         started += [second for _ in await worker.lease()]
         await world.advance(1)
     assert started == [10]

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from ondot.flow.backfill import Backfill, cancel_backfill, start_backfill
 from ondot.flow.cancel import cancel
 from ondot.flow.change import delete, pause, resume, update
-from ondot.flow.gate import expire_pass, tidy_pass
+from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.lease import Assignment
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass
@@ -310,7 +310,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def tidy(self) -> None:
-        self.run(tidy_pass(self.world.database))
+        self.run(Tidying(self.world.database).one_pass())
 
     @rule(concurrency=st.none() | st.integers(1, 5), rate=st.none() | st.just(Rate(limit=3, per_s=2, burst=2)))
     def limit_the_pool(self, concurrency: int | None, rate: Rate | None) -> None:

@@ -8,7 +8,7 @@ from ondot.flow.check import SelfCheck, make_partitions_pass
 from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.failing import pause_failing_pass
-from ondot.flow.gate import expire_pass, tidy_pass
+from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.zones import zones_pass
@@ -61,7 +61,7 @@ class Housekeeper:
             for name, tick_s, one_pass in (
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
                 ("chores", CHORES_EVERY_S, self._chores),
-                ("tidy", RETAIN_EVERY_S, lambda: tidy_pass(self._patient)),
+                ("tidy", RETAIN_EVERY_S, Tidying(self._patient).one_pass),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),

@@ -1,14 +1,29 @@
 """Gates: what is forgotten of them (E13). Lines and slots are kept by triggers (migration 0003)."""
 
+from dataclasses import dataclass
+from uuid import UUID
+
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("gates")
 
 
-async def forget_gates(connection: Connection, limit: int) -> int:
-    """Drop gates that nobody stands before or is through, and whose buckets are full."""
-    return len(await connection.fetch(_SQL["forget_gates"].text, limit))
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A step of a walk through all gates: its last one (None: at the end), how many it looked at and removed."""
+
+    through: UUID | None
+    looked_at: int
+    removed: int
+
+
+async def forget_gates(connection: Connection, after: UUID, limit: int) -> Forgotten:
+    """Remove gates that nobody stands before or is through, and whose buckets are full, among some after this id."""
+    row = await connection.fetchrow(_SQL["forget_gates"].text, after, limit)
+    assert row is not None
+    through, looked_at, removed = row.values()
+    return Forgotten(through if looked_at == limit else None, looked_at, removed)
 
 
 async def call_put_off(connection: Connection) -> None:
