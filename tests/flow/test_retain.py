@@ -2,21 +2,26 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from ondot.flow import retain
 from ondot.flow.backfill import Backfill, start_backfill
-from ondot.flow.change import delete, pause, update
+from ondot.flow.cancel import cancel
+from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.gate import expire_pass
 from ondot.model.errors import NotFound
 from ondot.model.ids import DEFAULT_TENANT, JobId
-from ondot.model.job import Unique
+from ondot.model.job import Debounce, Unique
 from ondot.store.connection import Connection
 from ondot.store.jobs import get_job
+from ondot.store.migrate import migrations
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
 
@@ -108,6 +113,11 @@ async def test_what_lives_is_not_removed_however_old_it_is(world: World) -> None
     assert not await exists(world, letter.id)
     assert await world.count("dead_letter") == 0
     assert await exists(world, paused.id)
+
+
+async def run_due(world: World) -> None:
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease())
 
 
 async def resolve(connection: Connection, id_: UUID) -> None:
@@ -255,3 +265,95 @@ async def test_a_kind_that_fails_keeps_none_of_the_others_from_going(world: Worl
     await world.retain()
     assert await world.count("idempotency") == 0
     assert not await exists(world, ended.id)
+
+
+@proves("O1", "E16")
+@pytest.mark.parametrize("wait_s", [5, 600], ids=["planned", "with a timer"])
+@pytest.mark.parametrize("is_paused", [False, True], ids=["active", "paused"])
+async def test_a_changed_job_that_a_debounce_put_aside_is_removed(world: World, wait_s: float, is_paused: bool) -> None:
+    debounce = Debounce(key="k", wait_s=wait_s)
+    first = await world.submit(job(debounce=debounce))
+    await rename(world, first.id)
+    if is_paused:
+        await pause(world.database, DEFAULT_TENANT, first.id)
+    await world.submit(job(debounce=debounce))
+    await world.advance(wait_s)
+    await world.plan()
+    await run_due(world)
+    await world.advance(KEPT_S + 1200)
+    await world.retain()
+    assert not await exists(world, first.id)
+    assert {table: await world.count(table) for table in GROWING} == dict.fromkeys(GROWING, 0)
+
+
+async def nothing(world: World, job_id: JobId) -> None:
+    """Locks the job for a change, and changes nothing."""
+    await resume(world.database, world.dispatcher, DEFAULT_TENANT, job_id)
+
+
+async def rename(world: World, job_id: JobId) -> None:
+    spec = structs.replace((await world.job(job_id)).spec, name="new")
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, job_id, spec)
+
+
+async def remove(world: World, job_id: JobId) -> None:
+    await delete(world.database, DEFAULT_TENANT, job_id)
+
+
+async def cancel_fire(world: World, job_id: JobId) -> None:
+    await rename(world, job_id)
+    await world.advance(600)
+    await world.plan()
+    [execution] = await world.executions(job_id)
+    await cancel(world.database, DEFAULT_TENANT, execution.id, actor="ops")
+
+
+async def expire(world: World, job_id: JobId) -> None:
+    await rename(world, job_id)
+    await world.advance(590)
+    await world.plan()
+    await world.advance(100)
+    assert await expire_pass(world.database) == 1
+
+
+@proves("O1", "S8")
+@pytest.mark.parametrize("in_s", [5, 600], ids=["planned", "with a timer"])
+@pytest.mark.parametrize("end", [nothing, rename, remove, cancel_fire, expire])
+async def test_a_one_time_job_that_was_changed_is_removed_however_it_ended(
+    world: World, in_s: float, end: Callable[[World, JobId], Awaitable[None]]
+) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(in_s)), start_deadline_s=60))
+    await end(world, accepted.id)
+    await world.advance(in_s)
+    await world.plan()
+    await run_due(world)
+    await world.advance(KEPT_S + 1200)
+    await world.retain()
+    assert not await exists(world, accepted.id)
+    assert {table: await world.count(table) for table in GROWING} == dict.fromkeys(GROWING, 0)
+
+
+@proves("O1", "S8")
+async def test_a_job_whose_new_schedule_has_no_fire_left_is_removed(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(5, world.now, max_fires=1)))
+    await world.advance(5)
+    await run_due(world)
+    later = once(world.after(3600), max_fires=1)
+    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job("new", schedule=later))
+    await world.advance(KEPT_S + 7200)
+    await world.plan()
+    await world.retain()
+    assert not await exists(world, accepted.id)
+
+
+@proves("O1")
+async def test_jobs_that_an_older_release_left_without_a_timer_are_removed_as_well(world: World) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(600))))
+    await rename(world, accepted.id)
+    await world.value("DELETE FROM ondot.timer WHERE job_id = $1", accepted.id)
+    [migration] = [each for each in migrations() if each.name == "every_job_has_a_timer"]
+    async with world.second_connection() as connection:
+        await connection.execute(migration.sql)
+    await world.advance(KEPT_S + 60)
+    await world.retain()
+    assert not await exists(world, accepted.id)

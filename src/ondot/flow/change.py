@@ -241,7 +241,8 @@ async def update_locked(
         timer,
         job_version=version,
         next_fire_at=None if stands_still else _next(spec.schedule, timer, job.now),
-        fired_through=timer.fired_through or (job.now if spec.recurs else None),
+        # Also of a one-time job that has no fire left: by this instant it is removed when it is old.
+        fired_through=timer.fired_through or (job.now if spec.recurs or fires_left == 0 else None),
         fires_left=fires_left,
     )
     wakes = await _stand(connection, database, tenant_no, timer, spec, job.now)

@@ -153,8 +153,10 @@ async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -
     """Lock a job for a change, once nobody shares it; a one-time job is adopted into `job` first."""
     row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
     if row is None:
-        await connection.fetchrow(_SQL["adopt_once_job"].text, tenant_no, job_id, instant_of(job_id))
+        adopted = await connection.fetchrow(_SQL["adopt_once_job"].text, tenant_no, job_id, instant_of(job_id))
         row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
+        if adopted is not None:
+            await connection.execute(_SQL["time_adopted_job"].text, tenant_no, job_id)
     if row is None:
         return None
     [job] = await _read_locked(connection, tenant_no, [job_id])

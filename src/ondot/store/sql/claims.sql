@@ -41,22 +41,29 @@ SELECT id FROM ondot.job WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer
 -- name: unplan_jobs :many
 -- transition: refuse        locks: timer rows        index: timer_pkey, job_pkey, job_once_pkey
 -- Waits for a plan that is taking one, and then finds nothing: the execution is there. Of a job that was not changed
--- the timer is at version 1; if it is being changed at this moment it is at another when the wait is over, and left.
+-- the timer is at version 1, and goes; if it is being changed at this moment it is at another when the wait is over, and
+-- left. One that was changed keeps its timer, by which it is removed when it is old.
 -- $1 tenant_no, $2 job_ids, $3 execution_ids, $4 reasons, $5 fire_ats (NULL: it was not changed), $6 whether it is paused
 WITH aside AS (
     SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[], $6::boolean[])
          AS a(job_id, execution_id, reason, fire_at, is_paused)
 ), gone AS (
     DELETE FROM ondot.timer t USING aside a
-    WHERE t.job_id = a.job_id AND t.tenant_no = $1::integer AND (a.fire_at IS NOT NULL OR t.version = 1)
+    WHERE a.fire_at IS NULL AND t.job_id = a.job_id AND t.tenant_no = $1::integer AND t.version = 1
+      AND t.next_fire_at < 'infinity'
+    RETURNING t.job_id, t.job_version, t.next_fire_at AS fire_at, a.execution_id, a.reason
+), kept AS (
+    UPDATE ondot.timer t SET next_fire_at = 'infinity', fired_through = a.fire_at, version = t.version + 1
+    FROM aside a
+    WHERE a.fire_at IS NOT NULL AND t.job_id = a.job_id AND t.tenant_no = $1::integer
       AND (a.is_paused OR t.next_fire_at < 'infinity')
-    RETURNING t.job_id, t.job_version, coalesce(a.fire_at, t.next_fire_at) AS fire_at, a.execution_id, a.reason
+    RETURNING t.job_id, t.job_version, a.fire_at, a.execution_id, a.reason
 )
 INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no, attempt_no, failures,
                            losses, class, state, origin, reason)
 SELECT g.execution_id, g.job_id, g.fire_at, g.fire_at, ondot.clock(), $1, g.job_version, coalesce(j.pool_no, o.pool_no),
        0, 0, 0, 2, 'SKIPPED', 'fire', g.reason
-FROM gone g
+FROM (SELECT * FROM gone UNION ALL SELECT * FROM kept) g
 LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) j ON true
 LEFT JOIN LATERAL (
     SELECT pool_no FROM ondot.job_once WHERE id = g.job_id AND id = ANY ($2) AND tenant_no = $1 LIMIT 1

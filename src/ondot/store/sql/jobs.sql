@@ -122,6 +122,16 @@ WHERE o.id = $2
 ON CONFLICT DO NOTHING
 RETURNING job_id;
 
+-- name: time_adopted_job :none
+-- locks: the timer row (the job is locked)        index: job_once_pkey, timer_pkey
+-- Every row of job has a timer, also if nothing is changed after all: by it the job is removed when it is old. A timer at
+-- version 1 would be removed with the plan of its fire. After the job's lock, so that runs wait meanwhile.
+-- $1 tenant_no, $2 id
+INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, tenant_no, partition_no)
+SELECT id, 'infinity', fire_at, 2, 1, tenant_no, ondot.partition_of(id)
+FROM ondot.job_once WHERE id = $2::uuid AND tenant_no = $1::integer
+ON CONFLICT (job_id) DO UPDATE SET version = ondot.timer.version + 1;
+
 -- name: lock_job :one
 -- locks: the job row, then its runs: waits for those that began before, and those that come wait        index: job_pkey
 -- $1 tenant_no, $2 id
