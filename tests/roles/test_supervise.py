@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from ondot.roles.signs import Signs
 from ondot.roles.supervise import role_argv
 from ondot.roles.up import UpOptions, children
 from ondot.settings import load_settings
@@ -43,6 +45,24 @@ if "busy" in name:
 print("ended", name, flush=True)
 """
 
+HANGS = """
+import atexit, os, re, signal, sys, time
+from ondot.roles.signs import show_life
+name = sys.argv[1]
+show_life(int(sys.argv[-1]))
+print("ready", name, os.getpid(), flush=True)
+if os.path.exists(name):
+    signal.pause()
+open(name, "w").close()
+if name == "worker-regex":
+    re.match(r"(a+)+$", "a" * 60 + "b")
+if name == "worker-exit":
+    atexit.register(signal.pause)
+else:
+    signal.pause()
+"""
+IMPATIENT = PARENT.replace("tell_waiting=tell)", "tell_waiting=tell, hung_after_s=3.0, look_every_s=0.5)")
+
 
 class Supervised:
     """What the supervisor and its children say, line by line, on one pipe."""
@@ -64,11 +84,14 @@ class Supervised:
 
 
 @contextmanager
-def supervised(directory: Path, *names: str, timeout_s: float = 60) -> Iterator[Supervised]:
+def supervised(
+    directory: Path, *names: str, timeout_s: float = 60, parent: str = PARENT, child: str = CHILD
+) -> Iterator[Supervised]:
     script = directory / "child.py"
-    script.write_text(CHILD)
+    script.write_text(child)
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(script), str(timeout_s), *names],
+        [sys.executable, "-c", parent, str(script), str(timeout_s), *names],
+        cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -114,6 +137,50 @@ def test_one_deadline_is_for_all_workers_and_what_outlasts_it_is_killed(tmp_path
         said = up.process.stdout.read()
         assert [said.count(f"child={name}") for name in names] == [1, 1, 1, 1]
         assert "ended" not in said
+
+
+@proves("P13", "O6")
+@pytest.mark.parametrize("name", ["worker-stopped", "worker-regex", "worker-exit"])
+def test_a_child_of_which_no_thread_runs_is_replaced(tmp_path: Path, name: str) -> None:
+    with supervised(tmp_path, name, "worker-well", parent=IMPATIENT, child=HANGS) as up:
+        well = up.pids["worker-well"]
+        if name == "worker-stopped":
+            os.kill(up.pids[name], signal.SIGSTOP)
+        said = up.line()
+        while not said.startswith("ready"):
+            said = up.line()
+        _, again, pid = said.split()
+        assert again == name
+        assert int(pid) != up.pids[name]
+        os.kill(well, 0)
+
+
+@proves("P13", "O6")
+def test_children_that_were_stopped_together_with_their_supervisor_go_on(tmp_path: Path) -> None:
+    signs = Signs(os.open(os.devnull, os.O_RDONLY))
+    signs.look(60.0)
+    assert signs.silent_s == 0, "one that has shown no life yet is not judged"
+    signs.close()
+    with supervised(tmp_path, "worker-1", "worker-2", parent=IMPATIENT, child=HANGS) as up:
+        os.killpg(up.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, up.process.pid, os.WSTOPPED)
+        time.sleep(4)  # longer than it takes to be judged: time itself is what is tried here
+        os.killpg(up.process.pid, signal.SIGCONT)
+        time.sleep(1.5)
+        for pid in up.pids.values():
+            os.kill(pid, 0)
+        assert up.process.poll() is None
+
+
+@proves("O6")
+def test_kinds_that_are_stopped_later_have_their_moment_though_one_before_them_used_up_the_time(tmp_path: Path) -> None:
+    with supervised(tmp_path, "worker-busy", "scheduler", "api", timeout_s=0.1) as up:
+        os.kill(up.process.pid, signal.SIGTERM)
+        assert up.process.wait(30) == 1
+        assert up.process.stdout
+        said = up.process.stdout.read()
+        assert "ended scheduler" in said
+        assert "ended api" in said
 
 
 @proves("O6")

@@ -1,7 +1,7 @@
 """`ondot api`, `ondot scheduler`, `ondot worker`: one role of a server in this process, until SIGTERM or Ctrl-C.
 
 A child of a supervisor (`ondot up`, `ondot worker --processes`) gets `--supervised-by`, and first of all binds its life
-to that process.
+to that process, and `--show-life-to`, a descriptor that says from then on that it runs.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ondot.cli.options import SupervisedBy
+from ondot.cli.options import ShowLifeTo, SupervisedBy
 from ondot.cli.output import show_progress
 from ondot.cli.serving import database_settings
 
@@ -23,9 +23,10 @@ def api(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on.")] = None,
     supervised_by: SupervisedBy = None,
+    show_life_to: ShowLifeTo = None,
 ) -> None:
     """Serve the API and the page."""
-    _bind_life(supervised_by)
+    _bind_life(supervised_by, show_life_to)
     from ondot import app as application
 
     settings = database_settings(host=host, port=port)
@@ -33,9 +34,9 @@ def api(
     application.run_api(settings)
 
 
-def scheduler(supervised_by: SupervisedBy = None) -> None:
+def scheduler(supervised_by: SupervisedBy = None, show_life_to: ShowLifeTo = None) -> None:
     """Plan the fires of jobs, and recover what is lost."""
-    _bind_life(supervised_by)
+    _bind_life(supervised_by, show_life_to)
     from ondot import app as application
 
     settings = database_settings()
@@ -53,9 +54,10 @@ def worker(
     processes: Annotated[int, typer.Option(min=1, max=1000, help="Worker processes, under one supervisor.")] = 1,
     allow_shell: AllowShell = False,
     supervised_by: SupervisedBy = None,
+    show_life_to: ShowLifeTo = None,
 ) -> None:
     """Run attempts: HTTP calls, functions of an app, and shell commands where allowed."""
-    _bind_life(supervised_by)
+    _bind_life(supervised_by, show_life_to)
     from ondot import app as application
 
     settings = database_settings(slots=slots, allow_shell=allow_shell or None)
@@ -68,7 +70,7 @@ def worker(
     _ = settings.needs_database_url
     if app_reference:
         application.load_app(app_reference)
-    from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
+    from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, hung_after, role_argv
     from ondot.telemetry.log import configure_logs
     from ondot.telemetry.outlet import unblock_output
 
@@ -81,6 +83,7 @@ def worker(
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
         signals=StopSignals(),
         tell_waiting=lambda kind: tell_stopping(kind, settings.grace_s),
+        hung_after_s=hung_after(settings.heartbeat_s),
     )
     supervisor.start()
     raise typer.Exit(supervisor.run())
@@ -102,11 +105,15 @@ def tell_stopping(kind: str, grace_s: float) -> None:
         show_progress(f"Stopping: running attempts have up to {grace_s:g} s; Ctrl-C again ends the waiting.")
 
 
-def _bind_life(supervised_by: int | None) -> None:
+def _bind_life(supervised_by: int | None, show_life_to: int | None) -> None:
     if supervised_by is not None:
         from ondot.roles.supervise import die_with
 
         die_with(supervised_by)
+    if show_life_to is not None:
+        from ondot.roles.signs import show_life
+
+        show_life(show_life_to)
 
 
 def _tell_start(what: str, supervised_by: int | None) -> None:

@@ -4,6 +4,8 @@ It starts its children, starts again those that die, with a growing pause, and o
 for them, kind by kind: all workers at once, so that none takes up what another has just given back. Children share its
 process group, so a Ctrl-C reaches them too; on Linux they are killed with it, so that `kill -9` leaves no orphan
 behind. Nothing is lost by that: what they ran is recovered.
+
+A child of which no thread runs any more (`roles.signs`) is ended and started again: only its supervisor can do that.
 """
 
 import ctypes
@@ -15,11 +17,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from types import FrameType
 
 from ondot.environment import handed_over
+from ondot.roles.signs import Signs
 from ondot.telemetry.log import get_logger
 
 LONGEST_PAUSE_S = 30.0
@@ -28,6 +31,11 @@ STEADY_S = 60.0
 LOOK_EVERY_S = 5.0
 ECHO_S = 1.0
 """A signal that follows so soon is the same one: `timeout` and some shells signal twice."""
+HUNG_AFTER_S = 15.0
+"""A child that has shown no life for so long is ended. Its beat has a shorter timeout: others have its work."""
+HUNG_AFTER_BEATS = 1.5
+STOP_LATER_S = 5.0
+"""What the kinds that are stopped later have at least, though a kind before them used up the time."""
 STOP_MARGIN_S = 30.0
 """On top of the grace: attempts that are ended by force, outcomes that are written, workers that leave."""
 _PR_SET_PDEATHSIG = 1
@@ -43,6 +51,8 @@ class Child:
     kind: str
     argv: Sequence[str]
     process: subprocess.Popen[bytes] | None = None
+    signs: Signs | None = None
+    is_hung: bool = False
     failures: int = 0
     started_s: float = 0.0
     start_again_s: float = 0.0
@@ -94,6 +104,10 @@ class Supervisor:
     tell_waiting: Callable[[str], None] = lambda _kind: None
     """Called once for a kind whose stop takes a while, as soon as a second signal would end the waiting."""
 
+    hung_after_s: float = HUNG_AFTER_S
+    look_every_s: float = LOOK_EVERY_S
+    looked_s: float = field(default_factory=time.monotonic, init=False)
+
     def start(self) -> None:
         for child in self.children:
             self._start(child)
@@ -101,6 +115,7 @@ class Supervisor:
     def run(self) -> int:
         """Keep the children alive until a signal; gives the exit code: 0 if all ended cleanly."""
         while not self.signals.stopping:
+            self._end_hung()
             self._mend()
             self.look()
             self.signals.wait(self._pause_s())
@@ -108,7 +123,26 @@ class Supervisor:
 
     def _pause_s(self) -> float:
         waits = [child.start_again_s - time.monotonic() for child in self.children if not child.running]
-        return max(min([LOOK_EVERY_S, *waits]), 0.05)
+        return max(min([self.look_every_s, *waits]), 0.05)
+
+    def _end_hung(self) -> None:
+        now_s = time.monotonic()
+        # More than that has passed: this process was stopped itself (Ctrl-Z), and its children with it.
+        passed_s, self.looked_s = min(now_s - self.looked_s, self.look_every_s), now_s
+        for child in self.children:
+            if child.process is None or child.signs is None or not child.running:
+                continue
+            child.signs.look(passed_s)
+            silent_s = child.signs.silent_s
+            if silent_s >= self.hung_after_s + self.look_every_s:
+                child.process.kill()
+            elif silent_s >= self.hung_after_s and not child.is_hung:
+                child.is_hung = True
+                log.error(
+                    "child.hung", child=child.name, silent_s=round(silent_s), then="it is ended and started again"
+                )
+                # It shows what its threads do, and ends. A stopped process does not get this signal.
+                child.process.send_signal(signal.SIGABRT)
 
     def _mend(self) -> None:
         now_s = time.monotonic()
@@ -125,18 +159,26 @@ class Supervisor:
                 self._start(child)
 
     def _start(self, child: Child) -> None:
-        argv = [*child.argv, "--supervised-by", str(os.getpid())]
-        with handed_over(self.environment) as (block, descriptors):
-            child.process = subprocess.Popen(  # noqa: S603 - our own command
-                argv, env=block, pass_fds=descriptors, stdin=subprocess.DEVNULL
-            )
+        if child.signs is not None:
+            child.signs.close()
+        reader, writer = os.pipe()
+        child.signs, child.is_hung = Signs(reader), False
+        argv = [*child.argv, "--supervised-by", str(os.getpid()), "--show-life-to", str(writer)]
+        try:
+            with handed_over(self.environment) as (block, descriptors):
+                child.process = subprocess.Popen(  # noqa: S603 - our own command
+                    argv, env=block, pass_fds=(*descriptors, writer), stdin=subprocess.DEVNULL
+                )
+        finally:
+            os.close(writer)
         child.started_s = time.monotonic()
 
     def stop(self) -> int:
-        """Stop kind by kind, within one deadline for all; a second signal ends the waiting."""
+        """Stop kind by kind, within one deadline for all and a moment for each; a second signal ends the waiting."""
         deadline_s = time.monotonic() + self.stop_timeout_s
         for kind, alike in groupby(self.children, key=lambda child: child.kind):
             self._stop_together(kind, {child.name: child.process for child in alike if child.process}, deadline_s)
+            deadline_s = max(deadline_s, time.monotonic() + STOP_LATER_S)
         ended = [child.process.returncode for child in self.children if child.process]
         # Ended by our signal: it had not begun to listen for it, so it had nothing under way either.
         return 0 if all(code in {0, -signal.SIGTERM, -signal.SIGINT} for code in ended) else 1
@@ -158,6 +200,10 @@ class Supervisor:
                 log.error("child.killed", child=name)
                 process.kill()
             process.wait()
+
+
+def hung_after(heartbeat_s: float) -> float:
+    return max(HUNG_AFTER_S, heartbeat_s * HUNG_AFTER_BEATS)
 
 
 def role_argv(*words: str) -> list[str]:

@@ -17,7 +17,7 @@ from ondot.proxies import open_url
 from ondot.roles.binaries import choose_account
 from ondot.roles.embedded import EmbeddedPostgres
 from ondot.roles.listen import listen
-from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, role_argv
+from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, hung_after, role_argv
 from ondot.settings import Settings, default_home
 
 STARTS_WITHIN_S = 60.0
@@ -64,6 +64,7 @@ def run_up(
             signals=signals,
             look=lambda: _keep(postgres),
             tell_waiting=tell_waiting,
+            hung_after_s=hung_after(settings.heartbeat_s),
         )
         if signals.stopping:
             return 0
