@@ -6,6 +6,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.change import delete, pause, resume, update
 from ondot.flow.explain import JobExplanation, explain_execution, explain_job
 from ondot.flow.gate import admit_pass
@@ -17,10 +18,11 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, NodeId, partitio
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
-from ondot.model.schedule import Calendar, Cron, Schedule
+from ondot.model.schedule import Calendar, Cron, Interval, Rrule, Schedule
 from ondot.store.explain import find_executions
 from ondot.store.nodes import beat_node, take_partitions
 from ondot.store.workers import beat_worker
+from ondot.telemetry.metrics import COSTLY_PLANS
 from tests.holding import COMMAND, WHY, accept, hold
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, Worker, World, cron, every, failed, job, once
@@ -380,6 +382,48 @@ async def test_a_job_that_catches_up_tells_what_is_owed(world: World) -> None:
     fire = (await explained_job(world, accepted.id, at)).fire
     assert fire is not None
     assert (fire.code, fire.fire_at) == ("catching_up", at)
+
+
+@proves("E17", "S12")
+async def test_a_job_whose_schedule_is_planned_apart_says_what_it_costs(world: World) -> None:
+    minutes = ",".join(str(minute) for minute in range(60) if minute != world.now.minute)
+    rule = Rrule(text=f"FREQ=SECONDLY;BYMINUTE={minutes}", begins=world.now.replace(tzinfo=None))
+    schedule = Schedule(when=Cron(expression="* * * * * *"), exclude=(rule,))
+    costly = await world.submit(job(schedule=schedule))
+    cheap = await world.submit(job(schedule=Schedule(when=Cron(expression="0 * * * *"), calendar=Calendar())))
+    before = COSTLY_PLANS._value.get()
+    await world.advance(50)
+    await world.plan()
+    assert COSTLY_PLANS._value.get() == before + 1, "the planner finds it costly, and only it"
+    await node(world)
+    told = (await explained_job(world, cheap.id)).job
+    assert [reason.code for reason in told.reasons] == ["not_due"]
+    for _ in range(2):
+        told = (await explained_job(world, costly.id)).job
+        assert [reason.code for reason in told.reasons] == ["not_due", "costly_schedule"]
+        assert told.reasons[1].facts["looks"] > 1_000
+        assert "planned after all others" in told.reasons[1].message
+        await world.advance(1)
+
+
+@proves("E17", "S7", "S12")
+async def test_what_is_owed_and_cannot_be_found_is_named(world: World) -> None:
+    long_run = Rrule(text="FREQ=SECONDLY;UNTIL=29991231T000000", begins=world.now.replace(tzinfo=None))
+    schedule = Schedule(when=Interval(every_s=1, anchor_at=world.now), exclude=(long_run,))
+    accepted = await world.submit(job(schedule=every(60, world.after(-3600))))
+    backfill = Backfill(world.after(-600), world.after(-60))
+    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, backfill, answer=lambda _: "")
+    told = (await explained_job(world, accepted.id)).job
+    assert "cannot be found" not in str(told.reasons)
+    spec = msgspec.structs.replace(accepted.spec, schedule=schedule)
+    await world.value("UPDATE ondot.job_version SET spec = $1::text::json", msgspec.json.encode(spec).decode())
+    await world.value("UPDATE ondot.owed SET from_at = $1, to_at = $2", world.after(60), world.after(86_400 * 30))
+    world.database.specs._specs.clear()
+    told = (await explained_job(world, accepted.id)).job
+    owed = next(reason for reason in told.reasons if reason.code == "catching_up")
+    assert "its fires cannot be found" in owed.message
+    assert owed.what_to_do is not None
+    assert "ondot job backfills" in owed.what_to_do
 
 
 # Fires ---------------------------------------------------------------------------------------------------------------

@@ -5,17 +5,22 @@ a person, and the next one is right. Schedules are read in a thread, since one o
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
 
+from ondot.flow.plan import thought
 from ondot.model.errors import NotFound
 from ondot.model.explain import explain_execution as explained
-from ondot.model.explain_facts import Explanation, JobFacts
+from ondot.model.explain_facts import Explanation, JobFacts, Range
 from ondot.model.explain_fire import FireExplanation, Reading, explain_fire, read_schedule
 from ondot.model.explain_job import explain_job as job_explained
 from ondot.model.ids import ExecutionId, JobId, TenantNo
-from ondot.model.schedule import Once
+from ondot.model.job import JobSpec
+from ondot.model.planning import fires_from
+from ondot.model.schedule import GivenUp, Once, Schedule
+from ondot.model.schedule.cost import measure_cost
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import SkippedRow, latest_ended, list_skipped
@@ -24,6 +29,7 @@ from ondot.store.jobs import get_job
 
 EXECUTIONS_TOLD = 5
 SKIPPED_TOLD = 5
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ async def explain_job(
         if row is None:
             raise NotFound(f"There is no job {job_id}.")
         facts = await read_job(connection, tenant_no, row)
+        owed_by = await database.specs.find(connection, {(job_id, owed.schedule_version) for owed in facts.owed})
         live = await oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
         executions = await _executions(connection, database, tenant_no, live)
         last = None
@@ -61,7 +68,33 @@ async def explain_job(
             last = next(iter(await _executions(connection, database, tenant_no, [ended])), None)
         skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_TOLD)
         fire = await _fire(connection, database, tenant_no, facts, at) if at is not None else None
+    facts = await _measured(facts, {version: spec for (_, version), spec in owed_by.items()})
     return JobExplanation(job_explained(facts, tuple(executions), last), facts.live, executions, skipped, fire)
+
+
+async def _measured(facts: JobFacts, specs: Mapping[int, JobSpec]) -> JobFacts:
+    """With what its schedule costs the schedulers, and what is owed and cannot be found. It takes up to 0.2 s for each,
+    and so no connection. `specs`: by version, of what is owed."""
+    cost = None
+    if facts.timer_at is not None:
+        find = partial(measure_cost, facts.schedule, facts.timer_at - _MICROSECOND)
+        cost = await thought(facts.schedule, find)
+    owed = []
+    for entry in facts.owed:
+        spec, gave_up = specs.get(entry.schedule_version), None
+        if spec is not None and spec.schedule is not None:
+            gave_up = await thought(spec.schedule, partial(_why_not_found, spec.schedule, entry))
+        owed.append(replace(entry, gave_up=gave_up))
+    return replace(facts, cost=cost, owed=tuple(owed))
+
+
+def _why_not_found(schedule: Schedule, owed: Range) -> str | None:
+    """As a pass of the catch-up looks for them, but for the first only."""
+    try:
+        fires_from(schedule, owed.from_at, owed.to_at, newest_first=owed.newest_first, at_most=1)
+    except GivenUp as search:
+        return search.message
+    return None
 
 
 async def _executions(

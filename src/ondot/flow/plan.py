@@ -24,7 +24,7 @@ from ondot.model.job import JobSpec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import EXECUTION_AHEAD, SkippedRange, Step, Timer, advance
 from ondot.model.schedule import Schedule, jitter_offset
-from ondot.model.schedule.looks import TooCostly, allowed
+from ondot.model.schedule.looks import A_TURN, TooCostly, allowed
 from ondot.model.schedule.rule import is_quick
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
@@ -49,11 +49,9 @@ FULL_SCAN_EVERY = 5
 """Every fifth pass scans from the start, for timers that were committed late."""
 FURTHER = 3
 """Times the horizon: how far ahead is planned while a crowd comes."""
-LOOKS_A_TURN = 1_000
-"""What a job may cost a pass that others wait for, about 4 ms; see `model.schedule.looks`."""
 COSTLY_FOUND_AT_ONCE = 20
 LOOKS_ASIDE = 500_000
-"""And what it may cost apart from them, in a thread: about 2 s."""
+"""What a job may cost apart from others, in a thread: about 2 s. Among them it is `A_TURN`."""
 COSTLY_A_PASS = 2
 """Jobs that are planned apart from others, after them; the rest of these has its turn in the next pass."""
 LOOK_ASIDE_EVERY = 60
@@ -92,7 +90,7 @@ def schedule_of(planning: Planning) -> Schedule:
 async def step_apart(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
     """The same, in a thread if it takes long."""
     try:
-        return step_of(planning, now=now, horizon_at=horizon_at, looks=LOOKS_A_TURN)
+        return step_of(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
     except TooCostly:
         return await asyncio.to_thread(step_of, planning, now=now, horizon_at=horizon_at)
 
@@ -302,7 +300,7 @@ class Planner:
             if found_costly >= COSTLY_FOUND_AT_ONCE and not is_quick(schedule_of(planning)):
                 continue  # so many of them at once would hold up the others: the next pass comes to it
             try:
-                step = step_of(planning, now=now, horizon_at=horizon_at, looks=LOOKS_A_TURN)
+                step = step_of(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
             except TooCostly:
                 found_costly += 1
                 self._costly[planning.timer.job_id] = planning

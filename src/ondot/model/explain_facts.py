@@ -13,6 +13,7 @@ from ondot.model.ids import ExecutionId, JobId
 from ondot.model.job import JobState
 from ondot.model.retry import Retry
 from ondot.model.schedule import Schedule
+from ondot.model.schedule.cost import Cost
 
 COUNTED_AT_MOST: Final = 1_000
 """Those before it in a line are counted up to here, for each class of the queue."""
@@ -53,6 +54,7 @@ Code = Literal[
     "no_scheduler",
     "late_plan",
     "catching_up",
+    "costly_schedule",
 ]
 
 
@@ -176,19 +178,25 @@ class ExecutionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Fires from the one instant to the other: skipped for a reason, or still owed (`reason` is then their origin)."""
+    """Fires from the one instant to the other: skipped for a reason, or still owed (`reason` is then their origin).
+
+    Of what is owed: by which version's schedule, from which end, and why its fires cannot be found.
+    """
 
     from_at: datetime
     to_at: datetime
     reason: str
     count: int | None
+    schedule_version: int = 1
+    newest_first: bool = False
+    gave_up: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """A job at one instant. `timer_at`: its next fire that is not planned; `next_fire_at`: the next, planned or not.
 
-    `node`: the host whose scheduler owns the job's partition; None: no live one does.
+    `node`: the host whose scheduler owns the job's partition; None: no live one does. `cost`: of its coming fires.
     """
 
     id: JobId
@@ -208,6 +216,7 @@ class JobFacts:
     live: int = 0
     running: int = 0
     owed: tuple[Range, ...] = ()
+    cost: Cost | None = None
     held_at: datetime | None = None
     held_why: str | None = None
 

@@ -6,11 +6,13 @@ executions wait for is `model.explain`'s, and goes along. What became of one fir
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from ondot.model.execution import State
 from ondot.model.explain_facts import Explanation, JobFacts, Reason, counted, told, why_held
 from ondot.model.job import JobState
 from ondot.model.schedule import Once, in_words, jitter_offset
+from ondot.model.schedule.looks import A_TURN
 
 
 def explain_job(facts: JobFacts, executions: tuple[Explanation, ...], last: Explanation | None = None) -> Explanation:
@@ -76,8 +78,8 @@ def _reasons(facts: JobFacts) -> list[Reason]:
             ended = [_ended(facts)] if facts.timer_at is None and not due and not facts.owed else []
             first = why_held(facts.held_at, facts.held_why) if facts.live or not ended else []
             if late:
-                return [*first, *missing, _late_plan(facts), *_catching_up(facts), *due]
-            return [*first, *_catching_up(facts), *due, *missing, *ended]
+                return [*first, *missing, _late_plan(facts), *_costly(facts), *_catching_up(facts), *due]
+            return [*first, *_catching_up(facts), *due, *missing, *ended, *_costly(facts)]
 
 
 def _paused(facts: JobFacts) -> Reason:
@@ -164,7 +166,12 @@ def _catching_up(facts: JobFacts) -> list[Reason]:
     reasons = []
     for owed in facts.owed:
         what = "A backfill" if owed.reason == "backfill" else "Catch-up of missed fires"
-        told_facts = {"from_at": owed.from_at, "to_at": owed.to_at, "count": owed.count, "origin": owed.reason}
+        told_facts: dict[str, Any] = {
+            "from_at": owed.from_at,
+            "to_at": owed.to_at,
+            "count": owed.count,
+            "origin": owed.reason,
+        }
         if owed.to_at < owed.from_at:
             message = f"{what} is almost through: its last executions have not ended."
         else:
@@ -172,5 +179,30 @@ def _catching_up(facts: JobFacts) -> list[Reason]:
             message = f"{what} has {left} left, from {told(owed.from_at)} to {told(owed.to_at)}, behind live work."
         if facts.state is JobState.PAUSED:
             message = f"{message.removesuffix('.')}; it waits while the job is paused."
-        reasons.append(Reason("catching_up", message, None, None, told_facts))
+        advice = None
+        if owed.gave_up is not None:
+            message = f"{message.removesuffix('.')}; but its fires cannot be found: {owed.gave_up}"
+            advice = (
+                f"Cancel it, and start it again for a shorter range; `ondot job backfills {facts.id}` lists its id."
+                if owed.reason == "backfill"
+                else f"Pause and resume the job, which records them as skipped: `ondot job pause {facts.id}`."
+            )
+            told_facts["gave_up"] = owed.gave_up
+        reasons.append(Reason("catching_up", message, None, advice, told_facts))
     return reasons
+
+
+def _costly(facts: JobFacts) -> list[Reason]:
+    """Last of all unless a fire is late for it: it runs, but after the fires of all other jobs were planned."""
+    cost = facts.cost
+    if cost is None or not cost.is_planned_apart:
+        return []
+    message = (
+        f"Its schedule is expensive to compute ({cost.looks:,} looks for the fire after {told(cost.after)}; "
+        f"{A_TURN:,} are usual at most): it is planned after all others."
+    )
+    advice = "Simplify the schedule: exclude whole stretches by `cron`, or give fewer rules."
+    if cost.gave_up is not None:
+        message = f"{message} Its search gives up, and goes on from there in the next pass: {cost.gave_up}"
+    told_facts = {"looks": cost.looks, "after": cost.after, "gave_up": cost.gave_up}
+    return [Reason("costly_schedule", message, None, advice, told_facts)]

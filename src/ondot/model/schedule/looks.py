@@ -17,6 +17,8 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
+A_TURN: Final = 1_000
+"""What a job may cost a pass that plans others as well, about 4 ms; one that takes more is planned after them."""
 A_SEARCH: Final = 50_000
 """For one next fire: 0.2 s, and up to 0.7 s of recurrences."""
 A_REQUEST: Final = 100_000

@@ -154,7 +154,7 @@ ORDER BY fire_at, id LIMIT $3;
 -- name: owed_of_job :many
 -- locks: none        index: owed_job
 -- $1 tenant_no, $2 job_id
-SELECT from_at, to_at, origin, count FROM ondot.owed
+SELECT from_at, to_at, origin, count, job_version AS schedule_version, newest_first FROM ondot.owed
 WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY from_at;
 
 -- name: explain_fire :one
