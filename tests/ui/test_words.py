@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ondot.ui.words import ahead, clock, elapsed, took
+from ondot.ui.words import ahead, clock, elapsed, instants, took, zones
 from tests.proves import proves
 
 NOON = datetime(2026, 3, 4, 12, 0, 5, tzinfo=UTC)
@@ -46,10 +46,24 @@ def test_how_long_it_took_keeps_the_digits_that_matter(seconds: float, words: st
 @pytest.mark.parametrize(
     ("before", "words"),
     [
-        (timedelta(), "12:00:05"),
-        (timedelta(days=1), "3 Mar 12:00:05"),
-        (timedelta(days=365), "4 Mar 2025 12:00:05"),
+        (timedelta(), "12:00:05 UTC"),
+        (timedelta(days=1), "3 Mar 12:00:05 UTC"),
+        (timedelta(days=365), "4 Mar 2025 12:00:05 UTC"),
     ],
 )
 def test_an_instant_has_a_date_only_when_it_is_not_todays(before: timedelta, words: str) -> None:
     assert clock(NOON - before, NOON) == words
+
+
+@proves("O5")
+def test_an_instant_in_a_sentence_becomes_one_that_the_browser_can_convert() -> None:
+    shown = instants("<b>Once</b> at 2026-03-04 12:00:05 UTC; not 2026-99-99 12:00 UTC.")
+    assert shown == (
+        '&lt;b&gt;Once&lt;/b&gt; at <time class="clock" datetime="2026-03-04T12:00:05+00:00" data-clock="date"'
+        ' title="2026-03-04 12:00:05 UTC">2026-03-04 12:00:05 UTC</time>; not 2026-99-99 12:00 UTC.'
+    )
+
+
+def test_hovering_shows_the_jobs_zone_where_it_is_another() -> None:
+    assert zones(NOON) == zones(NOON, "UTC") == "2026-03-04 12:00:05 UTC"
+    assert zones(NOON, "Europe/Berlin") == "2026-03-04 12:00:05 UTC · 2026-03-04 13:00:05 Europe/Berlin"

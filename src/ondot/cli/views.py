@@ -249,7 +249,7 @@ def error_in_words(error: Any) -> str | None:
 
 def preview_table(preview: Json, now: datetime) -> "Table":
     """Fires in their order, and below them what does not fire."""
-    drawn = table("FIRE", "LOCAL", "UTC", "REMARK", whole=("FIRE", "LOCAL", "UTC"))
+    drawn = table("FIRE", "SCHEDULE'S ZONE", "UTC", "REMARK", whole=("FIRE", "SCHEDULE'S ZONE", "UTC"))
     for fire in preview["fires"]:
         fire_at = instant_of(fire["fire_at"])
         assert fire_at is not None

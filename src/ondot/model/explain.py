@@ -25,6 +25,7 @@ from ondot.model.explain_facts import (
     why_held,
 )
 from ondot.model.fairness import PENALTY_S
+from ondot.model.held_back import of_function
 from ondot.model.liveness import SILENT, when_lost
 from ondot.model.schedule.words import duration
 
@@ -239,7 +240,9 @@ def _subject(line: Line) -> str:
     of, _, name = line.name.partition(":")
     if of == "job":
         return "Its job"
-    return f"What has the order key {name!r}" if line.kind == "order" else f"What has the concurrency key {name!r}"
+    if function := of_function(name):
+        return f"Function {function}"
+    return f"Jobs with the order key {name!r}" if line.kind == "order" else f"Jobs with the concurrency key {name!r}"
 
 
 def _policy(line: Line, is_due: bool) -> str:

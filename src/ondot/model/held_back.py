@@ -11,6 +11,8 @@ from typing import Any, Final
 from ondot.model.ids import JobId
 from ondot.model.schedule.words import duration
 
+FUNCTION_KEY: Final = "function:"
+"""What begins the concurrency key of an SDK function that has a limit of its own (`sdk.options`)."""
 BEHIND_S: Final = 5.0
 """A limit is there to make some wait; one that has waited for this long is worth a word."""
 
@@ -51,6 +53,11 @@ class HeldBack:
         return f"{self.count:,}{' or more' if self.is_least else ''}"
 
 
+def of_function(key: str) -> str | None:
+    """The function that a concurrency key stands for: nobody wrote that key, so people are shown the function."""
+    return key.removeprefix(FUNCTION_KEY) if key.startswith(FUNCTION_KEY) else None
+
+
 def limit_in_words(stage: Mapping[str, Any]) -> str:
     """The limit of a gate, as it is stored with an execution: "1 at a time", "key 'erp': one every 6 seconds"."""
     of, _, key = stage["name"].partition(":")
@@ -61,4 +68,8 @@ def limit_in_words(stage: Mapping[str, Any]) -> str:
             words = "one after the other"
         case _:
             words = f"{stage['limit']:,} at a time"
-    return words if of == "job" else f"{'order ' if stage['kind'] == 'order' else ''}key {key!r}: {words}"
+    if of == "job":
+        return words
+    if function := of_function(key):
+        return f"function {function}: {words}"
+    return f"{'order ' if stage['kind'] == 'order' else ''}key {key!r}: {words}"

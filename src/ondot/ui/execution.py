@@ -24,7 +24,7 @@ from ondot.model.job import JobSpec
 from ondot.store.database import Database
 from ondot.store.dead_letters import LetterRow, get_letter
 from ondot.store.executions import AttemptRow, ExecutionRow, get_execution, list_attempts
-from ondot.ui.words import ORIGINS, one_line, took
+from ondot.ui.words import ORIGINS, one_line, took, zone_of_job
 
 SHOWN_CHARACTERS: Final = 20_000
 """Of a payload, a result or a traceback: what is longer is cut, and linked."""
@@ -89,6 +89,7 @@ class ExecutionView:
     now: datetime
     id: UUID
     name: str
+    zone: str | None
     job_id: UUID
     version: int
     state: State
@@ -168,6 +169,7 @@ def _view(
         now=now,
         id=row.id,
         name=spec.name if spec else f"job {row.job_id}",
+        zone=zone_of_job(spec),
         job_id=row.job_id,
         version=row.job_version,
         state=row.state,

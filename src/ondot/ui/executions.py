@@ -12,10 +12,11 @@ from uuid import UUID
 
 from ondot.model.execution import State
 from ondot.model.ids import TenantNo
+from ondot.model.job import JobSpec
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_executions
 from ondot.store.pools import find_pools
-from ondot.ui.words import ORIGINS, one_line, took
+from ondot.ui.words import ORIGINS, one_line, took, zone_of_job
 
 SHOWN: Final = 50
 LONGEST_POOL: Final = 63
@@ -58,6 +59,7 @@ class ExecutionLine:
     took: str | None
     attempts: int
     message: str
+    zone: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +99,20 @@ async def read_executions(database: Database, tenant_no: TenantNo, asked: Asked)
             )
         shown = rows[:SHOWN]
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in shown})
-    names = {version: spec.name for version, spec in specs.items()}
     return ExecutionsView(
         now=now,
         asked=asked,
-        rows=tuple(_line(row, names.get((row.job_id, row.job_version)) or f"job {row.job_id}") for row in shown),
+        rows=tuple(_line(row, specs.get((row.job_id, row.job_version))) for row in shown),
         older=asked.address(shown[-1].id) if len(rows) > SHOWN else None,
     )
 
 
-def _line(row: ExecutionRow, name: str) -> ExecutionLine:
+def _line(row: ExecutionRow, spec: JobSpec | None) -> ExecutionLine:
     ran_s = (row.ended_at - row.started_at).total_seconds() if row.ended_at and row.started_at else None
     message = str((row.error or {}).get("message") or row.reason or "")
     return ExecutionLine(
         id=row.id,
-        name=name,
+        name=spec.name if spec else f"job {row.job_id}",
         state=row.state,
         origin="" if row.origin == "fire" else ORIGINS.get(row.origin, row.origin),
         pool=row.pool,
@@ -119,6 +120,7 @@ def _line(row: ExecutionRow, name: str) -> ExecutionLine:
         took=None if ran_s is None else took(ran_s),
         attempts=row.attempt_no,
         message="" if row.state is State.SUCCEEDED else one_line(message)[:300],
+        zone=zone_of_job(spec),
     )
 
 

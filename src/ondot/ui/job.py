@@ -24,7 +24,7 @@ from ondot.store.overview import version_made_at
 from ondot.ui.dead_letters import Letter, open_letters_of
 from ondot.ui.limits import limits_in_words
 from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
-from ondot.ui.words import WHY_SKIPPED, one_line, took
+from ondot.ui.words import WHY_SKIPPED, one_line, took, zone_of_job
 
 EXECUTIONS_SHOWN: Final = 15
 FIRES_SHOWN: Final = 5
@@ -65,6 +65,7 @@ class JobView:
     state: JobState
     why: str | None
     schedule: str
+    zone: str | None
     recurs: bool
     target: str
     pool: str
@@ -117,6 +118,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         state=row.state,
         why=row.state_reason,
         schedule="Once, now" if row.spec.schedule is None else in_words(row.spec.schedule),
+        zone=zone_of_job(row.spec),
         recurs=row.spec.recurs,
         target=_target(row.spec.target),
         pool=row.spec.pool,

@@ -16,6 +16,7 @@ from ondot.model.job import JobState
 from ondot.model.schedule import in_words
 from ondot.store.database import Database
 from ondot.store.jobs import JobRow, list_jobs
+from ondot.ui.words import zone_of_job
 
 SHOWN: Final = 50
 LONGEST_NAME: Final = 200
@@ -45,6 +46,7 @@ class JobLine:
     why: str | None
     schedule: str
     next_fire_at: datetime | None
+    zone: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,9 @@ async def read_jobs(database: Database, tenant_no: TenantNo, asked: Asked) -> Jo
 
 def _line(row: JobRow) -> JobLine:
     schedule = "Once, now" if row.spec.schedule is None else in_words(row.spec.schedule)
-    return JobLine(row.id, row.spec.name, row.state, row.state_reason, schedule, row.next_fire_at)
+    return JobLine(
+        row.id, row.spec.name, row.state, row.state_reason, schedule, row.next_fire_at, zone_of_job(row.spec)
+    )
 
 
 def _uuid(text: str) -> UUID | None:

@@ -19,7 +19,7 @@ from ondot.store.database import Database
 from ondot.store.overview import CEILING
 from ondot.store.specs import Version
 from ondot.ui.health import Health, judge
-from ondot.ui.words import WHY_SKIPPED, took
+from ondot.ui.words import WHY_SKIPPED, took, zone_of_job
 
 WINDOW = timedelta(minutes=10)
 MISSED_WITHIN = timedelta(days=1)
@@ -94,6 +94,7 @@ class Fire:
     name: str
     at: datetime
     schedule: str
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class Execution:
     attempts: int
     message: str
     next_try_at: datetime | None
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ def _run(row: store.RunningRow, specs: Specs) -> Run:
 def _fire(fire: store.ComingFire, specs: Specs) -> Fire:
     spec = specs.get((fire.job_id, fire.job_version))
     words = "" if spec is None or spec.schedule is None else in_words(spec.schedule) if spec.recurs else "Once"
-    return Fire(fire.job_id, _name(fire, specs), fire.at, words)
+    return Fire(fire.job_id, _name(fire, specs), fire.at, words, zone_of_job(spec))
 
 
 def _failure(row: store.DeadLetterRow, specs: Specs) -> Failure:
@@ -285,6 +287,7 @@ def _execution(row: store.LatestRow, specs: Specs) -> Execution:
         attempts=row.attempt_no,
         message="" if row.state is State.SUCCEEDED else _one_line(row.message or row.reason) or "",
         next_try_at=row.ready_at if waits else None,
+        zone=zone_of_job(specs.get((row.job_id, row.job_version))),
     )
 
 

@@ -104,6 +104,7 @@ class Pages:
         )
         self._templates.globals.update(version=__version__, static=self.address, words=words, previews=previews)
         self._templates.filters["breakable"] = breakable
+        self._templates.filters["instants"] = words.instants
 
     def address(self, name: str) -> str:
         return f"/ui/static/{name}?v={self.static[name].hash}"

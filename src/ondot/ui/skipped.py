@@ -10,7 +10,7 @@ from ondot.model.ids import TenantNo
 from ondot.model.missed import what_to_do
 from ondot.store.database import Database
 from ondot.store.executions import MissedRow, list_missed
-from ondot.ui.words import WHY_SKIPPED
+from ondot.ui.words import WHY_SKIPPED, zone_of_job
 
 SHOWN: Final = 100
 OUTAGE: Final = ("misfire", "coalesced")
@@ -28,6 +28,7 @@ class SkippedLine:
     why: str
     is_backfilled: bool
     command: str | None
+    zone: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,16 @@ async def read_skipped(database: Database, tenant_no: TenantNo, query: Mapping[s
         rows = await list_missed(
             connection, database.specs, tenant_no, limit=SHOWN + 1, reasons=OUTAGE if only_missed else None
         )
-    return SkippedView(now, only_missed, tuple(_line(row) for row in rows[:SHOWN]), len(rows) > SHOWN)
+        specs = await database.specs.find(
+            connection, {(row.job_id, row.job_version) for row in rows if row.job_version is not None}
+        )
+    zones = {job_id: zone_of_job(spec) for (job_id, _), spec in specs.items()}
+    return SkippedView(
+        now, only_missed, tuple(_line(row, zones.get(row.job_id)) for row in rows[:SHOWN]), len(rows) > SHOWN
+    )
 
 
-def _line(row: MissedRow) -> SkippedLine:
+def _line(row: MissedRow, zone: str | None) -> SkippedLine:
     return SkippedLine(
         job_id=row.job_id,
         name=row.job_name or f"job {row.job_id}",
@@ -61,4 +68,5 @@ def _line(row: MissedRow) -> SkippedLine:
         why=WHY_SKIPPED.get(row.reason, row.reason),
         is_backfilled=row.is_backfilled,
         command=what_to_do(row.job_id, row.from_at, row.to_at, is_backfilled=row.is_backfilled),
+        zone=zone,
     )

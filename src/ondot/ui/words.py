@@ -1,10 +1,21 @@
 """Durations and instants as the page says them; `static/live.js` says the same between two events.
 
 Pure and short on purpose: what is said here is read at a glance, in a column, by somebody in a hurry.
+
+One rule for every instant of every page: the server writes it in UTC and says so, inside a `<time>`; the script shows
+it in the reader's own zone. The tooltip has UTC and the job's zone. So one page never mixes zones, and without
+JavaScript everything is UTC.
 """
 
+import re
 from datetime import UTC, datetime
 from typing import Final
+
+from markupsafe import Markup, escape
+
+from ondot.model.job import JobSpec
+from ondot.model.schedule import Cron, Once, Rrule
+from ondot.model.schedule.dst import zone_info
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 WHY_SKIPPED: Final = {
@@ -23,6 +34,8 @@ ORIGINS: Final = {
     "replay": "a replay",
 }
 """What made an execution."""
+_WRITTEN: Final = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC\b")
+"""An instant inside a sentence, as `model` writes it."""
 
 
 def elapsed(seconds: float) -> str:
@@ -55,12 +68,47 @@ def took(seconds: float) -> str:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """The time of day, with the date when that is not today's: "12:00:05", "3 Mar 12:00:05"."""
+    """The time of day, with the date when that is not today's: "12:00:05 UTC", "3 Mar 12:00:05 UTC"."""
     utc = at.astimezone(UTC)
-    time = f"{utc:%H:%M:%S}"
+    time = f"{utc:%H:%M:%S} UTC"
     if utc.date() == now.astimezone(UTC).date():
         return time
     return f"{utc.day} {utc:%b} {time}" if utc.year == now.year else f"{utc.day} {utc:%b %Y} {time}"
+
+
+def zones(at: datetime, zone: str | None = None) -> str:
+    """An instant in UTC, and in the job's zone where that is another: what hovering over a time shows."""
+    utc = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if zone is None or zone == "UTC":
+        return utc
+    return f"{utc} · {at.astimezone(zone_info(zone)):%Y-%m-%d %H:%M:%S} {zone}"
+
+
+def zone_of_job(spec: JobSpec | None) -> str | None:
+    """The zone that the job's schedule is written in; None where it has none: an interval, or an instant in UTC."""
+    when = None if spec is None or spec.schedule is None else spec.schedule.when
+    if isinstance(when, Once) and when.timezone == "UTC":
+        return None
+    return when.timezone if isinstance(when, Cron | Rrule | Once) else None
+
+
+def instants(text: str) -> Markup:
+    """A sentence, escaped, with each instant in it as a `<time>` that the page's script shows in the reader's zone."""
+    parts: list[Markup] = []
+    end = 0
+    for found in _WRITTEN.finditer(text):
+        try:
+            at = datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
+        except ValueError:
+            continue  # somebody's own text, such as 2026-99-99 12:00 UTC
+        parts.append(escape(text[end : found.start()]))
+        parts.append(
+            Markup('<time class="clock" datetime="{}" data-clock="date" title="{}">{}</time>').format(
+                at.isoformat(), zones(at), found[0]
+            )
+        )
+        end = found.end()
+    return Markup("").join([*parts, escape(text[end:])])
 
 
 def one_line(text: str) -> str:

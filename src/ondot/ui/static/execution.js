@@ -85,7 +85,6 @@
 
   // --- What it says ---
 
-  const time_of_day = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
   let last_attempt = 0;
   let dropped = 0;
 
@@ -99,8 +98,9 @@
   function line_of(item) {
     const [kind, from] = FROM[item.stream] || ["", item.stream];
     const line = made("div", `line ${kind}`, "");
-    const at = made("time", "at", time_of_day.format(new Date(item.at)));
-    at.dateTime = at.title = item.at;
+    const at = made("time", "at", "");
+    at.dateTime = item.at;
+    at.dataset.clock = "log";
     line.append(at, made("span", "from", from), made("span", "said", item.line));
     return line;
   }

@@ -51,13 +51,10 @@
     return made;
   };
 
-  const SHOWN = { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
-  const day_and_time = new Intl.DateTimeFormat(undefined, SHOWN);
-  const with_zone = new Intl.DateTimeFormat(undefined, { ...SHOWN, timeZoneName: "shortOffset" });
-
-  function instant(written, format) {
-    const shown = cell("time", format.format(new Date(written)), "clock whole");
-    shown.dateTime = shown.title = written;
+  function instant(written) {
+    const shown = cell("time", "", "clock whole"); // live.js shows it
+    shown.dateTime = written;
+    shown.dataset.clock = "date";
     return shown;
   }
 
@@ -67,7 +64,7 @@
     const to_run = backfill.total - backfill.existing;
     const range = document.createElement("th");
     range.scope = "row";
-    range.append(instant(backfill.from_at, day_and_time), " to ", instant(backfill.to_at, with_zone), cell("span", `${backfill.order} first, ${backfill.concurrency} at a time`, "note"));
+    range.append(instant(backfill.from_at), " to ", instant(backfill.to_at), cell("span", `${backfill.order} first, ${backfill.concurrency} at a time`, "note"));
     const progress = cell("td", "", "progress");
     const bar = document.createElement("progress");
     bar.max = to_run || 1;

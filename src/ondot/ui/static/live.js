@@ -1,6 +1,7 @@
 /* What ticks between two events, and the truth about whether the page is live.
-   Durations and instants are rendered by the server; this only keeps them going, by the server's clock, in the same
-   words as ui/words.py. Nothing here fetches: htmx holds the stream, or asks for the page again, and swaps the
+   Durations and instants are rendered by the server; this keeps durations going, by the server's clock, in the same
+   words as ui/words.py, and shows instants in the reader's own zone: whatever is put into the page, by htmx or by a
+   script, is seen by an observer before it is painted, so that no time jumps. Nothing here fetches: htmx holds the stream, or asks for the page again, and swaps the
    fragments. A page without a #liveness does not claim to be live: there only the times tick. */
 (() => {
   "use strict";
@@ -28,25 +29,53 @@
 
   const away = (seconds) => (seconds <= -1 ? `${elapsed(-seconds)} ago` : ahead(seconds));
 
-  const time_of_day = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-  const day_and_time = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+  const DAY = { day: "numeric", month: "short", ...TIME };
+  const time_of_day = new Intl.DateTimeFormat(undefined, TIME);
+  const time_of_log = new Intl.DateTimeFormat(undefined, { ...TIME, fractionalSecondDigits: 3 });
+  const day_and_time = new Intl.DateTimeFormat(undefined, DAY);
+  const whole_date = new Intl.DateTimeFormat(undefined, { ...DAY, year: "numeric" });
+  const zone = whole_date.resolvedOptions().timeZone;
+  let shown_day = null; // the day on which the times without a date were shown
 
   function say(element, text) {
     if (element && element.textContent !== text) element.textContent = text;
   }
 
+  const found = (root, selector) => (root.matches(selector) ? [root] : root.querySelectorAll(selector));
+
+  const in_utc = (at) => `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
+  /* data-clock: "" the time of day, with its date if that is another day; "date" always with its date; "log" with
+     milliseconds. The server writes UTC and the job's zone into the title; of a relative time the reader's is added. */
   function localize(root) {
-    const today = new Date().toDateString();
-    for (const element of root.querySelectorAll("time[data-clock]")) {
+    const now = new Date(Date.now() + ahead_ms);
+    const today = now.toDateString();
+    for (const element of found(root, "time[data-clock]")) {
       const at = new Date(element.dateTime);
-      say(element, (at.toDateString() === today ? time_of_day : day_and_time).format(at));
-      element.title = element.dateTime;
+      const kind = element.dataset.clock;
+      const format = kind === "log" || (kind === "" && at.toDateString() === today) ? time_of_day
+        : at.getFullYear() === now.getFullYear() ? day_and_time : whole_date;
+      say(element, (kind === "log" ? time_of_log : format).format(at));
+      if (!element.title) element.title = in_utc(at);
     }
+    for (const element of found(root, "time[data-ahead], time[data-away], time[data-since]")) {
+      if (zone === "UTC" || element.dataset.titled) continue;
+      element.dataset.titled = "yes";
+      element.title = `${whole_date.format(new Date(element.dateTime))} ${zone} · ${element.title}`;
+    }
+    for (const element of found(root, "[data-reader]")) say(element, zone);
+    for (const table of found(root, "table[data-zone]")) table.classList.toggle("one-zone", table.dataset.zone === zone);
   }
 
   function tick() {
     if (is_live === false) return; // old numbers stand still: a countdown would make them look alive
     const now_ms = Date.now() + ahead_ms;
+    const day = new Date(now_ms).toDateString();
+    if (day !== shown_day) {
+      shown_day = day; // at midnight "23:59:50" becomes yesterday's
+      localize(page);
+    }
     for (const element of page.querySelectorAll("time[data-ahead]")) {
       say(element, ahead((Date.parse(element.dateTime) - now_ms) / 1000));
     }
@@ -104,7 +133,6 @@
   document.body.addEventListener("htmx:sseError", broken);
   document.body.addEventListener("htmx:sseMessage", (event) => {
     if (event.target === liveness) heard();
-    localize(event.target);
     if (event.target.id === "health") tell_health();
     tick();
   });
@@ -116,13 +144,18 @@
     if (page.hasAttribute("sse-connect")) return;
     if (liveness) heard();
     else set_clock();
-    localize(page);
     tick();
   });
 
+  new MutationObserver((records) => {
+    const added = records.flatMap((record) => [...record.addedNodes]).filter((node) => node instanceof Element);
+    if (!added.length) return; // only text: what this script itself has written
+    for (const element of added) localize(element);
+    tick();
+  }).observe(page, { childList: true, subtree: true });
+
   set_clock();
-  say(document.getElementById("zone"), Intl.DateTimeFormat().resolvedOptions().timeZone);
-  localize(page);
+  say(document.getElementById("zone"), zone === "UTC" ? zone : `${zone}, the time zone of this browser; UTC is shown on hover`);
   tell_health();
   tick();
   setInterval(tick, 500);
