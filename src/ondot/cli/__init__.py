@@ -29,7 +29,7 @@ RUN, USE, KEEP = "Run a server", "Use a server", "Look after a server"
 app = typer.Typer(
     cls=Root,
     name="ondot",
-    help="A distributed job scheduler on PostgreSQL: work runs on the dot. Times are printed in UTC, which Z stands for.",
+    help="A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,7 +51,7 @@ def root(
         bool, typer.Option("--debug", hidden=True, help="Show where an unforeseen error came from.")
     ] = False,
 ) -> None:
-    """A distributed job scheduler on PostgreSQL: work runs on the dot. Times are printed in UTC, which Z stands for."""
+    """A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z)."""
 
 
 def version() -> None:
