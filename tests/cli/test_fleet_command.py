@@ -13,6 +13,7 @@ from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.ui.test_fleet_page import node
+from tests.ui.test_held_back import a_backlog
 from tests.world import World, job
 
 
@@ -145,3 +146,12 @@ async def test_a_host_cannot_steer_the_terminal(world: World) -> None:
         told = await run(page)
         assert "\x1b" not in told.out
         assert "\\u001b[31mred" in told.out
+
+
+@proves("E13", "L7")
+async def test_the_job_whose_limit_holds_executions_back_is_named_with_it(world: World) -> None:
+    await a_backlog(world)
+    async with served(world.database) as page:
+        ran = await run(page)
+    assert "executions wait for a limit, the oldest for" in flat(ran.out)
+    assert "most of them for the limit of crawl (1 at a time)" in flat(ran.out)

@@ -135,3 +135,8 @@ async def test_the_longest_lines_come_first_and_what_waits_is_counted_up_to_a_ce
 def test_limits_are_said_in_words() -> None:
     assert limit_in_words({"kind": "overlap", "name": "job:1", "limit": 2}) == "2 at a time"
     assert limit_in_words({"kind": "order", "name": "key:a:b", "limit": 1}) == "order key 'a:b': one after the other"
+
+
+def test_the_limit_of_a_function_names_the_function_and_no_key_that_nobody_wrote() -> None:
+    stage = {"kind": "concurrency", "name": "key:function:crawl", "limit": 1}
+    assert limit_in_words(stage) == "function crawl: 1 at a time"

@@ -46,6 +46,7 @@ async def _read(client: "Client") -> Json:
         "nodes": await client.list_nodes(),
         "workers": latest | workers,
         "pools": await client.list_pools(),
+        "readiness": await client.ready(),
     }
 
 

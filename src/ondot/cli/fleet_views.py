@@ -5,11 +5,14 @@ machine's clock may differ from its.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from ondot.cli.output import Json, cell, exact, instant_of, relative, rough, table
 from ondot.cli.views import pool_table
+from ondot.model.held_back import HeldBack, HeldLine
+from ondot.model.ids import EPOCH, JobId
 from ondot.model.liveness import is_silent, is_stalled
 from ondot.ui.fleet_words import (
     EXPIRED_SHOWN,
@@ -159,7 +162,25 @@ def _troubles(seen: Json) -> list[Trouble]:
         ],
         held_at=instant_of(nodes.get("held_at")),
         held_why=nodes.get("held_why"),
+        held_back=_held_back(seen.get("readiness", {})),
     )
+
+
+def _held_back(ready: Json) -> HeldBack:
+    """As `/readyz` reports it: without the jobs' names where that needs no key but the rest does."""
+    now = EPOCH + timedelta(seconds=ready.get("held_back_s", 0.0))
+    lines = tuple(
+        HeldLine(
+            JobId(UUID(line["job_id"])),
+            line.get("job", f"job {line['job_id']}"),
+            "",
+            line["limit"],
+            line["count"],
+            EPOCH,
+        )
+        for line in ready.get("limits", [])
+    )
+    return HeldBack(now, ready.get("held_back", 0), oldest_at=EPOCH, lines=lines)
 
 
 def _trouble_line(trouble: Trouble) -> "Text":
