@@ -33,7 +33,7 @@ class Served:
     client: httpx2.AsyncClient
 
     async def until_watched(self, watchers: int = 1) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.feed.watchers != watchers:
                 await asyncio.sleep(0)
 
@@ -67,7 +67,7 @@ async def _served_at(listener: socket.socket, app: FastAPI, feed: Feed, *, by_it
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(serve(app, listener, stop))
         running = group.create_task(feed.run()) if by_itself else None
-        async with httpx2.AsyncClient(base_url=url, timeout=10) as client:
+        async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
             try:
                 yield Served(url, feed, client)
             finally:
