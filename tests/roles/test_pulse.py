@@ -1,6 +1,7 @@
 """The pulse of a loop: whether it moves, what holds it up, and when that is too long."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ondot.roles.loop import Passes, every
-from ondot.roles.pulse import Culprit, Pulse
+from ondot.roles.pulse import Culprit, ProcessorWaits, Pulse
 from tests.proves import proves
 
 TIMEOUT_S = 0.4
@@ -176,3 +178,37 @@ def test_a_process_that_was_frozen_is_not_stalled() -> None:
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "[]\n"
+
+
+@proves("P13")
+async def test_time_in_which_no_processor_is_free_stops_the_beat_and_blames_nobody() -> None:
+    hung: list[float] = []
+    pulse = Pulse(TIMEOUT_S, on_hung=hung.append)
+    for _ in range(20):
+        pulse._look(TIMEOUT_S, TIMEOUT_S, moved=False)
+    assert not pulse.is_moving
+    assert (pulse.stall, hung) == (None, [])
+    pulse._look(TIMEOUT_S / 2, 0.0, moved=False)
+    assert pulse.stall is not None
+    pulse._look(TIMEOUT_S / 2, 0.0, moved=False)
+    assert len(hung) == 1
+
+
+@proves("P13")
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not count it")
+def test_waits_for_a_processor_are_those_that_the_kernel_counts() -> None:
+    cores = os.sched_getaffinity(0)
+    waits = ProcessorWaits(threading.get_native_id())
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        # A neighbour on the same core, for as long as it takes.
+        neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            waited_s = 0.0
+            while waited_s < 0.2:
+                waited_s += waits.since_last_s()
+        finally:
+            neighbour.kill()
+            neighbour.wait()
+    finally:
+        os.sched_setaffinity(0, cores)

@@ -315,6 +315,19 @@ asyncio.run(ChildCaller({APP!r}).call(FunctionTarget(name="holds_up_the_loop"), 
     await gone(child)
 
 
+@proves("P13")
+async def test_calls_that_must_be_alone_take_turns_in_a_child_and_share_it_with_nobody(children: ChildCaller) -> None:
+    fine, waits = FunctionTarget(name="fine"), FunctionTarget(name="waits")
+    pids = [result_of(await children.call(fine, a_call(timeout_s=60.0), is_alone=True))["pid"] for _ in range(3)]
+    assert len(set(pids)) == 1, "a process for each call would take a hundred times as long"
+    heard = Heard()
+    alone = asyncio.create_task(children.call(waits, a_call(heard, timeout_s=60.0), is_alone=True))
+    assert await pid_of(heard, "waiting") == pids[0]
+    assert result_of(await call(children, "fine"))["pid"] != pids[0]
+    alone.cancel()
+    await asyncio.wait({alone})
+
+
 @proves("E6")
 async def test_functions_are_suspects_by_degrees() -> None:
     async def fine(n: int = 0) -> dict[str, int]:

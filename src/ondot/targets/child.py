@@ -63,11 +63,10 @@ class ChildCaller:
         return len(self._children)
 
     async def call(self, spec: FunctionTarget, call: Call, *, is_alone: bool = False) -> Succeeded | Failed | Cancelled:
-        """Raises ChildLost if the child dies. `is_alone`: with no other call in the same child."""
+        """Raises ChildLost if the child dies. `is_alone`: with no other call in the same child at the same time."""
         if call.cancel.requested:
             return not_called()
-        is_shared = not is_alone and call.losses < ALONE_FROM_LOSSES
-        placing = asyncio.ensure_future(self._place(call, is_shared=is_shared))
+        placing = asyncio.ensure_future(self._place(call, is_alone=is_alone))
         try:
             asked = await until_cancel(placing, call.cancel, None)
         except asyncio.CancelledError:
@@ -120,19 +119,21 @@ class ChildCaller:
 
     # Who runs where ---------------------------------------------------------------------------------------------------
 
-    async def _place(self, call: Call, *, is_shared: bool) -> Child | None:
+    async def _place(self, call: Call, *, is_alone: bool) -> Child | None:
         """A child that is ready, with a place taken in it; None if none was free in time.
 
         The time to import the app is not the call's: a suspect that never got to its first line would be no wiser.
         """
+        is_shared = call.losses < ALONE_FROM_LOSSES
         try:
             async with asyncio.timeout(PLACE_WITHIN_S if call.timeout_s is None else call.timeout_s):
-                while (child := self._found(is_shared=is_shared)) is None:
+                while (child := self._found(is_shared=is_shared, is_alone=is_alone)) is None:
                     self._freed.clear()
                     await self._freed.wait()
         except TimeoutError:
             return None
         child.places += 1
+        child.is_taken = is_alone
         if child.idle is not None:
             child.idle.cancel()
         try:
@@ -142,10 +143,11 @@ class ChildCaller:
             raise
         return child
 
-    def _found(self, *, is_shared: bool) -> Child | None:
+    def _found(self, *, is_shared: bool, is_alone: bool) -> Child | None:
         if is_shared:
+            at_once = 1 if is_alone else self._at_once
             for child in self._children:
-                if child.is_shared and not child.is_retired and child.places < self._at_once:
+                if child.is_shared and not (child.is_retired or child.is_taken) and child.places < at_once:
                     return child
         if len(self._children) >= self._most_children:
             # One that idles makes room for one that is needed.
@@ -180,6 +182,7 @@ class ChildCaller:
         self._freed.set()
         if child.places:
             return
+        child.is_taken = False
         if child.is_retired or not child.is_shared:
             self._end(child)
         else:

@@ -60,6 +60,8 @@ class Child(asyncio.Protocol):
 
     def __init__(self, app: str, *, module: str, is_shared: bool, ends_within_s: float, starts_within_s: float) -> None:
         self.is_shared = is_shared
+        self.is_taken = False
+        """By a call that is to have it alone."""
         self.places = 0
         """Calls that it holds, or will as soon as it is ready."""
         self.is_retired = False

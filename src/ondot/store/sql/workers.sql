@@ -5,12 +5,12 @@ VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::i
 ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at -- its own first try, the reply lost
 RETURNING ondot.clock() AS now,
     ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
-          WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 day') AS blocking;
+          WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 hour') AS blocking;
 
 -- name: beat_worker :one
 -- locks: the worker row        index: worker_pkey, worker_blocked
 -- Nothing comes back for an incarnation that was declared lost: it is over for it. What comes back else are the
--- functions that have blocked a worker's loop in the last day.
+-- functions that have blocked a worker's loop in the last hour.
 -- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 lease_ids held, $5 bounds
 UPDATE ondot.worker
 SET beat_no = beat_no + 1, beat_at = ondot.clock(), state = $2::text, running = $3::integer, lease_ids = $4::uuid[],
@@ -18,7 +18,7 @@ SET beat_no = beat_no + 1, beat_at = ondot.clock(), state = $2::text, running = 
 WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING')
 RETURNING ondot.clock() AS now,
     ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
-          WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 day') AS blocking;
+          WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 hour') AS blocking;
 
 -- name: report_stalled_worker :none
 -- locks: the worker row        index: worker_pkey
