@@ -272,3 +272,13 @@ async def test_a_long_query_is_refused_and_nothing_long_comes_back(api: Caller) 
         answer = await api.http.get(f"/v1/{path}")
         assert answer.status_code in {404, 422}
         assert len(answer.content) < 1000, path
+
+
+@proves("P12")
+@pytest.mark.parametrize("place", ["name", "labels", "schedule", "retry"])
+async def test_a_name_of_a_megabyte_is_not_sent_back(api: Caller, place: str) -> None:
+    long = "x" * 1_000_000
+    body = {"function": "f", long: 1} if place == "name" else {"function": "f", place: {long: "1" * 500}}
+    answer = await api.http.post("/v1/jobs", json=body)
+    assert answer.status_code == 422
+    assert len(answer.content) < 100_000

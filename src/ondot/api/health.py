@@ -7,12 +7,12 @@ classic outage.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from ondot import __version__
-from ondot.api.services import Asked
-from ondot.model.errors import Unavailable
+from ondot.api.services import Asked, Services
+from ondot.model.errors import OndotError, Unavailable
 from ondot.model.held_back import HeldBack
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.lineage import held
@@ -38,7 +38,7 @@ async def live() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def ready(asked: Asked, response: Response) -> dict[str, object]:
+async def ready(request: Request, asked: Asked, response: Response) -> dict[str, object]:
     try:
         async with asked.database.connection() as connection:
             due = await oldest_due(connection)
@@ -53,7 +53,7 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
         response.headers["Retry-After"] = "60"
         return {"status": "held", "why": held(lineage.why_not).message}
     limit_s = due.limit_s(asked.database.settings.ready_lag_s)
-    limited = _held_back_out(held_up, with_names=asked.database.settings.auth == "off")
+    limited = _held_back_out(held_up, with_names=await _may_know_names(asked, request))
     if due.lag_s <= limit_s:
         return {"status": "ready", "lag_s": round(due.lag_s, 3), **limited}
     response.status_code = 503
@@ -68,10 +68,21 @@ async def ready(asked: Asked, response: Response) -> dict[str, object]:
     return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why, **limited}
 
 
+async def _may_know_names(asked: Services, request: Request) -> bool:
+    """`/readyz` answers everybody, with names only the account that runs ondot without keys: a key is one tenant's."""
+    if asked.database.settings.auth != "off":
+        return False
+    try:
+        await asked.auth.caller(request)
+    except OndotError:
+        return False
+    return True
+
+
 def _held_back_out(held: HeldBack, *, with_names: bool) -> dict[str, object]:
     """What waits for limits: no reason not to be ready, since it is as the jobs say, but to be known.
 
-    `with_names`: nobody needs a key here. Where one is asked for, `/readyz` answers without it, and names no jobs.
+    `with_names`: jobs and keys are named, too.
     """
     return {
         "held_back": held.count,

@@ -38,6 +38,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 
+LONGEST_TEXT: Final = 4_000
 _OWN_MEMBERS: Final = frozenset({"type", "title", "status", "detail", "instance", "errors"})
 
 
@@ -51,14 +52,21 @@ def problem(error: OndotError, instance: str | None = None) -> dict[str, object]
         "type": f"{TYPE}{error.code}",
         "title": error.title,
         "status": status_of(error),
-        "detail": error.message,
+        "detail": _bounded(error.message),
     }
     if instance is not None:
         body["instance"] = instance
     if isinstance(error, InvalidBody) and error.faults:
-        body["errors"] = [{"pointer": fault.pointer, "detail": fault.message} for fault in error.faults]
+        body["errors"] = [
+            {"pointer": _bounded(fault.pointer), "detail": _bounded(fault.message)} for fault in error.faults
+        ]
     body.update({name: _plain(fact) for name, fact in error.facts.items() if name not in _OWN_MEMBERS})
     return body
+
+
+def _bounded(text: str) -> str:
+    """What came may stand in it: a name of a megabyte is not sent back."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def _plain(fact: object) -> object:
