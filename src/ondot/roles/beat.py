@@ -96,7 +96,6 @@ class BeatThread:
             except Exception:
                 # Without this thread the process would be there, and never be heard of again nor hear that it is lost.
                 log.exception("beat.failed")
-                self._connection = None
                 self._stop.wait(TRY_AGAIN_S)
             else:
                 return
@@ -109,6 +108,18 @@ class BeatThread:
             loop.call_soon_threadsafe(nudged.set)
 
         self._nudge = nudge
+        try:
+            await self._beat_until_stopped(nudged)
+            if self._connection is not None:
+                with suppress(*AWAY):
+                    await self._connection.close(timeout=2)
+        finally:
+            # Whatever fails: it belongs to this loop, and the next try has one of its own.
+            if self._connection is not None:
+                self._connection.terminate()
+                self._connection = None
+
+    async def _beat_until_stopped(self, nudged: asyncio.Event) -> None:
         while not self._stop.is_set():
             if not self._pulse.is_moving and self._pulse.stall is self._reported:
                 # What it must not vouch for it looks at again soon: as soon as the loop moves there is a beat.
@@ -122,9 +133,6 @@ class BeatThread:
                 async with asyncio.timeout(max(pause_s - (time.monotonic() - sent_s), SHORTEST_PAUSE_S)):
                     await nudged.wait()
             nudged.clear()
-        if self._connection is not None:
-            with suppress(*AWAY):
-                await self._connection.close(timeout=2)
 
     async def _one_try(self, sent_s: float) -> float | None:
         """A beat, or a report if the loop stands still. In how many seconds there may be a next; None: none."""
