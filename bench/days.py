@@ -29,7 +29,7 @@ from past_days import make_past_days
 from question import Result, ask, say
 from structlog.testing import capture_logs
 
-from ondot.flow import change
+from ondot.flow.change import change
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers
 from ondot.flow.submit import submit

@@ -31,13 +31,13 @@ from typing import Any
 from started import place
 from structlog.testing import capture_logs
 
+from ondot.embedded.server import EmbeddedPostgres
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.schedule import Calendar, Cron, Interval, Rrule, Schedule, cron, next_fire, when
-from ondot.roles.embedded import EmbeddedPostgres
 from ondot.settings import load_settings
 from ondot.store.database import open_database
 from ondot.store.days import make_days

@@ -20,8 +20,8 @@ from uuid import uuid4
 import asyncpg
 from structlog.testing import capture_logs
 
-from ondot.roles.binaries import OLDEST_MAJOR, find_binaries
-from ondot.roles.embedded import DATABASE, EmbeddedPostgres
+from ondot.embedded.binaries import OLDEST_MAJOR, find_binaries
+from ondot.embedded.server import DATABASE, EmbeddedPostgres
 from ondot.settings import Settings
 from ondot.store.connection import Connection
 from ondot.store.database import connect_options, open_database

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ondot.api.problems import CODES
-from ondot.api.wire import job_spec
+from ondot.document.parse import job_spec
 from ondot.model import errors
 from ondot.model.errors import OndotError
 from ondot.settings import SECRETS, Settings
@@ -119,7 +119,7 @@ def test_no_requirement_is_left_out_of_the_requirements_page() -> None:
 
 def test_every_metric_stands_in_the_operations_page() -> None:
     text = (DOCS / "operations.md").read_text()
-    sources = [*(ROOT / "src/ondot/telemetry").glob("*.py"), ROOT / "src/ondot/api/health.py"]
+    sources = [*(ROOT / "src/ondot/telemetry").glob("*.py"), ROOT / "src/ondot/api/routes/health.py"]
     names = {name for path in sources for name in re.findall(r'"(ondot_[a-z_]+)"', path.read_text())}
     assert names, "the metrics have moved: tell this test where to"
     assert {name for name in names if f"`{name}`" not in text} == set()

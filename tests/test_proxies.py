@@ -6,8 +6,8 @@ from urllib.request import Request
 import pytest
 
 from ondot import demo
+from ondot.doctor.examine import ask_server
 from ondot.proxies import is_this_machine, open_url
-from ondot.roles.doctor import ask_server
 from tests.proves import proves
 from tests.receiver import open_receiver
 

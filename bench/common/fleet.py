@@ -23,7 +23,7 @@ import psutil
 from started import free_port, place
 from structlog.testing import capture_logs
 
-from ondot.roles.embedded import EmbeddedPostgres
+from ondot.embedded.server import EmbeddedPostgres
 from ondot.settings import load_settings
 from ondot.store.database import open_database
 from ondot.store.days import make_days

@@ -44,7 +44,7 @@ from ondot.transports.postgres import PostgresTransport
 if TYPE_CHECKING:
     from ondot.flow.run import Targets
     from ondot.sdk.app import Ondot
-    from ondot.targets.confine import Confinement
+    from ondot.targets.processes.confine import Confinement
 
 WAIT_FOR_DATABASE_S = 0.5
 TOLD_AGAIN = 30
@@ -84,10 +84,10 @@ def run_api(settings: Settings) -> None:
 
 async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event, on_hung: OnHung) -> None:
     from ondot.api.auth import Auth
+    from ondot.api.dependencies import Services
     from ondot.api.serve import serve
     from ondot.api.server import build_api
-    from ondot.api.services import Services
-    from ondot.api.wire import preview_request
+    from ondot.document.parse import preview_request
     from ondot.objects import open_objects
     from ondot.roles.loop import every
     from ondot.roles.pulse import Pulse
@@ -161,7 +161,7 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
     from ondot.objects import open_objects
     from ondot.roles.worker import Worker
     from ondot.sdk.app import Ondot
-    from ondot.targets.prints import capture_prints
+    from ondot.targets.function.prints import capture_prints
 
     app = load_app(app_reference) if app_reference else Ondot()
     room = slots or settings.slots
@@ -290,11 +290,11 @@ async def targets_of(
 ) -> AsyncIterator["Targets"]:
     """What a worker can call; suspects among the functions in children that import the app anew."""
     from ondot.flow.run import Targets
-    from ondot.targets.child import ChildCaller
-    from ondot.targets.confine import UNCONFINED
-    from ondot.targets.function import FunctionCaller
-    from ondot.targets.functions import Functions
-    from ondot.targets.http import HttpCaller
+    from ondot.targets.function.child import ChildCaller
+    from ondot.targets.function.placement import Functions
+    from ondot.targets.function.target import FunctionCaller
+    from ondot.targets.http.target import HttpCaller
+    from ondot.targets.processes.confine import UNCONFINED
     from ondot.targets.shell import ShellCaller
 
     # Receivers refuse a timestamp that is minutes off: this machine's clock may be an hour (C3).
@@ -323,7 +323,7 @@ async def targets_of(
 
 def _confinement(settings: Settings) -> "Confinement":
     """What commands may have of this worker. Raises Misconfigured if that cannot be had on this machine."""
-    from ondot.targets.confine import Account, Confinement, Limits
+    from ondot.targets.processes.confine import Account, Confinement, Limits
 
     if not settings.allow_shell:
         return Confinement()
@@ -416,7 +416,7 @@ DECLARED = By("worker", "declared by the app that it runs")
 
 async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> list[PoolNo]:
     """Make the pools of a worker known, and register the schedules of its functions."""
-    from ondot.api.wire import job_spec
+    from ondot.document.parse import job_spec
     from ondot.flow.submit import submit
 
     async with database.connection() as connection:

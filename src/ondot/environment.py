@@ -27,7 +27,7 @@ PLAIN: Final = frozenset(
         "LANG",
         "LANGUAGE",
         "LOGNAME",
-        "ONDOT_CALL_ID",  # how `targets.descendants` finds the processes of a call
+        "ONDOT_CALL_ID",  # how `targets.processes.descendants` finds the processes of a call
         "PATH",
         "SHELL",
         "TERM",

@@ -91,9 +91,9 @@ def main(uid: int, home: Path, host: str) -> None:
 
     from ondot.account.token import NAME, keep_token
     from ondot.api.auth import Auth
+    from ondot.api.dependencies import Services
     from ondot.api.serve import serve
     from ondot.api.server import build_api
-    from ondot.api.services import Services
     from ondot.flow.dispatch import Dispatcher
     from ondot.model.errors import Unauthorized
     from ondot.roles.listen import listen

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from ondot.api.auth import Auth
+from ondot.api.dependencies import Services
 from ondot.api.server import build_api
-from ondot.api.services import Services
 from ondot.model.ids import ExecutionId, JobId
 from tests.world import World
 

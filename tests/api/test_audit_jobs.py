@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ondot.flow.change import pause
+from ondot.flow.change.change import pause
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from tests.api.conftest import Caller
 from tests.proves import proves

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ondot.api.bodies import read_json
-from ondot.api.job_body import JobBody, ScheduleBody
 from ondot.api.problems import problem
-from ondot.api.shorthand import SHORT_NAMES, TARGET_KINDS
-from ondot.api.wire import job_spec, job_specs, preview_request
+from ondot.document.body import JobBody, ScheduleBody
+from ondot.document.json_text import read_json
+from ondot.document.parse import job_spec, job_specs, preview_request
+from ondot.document.shorthand import SHORT_NAMES, TARGET_KINDS
 from ondot.model.errors import InvalidBody, NotJson, OndotError
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from ondot.roles.embedded import EmbeddedPostgres
+from ondot.embedded.server import EmbeddedPostgres
 from ondot.store.database import Database, open_database
 from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from ondot.api import jobs
-from ondot.flow.change import pause
+from ondot.api.routes import jobs
+from ondot.flow.change.change import pause
 from ondot.flow.submit import FEW
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from tests.api.conftest import Caller

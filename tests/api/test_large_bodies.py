@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ondot.api import intake, services
-from ondot.api.bodies import MAX_DEPTH, MAX_FIELDS, read_batch, read_json
-from ondot.api.faults import MAX_FAULTS
-from ondot.api.forms import read_form
+from ondot.api import dependencies, intake
 from ondot.api.intake import LARGE, MOST_BATCHES
-from ondot.api.pools import PoolBody
-from ondot.api.wire import MAX_BATCH, job_spec, job_specs, preview_request, run_payload
+from ondot.api.routes.pools import PoolBody
+from ondot.document.errors import MAX_FAULTS
+from ondot.document.forms import read_form
+from ondot.document.json_text import MAX_DEPTH, MAX_FIELDS, read_batch, read_json
+from ondot.document.parse import MAX_BATCH, job_spec, job_specs, preview_request, run_payload
 from ondot.model.errors import InvalidBody, NotJson, OndotError, TooLarge
 from tests.api.conftest import Caller
 from tests.proves import proves
@@ -212,7 +212,7 @@ async def test_others_are_answered_while_a_large_body_is_decoded(api: Caller, mo
             assert go_on.wait(10), "a large body keeps the loop from all others"
         return real(raw, **options)
 
-    monkeypatch.setattr(services, "read_json", slow)
+    monkeypatch.setattr(dependencies, "read_json", slow)
     large = asyncio.create_task(api.http.post("/v1/jobs", json={**HELLO, "payload": "x" * 2 * LARGE}))
     await asyncio.wait_for(begun.wait(), 20)
     await api.create(HELLO)

@@ -10,11 +10,11 @@ import pytest
 from fastapi import FastAPI
 
 from ondot.api.auth import Auth
+from ondot.api.dependencies import Services
 from ondot.api.server import build_api
-from ondot.api.services import Services
+from ondot.flow.attempt_log import Notes
 from ondot.flow.complete import Done
 from ondot.flow.lease import Assignment
-from ondot.flow.notes import Notes
 from ondot.flow.output import Outputs
 from ondot.flow.run import decide
 from ondot.model.outcome import Succeeded

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ondot.api.job_body import JobBody, RunBody
-from ondot.api.long_form import spec_out
-from ondot.api.merging import merged
-from ondot.api.wire import job_spec, patched_spec
+from ondot.document.body import JobBody, RunBody
+from ondot.document.merge_patch import merged
+from ondot.document.parse import job_spec, patched_spec
+from ondot.document.render import spec_out
 from ondot.model.errors import InvalidBody
 from tests.api.conftest import Caller
 from tests.proves import proves

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ondot.api import intake, wire
+from ondot.api import intake
+from ondot.document import parse as wire
 from tests.api.conftest import Caller
 
 

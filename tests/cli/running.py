@@ -16,7 +16,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 WITHIN_S = 120.0
-PRELOADED = ["ondot.cli", "ondot.sdk.client", "ondot.app", "ondot.roles.doctor", "rich.table", "tests.cli.running"]
+PRELOADED = ["ondot.cli", "ondot.sdk.client", "ondot.app", "ondot.doctor.examine", "rich.table", "tests.cli.running"]
 
 
 @dataclass(frozen=True, slots=True)

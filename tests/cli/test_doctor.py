@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 
 from ondot.cli.doctor import in_sum
-from ondot.flow.change import pause
+from ondot.doctor import checks, examine
+from ondot.doctor.examine import Finding, examine_database
+from ondot.flow.change.change import pause
 from ondot.model.check import Kind
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.liveness import Beat, when_lost
 from ondot.model.retry import Retry
-from ondot.roles import doctor, judgements
-from ondot.roles.doctor import Finding, examine_database
 from ondot.settings import Settings, load_settings
 from ondot.store.check import Found, record_found
 from ondot.store.database import open_database
@@ -115,7 +115,7 @@ async def test_who_asks_while_postgresql_starts_up_is_told_to_wait_and_not_to_st
             "CREATE EVENT TRIGGER not_now ON login EXECUTE FUNCTION not_now()"
         )
     (finding,) = await examine_database(settings_of(database_url))
-    assert finding == judgements.judge_away(
+    assert finding == checks.judge_away(
         "PostgreSQL does not answer: the database system is starting up.", may_pass=True
     )
     assert (finding.level, "Wait" in (finding.advice or "")) == ("problem", True)
@@ -130,52 +130,52 @@ async def test_a_database_that_shuts_down_while_one_looks_is_one_finding_more(da
         )
     findings = await examine_database(settings_of(database_url))
     assert [finding for finding in findings if "Could not look" in finding.message] == []
-    assert findings[-1] == judgements.judge_away(findings[-1].message, may_pass=True)
+    assert findings[-1] == checks.judge_away(findings[-1].message, may_pass=True)
 
 
 def test_a_server_that_nobody_hears_of_may_have_to_be_started() -> None:
-    assert "ONDOT_DATABASE_URL" in (judgements.judge_away("It does not answer.", may_pass=False).advice or "")
+    assert "ONDOT_DATABASE_URL" in (checks.judge_away("It does not answer.", may_pass=False).advice or "")
 
 
 @pytest.mark.parametrize(
     ("version", "level"), [("14.9", "problem"), ("15.1 (Debian)", "ok"), ("18beta1", "ok"), ("19.0", "warning")]
 )
 def test_versions_15_to_18_are_well(version: str, level: str) -> None:
-    assert judgements.judge_version(version).level == level
+    assert checks.judge_version(version).level == level
 
 
 def test_a_database_that_loses_jobs_on_purpose_is_a_warning() -> None:
-    assert judgements.judge_durability(["fsync"], allowed=True).level == "warning"
+    assert checks.judge_durability(["fsync"], allowed=True).level == "warning"
 
 
 @pytest.mark.parametrize(("ahead", "level"), [(7, "ok"), (2, "warning"), (0, "problem")])
 def test_days_are_made_ahead(ahead: int, level: str) -> None:
     tables = [DayTable("history", TODAY, TODAY + timedelta(days=days), TODAY) for days in (ahead, 8)]
-    assert judgements.judge_days(tables).level == level
+    assert checks.judge_days(tables).level == level
 
 
 @pytest.mark.parametrize(("ahead_s", "level"), [(0.01, "ok"), (-30, "warning"), (3600, "warning")])
 def test_clocks_that_differ_are_told(ahead_s: float, level: str) -> None:
-    assert judgements.judge_clock(ahead_s).level == level
+    assert checks.judge_clock(ahead_s).level == level
 
 
 @pytest.mark.parametrize(("owned", "level"), [([32, 32], "ok"), ([32], "problem"), ([], "problem")])
 def test_every_partition_has_an_owner(owned: list[int], level: str) -> None:
-    assert judgements.judge_schedulers(owned).level == level
+    assert checks.judge_schedulers(owned).level == level
 
 
 def test_a_pool_with_work_needs_a_worker() -> None:
-    assert judgements.judge_workers(["default"], 1, ["default"]).level == "ok"
-    assert judgements.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
+    assert checks.judge_workers(["default"], 1, ["default"]).level == "ok"
+    assert checks.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
 
 
 def test_a_pool_whose_workers_are_all_silent_is_not_said_to_have_none() -> None:
-    finding = judgements.judge_workers(["default"], 1, ["default", "Heavy"], ["Heavy", "default"])
+    finding = checks.judge_workers(["default"], 1, ["default", "Heavy"], ["Heavy", "default"])
     assert (finding.level, finding.message) == ("warning", "Work waits in Heavy, whose workers are all silent.")
     assert finding.advice == "If they stay so, start one: `ondot worker --pool Heavy`"
-    finding = judgements.judge_workers([], 0, [], ["default"])
+    finding = checks.judge_workers([], 0, [], ["default"])
     assert (finding.level, finding.message) == ("warning", "All are silent; nothing is due either.")
-    assert judgements.judge_workers(["default"], 1, ["default"], ["default"]).level == "ok"
+    assert checks.judge_workers(["default"], 1, ["default"], ["default"]).level == "ok"
 
 
 @proves("E6", "O5")
@@ -202,8 +202,8 @@ async def test_the_doctor_warns_of_silent_workers_and_does_not_count_them_as_ali
 
 
 def test_workers_that_were_lost_are_counted_by_host() -> None:
-    assert judgements.judge_lost_workers([]).level == "ok"
-    finding = judgements.judge_lost_workers(["fell", "tarn", "tarn"])
+    assert checks.judge_lost_workers([]).level == "ok"
+    finding = checks.judge_lost_workers(["fell", "tarn", "tarn"])
     assert (finding.level, finding.message.partition(":")[0]) == (
         "warning",
         "3 in the last 10 minutes, 2 on tarn, 1 on fell",
@@ -253,27 +253,27 @@ async def test_dead_letters_are_told_with_the_command_that_groups_them(world: Wo
     ],
 )
 def test_a_late_fire_is_told_with_what_it_waits_for(due: OldestDue, level: str, advice: str) -> None:
-    finding = judgements.judge_lag(due, 30)
+    finding = checks.judge_lag(due, 30)
     assert finding.level == level
     assert advice in (finding.advice or "")
 
 
 @pytest.mark.parametrize(("used", "level"), [(50, "ok"), (92, "warning"), (96, "problem"), (120, "problem")])
 def test_a_further_role_should_find_connections(used: int, level: str) -> None:
-    assert judgements.judge_connections(97, used, 8).level == level
+    assert checks.judge_connections(97, used, 8).level == level
 
 
 async def test_a_further_role_is_counted_with_all_the_connections_that_it_may_open(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[int] = []
-    judge = judgements.judge_connections
+    judge = checks.judge_connections
 
     def judging(room: int, used: int, of_one_role: int) -> Finding:
         told.append(of_one_role)
         return judge(room, used, of_one_role)
 
-    monkeypatch.setattr(doctor, "judge_connections", judging)
+    monkeypatch.setattr(examine, "judge_connections", judging)
     settings = settings_of(world.url)
     await examine_database(settings)
     database = await open_database(settings, hurried=True)
@@ -294,9 +294,9 @@ async def test_a_node_that_died_before_the_clock_was_set_back_is_no_scheduler_th
 
 
 def test_jobs_that_were_paused_for_failing_are_named_with_what_to_do() -> None:
-    assert judgements.judge_paused_jobs([]).level == "ok"
+    assert checks.judge_paused_jobs([]).level == "ok"
     job_id, at = JobId(UUID("019a1de9-4d8d-7d9d-8dd7-1801991e16d7")), datetime(2026, 11, 15, tzinfo=UTC)
-    finding = judgements.judge_paused_jobs([PausedRow(job_id, "report", "5 failures in a row", at, total=7)])
+    finding = checks.judge_paused_jobs([PausedRow(job_id, "report", "5 failures in a row", at, total=7)])
     assert finding.level == "warning"
     assert "7 jobs were paused for failing" in finding.message
     assert f"report ({job_id}): 5 failures in a row; and 6 more." in finding.message
@@ -314,13 +314,13 @@ async def test_the_doctor_finds_a_job_that_ondot_paused(world: World) -> None:
 
 def test_what_the_self_check_found_is_told_with_what_it_means_and_an_example() -> None:
     now = datetime(2026, 11, 15, 12, tzinfo=UTC)
-    assert judgements.judge_self_check([], now).level == "ok"
+    assert checks.judge_self_check([], now).level == "ok"
     example = {"ids": ["019a1de9", "019a1dea"], "done": "put back into their queue or line"}
     old = Found("of_a_newer_release", 7, now - timedelta(days=9), now - timedelta(days=2), example)
-    finding = judgements.judge_self_check([old], now)
+    finding = checks.judge_self_check([old], now)
     assert (finding.level, finding.advice) == ("ok", None)
     assert "7 × of_a_newer_release" in finding.message
-    finding = judgements.judge_self_check([old, Found("unqueued", 1234, now, now, example)], now)
+    finding = checks.judge_self_check([old, Found("unqueued", 1234, now, now, example)], now)
     assert finding.level == "warning"
     assert "1,234 × executions that waited in no queue and in no line (last 2026-11-15 12:00:00 UTC" in finding.message
     assert "e.g. 019a1de9: put back into their queue or line" in finding.message
@@ -339,7 +339,7 @@ async def test_the_doctor_shows_what_the_self_check_found(world: World) -> None:
 
 
 def test_an_old_transaction_is_named() -> None:
-    finding = judgements.judge_snapshots([("session 12 of app (psql)", 1800.0)])
+    finding = checks.judge_snapshots([("session 12 of app (psql)", 1800.0)])
     assert finding.level == "warning"
     assert "session 12 of app (psql), for 30 min" in finding.message
 
@@ -354,7 +354,7 @@ def test_an_old_transaction_is_named() -> None:
     ],
 )
 def test_a_server_is_asked_whether_it_is_ready(status: int, body: bytes, level: str) -> None:
-    assert doctor.judge_server("http://x", status, body).level == level
+    assert examine.judge_server("http://x", status, body).level == level
 
 
 def test_the_sum_counts_what_is_wrong() -> None:
@@ -365,8 +365,8 @@ def test_the_sum_counts_what_is_wrong() -> None:
 
 @proves("P13")
 def test_a_stalled_loop_is_told_with_its_line_and_what_to_do() -> None:
-    assert judgements.judge_stalled([]).level == "ok"
-    finding = judgements.judge_stalled([("worker", "host", "tasks.py:12 in crawl")] * 7)
+    assert checks.judge_stalled([]).level == "ok"
+    finding = checks.judge_stalled([("worker", "host", "tasks.py:12 in crawl")] * 7)
     assert finding.level == "warning"
     assert "a worker on host, at tasks.py:12 in crawl" in finding.message
     assert "and 2 more" in finding.message

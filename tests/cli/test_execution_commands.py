@@ -10,7 +10,7 @@ import pytest
 
 from ondot.cli.cancel import end_in_words
 from ondot.cli.waiting import far_in_words
-from ondot.flow.notes import Notes
+from ondot.flow.attempt_log import Notes
 from ondot.model.gates import Limits, Rate
 from ondot.model.outcome import Cancelled, Succeeded
 from ondot.model.retry import Retry

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from ondot.flow.change import delete, pause
+from ondot.flow.change.change import delete, pause
 from ondot.model.ids import DEFAULT_TENANT
 from tests.cli.running import Ran, ondot
 from tests.proves import proves

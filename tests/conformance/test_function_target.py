@@ -16,7 +16,7 @@ from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.sdk import GiveUp, RetryAt, RetryIn
 from ondot.sdk.handler import Handler
-from ondot.targets.function import FunctionCaller
+from ondot.targets.function.target import FunctionCaller
 from ondot.targets.output import MAX_LINES, MAX_RESULT_BYTES
 from tests.conformance.calls import Heard, a_call, failure_of, result_of
 from tests.proves import proves

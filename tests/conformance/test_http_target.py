@@ -20,9 +20,9 @@ from aiohttp import web
 from ondot import __version__
 from ondot.model.execution import Outcome
 from ondot.model.job import HttpTarget
-from ondot.targets.addresses import Allowed, PrivateAddress, is_public
-from ondot.targets.answer import MAX_BODY
-from ondot.targets.http import HttpCaller
+from ondot.targets.http.addresses import Allowed, PrivateAddress, is_public
+from ondot.targets.http.answer import MAX_BODY
+from ondot.targets.http.target import HttpCaller
 from tests.conformance.calls import EXECUTION, Heard, a_call, failure_of, result_of
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver

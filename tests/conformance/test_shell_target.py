@@ -20,8 +20,8 @@ from ondot.model.job import ShellTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel
 from ondot.settings import load_settings
-from ondot.targets.confine import Account, Confinement, Limits
 from ondot.targets.output import MAX_CHARACTERS, MAX_LINE_CHARACTERS, MAX_LINES
+from ondot.targets.processes.confine import Account, Confinement, Limits
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves

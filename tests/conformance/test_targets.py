@@ -16,9 +16,9 @@ from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel, Target
 from ondot.sdk.handler import Handler
-from ondot.targets.child import ChildCaller
-from ondot.targets.function import FunctionCaller
-from ondot.targets.http import HttpCaller
+from ondot.targets.function.child import ChildCaller
+from ondot.targets.function.target import FunctionCaller
+from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves

@@ -16,13 +16,14 @@ from uuid import NAMESPACE_DNS, uuid5
 from msgspec import structs
 
 from ondot import app
-from ondot.flow import backfill, change, complete, plan, run_now, settle, skipped, submit, take_back, together
+from ondot.flow import backfill, complete, group_commit, plan, run_now, skipped, submit
+from ondot.flow.change import change, settle, take_back
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
 from ondot.roles import housekeeper, pulse, scheduler, worker
 from ondot.store import jobs, nodes, outcomes, owed, timers, workers
 from ondot.store.queries import Query
-from ondot.targets import http
+from ondot.targets.http import target as http
 
 DREAM_S = 1.5
 LONG_DREAM_S = 8.0
@@ -140,17 +141,17 @@ def forgets_to_take_back() -> None:
 def ack_before_commit() -> None:
     """A create is acknowledged when it is about to be stored."""
 
-    async def says_so_first(self: together.Together, tenant_no: Any, requests: Sequence[Any]) -> None:
+    async def says_so_first(self: group_commit.Together, tenant_no: Any, requests: Sequence[Any]) -> None:
         specs = [spec for request in requests for spec in request.specs]
         numbers = {spec.pool: PoolNo(1) for spec in specs}
         now = self._database.clock.now()
-        going = together._going(requests, submit.new_once_jobs(self._database, specs, numbers, now), now)
+        going = group_commit._going(requests, submit.new_once_jobs(self._database, specs, numbers, now), now)
         for each in going:
             each.request.answered.set_result(each.text)
         await asyncio.sleep(1.0)
         await store(self, tenant_no, requests)
 
-    store = _put(together.Together, "_store", says_so_first)
+    store = _put(group_commit.Together, "_store", says_so_first)
 
 
 def forgets_keys() -> None:
@@ -164,7 +165,7 @@ def forgets_keys() -> None:
 
     _put(submit, "take_key", never_heard_of_it)
     _put(submit, "store_answer", never_heard_of_it)
-    _put(together, "take_keys", all_are_free)
+    _put(group_commit, "take_keys", all_are_free)
 
 
 # Hanging -------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from uuid import UUID
 import asyncpg
 import psutil
 
-from ondot.api.wire import job_spec
+from ondot.document.parse import job_spec
 from ondot.flow.cancel import cancel
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.submit import submit

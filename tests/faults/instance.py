@@ -18,9 +18,9 @@ import asyncpg
 import psutil
 from started import free_port
 
-from ondot.roles.binaries import choose_account, find_binaries, within_reach
-from ondot.roles.embedded import DATABASE, ROLE
-from ondot.roles.postmaster import Guarded
+from ondot.embedded.binaries import choose_account, find_binaries, within_reach
+from ondot.embedded.postmaster import Guarded
+from ondot.embedded.server import DATABASE, ROLE
 from ondot.store.connection import AWAY
 
 Mode = Literal["smart", "fast", "immediate"]

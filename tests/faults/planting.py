@@ -13,7 +13,7 @@ from uuid import UUID
 
 import asyncpg
 
-from ondot.api.wire import job_spec
+from ondot.document.parse import job_spec
 from ondot.model.job import encode_spec
 from tests.faults.ledger import Call
 

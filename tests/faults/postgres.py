@@ -19,7 +19,7 @@ from pathlib import Path
 
 import asyncpg
 
-from ondot.roles.embedded import DATABASE, ROLE
+from ondot.embedded.server import DATABASE, ROLE
 from ondot.store.connection import AWAY
 from ondot.store.database import open_database
 from ondot.store.days import make_days

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ondot.api.wire import job_spec
+from ondot.document.parse import job_spec
 from ondot.model.schedule import next_fire
 from tests.faults.journal import Operation, Outcome
 from tests.faults.mix import Mix

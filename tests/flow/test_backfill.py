@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from ondot.flow.backfill import Backfill, cancel_backfill, count_backfill, owed_pass, start_backfill
-from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.submit import Idempotency
 from ondot.model.errors import Conflict, InvalidBody, NotFound
 from ondot.model.execution import PriorityClass, State

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ondot.flow.cancel import cancel
-from ondot.flow.change import pause, resume, update
+from ondot.flow.change.change import pause, resume, update
 from ondot.flow.complete import Done
 from ondot.flow.gate import expire_pass
 from ondot.flow.run import Targets, run_attempt
@@ -16,8 +16,8 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succeeded
 from ondot.store.endings import find_cancels, request_cancels
 from ondot.store.executions import ExecutionRow
-from ondot.targets.function import FunctionCaller
-from ondot.targets.http import HttpCaller
+from ondot.targets.function.target import FunctionCaller
+from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
 from tests.proves import proves
 from tests.world import World, every, failed, job, once

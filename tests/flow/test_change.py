@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ondot.flow import take_back as flow_take_back
 from ondot.flow.cancel import cancel
-from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.change import take_back as flow_take_back
+from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.explain import explain_execution
 from ondot.flow.gate import admit_pass
 from ondot.flow.run import run_attempt

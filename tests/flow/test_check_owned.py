@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from ondot.flow.cancel import cancel
-from ondot.flow.change import pause
+from ondot.flow.change.change import pause
 from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.retain import sweep_pass
 from ondot.model.execution import State

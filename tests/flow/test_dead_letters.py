@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ondot.flow import dead_letters
-from ondot.flow.change import delete, update
+from ondot.flow.change.change import delete, update
 from ondot.flow.dead_letters import LETTERS_A_TURN, bulk_pass, cancel_bulk, discard, replay, start_bulk
 from ondot.flow.replay import Replay
 from ondot.model.errors import NotFound, Unavailable

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ondot.flow.backfill import Backfill, start_backfill
-from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.explain import JobExplanation, explain_execution, explain_job
 from ondot.flow.gate import admit_pass
 from ondot.model.errors import NotFound

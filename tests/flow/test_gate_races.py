@@ -9,7 +9,7 @@ from msgspec import structs
 from ondot.flow import pools
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.cancel import cancel
-from ondot.flow.change import update
+from ondot.flow.change.change import update
 from ondot.flow.gate import admit_pass, expire_pass
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.errors import Unavailable

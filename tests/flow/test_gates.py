@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ondot.flow import gate
-from ondot.flow.change import delete, pause, update
+from ondot.flow.change.change import delete, pause, update
 from ondot.flow.gate import Tidying, admit_pass
 from ondot.flow.lease import Assignment
 from ondot.model.execution import State

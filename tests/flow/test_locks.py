@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ondot.flow.change import delete, pause, update
+from ondot.flow.change.change import delete, pause, update
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.errors import Conflict, KeyReused
 from ondot.model.execution import PriorityClass, State

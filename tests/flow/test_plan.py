@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from ondot.flow import plan
-from ondot.flow.change import pause, resume, update
+from ondot.flow.change.change import pause, resume, update
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId

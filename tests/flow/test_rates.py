@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.flow.change import update
+from ondot.flow.change.change import update
 from ondot.flow.gate import Tidying
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass

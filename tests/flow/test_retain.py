@@ -14,7 +14,7 @@ from msgspec import structs
 from ondot.flow import retain
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.cancel import cancel
-from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.gate import expire_pass
 from ondot.model.errors import NotFound
 from ondot.model.ids import DEFAULT_TENANT, JobId

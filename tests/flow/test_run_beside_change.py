@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from ondot.flow.change import delete, pause, update
+from ondot.flow.change.change import delete, pause, update
 from ondot.flow.replay import Replay
 from ondot.model.errors import Conflict
 from ondot.model.execution import State

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from ondot.flow.backfill import Backfill, cancel_backfill, start_backfill
 from ondot.flow.cancel import cancel
-from ondot.flow.change import delete, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.lease import Assignment
 from ondot.flow.pools import PoolLimits, set_limits

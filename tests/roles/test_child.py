@@ -9,18 +9,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment
-from ondot.flow.transact import Transactor
 from ondot.model.execution import Outcome, State
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.roles.child import CONNECTIONS
 from ondot.store.database import open_database
-from ondot.targets.child import ChildCaller
+from ondot.targets.function.child import ChildCaller
 from ondot.telemetry.metrics import REPEATED, STALE
 from tests.conformance.calls import Heard, a_call
+from tests.flow.test_handler_transaction import Shop
 from tests.flow.test_recover import lose
-from tests.flow.test_transact import Shop
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World

@@ -14,7 +14,7 @@ from aiohttp import web
 
 import ondot
 from ondot import Context, Ondot
-from ondot.api.wire import job_spec
+from ondot.document.parse import job_spec
 from ondot.model.errors import InvalidSchedule
 from ondot.model.job import FunctionTarget
 from ondot.model.schedule import Cron

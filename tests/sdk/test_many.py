@@ -12,8 +12,8 @@ from aiohttp import web
 
 from ondot import Ondot
 from ondot.api.auth import Auth
+from ondot.api.dependencies import Services
 from ondot.api.server import build_api
-from ondot.api.services import Services
 from ondot.model.errors import InvalidBody
 from ondot.model.execution import State
 from ondot.sdk.app import A_REQUEST, BYTES_A_REQUEST, portions

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ondot import Context, Ondot
-from ondot.api.wire import job_spec
+from ondot.document.parse import job_spec
 from ondot.flow.gate import admit_pass
 from ondot.model.errors import InvalidBody
 from ondot.model.gates import Limits, Rate

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from ondot import Ondot
-from ondot.api.wire import job_spec
+from ondot.document.parse import job_spec
 from ondot.model.errors import InvalidBody, Misconfigured
 from ondot.model.execution import State
 from ondot.model.ids import JobId

@@ -20,16 +20,28 @@ from hypothesis import given
 from hypothesis.strategies import integers, none, one_of
 from past_days import make_past_days
 
-from ondot.flow import change
 from ondot.flow.backfill import Backfill, count_backfill, start_backfill
 from ondot.flow.cancel import cancel
+from ondot.flow.change import change
 from ondot.flow.explain import explain_job
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, first_id_at
 from ondot.model.misfire import Misfire
 from ondot.model.planning import first_execution_id
-from ondot.store import audit, claims, dead_letters, executions, explain, jobs, logs, objects, outcomes, overview, pools
+from ondot.store import (
+    audit,
+    dead_letters,
+    executions,
+    explain,
+    jobs,
+    logs,
+    objects,
+    outcomes,
+    overview,
+    pools,
+    unique_keys,
+)
 from ondot.store.connection import Connection
 from ondot.store.database import open_database
 from ondot.store.day_bounds import LAST_ID
@@ -134,7 +146,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await objects.find_result(connection, DEFAULT_TENANT, letter)
     await objects.find_writer(connection, DEFAULT_TENANT, letter, 1)
     await outcomes.find_outcomes(connection, (await world.worker()).id, [(letter, 1)])
-    await claims.unplan_jobs(connection, DEFAULT_TENANT, [claims.PutAside(once_id, letter, "overtaken")])
+    await unique_keys.unplan_jobs(connection, DEFAULT_TENANT, [unique_keys.PutAside(once_id, letter, "overtaken")])
     await list_backfills(connection, DEFAULT_TENANT, job_id, limit=PAGE)
     await remove_jobs(connection, [once_id])
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from ondot.flow.change import delete, pause
+from ondot.flow.change.change import delete, pause
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, PoolNo, TenantNo

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ondot.doctor.examine import examine_database
 from ondot.model.errors import Unavailable
 from ondot.model.urls import place_of
-from ondot.roles.doctor import examine_database
+from ondot.store.connect import hosts_of
 from ondot.store.database import open_database
-from ondot.store.reach import hosts_of
 from tests.faults.postgres import a_postgres
 from tests.proves import proves
 from tests.servers import settings_for

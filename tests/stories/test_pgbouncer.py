@@ -16,8 +16,8 @@ import psutil
 import pytest
 from started import free_port, place
 
+from ondot.embedded.binaries import choose_account
 from ondot.model.errors import Unavailable
-from ondot.roles.binaries import choose_account
 from ondot.store.connection import AWAY
 from ondot.store.database import open_database
 from tests.faults.postgres import Postgres, a_postgres

@@ -18,9 +18,9 @@ from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel
 from ondot.sdk.handler import Handler
-from ondot.targets.child import ChildCaller, ChildLost
-from ondot.targets.function import FunctionCaller
-from ondot.targets.functions import Functions
+from ondot.targets.function.child import ChildCaller, ChildLost
+from ondot.targets.function.placement import Functions
+from ondot.targets.function.target import FunctionCaller
 from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
 
@@ -295,7 +295,7 @@ async def test_a_child_dies_with_its_worker_however_that_dies() -> None:
     script = f"""
 import asyncio
 from ondot.model.job import FunctionTarget
-from ondot.targets.child import ChildCaller
+from ondot.targets.function.child import ChildCaller
 from tests.conformance.calls import a_call
 
 class Heard:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.targets.deadlines import EXACT_BELOW_S, GRAIN_S, Deadlines
+from ondot.targets.function.deadlines import EXACT_BELOW_S, GRAIN_S, Deadlines
 from tests.proves import proves
 
 

@@ -15,7 +15,7 @@ from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel
 from ondot.sdk.handler import Handler
-from ondot.targets.function import FunctionCaller
+from ondot.targets.function.target import FunctionCaller
 from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
 

@@ -11,7 +11,7 @@ from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel, Interrupt
 from ondot.sdk.handler import Handler
-from ondot.targets.function import FunctionCaller
+from ondot.targets.function.target import FunctionCaller
 from tests.conformance.calls import a_call
 from tests.proves import proves
 

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from ondot.model.job import ShellTarget
-from ondot.targets import guard_main
-from ondot.targets.descendants import MARK
-from ondot.targets.guard import Guard
+from ondot.targets.processes import guard_main
+from ondot.targets.processes.descendants import MARK
+from ondot.targets.processes.guard import Guard
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import a_call, failure_of, gone
 from tests.proves import proves
@@ -62,7 +62,7 @@ class Worker:
         [guard] = [
             child.pid
             for child in psutil.Process(self.process.pid).children()
-            if child.status() != psutil.STATUS_ZOMBIE and "ondot.targets.guard_main" in child.cmdline()
+            if child.status() != psutil.STATUS_ZOMBIE and "ondot.targets.processes.guard_main" in child.cmdline()
         ]
         return guard
 

@@ -13,8 +13,8 @@ from ondot.model.execution import Outcome
 from ondot.model.job import HttpTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel
-from ondot.targets.answer import MAX_BODY
-from ondot.targets.http import HttpCaller
+from ondot.targets.http.answer import MAX_BODY
+from ondot.targets.http.target import HttpCaller
 from tests.conformance.calls import a_call, failure_of, result_of
 from tests.proves import proves
 

@@ -11,9 +11,9 @@ import pytest
 
 from ondot.model.job import FunctionTarget
 from ondot.sdk.handler import Handler
-from ondot.targets.function import FunctionCaller
+from ondot.targets.function.prints import Printed, capture_prints
+from ondot.targets.function.target import FunctionCaller
 from ondot.targets.output import MAX_LINE_CHARACTERS, Output
-from ondot.targets.prints import Printed, capture_prints
 from tests.conformance.calls import Heard, a_call, result_of
 from tests.proves import proves
 

@@ -5,7 +5,7 @@ import pytest
 from ondot.model.outcome import AttemptError, Failed
 from ondot.model.retry import Retry
 from ondot.model.retryable import retryable
-from ondot.targets.exceptions import failure
+from ondot.targets.function.exceptions import failure
 from ondot.targets.reports import timed_out
 from tests.proves import proves
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
+from ondot.embedded import binaries
 from ondot.model.errors import Misconfigured, Unavailable
-from ondot.roles import binaries
 from ondot.testing import open_world
 from ondot.testing.server import IN_USE, PREFIX, VARIABLE, _remove_remains, new_database
 from ondot.testing.server import server as server_of_worlds

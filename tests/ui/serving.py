@@ -14,10 +14,10 @@ import httpx2
 from fastapi import FastAPI
 
 from ondot.api.auth import Auth
+from ondot.api.dependencies import Services
 from ondot.api.serve import serve
 from ondot.api.server import build_api
-from ondot.api.services import Services
-from ondot.api.wire import preview_request
+from ondot.document.parse import preview_request
 from ondot.flow.dispatch import Dispatcher
 from ondot.settings import Settings
 from ondot.store.database import Database

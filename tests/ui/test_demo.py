@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from ondot.api.wire import job_spec
 from ondot.demo import app, doomed_import, hello, moody_service, seed
+from ondot.document.parse import job_spec
 from ondot.sdk.context import Context
 from tests.proves import proves
 from tests.ui.serving import served

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ondot.api.wire import job_spec, job_specs, preview_request, run_payload
+from ondot.document.parse import job_spec, job_specs, preview_request, run_payload
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.reference import read_reference
 from tests.proves import proves

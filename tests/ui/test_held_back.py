@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from ondot.doctor.checks import judge_held_back
 from ondot.model.gates import Limits, Rate
 from ondot.model.held_back import HeldBack, limit_in_words
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.roles.judgements import judge_held_back
 from ondot.store import overview as store
 from ondot.ui.fleet import FleetHealth, read_fleet
 from ondot.ui.health import Health

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from ondot.flow.change import pause, update
+from ondot.flow.change.change import pause, update
 from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
 from ondot.model.job import JobState
 from ondot.model.schedule import Cron, Schedule

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from ondot.flow.change import delete, pause
+from ondot.flow.change.change import delete, pause
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.job import JobState
 from ondot.ui.jobs import SHOWN, Asked, asked_of, read_jobs

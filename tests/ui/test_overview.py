@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from ondot.flow.change import pause
+from ondot.flow.change.change import pause
 from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, TenantNo

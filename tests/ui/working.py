@@ -11,7 +11,7 @@ from ondot.app import targets_of
 from ondot.model.ids import PoolNo
 from ondot.roles.worker import Worker
 from ondot.store.database import Database, open_database
-from ondot.targets.prints import capture_prints
+from ondot.targets.function.prints import capture_prints
 from ondot.transports.postgres import PostgresTransport
 from tests.servers import settings_for
 from tests.ui.serving import Served

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from ondot.api.faults import refuse
-from ondot.api.fields import Body, Instant, JobIdText, PoolName, seen_text
-from ondot.api.forms import read_form
-from ondot.api.wire import run_payload
+from ondot.document.errors import refuse
+from ondot.document.fields import Body, Instant, JobIdText, PoolName, seen_text
+from ondot.document.forms import read_form
+from ondot.document.parse import run_payload
 from ondot.flow.dead_letters import DEFAULT_PER_S
 from ondot.flow.replay import Replay
 from ondot.model.errors import Fault

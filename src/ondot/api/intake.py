@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ondot.api.bodies import too_large
+from ondot.document.json_text import too_large
 from ondot.model.errors import Busy, InvalidRequest
 from ondot.settings import Settings
 

@@ -13,7 +13,15 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot import __version__
-from ondot.api import (
+from ondot.api.backpressure import headers_of
+from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
+from ondot.api.dependencies import Services
+from ondot.api.fast_path import Door, Entry
+from ondot.api.guard import HEADERS, Guard
+from ondot.api.intake import Released
+from ondot.api.openapi import describe
+from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
+from ondot.api.routes import (
     audit,
     backfills,
     cancel,
@@ -28,21 +36,13 @@ from ondot.api import (
     schedules,
     skipped,
 )
-from ondot.api.backpressure import headers_of
-from ondot.api.cancel import CancelBody
-from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
-from ondot.api.documents import describe
-from ondot.api.door import Door, Entry
-from ondot.api.guard import HEADERS, Guard
-from ondot.api.intake import Released
-from ondot.api.job_body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
-from ondot.api.pools import PoolBody
-from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
-from ondot.api.services import Services
+from ondot.api.routes.cancel import CancelBody
+from ondot.api.routes.pools import PoolBody
+from ondot.document.body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
 from ondot.model.errors import InvalidParameters, OndotError, QueueFull, TooManyWrongKeys, Unavailable
 from ondot.telemetry.log import get_logger
+from ondot.telemetry.log_throttle import Seldom
 from ondot.telemetry.metrics import REQUESTS
-from ondot.telemetry.seldom import Seldom
 
 RETRY_AFTER_S = "2"
 UNAVAILABLE_TOLD_S = 10.0

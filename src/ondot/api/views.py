@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ondot.api.answers import (
+from ondot.api.responses import (
     AttemptOut,
     ExecutionDetail,
     ExecutionOut,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ondot.cli.body import json_of, refuse_no_text, text_of_file
+from ondot.cli.calling import ask
 from ondot.cli.errors import named_once
 from ondot.cli.options import Output
 from ondot.cli.output import Format, show, show_json, show_json_lines, show_line
 from ondot.cli.pages import LARGEST_PAGE
-from ondot.cli.serving import ask
 from ondot.model.errors import Fault, InvalidBody
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ async def _send(client: "Client", bodies: Sequence[Json]) -> list[Json]:
 
 
 async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
-    from ondot.api.long_form import spec_out
-    from ondot.api.wire import job_specs
+    from ondot.document.parse import job_specs
+    from ondot.document.render import spec_out
 
     specs = job_specs({"jobs": list(bodies)}, datetime.now(UTC))
     known = await _existing(client, bodies, to_the_end=True)

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import typer
 
+from ondot.cli.calling import ask
 from ondot.cli.options import Limit, Output
 from ondot.cli.output import Format
 from ondot.cli.pages import gather, show_page
-from ondot.cli.serving import ask
 
 
 def audit(

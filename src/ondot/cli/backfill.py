@@ -11,12 +11,12 @@ from uuid import UUID
 
 import typer
 
+from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
 from ondot.cli.instants import instant
 from ondot.cli.options import BackfillId, JobId, Output
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import show_page
-from ondot.cli.serving import ask
 from ondot.cli.waiting import pauses, progress_bar
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ondot.cli.calling import ask
 from ondot.cli.errors import CONFLICT, exit_code, message_of
 from ondot.cli.options import ExecutionIds, Output, Reason
 from ondot.cli.output import Format, relative, show_error, show_json, show_json_lines, show_line
-from ondot.cli.serving import ask
 from ondot.cli.waiting import has_ended, until_ended
 from ondot.model.errors import Conflict, NotFound, OndotError
 

@@ -11,11 +11,11 @@ from uuid import UUID
 import typer
 
 from ondot.cli import replay
+from ondot.cli.calling import ask
 from ondot.cli.options import ExecutionId, Limit, Output
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.cli.replay import Alike, FailedFrom, FailedTo, LettersJob, LettersPool, Search, filter_of
-from ondot.cli.serving import ask
 
 Json = dict[str, Any]
 

@@ -1,14 +1,14 @@
-"""`ondot doctor`: what is wrong with this installation, and how to mend it. The checks are in `roles.doctor`."""
+"""`ondot doctor`: what is wrong with this installation, and how to mend it. The checks are in `doctor.examine`."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ondot.cli.calling import ask_database, database_settings
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output, Reason, Yes, actor_here
 from ondot.cli.output import Format, cell, show, show_json, show_json_lines, show_line, state_cell, table
-from ondot.cli.serving import ask_database, database_settings
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ondot.roles.doctor import Finding
+    from ondot.doctor.examine import Finding
     from ondot.store.database import Database
 
 
@@ -91,7 +91,7 @@ def in_sum(findings: "Sequence[Finding]") -> str:
 
 
 def _examine() -> "Sequence[Finding]":
-    from ondot.roles.doctor import Finding, examine
+    from ondot.doctor.examine import Finding, examine
 
     try:
         settings = database_settings()

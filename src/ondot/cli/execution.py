@@ -12,6 +12,7 @@ import typer
 
 from ondot.cli import cancel, explain
 from ondot.cli.body import payload_of
+from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
 from ondot.cli.options import CurrentVersion, ExecutionId, Limit, Output, Reason, Wait
 from ondot.cli.output import (
@@ -27,7 +28,6 @@ from ondot.cli.output import (
     show_pieces,
 )
 from ondot.cli.pages import gather, show_page
-from ondot.cli.serving import ask
 from ondot.cli.waiting import has_ended, log_pages, until_ended
 
 if TYPE_CHECKING:

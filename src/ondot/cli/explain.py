@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ondot.cli.calling import ask
 from ondot.cli.instants import instant
 from ondot.cli.options import ExecutionId, JobId, Output
 from ondot.cli.output import Format, harmless, instant_of, show, show_document, show_line
-from ondot.cli.serving import ask
 
 Json = dict[str, Any]
 

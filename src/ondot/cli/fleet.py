@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ondot.cli.calling import ask
 from ondot.cli.options import Output
 from ondot.cli.output import Format, console, show, show_document
 from ondot.cli.pages import gather
-from ondot.cli.serving import ask
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -14,7 +14,7 @@ from ondot.cli.views import pool_table
 from ondot.model.held_back import HeldBack, HeldLine
 from ondot.model.ids import EPOCH, JobId
 from ondot.model.liveness import is_silent, is_stalled
-from ondot.ui.fleet_words import (
+from ondot.words.fleet import (
     EXPIRED_SHOWN,
     PoolLoad,
     StalledLoop,

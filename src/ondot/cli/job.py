@@ -12,6 +12,7 @@ import typer
 
 from ondot.cli import apply, backfill, explain
 from ondot.cli.body import body_of_file, body_of_flags, in_flags, payload_of, refuse_no_text, schedule_of_flags
+from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
 from ondot.cli.limits import (
@@ -62,7 +63,6 @@ from ondot.cli.options import (
 )
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import gather, show_page
-from ondot.cli.serving import ask
 from ondot.cli.waiting import first_execution, until_ended
 from ondot.model.errors import InvalidBody
 

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import typer
 
+from ondot.cli.calling import ask_database
 from ondot.cli.options import Output, Yes, actor_here
 from ondot.cli.output import Format, rfc_3339, show_json, show_json_lines, show_line, show_progress
 from ondot.cli.pages import show_page
-from ondot.cli.serving import ask_database
 from ondot.model.errors import NotFound
 
 if TYPE_CHECKING:

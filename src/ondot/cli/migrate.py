@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ondot.cli.calling import database_settings
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output
 from ondot.cli.output import Format, show, show_error, show_json, show_json_lines, show_line, state_cell, table
-from ondot.cli.serving import database_settings
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from ondot.cli.body import in_flags
+from ondot.cli.calling import ask
 from ondot.cli.options import Output
 from ondot.cli.output import Format, show, show_document
 from ondot.cli.pages import show_page
-from ondot.cli.serving import ask
 from ondot.model.errors import InvalidBody
 
 Json = dict[str, Any]

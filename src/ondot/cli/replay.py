@@ -14,12 +14,12 @@ from uuid import UUID
 import typer
 
 from ondot.cli.body import in_flags, payload_of
+from ondot.cli.calling import ask
 from ondot.cli.errors import CONFLICT, FAILED, NOT_FOUND
 from ondot.cli.instants import instant
 from ondot.cli.options import CurrentVersion, DryRun, Output, Reason, Yes
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import LARGEST_PAGE
-from ondot.cli.serving import ask
 from ondot.cli.waiting import has_ended, pauses, progress_bar, until_ended
 from ondot.model.errors import InvalidBody
 

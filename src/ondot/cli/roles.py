@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from ondot.cli.calling import database_settings
 from ondot.cli.options import ShowLifeTo, SupervisedBy
 from ondot.cli.output import show_progress
-from ondot.cli.serving import database_settings
 
 Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Work for this pool; repeat for more.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="Attempts that one process runs at a time.")]

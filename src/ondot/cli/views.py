@@ -110,7 +110,7 @@ def rate_in_words(rate: Json | None) -> str | None:
 
 def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
     """Fires of a job that are on record and did not run."""
-    from ondot.ui.words import WHY_SKIPPED
+    from ondot.words.job import WHY_SKIPPED
 
     drawn = table("SKIPPED", "FROM", "TO", "WHY", whole=("SKIPPED", "FROM", "TO"))
     for entry in ranges:
@@ -128,7 +128,7 @@ def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
 
 def missed_table(ranges: Iterable[Json], now: datetime) -> "Table":
     """Fires that did not run, of all jobs."""
-    from ondot.ui.words import WHY_SKIPPED
+    from ondot.words.job import WHY_SKIPPED
 
     drawn = table("JOB", "FIRES", "FROM", "TO", whole=("FIRES", "FROM", "TO"), ids="JOB")
     for entry in ranges:

@@ -18,9 +18,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
+from ondot.flow.change.settle import lock, settle
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import thought
-from ondot.flow.settle import lock, settle
 from ondot.flow.skipped import cut_skipped
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound

@@ -20,10 +20,10 @@ from ondot.flow.run import encode
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
+from ondot.store.adaptive_batch import Portions
 from ondot.store.connection import REFUSED, Connection, is_about_content
 from ondot.store.database import Database
 from ondot.store.outcomes import Completion, Unchanged, Written, complete_executions, find_outcomes, succeed_executions
-from ondot.store.portions import Portions
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
 

@@ -19,11 +19,11 @@ from ondot.model.fairness import Lane, Take, Waiting
 from ondot.model.ids import JobId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import SUSPECT_FROM
+from ondot.store.adaptive_batch import Portions
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
 from ondot.store.jobs import stopped_jobs
-from ondot.store.portions import Portions
 from ondot.store.queue import (
     Leased,
     RatedPool,

@@ -26,10 +26,10 @@ from ondot.model.planning import EXECUTION_AHEAD, SkippedRange, Step, Timer, adv
 from ondot.model.schedule import Schedule, jitter_offset
 from ondot.model.schedule.looks import A_TURN, TooCostly, allowed
 from ondot.model.schedule.rule import is_quick
+from ondot.store.adaptive_batch import Portions
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.portions import Portions
 from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, is_crowded, plan_fires
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COSTLY_PLANS, DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS

@@ -20,10 +20,10 @@ from ondot.model.ids import LeaseId, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.liveness import Watch
 from ondot.model.retry import GiveUp, Retry, after_loss
+from ondot.store.adaptive_batch import Portions
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.outcomes import Completion, complete_executions
-from ondot.store.portions import Portions
 from ondot.store.specs import Specs
 from ondot.store.workers import (
     LostExecution,

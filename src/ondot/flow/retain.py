@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.store.claims import forget_claims
 from ondot.store.database import Database
 from ondot.store.idempotency import forget_keys
 from ondot.store.logs import forget_checkpoints
@@ -18,6 +17,7 @@ from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
 from ondot.store.queue import sweep_late_ready
 from ondot.store.retain import BEGIN, Aged, Over, Place, forget, forget_versions, lock_over_jobs, remove_jobs
+from ondot.store.unique_keys import forget_claims
 from ondot.store.workers import forget_workers
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import SWEPT

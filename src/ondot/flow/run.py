@@ -24,7 +24,7 @@ from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failur
 from ondot.model.retryable import retryable
 from ondot.ports.target import Call, End, Interrupt, Target
 from ondot.store.outcomes import Completion
-from ondot.targets.child import STARTS_WITHIN_S, ChildLost
+from ondot.targets.function.child import STARTS_WITHIN_S, ChildLost
 from ondot.targets.reports import timed_out
 
 ENDS_WITHIN_S = 10.0

@@ -19,17 +19,17 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
-from ondot.flow.change import update_locked
-from ondot.flow.claim import claim_keys
+from ondot.flow.change.change import update_locked
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
-from ondot.model.claims import claim_of
+from ondot.flow.unique_keys import claim_keys
 from ondot.model.errors import Conflict
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, anchored_as, completed, same_spec
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
 from ondot.model.schedule.rule import is_quick
+from ondot.model.unique_keys import claim_of
 from ondot.store.audit import By, record_change
 from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import TAKEN, Connection

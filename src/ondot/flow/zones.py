@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from ondot.flow.change import plan_anew
+from ondot.flow.change.change import plan_anew
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import thought
 from ondot.model.errors import InvalidSchedule

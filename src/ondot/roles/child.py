@@ -1,6 +1,6 @@
 """The child process of suspects, with a database for their transactions (E6, E11).
 
-`python -m ondot.roles.child MODULE:APP …` is `targets.child_main` whose functions have `ctx.transaction()`. Most
+`python -m ondot.roles.child MODULE:APP …` is `function.child_main` whose functions have `ctx.transaction()`. Most
 suspects never ask for it, so the database is connected to by the first that does, as the worker reaches it: the worker
 tells with each call. The success is written in the worker's name, by the same fenced statement as everywhere; the
 worker, which has an outcome to write too, finds it recorded. Closing is short, for the worker waits for its children.
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.transact import Attempt, Transactor, check_loop
+from ondot.flow.handler_transaction import Attempt, Transactor, check_loop
 from ondot.ports.target import OpenTransaction
 from ondot.sdk.transaction import Opened
 from ondot.settings import Settings
 from ondot.store.database import Database, open_database
-from ondot.targets.child_main import main
+from ondot.targets.function.child_main import main
 from ondot.transports.polling import PollingTransport
 
 if TYPE_CHECKING:

@@ -4,20 +4,20 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from ondot.flow.auto_pause import pause_failing_pass
 from ondot.flow.check import SelfCheck, make_partitions_pass
 from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.failing import pause_failing_pass
 from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
 from ondot.roles.loop import Passes, every
+from ondot.store.adaptive_batch import Portions
 from ondot.store.chores import find_chores
 from ondot.store.database import Database
 from ondot.store.days import Days
-from ondot.store.portions import Portions
 
 LOSE_EVERY_S = 1.0
 LOOKS_A_TIMEOUT = 5

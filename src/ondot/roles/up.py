@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ondot.embedded.binaries import choose_account
+from ondot.embedded.server import EmbeddedPostgres
 from ondot.model.errors import Misconfigured
 from ondot.proxies import open_url
-from ondot.roles.binaries import choose_account
-from ondot.roles.embedded import EmbeddedPostgres
 from ondot.roles.listen import listen
 from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, hung_after, role_argv
 from ondot.settings import Settings, default_home

@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any, Literal
 
 from ondot import __version__
+from ondot.flow.attempt_log import Notes
 from ondot.flow.complete import Completer, Done
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment, Batch, Leaser
-from ondot.flow.notes import Notes
 from ondot.flow.output import Outputs
 from ondot.flow.recover import BEATS_A_TIMEOUT
 from ondot.flow.run import Targets, begin_function, is_function_of, run_attempt
-from ondot.flow.transact import Transactor
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec

@@ -2,7 +2,7 @@
 
 The bounds are those of the API, which a program would otherwise meet at its first enqueue, maybe at night. A check
 gives the value as it goes into a body, or raises an error that names the option: ValueError for what it cannot be,
-TypeError for a field that is unknown or missing. A test holds them together with `api.wire`.
+TypeError for a field that is unknown or missing. A test holds them together with `document.parse`.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 The body is what `Handler.body` makes, so its fields and their company were checked where the function was registered;
 here they get the model's form, and what a number may be is looked at. What says what becomes of a job as it is created
-(`unique`, `debounce`, `throttle`) needs the API and is refused. A test holds this together with `api.wire`.
+(`unique`, `debounce`, `throttle`) needs the API and is refused. A test holds this together with `document.parse`.
 """
 
 from collections.abc import Mapping

@@ -22,6 +22,7 @@ import asyncpg
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.settings import Settings
 from ondot.store.clock import LAG_S, ClockStepped, DatabaseClock, Moment
+from ondot.store.connect import reach
 from ondot.store.connection import (
     AWAY,
     DEAD,
@@ -34,7 +35,6 @@ from ondot.store.connection import (
 from ondot.store.lineage import Witness
 from ondot.store.pgbouncer import connection_with
 from ondot.store.pools import Pools
-from ondot.store.reach import reach
 from ondot.store.specs import Specs
 
 OLDEST, NEWEST = 15, 18

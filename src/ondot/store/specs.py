@@ -12,9 +12,9 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.job import JobSpec, decode_spec
+from ondot.store.adaptive_batch import Portions
 from ondot.store.connection import Connection
 from ondot.store.day_bounds import of_days
-from ondot.store.portions import Portions
 from ondot.store.queries import load_queries
 from ondot.telemetry.log import get_logger
 

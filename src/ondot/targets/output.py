@@ -13,7 +13,7 @@ from ondot.targets.reports import storable
 MAX_LINE_CHARACTERS = 8 * 1024
 MAX_LINES = 50_000
 MAX_CHARACTERS = 64 * 1024 * 1024
-"""What is handed on at most; `flow.notes` decides what of it is kept where. Lines are bounded since each costs time of
+"""The most that is handed on; `flow.attempt_log` decides what is kept where. Lines are bounded since each costs time of
 the loop that all attempts share."""
 MAX_RESULT_BYTES = 64 * 1024 * 1024
 """Of a function's result; `flow.output` puts what is too large for the database into object storage."""

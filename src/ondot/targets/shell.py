@@ -20,12 +20,12 @@ from ondot.model.job import ShellTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.ports.target import Call
 from ondot.targets.cancelling import not_called
-from ondot.targets.confine import UNCONFINED, Confinement, Limits
-from ondot.targets.guard import Guard
 from ondot.targets.output import Output
-from ondot.targets.process import Process, new_mark
+from ondot.targets.processes.confine import UNCONFINED, Confinement, Limits
+from ondot.targets.processes.guard import Guard
+from ondot.targets.processes.process import Process, new_mark
+from ondot.targets.processes.scratch import remove_if_empty, remove_scratch
 from ondot.targets.reports import one_line, storable_bytes, timed_out
-from ondot.targets.scratch import remove_if_empty, remove_scratch
 from ondot.telemetry.log import get_logger
 
 DETAIL_LINES: Final = 20

@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from ondot.telemetry.observed import Observed
+from ondot.telemetry.batch_histogram import Observed
 
 REGISTRY = CollectorRegistry()
 

@@ -150,7 +150,7 @@ def unblock_output() -> None:
 def drain_output() -> None:
     """Before this process ends by a way that Python's exit does not know: `exec`, `_exit`."""
     for stream in (sys.stdout, sys.stderr):
-        # Also through a writer that stands before it (`targets.prints`).
+        # Also through a writer that stands before it (`targets.function.prints`).
         drain = getattr(stream, "drain", None)
         if drain is not None:
             drain()

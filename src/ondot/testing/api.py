@@ -12,8 +12,8 @@ import httpx2
 import msgspec
 
 from ondot.api.auth import Auth
+from ondot.api.dependencies import Services
 from ondot.api.server import build_api
-from ondot.api.services import Services
 from ondot.flow.dispatch import Dispatcher
 from ondot.sdk.client import Client
 from ondot.store.database import Database

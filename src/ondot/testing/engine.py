@@ -16,17 +16,17 @@ from typing import Any
 import msgspec
 
 from ondot import __version__
+from ondot.flow.attempt_log import Notes
+from ondot.flow.auto_pause import pause_failing_pass
 from ondot.flow.backfill import owed_pass
 from ondot.flow.complete import Completer, Done
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.failing import pause_failing_pass
 from ondot.flow.gate import expire_pass
+from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment, Leaser
-from ondot.flow.notes import Notes
 from ondot.flow.plan import FULL_SCAN_EVERY, Planner
 from ondot.flow.retain import sweep_pass
 from ondot.flow.run import Targets, run_attempt
-from ondot.flow.transact import Transactor
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
 from ondot.ports.target import Call as TargetCall

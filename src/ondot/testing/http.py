@@ -17,7 +17,7 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from ondot.targets.http import HttpCaller
+from ondot.targets.http.target import HttpCaller
 from ondot.testing.records import Request
 
 

@@ -12,8 +12,8 @@ from ondot.flow.run import Targets
 from ondot.model.errors import Misconfigured
 from ondot.sdk.app import Ondot
 from ondot.store.database import Database, open_database
-from ondot.targets.function import FunctionCaller
-from ondot.targets.http import HttpCaller
+from ondot.targets.function.target import FunctionCaller
+from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
 from ondot.testing.api import WorldTransport, reaching
 from ondot.testing.clock import instant, turn_clock

@@ -21,8 +21,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from ondot.embedded.server import EmbeddedPostgres
 from ondot.model.errors import Misconfigured, Unavailable
-from ondot.roles.embedded import EmbeddedPostgres
 from ondot.settings import Settings
 from ondot.store.connection import AWAY, REFUSED, OwnConnection
 from ondot.store.database import connect, open_database

@@ -28,7 +28,7 @@ from ondot.store.dead_letters import (
     group_letters,
     list_letters,
 )
-from ondot.ui.words import one_line
+from ondot.words.job import one_line
 
 GROUPS_SHOWN: Final = 100
 JOBS_OF_A_GROUP: Final = 4

@@ -24,7 +24,7 @@ from ondot.model.job import JobSpec
 from ondot.store.database import Database
 from ondot.store.dead_letters import LetterRow, get_letter
 from ondot.store.executions import AttemptRow, ExecutionRow, get_execution, list_attempts
-from ondot.ui.words import ORIGINS, one_line, took, zone_of_job
+from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
 SHOWN_CHARACTERS: Final = 20_000
 """Of a payload, a result or a traceback: what is longer is cut, and linked."""

@@ -16,7 +16,7 @@ from ondot.model.job import JobSpec
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_executions
 from ondot.store.pools import find_pools
-from ondot.ui.words import ORIGINS, one_line, took, zone_of_job
+from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
 SHOWN: Final = 50
 LONGEST_POOL: Final = 63

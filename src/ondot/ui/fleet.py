@@ -19,7 +19,7 @@ from ondot.store.database import Database
 from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_fleet_workers, read_nodes
 from ondot.store.overview import held_back
 from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
-from ondot.ui.fleet_words import (
+from ondot.words.fleet import (
     EXPIRED_SHOWN,
     PoolLoad,
     StalledLoop,

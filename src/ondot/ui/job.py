@@ -24,7 +24,7 @@ from ondot.store.overview import version_made_at
 from ondot.ui.dead_letters import Letter, open_letters_of
 from ondot.ui.limits import limits_in_words
 from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
-from ondot.ui.words import WHY_SKIPPED, one_line, took, zone_of_job
+from ondot.words.job import WHY_SKIPPED, one_line, took, zone_of_job
 
 EXECUTIONS_SHOWN: Final = 15
 FIRES_SHOWN: Final = 5

@@ -16,7 +16,7 @@ from ondot.model.job import JobState
 from ondot.model.schedule import in_words
 from ondot.store.database import Database
 from ondot.store.jobs import JobRow, list_jobs
-from ondot.ui.words import zone_of_job
+from ondot.words.job import zone_of_job
 
 SHOWN: Final = 50
 LONGEST_NAME: Final = 200

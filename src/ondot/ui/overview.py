@@ -19,7 +19,7 @@ from ondot.store.database import Database
 from ondot.store.overview import CEILING
 from ondot.store.specs import Version
 from ondot.ui.health import Health, judge
-from ondot.ui.words import WHY_SKIPPED, took, zone_of_job
+from ondot.words.job import WHY_SKIPPED, took, zone_of_job
 
 WINDOW = timedelta(minutes=10)
 MISSED_WITHIN = timedelta(days=1)

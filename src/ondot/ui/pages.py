@@ -31,7 +31,7 @@ from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
 from ondot.model.text import visible
 from ondot.store.database import Database
-from ondot.ui import dead_letters, executions, words
+from ondot.ui import dead_letters, executions
 from ondot.ui.dead_letters import LettersView, count_open, read_letters
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.execution import ExecutionView, read_execution
@@ -44,6 +44,7 @@ from ondot.ui.overview import Overview, read_overview
 from ondot.ui.reference import Reference, read_reference
 from ondot.ui.schedules import EXAMPLES, FIELD_OF, REMARKS, Form, ReadPreview, Refused, Told, form_of, tell, zones
 from ondot.ui.skipped import SkippedView, read_skipped
+from ondot.words import job as words
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"

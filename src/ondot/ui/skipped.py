@@ -10,7 +10,7 @@ from ondot.model.ids import TenantNo
 from ondot.model.missed import what_to_do
 from ondot.store.database import Database
 from ondot.store.executions import MissedRow, list_missed
-from ondot.ui.words import WHY_SKIPPED, zone_of_job
+from ondot.words.job import WHY_SKIPPED, zone_of_job
 
 SHOWN: Final = 100
 OUTAGE: Final = ("misfire", "coalesced")

@@ -1,6 +1,6 @@
 /* What ticks between two events, and the truth about whether the page is live.
    Durations and instants are rendered by the server; this keeps durations going, by the server's clock, in the same
-   words as ui/words.py, and shows instants in the reader's own zone: whatever is put into the page, by htmx or by a
+   words as words/job.py, and shows instants in the reader's own zone: whatever is put into the page, by htmx or by a
    script, is seen by an observer before it is painted, so that no time jumps. Nothing here fetches: htmx holds the stream, or asks for the page again, and swaps the
    fragments. A page without a #liveness does not claim to be live: there only the times tick. */
 (() => {

@@ -1,0 +1,202 @@
+"""What goes out about dead letters: one, groups that are alike, what was done to them, how far an operation is."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from pydantic import BaseModel, Field
+
+from ondot.api.responses import AttemptOut, Page
+from ondot.flow.dead_letters import LetterDone, Result
+from ondot.model.execution import Origin, State
+from ondot.model.fingerprint import UNKNOWN
+from ondot.model.ids import JobId
+from ondot.model.job import JobSpec
+from ondot.store.dead_letters import BulkAction, BulkRow, BulkState, LetterGroup, LetterRow
+from ondot.store.executions import AttemptRow
+
+
+class LetterOut(BaseModel):
+    """A FAILED execution that waits for a person, or did."""
+
+    execution_id: UUID
+    job_id: UUID
+    job_version: int
+    job_name: str | None
+    state: Literal["open", "replayed", "discarded"]
+    failed_at: datetime
+    reason: str | None = Field(description="Why it was not tried again.")
+    fingerprint: str = Field(description="Errors with the same one are alike.")
+    error: Any = Field(description="Of the last attempt; lists leave its `detail` out.")
+    pool: str | None = Field(description="null, as the next three, once its history is no longer kept.")
+    origin: Origin | None
+    fire_at: datetime | None
+    attempts_made: int | None
+    resolved_at: datetime | None
+    resolved_by: str | None
+    resolved_reason: str | None
+    replay_id: UUID | None = Field(description="The execution that runs it again.")
+
+
+class LetterDetail(LetterOut):
+    """With what a replay would run with, and all attempts."""
+
+    payload: Any = Field(description="What it ran with: its own payload, or its job's.")
+    replay_state: State | None = Field(description="How the replay fares.")
+    attempts: list[AttemptOut]
+
+
+class LetterList(Page[LetterOut]):
+    pass
+
+
+class LettersJob(BaseModel):
+    id: UUID
+    name: str | None
+
+
+class LetterGroupOut(BaseModel):
+    """Open letters whose errors are alike."""
+
+    fingerprint: str
+    count: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+    sample_execution_id: UUID
+    sample_error: Any = Field(description="Of the newest of them.")
+    job_count: int
+    jobs: list[LettersJob] = Field(description="Some of their jobs.")
+
+
+class LetterGroupList(BaseModel):
+    items: list[LetterGroupOut]
+
+
+class LetterDoneOut(BaseModel):
+    id: UUID
+    result: Result
+    replay_id: UUID | None = Field(description="The execution that runs it again.")
+    detail: str | None = Field(description="Why it was left as it is, and what to do.")
+
+
+class LettersDone(BaseModel):
+    """What became of each letter that was named, in the order in which they were."""
+
+    done: int
+    refused: int
+    items: list[LetterDoneOut]
+
+
+class LetterCount(BaseModel):
+    """A dry run."""
+
+    dry_run: Literal[True] = True
+    count: int = Field(description="Open letters that would be done.")
+
+
+class OperationOut(BaseModel):
+    """What is done to all letters that matched when it began, and how far it is."""
+
+    id: UUID
+    action: BulkAction
+    state: BulkState
+    total: int = Field(description="Letters that matched when it began.")
+    done: int = Field(description="Of those, replayed or discarded by this operation so far.")
+    filter: dict[str, Any]
+    rate: float = Field(description="Letters a second.")
+    version: Literal["same", "current"]
+    edited_payload: bool
+    reason: str | None
+    actor: str
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class OperationList(Page[OperationOut]):
+    pass
+
+
+def letter_out(row: LetterRow, job_name: str | None) -> LetterOut:
+    return LetterOut(
+        execution_id=row.execution_id,
+        job_id=row.job_id,
+        job_version=row.job_version,
+        job_name=job_name,
+        state=row.resolution or "open",
+        failed_at=row.failed_at,
+        reason=row.reason,
+        fingerprint=(row.error or {}).get("fingerprint") or UNKNOWN,
+        error=row.error,
+        pool=row.pool,
+        origin=row.origin,
+        fire_at=row.fire_at,
+        attempts_made=row.attempt_no,
+        resolved_at=row.resolved_at,
+        resolved_by=row.resolved_by,
+        resolved_reason=row.resolved_reason,
+        replay_id=row.replay_id,
+    )
+
+
+def letter_detail(
+    row: LetterRow, spec: JobSpec | None, attempts: list[AttemptRow], replay_state: State | None
+) -> LetterDetail:
+    payload = row.payload.encode() if row.payload is not None else bytes(spec.payload) if spec else b"null"
+    return LetterDetail(
+        **letter_out(row, spec.name if spec else None).model_dump(),
+        payload=msgspec.json.decode(payload),
+        replay_state=replay_state,
+        attempts=[
+            AttemptOut(
+                attempt=attempt.attempt_no,
+                outcome=attempt.outcome,
+                worker_id=attempt.worker_id,
+                started_at=attempt.started_at,
+                ended_at=attempt.ended_at,
+                error=attempt.error,
+            )
+            for attempt in attempts
+        ],
+    )
+
+
+def group_out(group: LetterGroup, names: Mapping[JobId, str]) -> LetterGroupOut:
+    return LetterGroupOut(
+        fingerprint=group.fingerprint,
+        count=group.count,
+        first_failed_at=group.first_failed_at,
+        last_failed_at=group.last_failed_at,
+        sample_execution_id=group.sample_id,
+        sample_error=group.sample_error,
+        job_count=group.job_count,
+        jobs=[LettersJob(id=id_, name=names.get(id_)) for id_ in group.job_ids],
+    )
+
+
+def done_out(entries: list[LetterDone]) -> LettersDone:
+    done = sum(entry.is_done for entry in entries)
+    items = [
+        LetterDoneOut(id=entry.id, result=entry.result, replay_id=entry.replay_id, detail=entry.detail)
+        for entry in entries
+    ]
+    return LettersDone(done=done, refused=len(entries) - done, items=items)
+
+
+def operation_out(row: BulkRow) -> OperationOut:
+    return OperationOut(
+        id=row.id,
+        action=row.action,
+        state=row.state,
+        total=row.total,
+        done=row.done,
+        filter=msgspec.to_builtins(row.filter),
+        rate=row.per_s,
+        version="current" if row.current_version else "same",
+        edited_payload=row.own_payload,
+        reason=row.reason,
+        actor=row.actor,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+    )

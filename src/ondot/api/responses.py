@@ -1,0 +1,291 @@
+"""What goes out: jobs, executions, their status, previews and lists, as FastAPI shows and checks them.
+
+Instants go out in RFC 3339 with `Z`, and the spec of a job as `long_form` has it.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from ondot.document.render import (
+    DebounceOut,
+    RateOut,
+    RetryOut,
+    ScheduleOut,
+    Seconds,
+    TargetOut,
+    ThrottleOut,
+    UniqueOut,
+    spec_out,
+)
+from ondot.model.execution import Origin, Outcome, PriorityClass, State
+from ondot.model.gates import Overlap
+from ondot.model.job import JobSpec, JobState, Priority
+from ondot.model.schedule import Preview, Remark, in_words
+
+
+class JobOut(BaseModel):
+    id: UUID
+    name: str
+    state: JobState
+    state_reason: str | None = Field(description="Why it is in its state, where nobody asked for it by hand.")
+    key: str | None
+    version: int
+    next_fire_at: datetime | None = Field(description="The earliest fire not yet due, planned or not.")
+    schedule_in_words: str
+    schedule: ScheduleOut | None
+    target: TargetOut
+    payload: Any
+    pool: str
+    priority: Priority
+    labels: dict[str, str]
+    retry: RetryOut
+    timeout: Seconds | None = Field(
+        description="null: the default, 5 minutes for an HTTP call and no limit for a function or a shell command."
+    )
+    overlap: Overlap
+    concurrency: int | None
+    rate: RateOut | None
+    concurrency_key: str | None
+    key_concurrency: int | None
+    key_rate: RateOut | None
+    order_key: str | None
+    start_deadline: Seconds | None
+    cancel_grace: Seconds
+    unique: UniqueOut | None
+    debounce: DebounceOut | None
+    throttle: ThrottleOut | None
+    depends_on: list[str]
+    pause_after_failures: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class AttemptOut(BaseModel):
+    attempt: int
+    outcome: Outcome | None = Field(description="null while it runs.")
+    worker_id: UUID | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: Any
+
+
+class ProgressOut(BaseModel):
+    fraction: float | None
+    message: str | None
+
+
+class ExecutionOut(BaseModel):
+    id: UUID
+    job_id: UUID
+    job_version: int
+    job_name: str | None = None
+    state: State
+    origin: Origin
+    fire_at: datetime
+    ready_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    attempt: int = Field(description="The number of the latest attempt; 0 before the first.")
+    failures: int
+    losses: int
+    worker_id: UUID | None
+    pool: str
+    priority_class: str = Field(examples=["normal"])
+    payload: Any = Field(
+        default=None,
+        description="What the target is sent: its own, or its job's. In a list, a job's payload of more than 16 KiB is"
+        " left out: get the execution.",
+    )
+    result: Any = None
+    error: Any = None
+    reason: str | None = None
+    progress: ProgressOut | None = None
+    cancel_requested_at: datetime | None = Field(
+        default=None, description="Since when it was asked to end, if it runs."
+    )
+    start_by: datetime | None = Field(default=None, description="Its start deadline; null once it has ended.")
+    replay_of: UUID | None = Field(default=None, description="The execution that it runs again.")
+
+
+class ExecutionDetail(ExecutionOut):
+    """One execution, with its history."""
+
+    attempts: list[AttemptOut]
+
+
+class SkippedRange(BaseModel):
+    """Fires that will not run, from the first to the last of them."""
+
+    from_at: datetime
+    to_at: datetime
+    reason: str = Field(examples=["misfire", "coalesced", "paused"])
+    count: int | None = Field(description="null: more than were counted.")
+
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    items: list[Item]
+    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null on the last.")
+
+
+class SkippedFires(SkippedRange):
+    """Fires of a job that did not run."""
+
+    job_id: UUID
+    job_name: str | None
+    recorded_at: datetime
+    is_backfilled: bool = Field(description="A backfill that was made since then covers them.")
+    what_to_do: str | None = Field(description="The command that runs them after all.")
+
+
+class SkippedList(Page[SkippedFires]):
+    pass
+
+
+class JobDetail(JobOut):
+    """One job, with its latest executions and the latest fires that were skipped."""
+
+    latest_executions: list[ExecutionOut]
+    skipped_fires: list[SkippedRange]
+
+
+class StatusOut(BaseModel):
+    job_id: UUID
+    state: JobState = Field(description="The state of the job.")
+    status: State | None = Field(description="The state of its latest execution; null before the first.")
+    last_run: datetime | None = Field(description="When an execution of it last began; it may have ended since.")
+    next_run: datetime | None
+    retry_count: int
+
+
+class FireOut(BaseModel):
+    fire_at: datetime
+    local: str
+    remark: Remark | None
+
+
+class JobFireOut(FireOut):
+    """A fire of a job; with jitter it starts later than it is due."""
+
+    ready_at: datetime | None = Field(default=None, description="When it may start; only if the job has jitter.")
+
+
+class SkippedOut(BaseModel):
+    local: str
+    reason: str
+
+
+class PreviewOut(BaseModel):
+    in_words: str
+    fires: list[FireOut]
+    skipped: list[SkippedOut]
+
+
+class NextOut(BaseModel):
+    """The coming fires of a job."""
+
+    in_words: str
+    fires: list[JobFireOut]
+    skipped: list[SkippedOut]
+
+
+class Deleted(BaseModel):
+    deleted: bool = True
+
+
+class Started(BaseModel):
+    """The execution that a run-now made."""
+
+    execution_id: UUID
+    job_id: UUID
+
+
+class LogOut(BaseModel):
+    attempt: int
+    at: datetime
+    stream: str = Field(examples=["stdout"])
+    line: str
+
+
+class LogList(BaseModel):
+    items: list[LogOut]
+    next_cursor: str = Field(description="Give it as `cursor` for the lines after these, also those still to come.")
+    ended: bool = Field(description="Whether these were the last lines there will be.")
+
+
+class JobList(Page[JobOut]):
+    pass
+
+
+class ExecutionList(Page[ExecutionOut]):
+    see: str | None = Field(default=None, description="Where else to look, if what was asked for is kept elsewhere.")
+
+
+class JobBatch(BaseModel):
+    """The jobs of a batch, in the order in which they were sent."""
+
+    items: list[JobOut]
+
+
+class Problem(BaseModel):
+    """RFC 9457, for the OpenAPI document."""
+
+    type: str = Field(examples=["urn:ondot:problem:invalid-body"])
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    errors: list[dict[str, str]] | None = Field(default=None, examples=[[{"pointer": "/schedule/cron", "detail": "…"}]])
+
+
+def job_out(
+    spec: JobSpec,
+    *,
+    id: UUID,  # noqa: A002 - the field's name
+    state: JobState,
+    state_reason: str | None,
+    version: int,
+    next_fire_at: datetime | None,
+    created_at: datetime,
+    updated_at: datetime,
+) -> JobOut:
+    return JobOut(
+        **spec_out(spec),
+        id=id,
+        state=state,
+        state_reason=state_reason,
+        version=version,
+        next_fire_at=next_fire_at,
+        schedule_in_words=in_words(spec.schedule) if spec.schedule is not None else "Once, now",
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def preview_out(preview: Preview) -> PreviewOut:
+    return PreviewOut(
+        in_words=preview.in_words,
+        fires=[FireOut(fire_at=f.fire_at, local=f.local, remark=f.remark) for f in preview.fires],
+        skipped=[SkippedOut(local=s.local, reason=s.reason) for s in preview.skipped],
+    )
+
+
+def next_out(preview: Preview, jitter: timedelta | None) -> NextOut:
+    """The fires of a job, which with jitter (None: it has none) start so much later."""
+    told = preview_out(preview)
+    fires = [
+        JobFireOut(**fire.model_dump())
+        if jitter is None
+        else JobFireOut(**fire.model_dump(), ready_at=fire.fire_at + jitter)
+        for fire in told.fires
+    ]
+    return NextOut(in_words=told.in_words, fires=fires, skipped=told.skipped)
+
+
+def priority_class_out(priority_class: PriorityClass) -> str:
+    return priority_class.name.lower()

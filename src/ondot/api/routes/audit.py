@@ -1,0 +1,77 @@
+"""`/v1/audit`: who did what, and when (T6). And who asks, by the name that goes into it."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from ondot.api.auth import LOCAL
+from ondot.api.dependencies import Asked, Tenant, cursor_of, only_known_parameters
+from ondot.api.responses import Page
+from ondot.api.routes.jobs import Cursor, Limit
+from ondot.model.errors import InvalidParameters
+from ondot.store.audit import list_audit
+
+router = APIRouter(tags=["audit"], dependencies=[Depends(only_known_parameters)])
+
+
+async def actor_of(request: Request, asked: Asked) -> str:
+    """The name of the caller's API key."""
+    return (await asked.auth.caller(request)).name
+
+
+Actor = Annotated[str, Depends(actor_of)]
+
+
+class AuditOut(BaseModel):
+    """One thing that somebody did."""
+
+    id: UUID
+    at: datetime
+    actor: str = Field(description=f"The name of the API key; `{LOCAL}` where none is asked for.")
+    action: str = Field(examples=["dead_letter.replay"])
+    subject: UUID | None = Field(description="What it was done to: an execution, an operation.")
+    detail: Any
+
+
+class AuditList(Page[AuditOut]):
+    pass
+
+
+@router.get("/audit", response_model=AuditList)
+async def audit(
+    asked: Asked,
+    tenant_no: Tenant,
+    subject: Annotated[str | None, Query(description="only what was done to this")] = None,
+    action: Annotated[str | None, Query(max_length=63, description="only this, for example dead_letter.replay")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> AuditList:
+    """What was done by people and programs, newest first."""
+    async with asked.database.connection() as connection:
+        rows = await list_audit(
+            connection,
+            tenant_no,
+            subject=_subject(subject),
+            action=action,
+            before=cursor_of(cursor),
+            limit=limit + 1,
+        )
+    return AuditList(
+        items=[
+            AuditOut(id=row.id, at=row.at, actor=row.actor, action=row.action, subject=row.subject, detail=row.detail)
+            for row in rows[:limit]
+        ],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+def _subject(written: str | None) -> UUID | None:
+    try:
+        return None if written is None else UUID(written)
+    except ValueError:
+        raise InvalidParameters(
+            "subject must be an id, for example that of an execution: 019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a."
+        ) from None

@@ -1,0 +1,292 @@
+"""`/v1/dead-letters`: list, group, inspect, replay, discard; operations on all that match a filter (E10, O8)."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from ondot.api.backpressure import TOLD as QUEUE_FULL
+from ondot.api.dead_letter_bodies import (
+    DiscardBody,
+    ReplayBody,
+    discard_request,
+    replay_of,
+    replay_request,
+)
+from ondot.api.dead_letter_responses import (
+    LetterCount,
+    LetterDetail,
+    LetterGroupList,
+    LetterList,
+    LettersDone,
+    OperationList,
+    OperationOut,
+    done_out,
+    group_out,
+    letter_detail,
+    letter_out,
+    operation_out,
+)
+from ondot.api.dependencies import (
+    Asked,
+    Body,
+    Instant,
+    Services,
+    Tenant,
+    checked_instant,
+    cursor_of,
+    id_in_path,
+    only_known_parameters,
+)
+from ondot.api.openapi import takes
+from ondot.api.routes.audit import Actor
+from ondot.api.routes.jobs import Cursor, Key, Limit, idempotency_of
+from ondot.flow.dead_letters import cancel_bulk, discard, replay, start_bulk
+from ondot.flow.replay import Replay
+from ondot.model.errors import InvalidParameters, NotFound
+from ondot.model.ids import EPOCH, ExecutionId, TenantNo
+from ondot.store.dead_letters import (
+    LetterFilter,
+    LetterRow,
+    LetterState,
+    count_letters,
+    count_open_letters,
+    find_job_names,
+    get_letter,
+    group_letters,
+    list_bulks,
+    list_letters,
+)
+from ondot.store.executions import get_execution, list_attempts
+from ondot.store.pools import pools_of_letters
+
+JOBS_OF_A_GROUP = 10
+MICROSECOND = timedelta(microseconds=1)
+CURSOR = re.compile(r"(\d{1,16})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
+
+router = APIRouter(tags=["dead letters"], dependencies=[Depends(only_known_parameters)])
+
+LetterPath = Annotated[UUID, Depends(id_in_path("dead letter", parameter="execution_id"))]
+OperationPath = Annotated[UUID, Depends(id_in_path("operation"))]
+
+OfJob = Annotated[UUID | None, Query(description="only letters of this job")]
+OfPool = Annotated[str | None, Query(max_length=63, description="only letters of this pool")]
+Alike = Annotated[str | None, Query(max_length=64, description="only errors that are alike")]
+Part = Annotated[str | None, Query(max_length=200, description="part of the error's message")]
+
+COUNTED_OR_STARTED: dict[int | str, dict[str, Any]] = {
+    200: {"model": LettersDone | LetterCount, "description": "By ids: what became of each. With `dry_run`: the count."},
+    202: {"model": OperationOut, "description": "By filter: it goes on in the background."},
+}
+
+
+@router.get("/dead-letters", response_model=LetterList)
+async def list_dead_letters(
+    asked: Asked,
+    tenant_no: Tenant,
+    job_id: OfJob = None,
+    pool: OfPool = None,
+    fingerprint: Alike = None,
+    from_at: Instant = None,
+    to_at: Instant = None,
+    q: Part = None,
+    state: Annotated[LetterState, Query(description="open ones, or what became of them")] = "open",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> LetterList:
+    """FAILED executions that wait for a person, newest failure first; `from_at` and `to_at` bound the failure."""
+    wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
+    async with asked.database.connection() as connection:
+        rows = await list_letters(connection, tenant_no, wanted, state=state, before=_place(cursor), limit=limit + 1)
+        page = rows[:limit]
+        specs = await asked.database.specs.find(connection, [(row.job_id, row.job_version) for row in page])
+    named = {version: spec.name for version, spec in specs.items()}
+    return LetterList(
+        items=[letter_out(row, named.get((row.job_id, row.job_version))) for row in page],
+        next_cursor=_cursor(page[-1]) if len(rows) > limit else None,
+    )
+
+
+@router.get("/dead-letters/groups", response_model=LetterGroupList)
+async def group_dead_letters(
+    asked: Asked,
+    tenant_no: Tenant,
+    job_id: OfJob = None,
+    pool: OfPool = None,
+    fingerprint: Alike = None,
+    from_at: Instant = None,
+    to_at: Instant = None,
+    q: Part = None,
+    limit: Limit = 100,
+) -> LetterGroupList:
+    """Open letters whose errors are alike, the group with the newest failure first."""
+    wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
+    async with asked.database.connection() as connection:
+        groups = await group_letters(connection, tenant_no, wanted, limit=limit, jobs=JOBS_OF_A_GROUP)
+        names = await find_job_names(connection, tenant_no, list({id_ for group in groups for id_ in group.job_ids}))
+    return LetterGroupList(items=[group_out(group, names) for group in groups])
+
+
+@router.post("/dead-letters/replay", responses=COUNTED_OR_STARTED | QUEUE_FULL, openapi_extra=takes(ReplayBody))
+async def replay_dead_letters(
+    request: Request, asked: Asked, tenant_no: Tenant, actor: Actor, body: Body, key: Key = None
+) -> Response:
+    """Run letters again: by ids at once, all that match a filter in the background, at a bounded rate."""
+    wanted = replay_request(body)
+    how = replay_of(wanted)
+    if wanted.dry_run:
+        return await _counted(asked, tenant_no, wanted)
+    if wanted.ids is None:
+        return await _started(request, asked, tenant_no, wanted, how, actor, key)
+    idempotency = idempotency_of(request, key)
+
+    async def pools() -> dict[str, int]:
+        async with asked.database.connection() as connection:
+            return await pools_of_letters(connection, tenant_no, wanted.execution_ids)
+
+    async with asked.room_now(tenant_no, pools, idempotency):
+        text = await replay(
+            asked.database,
+            asked.dispatcher,
+            tenant_no,
+            wanted.execution_ids,
+            how,
+            actor=actor,
+            reason=wanted.reason,
+            answer=lambda entries: done_out(entries).model_dump_json(),
+            idempotency=idempotency,
+        )
+    return _json(text, 200)
+
+
+@router.post("/dead-letters/discard", responses=COUNTED_OR_STARTED, openapi_extra=takes(DiscardBody))
+async def discard_dead_letters(
+    request: Request, asked: Asked, tenant_no: Tenant, actor: Actor, body: Body, key: Key = None
+) -> Response:
+    """Letters that nobody wants to run again, with the reason why. Their executions stay in history."""
+    wanted = discard_request(body)
+    if wanted.dry_run:
+        return await _counted(asked, tenant_no, wanted)
+    if wanted.ids is None:
+        return await _started(request, asked, tenant_no, wanted, Replay(), actor, key)
+    text = await discard(
+        asked.database,
+        tenant_no,
+        wanted.execution_ids,
+        actor=actor,
+        reason=wanted.reason,
+        answer=lambda entries: done_out(entries).model_dump_json(),
+        idempotency=idempotency_of(request, key),
+    )
+    return _json(text, 200)
+
+
+@router.get("/dead-letters/operations", response_model=OperationList)
+async def list_operations(asked: Asked, tenant_no: Tenant, limit: Limit = 50, cursor: Cursor = None) -> OperationList:
+    """Replays and discards by filter, and how far they are, newest first."""
+    async with asked.database.connection() as connection:
+        rows = await list_bulks(connection, tenant_no, before=cursor_of(cursor), limit=limit + 1)
+    return OperationList(
+        items=[operation_out(row) for row in rows[:limit]],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+@router.get("/dead-letters/operations/{id}", response_model=OperationOut)
+async def get_operation(asked: Asked, tenant_no: Tenant, id_: OperationPath) -> OperationOut:
+    """One operation, and how far it is."""
+    async with asked.database.connection() as connection:
+        rows = await list_bulks(connection, tenant_no, id_=id_)
+    if not rows:
+        raise NotFound(f"There is no operation {id_} on dead letters.")
+    return operation_out(rows[0])
+
+
+@router.post("/dead-letters/operations/{id}/cancel", response_model=OperationOut)
+async def cancel_operation(asked: Asked, tenant_no: Tenant, actor: Actor, id_: OperationPath) -> OperationOut:
+    """No further letters; what was done stays done."""
+    return operation_out(await cancel_bulk(asked.database, tenant_no, id_, actor=actor))
+
+
+@router.get("/dead-letters/{execution_id}", response_model=LetterDetail)
+async def get_dead_letter(asked: Asked, tenant_no: Tenant, execution_id: LetterPath) -> LetterDetail:
+    """One letter: what it ran with, each attempt, what was done about it."""
+    async with asked.database.connection() as connection:
+        row = await get_letter(connection, tenant_no, ExecutionId(execution_id))
+        if row is None:
+            raise NotFound(f"There is no dead letter {execution_id}: only executions that FAILED leave one.")
+        attempts = await list_attempts(connection, tenant_no, row.execution_id)
+        specs = await asked.database.specs.find(connection, [(row.job_id, row.job_version)])
+        again = await get_execution(connection, tenant_no, row.replay_id) if row.replay_id else None
+    return letter_detail(row, specs.get((row.job_id, row.job_version)), attempts, again.state if again else None)
+
+
+async def _counted(asked: Services, tenant_no: TenantNo, wanted: ReplayBody | DiscardBody) -> Response:
+    async with asked.database.connection() as connection:
+        if wanted.ids is not None:
+            count = await count_open_letters(connection, tenant_no, wanted.execution_ids)
+        else:
+            count, _ = await count_letters(connection, tenant_no, wanted.letter_filter)
+    return _json(LetterCount(count=count).model_dump_json(), 200)
+
+
+async def _started(
+    request: Request,
+    asked: Services,
+    tenant_no: TenantNo,
+    wanted: ReplayBody | DiscardBody,
+    how: Replay,
+    actor: str,
+    key: str | None,
+) -> Response:
+    text = await start_bulk(
+        asked.database,
+        tenant_no,
+        "replay" if isinstance(wanted, ReplayBody) else "discard",
+        wanted.letter_filter,
+        how,
+        per_s=wanted.per_s,
+        actor=actor,
+        reason=wanted.reason,
+        answer=lambda row: operation_out(row).model_dump_json(),
+        idempotency=idempotency_of(request, key),
+    )
+    return _json(text, 202)
+
+
+def _json(text: str, status: int) -> Response:
+    return Response(text, status_code=status, media_type="application/json")
+
+
+def _filter(
+    job_id: UUID | None,
+    pool: str | None,
+    fingerprint: str | None,
+    from_at: datetime | None,
+    to_at: datetime | None,
+    q: str | None,
+) -> LetterFilter:
+    return LetterFilter(
+        job_id=job_id,
+        pool=pool,
+        fingerprint=fingerprint,
+        from_at=checked_instant("from_at", from_at),
+        to_at=checked_instant("to_at", to_at),
+        q=q,
+    )
+
+
+def _cursor(row: LetterRow) -> str:
+    return f"{(row.failed_at - EPOCH) // MICROSECOND}.{row.execution_id}"
+
+
+def _place(cursor: str | None) -> tuple[datetime, UUID] | None:
+    """The letter that a page begins after."""
+    if cursor is None:
+        return None
+    found = CURSOR.fullmatch(cursor)
+    if found is None:
+        raise InvalidParameters("The cursor is not one that a list gave: take `next_cursor` of the page before.")
+    return EPOCH + int(found[1]) * MICROSECOND, UUID(found[2])

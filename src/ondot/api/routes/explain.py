@@ -1,0 +1,107 @@
+"""`/v1/executions/{id}/explain` and `/v1/jobs/{id}/explain` (E17): why it is not running, and when it may start.
+
+Each reason has the fields of `ReasonOut`, and beside them the facts of its code (docs/api.md lists them).
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+
+from ondot.api.dependencies import Asked, Instant, Tenant, checked_instant, only_known_parameters
+from ondot.api.responses import SkippedRange
+from ondot.api.routes.executions import ExecutionPath
+from ondot.api.routes.jobs import JobPath
+from ondot.flow.explain import explain_execution, explain_job
+from ondot.model.explain_facts import Code, Explanation
+from ondot.model.explain_fire import FireCode, FireExplanation
+from ondot.model.ids import ExecutionId, JobId
+
+router = APIRouter(dependencies=[Depends(only_known_parameters)])
+
+
+class ReasonOut(BaseModel):
+    """One thing that it waits for, with the facts of its code as further fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    code: Code
+    message: str
+    until: datetime | None = Field(description="When that is over; null if it depends on something else.")
+    what_to_do: str | None
+
+
+class ExplanationOut(BaseModel):
+    id: UUID
+    state: str
+    summary: str = Field(description="For a person.")
+    may_start_at: datetime | None = Field(description="The earliest instant; null where it cannot be known.")
+    reasons: list[ReasonOut] = Field(description="The most decisive first.")
+    now: datetime = Field(description="By the database's clock.")
+
+
+class FireExplanationOut(BaseModel):
+    """What became of the fire at an instant, with the facts of its code as further fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: datetime
+    code: FireCode
+    message: str
+    fire_at: datetime | None = Field(description="The fire that is meant; null if there is none.")
+
+
+class JobExplanationOut(ExplanationOut):
+    live: int = Field(description="Executions that have not ended, counted up to 10,000.")
+    executions: list[ExplanationOut] = Field(description="The oldest of them.")
+    skipped_fires: list[SkippedRange] = Field(description="The latest ranges of fires that will not run.")
+    fire: FireExplanationOut | None = Field(description="Only with `at`.")
+
+
+@router.get("/executions/{id}/explain", tags=["executions"], response_model=ExplanationOut)
+async def explain_one_execution(asked: Asked, tenant_no: Tenant, id_: ExecutionPath) -> ExplanationOut:
+    """Why this execution is not running: what it waits for, until when, and what to do about it."""
+    told = await explain_execution(asked.database, tenant_no, ExecutionId(id_))
+    return ExplanationOut(**_explanation(told))
+
+
+@router.get("/jobs/{id}/explain", tags=["jobs"], response_model=JobExplanationOut)
+async def explain_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, at: Instant = None) -> JobExplanationOut:
+    """Why this job is not running; with `at`, what became of the fire at that instant."""
+    told = await explain_job(asked.database, tenant_no, JobId(id_), checked_instant("at", at))
+    return JobExplanationOut(
+        **_explanation(told.job),
+        live=told.live,
+        executions=[ExplanationOut(**_explanation(one)) for one in told.executions],
+        skipped_fires=[
+            SkippedRange(from_at=entry.from_at, to_at=entry.to_at, reason=entry.reason, count=entry.count)
+            for entry in told.skipped
+        ],
+        fire=None if told.fire is None else _fire(told.fire),
+    )
+
+
+def _fire(told: FireExplanation) -> FireExplanationOut:
+    return FireExplanationOut(at=told.at, code=told.code, message=told.message, fire_at=told.fire_at, **told.facts)
+
+
+def _explanation(told: Explanation) -> dict[str, Any]:
+    return {
+        "id": told.id,
+        "state": told.state,
+        "summary": told.summary,
+        "may_start_at": told.may_start_at,
+        "reasons": [
+            ReasonOut(
+                code=reason.code,
+                message=reason.message,
+                until=reason.until,
+                what_to_do=reason.what_to_do,
+                **reason.facts,
+            )
+            for reason in told.reasons
+        ],
+        "now": told.now,
+    }

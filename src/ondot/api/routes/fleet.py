@@ -1,0 +1,160 @@
+"""`/v1/nodes` and `/v1/workers`: who plans and who runs, who owns what and since when, and when each was last heard of
+(C1, E1)."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel, Field
+
+from ondot.api.dependencies import Asked, Tenant, cursor_of, only_known_parameters
+from ondot.api.routes.jobs import Cursor, Limit
+from ondot.store.fleet import NodeRow, WorkerRow, WorkerState, list_fleet_workers, read_nodes
+
+router = APIRouter(tags=["fleet"], dependencies=[Depends(only_known_parameters)])
+
+
+class PartitionOut(BaseModel):
+    """A slice of the jobs, whose fires its owner plans."""
+
+    partition: int
+    epoch: int = Field(description="Grows with every owner.")
+    owned_since: datetime | None
+
+
+class NodeOut(BaseModel):
+    """A scheduler process."""
+
+    id: UUID
+    state: Literal["ALIVE", "EXPIRED"] = Field(
+        description="EXPIRED: its lease is over, it went without leaving. Told for an hour."
+    )
+    host: str
+    pid: int
+    release: str
+    started_at: datetime
+    beat_at: datetime = Field(description="When it last renewed its lease.")
+    expires_at: datetime = Field(description="When its lease is over if it does not.")
+    stalled_at: datetime | None = Field(
+        description="Since when its loop stands still: it sends no beat, and others take its work over. Null: it moves."
+    )
+    stalled_in: str | None = Field(description="The line of code in which it stands still.")
+    silent_s: float = Field(description="Seconds since its last beat.")
+    partitions: list[PartitionOut] = Field(
+        description="What it owns; of an EXPIRED one, what nobody has taken over yet, which is `unowned` too."
+    )
+
+
+class NodeList(BaseModel):
+    """Scheduler nodes, oldest first, whether every partition has an owner, and whether everything is held."""
+
+    partitions: int = Field(description="How many there are.")
+    unowned: list[int] = Field(description="Those without a live owner: the fires of their jobs are not planned.")
+    held_at: datetime | None = Field(
+        description="Since when no fire is planned and nothing is started: the database may have forgotten what it"
+        " acknowledged, and somebody must look. Null: it is not so."
+    )
+    held_why: str | None
+    items: list[NodeOut]
+
+
+class WorkerOut(BaseModel):
+    """A worker process, from its start to its end: one that was lost and comes back has another id."""
+
+    id: UUID
+    state: WorkerState = Field(
+        description="DRAINING: it ends, and takes nothing more. LOST: it fell silent, its work went back to the queue."
+        " GONE: it has ended. The last two are told for ten minutes."
+    )
+    host: str
+    pid: int
+    release: str
+    pools: list[str]
+    slots: int = Field(description="Attempts that it can run at once.")
+    running: int = Field(description="Attempts that it runs, as of its last beat.")
+    started_at: datetime
+    beat_at: datetime
+    silent_s: float = Field(description="Seconds since its last beat; of one that has ended, until its end.")
+    ended_at: datetime | None
+    stalled_at: datetime | None = Field(
+        description="Since when its loop stands still: it sends no beat, and others take its work over. Null: it moves."
+    )
+    stalled_in: str | None = Field(description="The line of code in which it stands still.")
+
+
+class WorkerList(BaseModel):
+    heartbeat_s: float = Field(description="A worker that is silent for longer is declared lost.")
+    items: list[WorkerOut]
+    next_cursor: str | None
+
+
+@router.get("/nodes", response_model=NodeList)
+async def list_scheduler_nodes(asked: Asked, _tenant_no: Tenant) -> NodeList:
+    """Scheduler nodes with the partitions they own, live ones and those that went without leaving."""
+    async with asked.database.connection() as connection:
+        nodes = await read_nodes(connection)
+    return NodeList(
+        partitions=nodes.partitions,
+        unowned=list(nodes.unowned),
+        held_at=nodes.held_at,
+        held_why=nodes.held_why,
+        items=[_node_out(row, nodes.now) for row in nodes.rows],
+    )
+
+
+@router.get("/workers", response_model=WorkerList)
+async def list_all_workers(
+    asked: Asked,
+    tenant_no: Tenant,
+    state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> WorkerList:
+    """Workers, newest first, and what each was last heard to do."""
+    async with asked.database.connection() as connection:
+        rows = await list_fleet_workers(connection, tenant_no, state=state, before=cursor_of(cursor), limit=limit + 1)
+    return WorkerList(
+        heartbeat_s=asked.database.settings.heartbeat_s,
+        items=[_worker_out(row) for row in rows[:limit]],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+def _node_out(row: NodeRow, now: datetime) -> NodeOut:
+    return NodeOut(
+        id=row.id,
+        state="ALIVE" if row.is_alive else "EXPIRED",
+        host=row.host,
+        pid=row.pid,
+        release=row.release,
+        started_at=row.started_at,
+        beat_at=row.beat_at,
+        expires_at=row.expires_at,
+        stalled_at=row.stalled_at,
+        stalled_in=row.stalled_in,
+        silent_s=max((now - row.beat_at).total_seconds(), 0.0),
+        partitions=[
+            PartitionOut(partition=owned.no, epoch=owned.epoch, owned_since=owned.owned_since)
+            for owned in row.partitions
+        ],
+    )
+
+
+def _worker_out(row: WorkerRow) -> WorkerOut:
+    return WorkerOut(
+        id=row.id,
+        state=row.state,
+        host=row.host,
+        pid=row.pid,
+        release=row.release,
+        pools=list(row.pools),
+        slots=row.slots,
+        running=row.running,
+        started_at=row.started_at,
+        beat_at=row.beat_at,
+        silent_s=row.silent_s,
+        ended_at=row.ended_at,
+        stalled_at=row.stalled_at,
+        stalled_in=row.stalled_in,
+    )

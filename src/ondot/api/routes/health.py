@@ -1,0 +1,221 @@
+"""`/livez`, `/readyz` and `/metrics`: for machines that watch.
+
+Ready follows the oldest due fire that is not served yet (L7), not "the process is up": alive but not scheduling is the
+classic outage.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+
+from ondot import __version__
+from ondot.api.dependencies import Asked, Services
+from ondot.model.errors import OndotError, Unavailable
+from ondot.model.held_back import HeldBack
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.lineage import held
+from ondot.model.liveness import is_stalled
+from ondot.store.check import found_by_check
+from ondot.store.connection import Connection
+from ondot.store.fleet import read_nodes
+from ondot.store.lineage import read_lineage
+from ondot.store.overview import Depth, count_dead_letters, count_jobs, held_back, queue_depth
+from ondot.store.queue import oldest_due
+from ondot.store.specs import Specs
+from ondot.store.workers import list_workers
+from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
+
+LIMITS_TOLD: Final = 5
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/livez")
+async def live() -> dict[str, str]:
+    return {"status": "alive", "version": __version__}
+
+
+@router.get("/readyz")
+async def ready(request: Request, asked: Asked, response: Response) -> dict[str, object]:
+    try:
+        async with asked.database.connection() as connection:
+            due = await oldest_due(connection)
+            lineage = await read_lineage(connection)
+            held_up = await held_back(connection, asked.database.specs, None, lines=LIMITS_TOLD)
+    except Unavailable as error:
+        response.status_code = 503
+        response.headers["Retry-After"] = "5"
+        return {"status": "unavailable", "why": error.message}
+    if lineage is not None and lineage.why_not is not None:
+        response.status_code = 503
+        response.headers["Retry-After"] = "60"
+        return {"status": "held", "why": held(lineage.why_not).message}
+    limit_s = due.limit_s(asked.database.settings.ready_lag_s)
+    limited = _held_back_out(held_up, with_names=await _may_know_names(asked, request))
+    if due.lag_s <= limit_s:
+        return {"status": "ready", "lag_s": round(due.lag_s, 3), **limited}
+    response.status_code = 503
+    response.headers["Retry-After"] = "5"
+    unplanned = (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0)
+    why = (
+        "a fire is due and not planned: is a scheduler running (`ondot scheduler`), and well (`ondot fleet`)?"
+        if unplanned
+        else f"a due execution waits in pool {due.pool!r}: is a worker with free slots there"
+        f" (`ondot worker --pool {due.pool}`)?"
+    )
+    return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why, **limited}
+
+
+async def _may_know_names(asked: Services, request: Request) -> bool:
+    """`/readyz` answers everybody, with names only the account that runs ondot without keys: a key is one tenant's."""
+    if asked.database.settings.auth != "off":
+        return False
+    try:
+        await asked.auth.caller(request)
+    except OndotError:
+        return False
+    return True
+
+
+def _held_back_out(held: HeldBack, *, with_names: bool) -> dict[str, object]:
+    """What waits for limits: no reason not to be ready, since it is as the jobs say, but to be known.
+
+    `with_names`: jobs and keys are named, too.
+    """
+    return {
+        "held_back": held.count,
+        "held_back_s": round(held.oldest_s, 3),
+        "limits": [
+            {
+                **({"job": line.job_name} if with_names else {}),
+                "job_id": str(line.job_id),
+                "limit": line.limit if with_names else line.limit.rpartition(": ")[2],
+                "count": line.count,
+            }
+            for line in held.lines
+        ],
+    }
+
+
+@router.get("/metrics")
+async def metrics(asked: Asked) -> Response:
+    """This process's counters, and what all processes share, read from the database."""
+    registry = CollectorRegistry()
+    up = Gauge("ondot_database_up", "Whether the database answered", registry=registry)
+    try:
+        async with asked.database.connection() as connection:
+            for tell in READ_FROM_THE_DATABASE:
+                await tell(connection, registry)
+        up.set(1)
+    except Unavailable:
+        up.set(0)
+    return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _tell_queues(connection: Connection, registry: CollectorRegistry) -> None:
+    depth = Gauge(
+        "ondot_queue_depth",
+        "Due executions waiting for a worker (counted up to 10,000)",
+        ["pool", "class"],
+        registry=registry,
+    )
+    age = Gauge("ondot_queue_oldest_seconds", "Wait of the oldest due execution", ["pool", "class"], registry=registry)
+    oldest_s: dict[tuple[str, str], float] = {}
+    lag = Gauge("ondot_lag_seconds", "Age of the oldest due fire that is not served", registry=registry)
+    waiting = await queue_depth(connection)
+    shown = _longest_waiting(waiting)
+    for entry in waiting:
+        labels = (entry.pool if entry.pool in shown else OTHER_POOLS, entry.priority_class.name.lower())
+        depth.labels(*labels).inc(entry.count)
+        oldest_s[labels] = max(oldest_s.get(labels, 0.0), entry.oldest_s)
+    for labels, wait_s in oldest_s.items():
+        age.labels(*labels).set(wait_s)
+    lag.set((await oldest_due(connection)).lag_s)
+
+
+def _longest_waiting(waiting: Sequence[Depth]) -> frozenset[str]:
+    """The pools with a series of their own: those whose work has waited longest."""
+    oldest_s: dict[str, float] = {}
+    for entry in waiting:
+        oldest_s[entry.pool] = max(oldest_s.get(entry.pool, 0.0), entry.oldest_s)
+    return frozenset(sorted(oldest_s, key=oldest_s.__getitem__, reverse=True)[:POOLS_SHOWN])
+
+
+async def _tell_held_back(connection: Connection, registry: CollectorRegistry) -> None:
+    held = Gauge(
+        "ondot_held_back",
+        "Due executions held back by a limit of their job or key (counted up to 10,000)",
+        ["limit"],
+        registry=registry,
+    )
+    age = Gauge("ondot_held_back_oldest_seconds", "Wait of the oldest execution held back", registry=registry)
+    found = await held_back(connection, Specs(), None, lines=0)
+    for kind in ("concurrency", "rate", "overlap", "order"):
+        held.labels(kind).set((found.by_kind or {}).get(kind, 0))
+    age.set(found.oldest_s)
+
+
+async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> None:
+    workers = Gauge("ondot_workers", "Workers by state", ["state"], registry=registry)
+    slots = Gauge("ondot_slots", "Slots of live workers", ["use"], registry=registry)
+    rows = await list_workers(connection)
+    alive = [row for row in rows if row["state"] == "ALIVE"]
+    stalled = [row for row in rows if is_stalled(row["state"], row["stalled_at"])]
+    for state in ("ALIVE", "DRAINING", "LOST"):
+        workers.labels(state.lower()).set(sum(row["state"] == state and row not in stalled for row in rows))
+    workers.labels("stalled").set(len(stalled))
+    slots.labels("all").set(sum(row["slots"] for row in alive))
+    slots.labels("running").set(sum(row["running"] for row in alive))
+
+
+async def _tell_nodes(connection: Connection, registry: CollectorRegistry) -> None:
+    live = Gauge("ondot_scheduler_nodes", "Live scheduler nodes", registry=registry)
+    stalled = Gauge(
+        "ondot_scheduler_nodes_stalled",
+        "Scheduler nodes whose loop stands still, or did when their lease ended within the hour",
+        registry=registry,
+    )
+    owned = Gauge("ondot_partitions_owned", "Partitions that a live node owns", registry=registry)
+    unowned = Gauge("ondot_partitions_unowned", "Partitions without a live owner", registry=registry)
+    nodes = await read_nodes(connection)
+    live.set(sum(row.is_alive for row in nodes.rows))
+    stalled.set(sum(row.stalled_at is not None for row in nodes.rows))
+    owned.set(nodes.partitions - len(nodes.unowned))
+    unowned.set(len(nodes.unowned))
+
+
+async def _tell_jobs(connection: Connection, registry: CollectorRegistry) -> None:
+    jobs = Gauge("ondot_jobs", "Recurring jobs by state", ["state"], registry=registry)
+    dead_letters = Gauge("ondot_dead_letters", "Failed executions that wait for a person", registry=registry)
+    active, paused = await count_jobs(connection, DEFAULT_TENANT)
+    jobs.labels("active").set(active)
+    jobs.labels("paused").set(paused)
+    dead_letters.set(await count_dead_letters(connection, DEFAULT_TENANT))
+
+
+async def _tell_lineage(connection: Connection, registry: CollectorRegistry) -> None:
+    is_held = Gauge(
+        "ondot_held", "Whether everything is held, since the database may have forgotten", registry=registry
+    )
+    lineage = await read_lineage(connection)
+    is_held.set(lineage is not None and lineage.why_not is not None)
+
+
+async def _tell_found(connection: Connection, registry: CollectorRegistry) -> None:
+    found = Gauge("ondot_found", "What the self-check has ever found, over all processes", ["kind"], registry=registry)
+    for entry in await found_by_check(connection):
+        found.labels(entry.kind).set(entry.count)
+
+
+READ_FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitable[None]], ...]] = (
+    _tell_queues,
+    _tell_held_back,
+    _tell_workers,
+    _tell_nodes,
+    _tell_jobs,
+    _tell_lineage,
+    _tell_found,
+)
+"""What all processes share; each reads its own, and adds its gauges."""

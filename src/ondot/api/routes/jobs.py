@@ -1,0 +1,442 @@
+"""`/v1/jobs`: create, list, get, update, patch, delete, pause, resume, run, status, executions."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from ondot.api import responses
+from ondot.api.backpressure import TOLD as QUEUE_FULL
+from ondot.api.created_json import batch_text, one_text
+from ondot.api.dependencies import (
+    Asked,
+    Body,
+    OptionalBody,
+    Services,
+    Tenant,
+    batch_of,
+    body_of,
+    considered,
+    cursor_of,
+    id_in_path,
+    only_known_parameters,
+    services_of,
+    tenant_of,
+)
+from ondot.api.openapi import takes, takes_patch
+from ondot.api.views import execution_out, job_row_out
+from ondot.document.body import JobBody, ResumeBody, RunBody
+from ondot.document.parse import job_spec, job_specs, new_job_spec, patched_spec, resume_missed, run_payload
+from ondot.document.render import SpecOut
+from ondot.flow.change.change import delete, patch, pause, resume, update
+from ondot.flow.run_now import run_now
+from ondot.flow.submit import Answer, Idempotency
+from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
+from ondot.model.execution import State
+from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.job import JobSpec, JobState
+from ondot.store.audit import By
+from ondot.store.clock import Moment
+from ondot.store.executions import ExecutionRow, latest_execution, list_job_executions, list_skipped
+from ondot.store.jobs import JobRow, get_job, list_jobs
+from ondot.store.pools import find_pools
+
+LATEST = 10
+TOLD = responses.JobDetail.model_fields.keys() - SpecOut.__annotations__.keys()
+"""The fields of an answer that only ondot writes."""
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
+
+JobPath = Annotated[UUID, Depends(id_in_path("job"))]
+Key = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", description="The same key and body give the same answer for 7 days."),
+]
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", description="The ETag of the version that was read: another's change is not overwritten."),
+]
+
+
+async def caller_of(
+    request: Request,
+    asked: Asked,
+    reason: Annotated[str | None, Query(max_length=500, description="Why; kept in the audit log.")] = None,
+) -> By:
+    """The name of the caller's API key, with the reason it gives: for the audit log."""
+    return By((await asked.auth.caller(request)).name, reason)
+
+
+Caller = Annotated[By, Depends(caller_of)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+
+
+@router.post(
+    "/jobs", status_code=201, response_model=responses.JobOut, responses=QUEUE_FULL, openapi_extra=takes(JobBody)
+)
+async def create_job(request: Request, key: Key = None) -> Response:
+    """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
+    return await one_created(request)
+
+
+async def one_created(request: Request) -> Response:
+    asked, tenant_no, key = await _asked_to_create(request)
+    body = await body_of(request)
+
+    async def create(moment: Moment) -> str:
+        spec = await considered(request, lambda: new_job_spec(body, moment.at))
+        return await _submitted(request, asked, tenant_no, [spec], moment, one_text, idempotency_of(request, key))
+
+    text = await asked.database.by_clock(create)
+    # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
+    return _created(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
+
+
+@router.post(
+    "/jobs/batch",
+    status_code=201,
+    response_model=responses.JobBatch,
+    responses=QUEUE_FULL,
+    openapi_extra=takes(JobBody, many="jobs"),
+)
+async def create_jobs(request: Request, key: Key = None) -> Response:
+    """Create up to 10,000 jobs in one transaction, all or none; answers in their order."""
+    return await many_created(request)
+
+
+async def many_created(request: Request) -> Response:
+    asked, tenant_no, key = await _asked_to_create(request)
+    body = await batch_of(request)
+
+    async def create(moment: Moment) -> str:
+        specs, idempotency = await considered(
+            request,
+            lambda: (job_specs(body, moment.at, max_bytes=asked.intake.max_bytes), idempotency_of(request, key)),
+        )
+        return await _submitted(request, asked, tenant_no, specs, moment, batch_text, idempotency)
+
+    return _created(await asked.database.by_clock(create))
+
+
+@router.get("/jobs", response_model=responses.JobList)
+async def list_all_jobs(
+    asked: Asked,
+    tenant_no: Tenant,
+    state: Annotated[JobState | None, Query(description="only jobs in this state")] = None,
+    name: Annotated[str | None, Query(max_length=200, description="the whole name")] = None,
+    label: Annotated[list[str] | None, Query(description="key:value, may be given several times")] = None,
+    pool: Annotated[str | None, Query(max_length=63, description="only jobs of this pool")] = None,
+    q: Annotated[str | None, Query(max_length=200, description="part of a name")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> responses.JobList:
+    """Jobs, newest first. Deleted ones are listed with `state=DELETED` only."""
+    async with asked.database.connection() as connection:
+        pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
+        if pool and pool not in pools:
+            return responses.JobList(items=[], next_cursor=None)
+        rows = await list_jobs(
+            connection,
+            tenant_no,
+            before=cursor_of(cursor),
+            limit=limit + 1,
+            state=state.value if state else None,
+            name=name,
+            labels=_labels(label),
+            pool_no=pools[pool] if pool else None,
+            part=q,
+        )
+    return responses.JobList(
+        items=[job_row_out(row) for row in rows[:limit]],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+@router.get("/jobs/{id}", response_model=responses.JobDetail)
+async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response) -> responses.JobDetail:
+    """One job with its latest executions; `ETag` is its version."""
+    async with asked.database.connection() as connection:
+        row = await job_row(asked, tenant_no, JobId(id_))
+        latest = await list_job_executions(
+            connection, tenant_no, row.id, limit=LATEST, horizon_s=asked.database.settings.horizon_s
+        )
+        skipped = await list_skipped(connection, tenant_no, row.id, LATEST)
+    specs = await specs_of(asked, latest)
+    response.headers["ETag"] = f'"{row.version}"'
+    return responses.JobDetail(
+        **job_row_out(row).model_dump(),
+        latest_executions=[execution_out(execution, specs.get(execution.id)) for execution in latest],
+        skipped_fires=[
+            responses.SkippedRange(from_at=entry.from_at, to_at=entry.to_at, reason=entry.reason, count=entry.count)
+            for entry in skipped
+        ],
+    )
+
+
+@router.put("/jobs/{id}", response_model=responses.JobOut, openapi_extra=takes(JobBody))
+async def update_job(
+    request: Request,
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    body: Body,
+    response: Response,
+    by: Caller,
+    if_match: IfMatch = None,
+) -> responses.JobOut:
+    """A new version, which takes over at once: fires still to come are taken back and planned anew."""
+    current = await job_row(asked, tenant_no, JobId(id_))
+    changed, if_version = _to_change(body, current), _version(if_match)
+
+    async def change(moment: Moment) -> None:
+        spec = await considered(request, lambda: job_spec(changed, moment.at, current=current.spec))
+        await update(
+            asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=if_version, moment=moment, by=by
+        )
+
+    await asked.database.by_clock(change)
+    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
+
+
+@router.patch("/jobs/{id}", response_model=responses.JobOut, openapi_extra=takes_patch())
+async def patch_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, by: Caller, if_match: IfMatch = None
+) -> responses.JobOut:
+    """A new version with some fields changed: a merge patch (RFC 7396) on the job's long form.
+
+    null resets a field to its default; another kind of schedule or target replaces the one there was. A patch that
+    changes nothing makes no new version.
+    """
+    row = await job_row(asked, tenant_no, JobId(id_))
+    changes = _to_change(body, row)
+    await patch(
+        asked.database,
+        asked.dispatcher,
+        tenant_no,
+        row.id,
+        lambda job: patched_spec(job.spec, changes, job.now),
+        if_version=_version(if_match),
+        by=by,
+    )
+    return _shown(await job_row(asked, tenant_no, row.id), response)
+
+
+@router.delete("/jobs/{id}", response_model=responses.Deleted)
+async def delete_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, by: Caller, if_match: IfMatch = None
+) -> responses.Deleted:
+    """No further fires: what waits is cancelled, what runs may end."""
+    await delete(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
+    return responses.Deleted()
+
+
+@router.post("/jobs/{id}/pause", response_model=responses.JobOut)
+async def pause_job(
+    asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response, by: Caller, if_match: IfMatch = None
+) -> responses.JobOut:
+    """No fires until it is resumed."""
+    await pause(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
+    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
+
+
+@router.post("/jobs/{id}/resume", response_model=responses.JobOut, openapi_extra=takes(ResumeBody, required=False))
+async def resume_job(
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    body: OptionalBody,
+    response: Response,
+    by: Caller,
+    if_match: IfMatch = None,
+) -> responses.JobOut:
+    """Fire again, from now on; the fires of the pause are skipped unless `missed` says otherwise."""
+    await resume(
+        asked.database,
+        asked.dispatcher,
+        tenant_no,
+        JobId(id_),
+        missed=resume_missed(body),
+        if_version=_version(if_match),
+        by=by,
+    )
+    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
+
+
+@router.post(
+    "/jobs/{id}/run",
+    status_code=201,
+    response_model=responses.Started,
+    responses=QUEUE_FULL,
+    openapi_extra=takes(RunBody, required=False),
+)
+async def run_job(
+    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: OptionalBody, by: Caller, key: Key = None
+) -> Response:
+    """Start one execution now, with the job's payload or another; it is no fire."""
+    payload = run_payload(body)
+    idempotency = idempotency_of(request, key)
+
+    async def pools() -> dict[str, int]:
+        return {(await job_row(asked, tenant_no, JobId(id_))).spec.pool: 1}
+
+    async with asked.room_now(tenant_no, pools, idempotency):
+        text = await run_now(
+            asked.database,
+            asked.dispatcher,
+            tenant_no,
+            JobId(id_),
+            bytes(payload) if payload is not None else None,
+            answer=lambda execution_id: responses.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
+            idempotency=idempotency,
+            by=by,
+        )
+    return Response(text, status_code=201, media_type="application/json")
+
+
+@router.get("/jobs/{id}/status", response_model=responses.StatusOut)
+async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> responses.StatusOut:
+    """The job's state and that of its latest execution."""
+    row = await job_row(asked, tenant_no, JobId(id_))
+    async with asked.database.connection() as connection:
+        latest = await latest_execution(connection, tenant_no, row.id)
+    return responses.StatusOut(
+        job_id=row.id,
+        state=row.state,
+        status=latest.state if latest else None,
+        last_run=latest.last_run if latest else None,
+        next_run=row.next_fire_at,
+        retry_count=latest.retry_count if latest else 0,
+    )
+
+
+@router.get("/jobs/{id}/executions", response_model=responses.ExecutionList)
+async def job_executions(
+    asked: Asked,
+    tenant_no: Tenant,
+    id_: JobPath,
+    state: Annotated[State | None, Query(description="only executions in this state")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> responses.ExecutionList:
+    """The executions of one job, by when they were due, latest first."""
+    row = await job_row(asked, tenant_no, JobId(id_))
+    async with asked.database.connection() as connection:
+        rows = await list_job_executions(
+            connection,
+            tenant_no,
+            row.id,
+            before=cursor_of(cursor),
+            limit=limit + 1,
+            horizon_s=asked.database.settings.horizon_s,
+            state=state.value if state else None,
+        )
+    specs = await specs_of(asked, rows[:limit])
+    return responses.ExecutionList(
+        items=[execution_out(execution, specs.get(execution.id)) for execution in rows[:limit]],
+        next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+async def specs_of(asked: Services, rows: Sequence[ExecutionRow]) -> dict[ExecutionId, JobSpec]:
+    """The specs that these executions run; of one whose job's day was dropped there is none."""
+    versions = {row.id: (row.job_id, row.job_version) for row in rows}
+    async with asked.database.connection() as connection:
+        specs = await asked.database.specs.find(connection, versions.values())
+    return {id_: specs[version] for id_, version in versions.items() if version in specs}
+
+
+async def job_row(asked: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
+    """The job, or the refusal that there is none."""
+    async with asked.database.connection() as connection:
+        row = await get_job(connection, tenant_no, job_id)
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return row
+
+
+async def _asked_to_create(request: Request) -> tuple[Services, TenantNo, str | None]:
+    """What FastAPI would find out for a route by its parameters: by hand, for a fraction of the time."""
+    tenant_no = await tenant_of(request)
+    return services_of(request), tenant_no, request.headers.get("idempotency-key")
+
+
+async def _submitted(
+    request: Request,
+    asked: Services,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    moment: Moment,
+    answer: Answer,
+    idempotency: Idempotency | None,
+) -> str:
+    # One-time jobs come by the thousand a second, and are not in the audit log.
+    recorded = any(spec.recurs or spec.key is not None for spec in specs)
+    by = By((await asked.auth.caller(request)).name) if recorded else None
+    submit = partial(
+        asked.together.submit, tenant_no, specs, answer=answer, idempotency=idempotency, moment=moment, by=by
+    )
+    if asked.backpressure is None:
+        return await submit()
+    async with asked.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as made:
+        return await submit(made=made)
+
+
+def _created(text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(text, status_code=201, headers=headers, media_type="application/json")
+
+
+def idempotency_of(request: Request, key: str | None) -> Idempotency | None:
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 255 or not key.isprintable():
+        raise InvalidParameters("The Idempotency-Key must be 1 to 255 printable characters, for example a UUID.")
+    request_hash = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + request.state.raw).digest()
+    return Idempotency(key, request_hash)
+
+
+def _to_change(body: object, row: JobRow) -> object:
+    """A job that was read may be sent back as it is: what only ondot writes is passed over, unless it would change."""
+    if not isinstance(body, dict):
+        return body
+    for name, value, advice in (
+        ("id", str(row.id), "an id never changes; leave it out"),
+        ("state", row.state.value, "change it by /pause, /resume or DELETE, or leave it out"),
+    ):
+        if name in body and body[name] != value:
+            message = f"`{name}` of this job is {value}: {advice}."
+            raise InvalidBody(message, faults=(Fault(f"/{name}", message),))
+    return {name: value for name, value in body.items() if name not in TOLD}
+
+
+def _shown(row: JobRow, response: Response) -> responses.JobOut:
+    response.headers["ETag"] = f'"{row.version}"'
+    return job_row_out(row)
+
+
+def _version(if_match: str | None) -> int | None:
+    if if_match is None or if_match.strip() == "*":
+        return None
+    number = if_match.strip().removeprefix("W/").strip('"')
+    if not number.isdecimal() or len(number) > 9:
+        raise InvalidParameters(f'If-Match: {if_match[:64]!r} is not an ETag of a job; they look like "3".')
+    return int(number)
+
+
+def _labels(pairs: list[str] | None) -> dict[str, str] | None:
+    labels = {}
+    for pair in pairs or []:
+        name, colon, value = pair.partition(":")
+        if not colon:
+            raise InvalidParameters(f"label={pair[:64]!r}: write key:value, for example label=team:bi.")
+        labels[name] = value
+    return labels or None

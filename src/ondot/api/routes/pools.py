@@ -1,0 +1,138 @@
+"""`/v1/pools`: who serves which work, what waits for it, and the limits of a pool (E1, E13)."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import BaseModel, Field
+
+from ondot.api.dependencies import Asked, Services, Tenant, only_known_parameters
+from ondot.api.dependencies import Body as JsonBody
+from ondot.api.openapi import takes
+from ondot.api.routes.audit import Actor
+from ondot.document.fields import Body
+from ondot.document.forms import read_form
+from ondot.document.limits_body import AtOnce, RateBody, RateOrNone, or_text
+from ondot.document.shorthand import rate_object
+from ondot.flow.pools import PoolLimits, set_limits
+from ondot.model.errors import NotFound
+from ondot.model.gates import Rate
+from ondot.model.ids import TenantNo
+from ondot.store.pools import PoolRow, list_pools
+
+router = APIRouter(tags=["pools"], dependencies=[Depends(only_known_parameters)])
+
+TOGETHER_S = 0.1
+
+PoolPath = Annotated[str, Path(max_length=63, description="The name of the pool.")]
+
+
+class PoolBody(Body):
+    """Limits of a pool; what is left out stays, null takes it away."""
+
+    concurrency: AtOnce | None = Field(
+        default=None, description="How many attempts of the pool run at once, over all its workers.", examples=[20]
+    )
+    rate: RateOrNone = Field(
+        default=None,
+        description="How many attempts of the pool begin in a time, as `10/1m` or in full.",
+        examples=["100/1m"],
+        json_schema_extra=or_text("100/1m"),
+    )
+
+
+class RateOut(BaseModel):
+    limit: int
+    per: float
+    burst: int
+
+
+class PoolOut(BaseModel):
+    """A pool: who serves it, and what waits for it."""
+
+    name: str
+    workers: int = Field(description="Live workers that serve it.")
+    slots: int = Field(description="Attempts that they can run at once.")
+    running: int = Field(description="Attempts that they run, as of their last beats.")
+    waiting: int = Field(
+        description="The depth of its queue: executions that are due and wait for a worker; counted up to 10,000."
+    )
+    oldest_waiting_at: datetime | None = Field(description="When the oldest of them was due.")
+    oldest_waiting_s: float | None = Field(description="How many seconds that one has waited.")
+    gated: int = Field(
+        description="Executions that are due and held back by a limit of their job: `overlap`, `concurrency`, `rate`,"
+        " `order_key`. Of the first 10,000 that are, over all pools."
+    )
+    concurrency: int | None
+    rate: RateOut | None
+    created_at: datetime
+
+
+class PoolList(BaseModel):
+    items: list[PoolOut]
+
+
+@router.get("/pools", response_model=PoolList)
+async def pools(asked: Asked, tenant_no: Tenant) -> PoolList:
+    """All pools, by name. A pool comes to be when a job or a worker first names it."""
+    async with asked.database.connection() as connection:
+        rows = await list_pools(connection, tenant_no)
+    return PoolList(items=[_out(row) for row in rows])
+
+
+@router.get("/pools/{name}", response_model=PoolOut)
+async def get_pool(asked: Asked, tenant_no: Tenant, name: PoolPath) -> PoolOut:
+    return await _one(asked, tenant_no, name)
+
+
+@router.patch("/pools/{name}", response_model=PoolOut, openapi_extra=takes(PoolBody))
+async def change_pool(asked: Asked, tenant_no: Tenant, actor: Actor, name: PoolPath, body: JsonBody) -> PoolOut:
+    """Set the limits of a pool; they hold for the next attempts that begin."""
+    example = 'for example {"concurrency": 20, "rate": "100/1m"}'
+    if isinstance(body, dict) and isinstance(text := body.get("rate"), str) and (rate := rate_object(text)) is not None:
+        body = body | {"rate": {"limit": rate["limit"], "per": rate["per"]}}
+    wanted = read_form(PoolBody, body, example)
+    current = await _row(asked, tenant_no, name)
+    limits = PoolLimits(
+        wanted.concurrency if "concurrency" in wanted.model_fields_set else current.concurrency,
+        _rate(wanted.rate) if "rate" in wanted.model_fields_set else current.rate,
+    )
+    await set_limits(asked.database, asked.dispatcher, tenant_no, name, limits, actor=actor)
+    return await _one(asked, tenant_no, name)
+
+
+def _rate(body: RateBody | None) -> Rate | None:
+    """A pool leases batches: if nothing is said, it may begin at once what its rate allows in a tenth of a second."""
+    if body is None:
+        return None
+    burst = body.burst if "burst" in body.model_fields_set else max(1, int(body.limit / body.per * TOGETHER_S))
+    return Rate(limit=body.limit, per_s=body.per, burst=burst)
+
+
+async def _one(asked: Services, tenant_no: TenantNo, name: str) -> PoolOut:
+    return _out(await _row(asked, tenant_no, name))
+
+
+async def _row(asked: Services, tenant_no: TenantNo, name: str) -> PoolRow:
+    async with asked.database.connection() as connection:
+        rows = await list_pools(connection, tenant_no, name=name)
+    if not rows:
+        raise NotFound(f"There is no pool {name!r}: a pool comes to be when a job or a worker first names it.")
+    return rows[0]
+
+
+def _out(row: PoolRow) -> PoolOut:
+    rate = None if row.rate is None else RateOut(limit=row.rate.limit, per=row.rate.per_s, burst=row.rate.burst)
+    return PoolOut(
+        name=row.name,
+        workers=row.workers,
+        slots=row.slots,
+        running=row.running,
+        waiting=row.waiting,
+        oldest_waiting_at=row.oldest_waiting_at,
+        oldest_waiting_s=row.oldest_waiting_s,
+        gated=row.gated,
+        concurrency=row.concurrency,
+        rate=rate,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,96 @@
+"""The way from a command to a server: over HTTP by the SDK, or to the database for those who run the installation.
+
+Everything heavy is imported here and only when asked for. A database that `ondot up` runs by itself is found by its
+home, so that `ondot doctor` or `ondot key create` need no URL beside it.
+"""
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from ondot.sdk.client import Client
+    from ondot.settings import Settings
+    from ondot.store.database import Database
+
+Answer = TypeVar("Answer")
+
+
+def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
+    """Put a question to the server of ONDOT_URL."""
+    import asyncio
+
+    from ondot.sdk.client import Client
+    from ondot.settings import load_settings
+
+    url, key = load_settings().server
+
+    async def main() -> Answer:
+        async with Client(url, key) as client:
+            return await question(client)
+
+    return asyncio.run(main())
+
+
+def database_settings(**flags: Any) -> "Settings":
+    """The settings, with the URL of a running `ondot up` of this home if none was given.
+
+    Log lines go to standard error, and warnings only: standard output is the command's answer, which may be JSON.
+    """
+    from ondot.settings import load_settings
+    from ondot.telemetry.log import configure_logs
+
+    settings = load_settings(**flags)
+    configure_logs(settings.log_format, "warning", role="command")
+    if settings.database_url is None and (url := _embedded_url(settings.home)):
+        return settings.model_copy(update={"database_url": url})
+    return settings
+
+
+def _embedded_url(home: Path | None) -> str | None:
+    from ondot.settings import default_home
+
+    place = (home or default_home()).expanduser().absolute()
+    try:
+        lines = (place / "data" / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return None
+    if len(lines) < 5 or not Path(lines[4]).is_dir():
+        return None
+    from ondot.embedded.server import url_of
+    from ondot.private import check_private
+
+    # A stranger's home would lead to a stranger's database, and to its jobs.
+    check_private(place)
+    return url_of(Path(lines[4]), lines[3])
+
+
+def ask_database(question: "Callable[[Database], Awaitable[Answer]]") -> Answer:
+    """Put a question to the database itself, if its schema fits."""
+    import asyncio
+
+    settings = database_settings()
+
+    async def main() -> Answer:
+        async with _open(settings) as database:
+            return await question(database)
+
+    return asyncio.run(main())
+
+
+@asynccontextmanager
+async def _open(settings: "Settings") -> "AsyncIterator[Database]":
+    from ondot.store.database import check_server, open_database
+    from ondot.store.migrate import check_schema
+
+    database = await open_database(settings)
+    try:
+        await check_server(database)
+        async with database.connection() as connection:
+            await check_schema(connection)
+        await database.read_clock()
+        yield database
+    finally:
+        await database.close()

@@ -1,0 +1,375 @@
+"""What is wrong with an installation, and how to mend it: the checks behind `ondot doctor`.
+
+Each check reads a few facts, which `doctor.checks` judges. Nothing is changed, nothing is waited
+for longer than a few seconds, and no check hides another: one that cannot look says so and the next goes on. Works with
+the database down, and with nothing but an HTTP server to ask.
+"""
+
+import asyncio
+import json
+import os
+import time
+import tomllib
+import urllib.error
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ondot.doctor.checks import (
+    Finding,
+    judge_away,
+    judge_clock,
+    judge_connections,
+    judge_days,
+    judge_durability,
+    judge_held_back,
+    judge_lag,
+    judge_lineage,
+    judge_lost_workers,
+    judge_paused_jobs,
+    judge_schedulers,
+    judge_self_check,
+    judge_silent_workers,
+    judge_snapshots,
+    judge_stalled,
+    judge_version,
+    judge_workers,
+)
+from ondot.model.errors import Misconfigured, OndotError, Unavailable
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.liveness import is_silent
+from ondot.model.urls import without_userinfo
+from ondot.proxies import open_url
+from ondot.settings import SECRETS, TOML, Settings
+
+if TYPE_CHECKING:
+    from ondot.store.connection import Connection, Record
+
+__all__ = ["Finding", "examine", "examine_database"]
+
+ASK_S: Final = 5.0
+OLD_SNAPSHOT_S: Final = 600
+"""A snapshot keeps dead rows alive, and the queue's index is read through them: an old one slows every lease down."""
+PAUSED_TOLD: Final = 3
+LIMITS_TOLD: Final = 3
+PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
+"""SQLSTATEs of a server that is shutting down, has crashed, or is starting up and recovers."""
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Every check that can be made from here: of the database if its URL is known, and of a server that was named."""
+    findings = [judge_settings(settings)]
+    if settings.database_url is not None:
+        findings.extend(asyncio.run(examine_database(settings)))
+    if settings.database_url is None or "url" in settings.model_fields_set:
+        findings.append(ask_server(settings.url))
+    if settings.database_url is None:
+        findings.append(
+            Finding(
+                "database",
+                "warning",
+                "No database is known here, so only the server was asked.",
+                "Set ONDOT_DATABASE_URL for the other checks, or run this beside `ondot up`, as the same user and"
+                " with the same ONDOT_HOME.",
+            )
+        )
+    return findings
+
+
+# Without the database ------------------------------------------------------------------------------------------------
+
+
+def judge_settings(settings: Settings) -> Finding:
+    """Where each setting comes from that is not at its default. Values are not told: some are secrets."""
+    toml = tomllib.loads(Path(TOML).read_text()) if Path(TOML).is_file() else {}
+    told = []
+    for name in sorted(settings.model_fields_set):
+        variable = f"ONDOT_{name.upper()}"
+        if name in SECRETS and os.environ.get(f"{variable}_FILE"):
+            told.append(f"{name} from the file of {variable}_FILE")
+        elif os.environ.get(variable):
+            told.append(f"{name} from {variable}")
+        elif name in toml:
+            told.append(f"{name} from {TOML}")
+        else:
+            told.append(f"{name} from the home of a running `ondot up`")
+    return Finding("settings", "ok", "; ".join(told) if told else "All are at their defaults.")
+
+
+def ask_server(url: str) -> Finding:
+    """What `/readyz` says."""
+    shown = without_userinfo(url)
+    try:
+        with open_url(f"{url}/readyz", ASK_S) as response:
+            return judge_server(shown, response.status, response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return judge_server(shown, error.code, error.read())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        advice = "Start one with `ondot up` or `ondot api`, or set ONDOT_URL to where it is."
+        return Finding("server", "problem", f"No server answers at {shown}: {reason}.", advice)
+
+
+def judge_server(url: str, status: int, body: bytes) -> Finding:
+    try:
+        answer: Any = json.loads(body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or "status" not in answer:
+        message = f"{url} answered {status}, and not as ondot does."
+        return Finding("server", "problem", message, "Set ONDOT_URL to the address of an ondot server.")
+    if status == 200:
+        return Finding("server", "ok", f"{url} is ready.")
+    return Finding("server", "problem", f"{url} is {answer['status']}: {answer.get('why', '')}")
+
+
+# The database --------------------------------------------------------------------------------------------------------
+
+
+Check = Callable[["Connection", Settings], Awaitable[Finding]]
+
+
+async def examine_database(settings: Settings) -> list[Finding]:
+    from ondot.store.database import REFUSED, open_database
+
+    findings: list[Finding] = []
+    database = await open_database(settings, connections=1)
+    try:
+        async with database.connection() as connection:
+            findings.append(await look_at_version(connection, settings))
+            findings.append(await look_at_durability(connection, settings))
+            schema = await look_at_schema(connection, settings)
+            findings.append(schema)
+            for name, check in (*SCHEMA_CHECKS.items(), *SERVER_CHECKS.items()):
+                if schema.level != "problem" or name in SERVER_CHECKS:
+                    findings.append(await _looked_at(name, check, connection, settings))
+    except Misconfigured as error:
+        findings.append(Finding("database", "problem", error.message, "Correct it, then run `ondot doctor` again."))
+    except REFUSED as error:
+        message = f"PostgreSQL refuses ONDOT_DATABASE_URL: {error}."
+        findings.append(Finding("database", "problem", message, "Correct it, or create what it names."))
+    except Unavailable as error:
+        # What has answered a moment ago is where ONDOT_DATABASE_URL says.
+        is_there = bool(findings) or getattr(error.__cause__, "sqlstate", None) in PASSING
+        findings.append(judge_away(error.message, may_pass=is_there))
+    finally:
+        await database.close()
+    return findings
+
+
+async def _looked_at(name: str, check: Check, connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.connection import is_lost
+
+    try:
+        return await check(connection, settings)
+    except OndotError:
+        raise
+    except Exception as error:
+        if is_lost(connection):
+            raise  # nobody can look any more
+        # One check that may not look must not hide the others.
+        advice = "Does the user of ONDOT_DATABASE_URL have the rights to look?"
+        return Finding(name, "warning", f"Could not look: {type(error).__name__}: {error}.", advice)
+
+
+async def look_at_version(connection: "Connection", _settings: Settings) -> Finding:
+    return judge_version(await connection.fetchval("SHOW server_version"))
+
+
+async def look_at_durability(connection: "Connection", settings: Settings) -> Finding:
+    names = ("fsync", "full_page_writes", "synchronous_commit")
+    off = [name for name in names if await connection.fetchval("SELECT current_setting($1)", name) == "off"]
+    return judge_durability(off, allowed=settings.allow_unsafe_database)
+
+
+async def look_at_schema(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.migrate import fits, read_status
+
+    status = await read_status(connection)
+    try:
+        fits(status)
+    except Misconfigured as refusal:
+        return Finding("schema", "problem", refusal.message)
+    newest = max(status.applied)
+    if status.changed:
+        numbers = ", ".join(map(str, status.changed))
+        message = f"Migration {numbers} was applied with another text than this release has."
+        return Finding("schema", "warning", message, "Was the installation changed by hand? Reinstall this release.")
+    if status.waiting:
+        message = f"Schema {newest} fits; {len(status.waiting)} newer migrations wait."
+        return Finding("schema", "warning", message, "Run `ondot migrate up`; the roles may keep running.")
+    return Finding("schema", "ok", f"Schema {newest} fits this release.")
+
+
+async def look_at_lineage(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.lineage import read_lineage
+
+    return judge_lineage(await read_lineage(connection))
+
+
+async def look_at_days(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.days import read_day_tables
+
+    return judge_days(await read_day_tables(connection))
+
+
+async def look_at_clock(connection: "Connection", _settings: Settings) -> Finding:
+    sent_at, sent_s = datetime.now(UTC), time.monotonic()
+    database_at = await connection.fetchval("SELECT clock_timestamp()")
+    half_way_s = (time.monotonic() - sent_s) / 2
+    return judge_clock((sent_at - database_at).total_seconds() + half_way_s)
+
+
+async def look_at_schedulers(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.fleet import read_nodes
+
+    nodes = await read_nodes(connection)
+    return judge_schedulers([len(node.partitions) for node in nodes.rows if node.is_alive])
+
+
+async def look_at_workers(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.overview import queue_depth
+    from ondot.store.workers import list_workers
+
+    is_held = await _is_held(connection)
+    alive: list[Record] = []
+    silent: list[Record] = []
+    for worker in await list_workers(connection):
+        if worker["state"] == "ALIVE":
+            (silent if not is_held and _silent(worker, settings) else alive).append(worker)
+    waiting = {depth.pool for depth in await queue_depth(connection)}
+    return judge_workers(_pools_of(alive), len(alive), waiting, _pools_of(silent))
+
+
+async def look_at_silent_workers(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.workers import list_workers
+
+    if await _is_held(connection):
+        return Finding("silent workers", "ok", "Not looked for: while everything is held they stand still.")
+    workers = [worker for worker in await list_workers(connection) if _silent(worker, settings)]
+    return judge_silent_workers([(worker["host"], _silent_s(worker)) for worker in workers], settings.heartbeat_s)
+
+
+def _pools_of(workers: "Iterable[Record]") -> set[str]:
+    return {pool for worker in workers for pool in worker["pools"]}
+
+
+def _silent(worker: "Record", settings: Settings) -> bool:
+    return is_silent(worker["state"], _silent_s(worker), settings.heartbeat_s)
+
+
+def _silent_s(worker: "Record") -> float:
+    silent_s: float = (worker["now"] - worker["beat_at"]).total_seconds()
+    return silent_s
+
+
+async def _is_held(connection: "Connection") -> bool:
+    from ondot.store.lineage import read_lineage
+
+    found = await read_lineage(connection)
+    return found is not None and found.why_not is not None
+
+
+async def look_at_stalled(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.fleet import read_nodes
+    from ondot.store.workers import list_workers
+
+    nodes = [
+        ("scheduler", node.host, node.stalled_in or "?")
+        for node in (await read_nodes(connection)).rows
+        if node.stalled_at is not None
+    ]
+    workers = [
+        ("worker", row["host"], row["stalled_in"] or "?")
+        for row in await list_workers(connection)
+        if row["stalled_at"] is not None
+    ]
+    return judge_stalled(nodes + workers)
+
+
+async def look_at_lost_workers(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.workers import list_workers
+
+    return judge_lost_workers([row["host"] for row in await list_workers(connection) if row["state"] == "LOST"])
+
+
+async def look_at_lag(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.queue import oldest_due
+
+    return judge_lag(await oldest_due(connection), settings.ready_lag_s)
+
+
+async def look_at_limits(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.overview import held_back
+    from ondot.store.specs import Specs
+
+    return judge_held_back(await held_back(connection, Specs(), None, lines=LIMITS_TOLD))
+
+
+async def look_at_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.overview import count_dead_letters
+
+    count = await count_dead_letters(connection, DEFAULT_TENANT)
+    if not count:
+        return Finding("dead letters", "ok", "None.")
+    message = (
+        f"{count:,} failed executions wait for a person." if count > 1 else "A failed execution waits for a person."
+    )
+    return Finding("dead letters", "warning", message, "See what they have in common: `ondot dead-letter groups`.")
+
+
+async def look_at_paused_jobs(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.overview import paused_by_itself
+
+    return judge_paused_jobs(await paused_by_itself(connection, DEFAULT_TENANT, PAUSED_TOLD))
+
+
+async def look_at_self_check(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.check import found_by_check
+
+    now = await connection.fetchval("SELECT ondot.clock()")
+    return judge_self_check(await found_by_check(connection), now)
+
+
+async def look_at_snapshots(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.server import old_snapshots
+
+    return judge_snapshots(await old_snapshots(connection, OLD_SNAPSHOT_S))
+
+
+async def look_at_connections(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.server import connections_in_use
+
+    room, used = await connections_in_use(connection)
+    return judge_connections(room, used, _connections_of_a_role(settings))
+
+
+def _connections_of_a_role(settings: Settings) -> int:
+    """What the role that needs most, a worker, may open: the hurried ones, the patient ones, beat and listener."""
+    from ondot.store.database import PATIENT_SHARE
+
+    most = settings.database_connections
+    return most + max(most // PATIENT_SHARE, 1) + 2
+
+
+SCHEMA_CHECKS: Final[dict[str, Check]] = {
+    "lineage": look_at_lineage,
+    "days": look_at_days,
+    "schedulers": look_at_schedulers,
+    "workers": look_at_workers,
+    "silent workers": look_at_silent_workers,
+    "stalled loops": look_at_stalled,
+    "lost workers": look_at_lost_workers,
+    "lag": look_at_lag,
+    "limits": look_at_limits,
+    "dead letters": look_at_dead_letters,
+    "paused jobs": look_at_paused_jobs,
+    "self-check": look_at_self_check,
+}
+SERVER_CHECKS: Final[dict[str, Check]] = {
+    "clock": look_at_clock,
+    "snapshots": look_at_snapshots,
+    "connections": look_at_connections,
+}

@@ -1,0 +1,96 @@
+"""How an attempt stands in a request: what it calls (E3), how long parts of the call may take (E7), and what follows
+one that failed (E4)."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from ondot.document.fields import Argv, Body, Duration, ErrorNames, FunctionName, Headers, Method, Url, sentence
+from ondot.document.limits_body import DAY_S
+from ondot.model.job import HttpTarget
+from ondot.model.retry import Backoff, Retry
+
+_HTTP: Final = HttpTarget(url="")
+_RETRY: Final = Retry()
+
+AttemptDuration = Annotated[Duration, Field(gt=0, le=7 * DAY_S)]
+
+
+class HttpBody(Body):
+    url: Url = Field(description="The address to call.", examples=["https://example.com/report"])
+    method: Method = Field(default=_HTTP.method, description="The HTTP method.", examples=["POST"])
+    headers: Headers = Field(
+        default_factory=dict,
+        description="Headers to send, besides those of ondot.",
+        examples=[{"x-team": "bi"}],
+    )
+    connect_timeout: AttemptDuration | None = Field(
+        default=None, description="How long it may take to connect.", examples=["5s"]
+    )
+    first_byte_timeout: AttemptDuration | None = Field(
+        default=None, description="How long the first byte of the answer may take.", examples=["30s"]
+    )
+
+
+class ShellBody(Body):
+    command: Argv = Field(description="The program and its arguments.", examples=[["echo", "hello"]])
+
+
+class TargetBody(Body):
+    """What is called: exactly one of `http`, `function`, `shell`, `grpc`, `publish`."""
+
+    http: HttpBody | None = Field(
+        default=None, description="An HTTP call.", examples=[{"url": "https://example.com/report"}]
+    )
+    function: FunctionName | None = Field(
+        default=None, description="A function of a worker.", examples=["daily_report"]
+    )
+    shell: ShellBody | None = Field(default=None, description="A program.", examples=[{"command": ["echo", "hello"]}])
+    grpc: Any = Field(default=None, description="Not there yet.")
+    publish: Any = Field(default=None, description="Not there yet.")
+
+
+RetryDuration = Annotated[Duration, Field(le=366 * DAY_S)]
+
+
+class RetryBody(Body):
+    """What follows a failed attempt."""
+
+    max_retries: int = Field(
+        default=_RETRY.max_retries, ge=0, le=100, description="Attempts after the first.", examples=[3]
+    )
+    backoff: Backoff = Field(default=_RETRY.backoff, description="How the delay grows.", examples=["exponential"])
+    initial: RetryDuration = Field(default=_RETRY.initial_s, description="The first delay.", examples=["1s"])
+    factor: float = Field(default=_RETRY.factor, ge=1, le=100, description="For `exponential`.", examples=[2])
+    max: RetryDuration = Field(default=_RETRY.max_s, description="The longest delay.", examples=["1h"])
+    jitter: bool = Field(default=_RETRY.jitter, description="Spread the delays at random.", examples=[True])
+    delays: list[RetryDuration] = Field(
+        default_factory=list,
+        max_length=100,
+        description="For `listed`: the delays, the last again and again.",
+        examples=[["1s", "1m"]],
+    )
+    max_worker_losses: int = Field(
+        default=_RETRY.max_worker_losses,
+        ge=0,
+        le=100,
+        description="Lost workers until it is given up as poison.",
+        examples=[3],
+    )
+    retry_on: ErrorNames = Field(
+        default_factory=list,
+        description="Statuses, error codes and types of exceptions that are retried though they would not be.",
+        examples=[[404, "exit_code"]],
+    )
+    never_on: ErrorNames = Field(
+        default_factory=list,
+        description="Those that are not retried; it wins over `retry_on`.",
+        examples=[["5xx", "ValueError"]],
+    )
+
+    @field_validator("never_on")
+    @classmethod
+    def _not_in_both(cls, never_on: list[str], info: ValidationInfo) -> list[str]:
+        if both := [name for name in never_on if name in info.data.get("retry_on", ())]:
+            raise sentence(f'"{both[0]}" stands in `retry_on` and in `never_on`; leave it in one of them.')
+        return never_on

@@ -1,0 +1,226 @@
+"""What is wrong with a body, told so that it can be put right: which field, what was expected, an example,
+what came.
+
+pydantic finds the faults, in the long form and all at once; here they become sentences about the body as its
+author wrote it: short fields by their own names (`Lengthened.origins`), camelCase as it was spelled, and for
+a field that is not known the one that was probably meant.
+"""
+
+import json
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from ondot.document.json_text import escaped, snake_case_name
+from ondot.document.shorthand import SHORT_NAMES, Path
+from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
+from ondot.model.text import visible
+
+MAX_FAULTS: Final = 20
+"""Faults in one answer: a batch may have ten thousand."""
+
+_EXPECTED: Final = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "string_too_short": "at least {min_length} character(s) long",
+    "string_too_long": "at most {max_length} characters long",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "of at most {max_length} entries",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+_SHOWN: Final = 60
+
+
+class Written(NamedTuple):
+    """The body as it came and where it stands in the request: turns paths of the long form into pointers."""
+
+    body: object
+    pointer: str
+    origins: dict[Path, Path]
+
+    def path(self, path: Path) -> Path:
+        """Where its author wrote what the long form has at `path`."""
+        for length in range(len(path), 0, -1):
+            if (origin := self.origins.get(path[:length])) is not None:
+                return self.spelled((*origin, *path[length:]))
+        if not self._has(path):
+            # `target.http` of a body that only has a `url`.
+            for long, origin in self.origins.items():
+                if long[: len(path)] == path:
+                    return self.spelled(origin)
+        return self.spelled(path)
+
+    def spelled(self, path: Path) -> Path:
+        """A path of the body in snake_case, spelled as it came."""
+        names: list[str] = []
+        node = self.body
+        for name in path:
+            spelled = name
+            if isinstance(node, dict):
+                if name not in node:
+                    spelled = next((key for key in node if snake_case_name(key) == name), name)
+                node = node.get(spelled)
+            elif isinstance(node, list):
+                node = node[int(name)] if name.isdecimal() and int(name) < len(node) else None
+            names.append(spelled)
+        return tuple(names)
+
+    def _has(self, path: Path) -> bool:
+        node = self.body
+        for name in self.spelled(path):
+            if isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+                node = node[int(name)]
+            elif isinstance(node, dict) and name in node:
+                node = node[name]
+            else:
+                return False
+        return True
+
+    def fault(self, path: Path, message: str) -> Fault:
+        """The fault of a path of the body as it came."""
+        return Fault(self.pointer + "".join(f"/{escaped(segment)}" for segment in path), message)
+
+
+def faults_of(error: ValidationError, model: type[BaseModel], written: Written) -> list[tuple[Path, Fault]]:
+    """The faults that pydantic found in the long form, each with its path there."""
+    faults = []
+    for found in error.errors(include_url=False)[:MAX_FAULTS]:
+        inner = tuple(str(segment) for segment in found["loc"] if segment != "[key]")
+        path = written.path(inner)
+        context = found.get("ctx", {})
+        field = _field(model, inner)
+        match found["type"]:
+            case "extra_forbidden":
+                message = _unknown(path, model, inner)
+            case "missing":
+                message = f"`{'.'.join(path)}` is missing{_meaning(field)}{_example(field)}."
+            case "sentence":
+                message = str(context["message"])
+            case kind:
+                words = str(context["error"]) if kind == "value_error" else _words(kind, context, found["msg"])
+                example = "" if "for example" in words else _example(field)
+                message = f"`{'.'.join(path)}` must be {words}{example}{_came(path, found['input'])}."
+        faults.append((inner, written.fault(path, message)))
+    return faults
+
+
+def refuse(faults: list[Fault], *, all_of_schedule: bool) -> InvalidBody:
+    """One error for all faults, or the first of them. Those of a schedule alone have a code of their own."""
+    told = faults[:MAX_FAULTS]
+    message = " ".join(fault.message for fault in told[:3])
+    if len(faults) > 3:
+        message = f"{message} And {len(faults) - 3} more." if len(faults) < MAX_FAULTS else f"{message} And more."
+    return (InvalidSchedule if all_of_schedule else InvalidBody)(message, faults=tuple(told))
+
+
+def unknown_field(path: Path, known: list[str]) -> str:
+    name = path[-1]
+    close = get_close_matches(snake_case_name(name).lower()[:64], known, n=1, cutoff=0.6)
+    advice = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}."
+    place = f" in `{'.'.join(path[:-1])}`" if path[:-1] else ""
+    return f"There is no field `{visible(name[:64])}`{place}; {advice}"
+
+
+def came(value: object) -> str:
+    """What came, in a few words, never long."""
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case int() | float():
+            return f"the number {str(value)[:_SHOWN] if abs(value) < 10**50 else 'of many digits'}"
+        case str():
+            shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+            return f"the text {visible(json.dumps(shown, ensure_ascii=False))}"
+        case list():
+            return f"a list of {len(value)}"
+        case _:
+            return "an object"
+
+
+def _unknown(path: Path, model: type[BaseModel], inner: Path) -> str:
+    place: type[BaseModel] = model
+    for name in inner[:-1]:
+        field = place.model_fields.get(name)
+        place = (model_in(field) if field else None) or place
+    known = _names(place)
+    name = snake_case_name(path[-1])
+    if name == "in" and inner[-2:-1] and inner[-2].isdecimal():
+        return f"`{'.'.join(path)}`: a rule beside others has no delay, which is for jobs that run once; give `at`."
+    if not inner[:-1] and place is model:
+        if place_of := _place_of(name, model):
+            return f"There is no field `{path[-1]}` here; it belongs into `{'.'.join(place_of)}`."
+        if "target" in model.model_fields:
+            known = [*known, *sorted(SHORT_NAMES)]
+    return unknown_field(path, known)
+
+
+def _place_of(name: str, model: type[BaseModel]) -> Path | None:
+    """The part of a body that has a field of that name."""
+    for outer, field in model.model_fields.items():
+        if (nested := model_in(field)) is None:
+            continue
+        if name in _names(nested):
+            return (outer,)
+        if inner := _place_of(name, nested):
+            return (outer, *inner)
+    return None
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _field(model: type[BaseModel], inner: Path) -> FieldInfo | None:
+    place: type[BaseModel] | None = model
+    field: FieldInfo | None = None
+    for name in inner:
+        if name.isdecimal():
+            continue  # an entry of a list has the fields of the list's model
+        if place is None:
+            return field
+        field = field_of(place, name)
+        place = model_in(field) if field is not None else None
+    return field
+
+
+def field_of(model: type[BaseModel], name: str) -> FieldInfo | None:
+    """The field of a model by its name on the wire."""
+    return next((field for own, field in model.model_fields.items() if (field.alias or own) == name), None)
+
+
+def model_in(field: FieldInfo) -> type[BaseModel] | None:
+    for candidate in (field.annotation, *get_args(field.annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _meaning(field: FieldInfo | None) -> str:
+    return f": {field.description[0].lower()}{field.description[1:].rstrip('.')}" if field and field.description else ""
+
+
+def _example(field: FieldInfo | None) -> str:
+    example: Any = field.examples[0] if field and field.examples else None
+    return "" if example is None else f", for example {json.dumps(example, ensure_ascii=False)}"
+
+
+def _words(kind: str, context: dict[str, Any], otherwise: str) -> str:
+    words = _EXPECTED[kind].format(**context) if kind in _EXPECTED else otherwise
+    return words.replace("'", '"')
+
+
+def _came(path: Path, value: object) -> str:
+    # Headers carry secrets, and so may an address.
+    if "headers" in path or (isinstance(value, str) and "@" in value and "://" in value):
+        return ""
+    return f"; {came(value)} came"

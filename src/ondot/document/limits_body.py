@@ -1,0 +1,118 @@
+"""How the fields that hold a job back stand in a request (E12, E13, E16): rates, unique, debounce, throttle.
+
+Short texts ("10/1m", the bare key of `unique`) are made objects by `shorthand` before they come here, so what is still
+no object here is refused with both forms named. What fields may not stand together is told by `limits_wire`.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from ondot.document.fields import Body, Duration, PlainText
+from ondot.model import gates
+from ondot.model.gates import Rate
+from ondot.model.job import Throttle
+
+MAX_AT_ONCE: Final = gates.MAX_AT_ONCE
+DAY_S: Final = 86_400
+LONGEST_WAIT_S: Final = 366 * DAY_S
+
+RATE: Final = '"10/1m" or {"limit": 10, "per": "1m", "burst": 1}'
+UNIQUE: Final = "no second one with this key while one lives, nor `within` a time after one was made"
+
+_RATE: Final = Rate(limit=1, per_s=1)
+_THROTTLE: Final = Throttle(key="", per_s=1)
+
+
+def _a_time(duration_s: float) -> float:
+    if not 1 <= duration_s <= gates.LONGEST_PER_S:
+        raise ValueError('a limit in a time of 1 second to 30 days, for example "10/1m"')
+    return duration_s
+
+
+AtOnce = Annotated[int, Field(ge=1, le=MAX_AT_ONCE)]
+InATime = Annotated[int, Field(ge=1, le=gates.MAX_IN_A_TIME)]
+Wait = Annotated[Duration, Field(gt=0, le=LONGEST_WAIT_S)]
+
+
+class RateBody(Body):
+    """A token bucket."""
+
+    limit: InATime = Field(description="How many may start in the time.", examples=[10])
+    per: Annotated[Duration, AfterValidator(_a_time)] = Field(description="The time.", examples=["1m"])
+    burst: int = Field(
+        default=_RATE.burst,
+        ge=1,
+        description="How many may start at once after a rest; with 1 the starts are spaced evenly.",
+        examples=[1],
+    )
+
+    @field_validator("burst")
+    @classmethod
+    def _is_within_the_limit(cls, burst: int, info: ValidationInfo) -> int:
+        limit = info.data.get("limit")
+        if limit is not None and burst > limit:
+            raise ValueError(f"at most the `limit`, which is {limit}")
+        return burst
+
+
+class UniqueBody(Body):
+    """One job for a key."""
+
+    key: PlainText = Field(description="What there is one of.", examples=["invoice:17"])
+    within: Wait | None = Field(
+        default=None, description="Also not so soon after one was made, if that has ended.", examples=["1h"]
+    )
+
+
+class DebounceBody(Body):
+    """The last of those that come close together."""
+
+    key: PlainText = Field(description="What belongs together.", examples=["index:17"])
+    wait: Wait = Field(description="It runs so long after the last one came.", examples=["5s"])
+    max_wait: Wait | None = Field(
+        default=None, description="But no later than so long after the first.", examples=["1m"]
+    )
+
+    @field_validator("max_wait")
+    @classmethod
+    def _is_no_shorter(cls, max_wait: float | None, info: ValidationInfo) -> float | None:
+        wait = info.data.get("wait")
+        if max_wait is not None and wait is not None and max_wait < wait:
+            raise ValueError(f"at least `wait`, which is {wait:g} seconds")
+        return max_wait
+
+
+class ThrottleBody(Body):
+    """So many in a time."""
+
+    key: PlainText = Field(description="What belongs together.", examples=["mail:17"])
+    per: Wait = Field(description="The time.", examples=["1h"])
+    limit: InATime = Field(default=_THROTTLE.limit, description="How many are taken in the time.", examples=[1])
+
+
+def _object(words: str) -> BeforeValidator:
+    def validate(value: object) -> object:
+        if value is None or isinstance(value, dict):
+            return value
+        raise ValueError(words)
+
+    return BeforeValidator(validate)
+
+
+RateOrNone = Annotated[
+    RateBody | None, _object('a limit and a time, for example "10/1m" or {"limit": 10, "per": "1m", "burst": 1}')
+]
+UniqueOrNone = Annotated[
+    UniqueBody | None, _object('a key, for example "invoice:17" or {"key": "invoice:17", "within": "1h"}')
+]
+
+
+def or_text(example: str) -> Callable[[dict[str, Any]], None]:
+    """The OpenAPI document knows the short text too."""
+
+    def add(schema: dict[str, Any]) -> None:
+        schema["anyOf"] = [*schema["anyOf"], {"type": "string", "examples": [example]}]
+
+    return add

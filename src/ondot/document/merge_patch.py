@@ -1,0 +1,98 @@
+"""A merge patch (RFC 7396) upon the long form of a job (S8).
+
+Objects are merged field by field, everything else is replaced, and null takes a field away, which is its default. Two
+things go beyond the RFC, because a job has exactly one kind of schedule and one of target: a patch that names another
+kind replaces the one there was, with what belongs to it alone (as the limits by key belong to `concurrency_key`, and go
+with it); and a field that does not exist is refused also when it is null, for a misspelt name must not seem to have
+been reset.
+"""
+
+from typing import Final
+
+from pydantic import BaseModel
+
+from ondot.document.errors import model_in
+from ondot.document.render import SpecOut, spec_out
+from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS
+from ondot.model.errors import InvalidSchedule
+from ondot.model.job import JobSpec
+from ondot.model.schedule import Interval, When
+from ondot.model.schedule.rrule import Rrule, begins_of
+
+# What stands beside one kind of schedule and is refused or without meaning beside another.
+_BELONGS_TO: Final = {
+    "anchor_at": frozenset({"every", "rrule"}),
+    "dst": frozenset({"cron", "at", "rrule"}),
+    "timezone": frozenset({"cron", "at", "rrule"}),
+}
+
+
+def base_of(spec: JobSpec) -> SpecOut:
+    """The long form without the anchors that nobody chose: they follow from the rest."""
+    base = spec_out(spec)
+    schedule = base["schedule"]
+    if spec.schedule is not None and schedule is not None:
+        rules = (schedule, *schedule["include"], *schedule["exclude"])
+        for rule, told in zip((spec.schedule.when, *spec.schedule.include, *spec.schedule.exclude), rules, strict=True):
+            if _is_unanchored(rule):
+                told.pop("anchor_at", None)
+    return base
+
+
+def merged(base: dict[str, object], patch: dict[str, object], form: type[BaseModel]) -> dict[str, object]:
+    """The base with a patch upon it, both in the long form; neither is changed."""
+    base = dict(base)
+    for place, kinds in (("schedule", SCHEDULE_KINDS), ("target", TARGET_KINDS)):
+        old, new = base.get(place), patch.get(place)
+        if isinstance(old, dict) and isinstance(new, dict):
+            base[place] = _without_other_kinds(old, new, kinds)
+    schedule, changes = base.get("schedule"), patch.get("schedule")
+    if isinstance(schedule, dict) and isinstance(changes, dict) and _names_a_zone(changes.get("rrule")):
+        schedule.pop("timezone", None)
+    retry, changes = base.get("retry"), patch.get("retry")
+    if isinstance(retry, dict) and isinstance(changes, dict) and changes.get("backoff") not in {None, "listed"}:
+        base["retry"] = {name: value for name, value in retry.items() if name != "delays"}
+    if "concurrency_key" in patch and patch["concurrency_key"] is None:
+        base = {name: value for name, value in base.items() if name not in {"key_concurrency", "key_rate"}}
+    return _merged(base, patch, form)
+
+
+def _merged(base: dict[str, object], patch: dict[str, object], form: type[BaseModel] | None) -> dict[str, object]:
+    result = dict(base)
+    for name, value in patch.items():
+        field = (
+            None if form is None else next((f for n, f in form.model_fields.items() if (f.alias or n) == name), None)
+        )
+        if isinstance(value, dict):
+            below = result.get(name)
+            inner = None if field is None else model_in(field)
+            result[name] = _merged(below if isinstance(below, dict) else {}, value, inner)
+        elif value is not None or (form is not None and field is None):
+            result[name] = value
+        else:
+            result.pop(name, None)
+    return result
+
+
+def _without_other_kinds(old: dict[str, object], new: dict[str, object], kinds: tuple[str, ...]) -> dict[str, object]:
+    given = {kind for kind in kinds if new.get(kind) is not None}
+    if not given:
+        return dict(old)
+    meant = {"every"} if str(new.get("cron")).strip().lower().startswith("@every") else given
+    return {
+        name: value
+        for name, value in old.items()
+        if (name not in kinds or name in given) and (name not in _BELONGS_TO or meant & _BELONGS_TO[name])
+    }
+
+
+def _names_a_zone(text: object) -> bool:
+    try:
+        begins = begins_of(text) if isinstance(text, str) else None
+    except InvalidSchedule:
+        return False
+    return begins is not None and begins[1] is not None
+
+
+def _is_unanchored(rule: When) -> bool:
+    return isinstance(rule, (Interval, Rrule)) and not rule.is_anchored

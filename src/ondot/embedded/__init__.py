@@ -1,0 +1,1 @@
+"""The PostgreSQL that `ondot up` starts, watches and stops itself."""

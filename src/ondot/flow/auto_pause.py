@@ -1,0 +1,32 @@
+"""Pause the jobs that keep failing (S12): one pass of housekeeping.
+
+Complete counts failures in a row in `streak`, in the transaction that writes the outcome, and never touches the job
+itself; this pass pauses whose count is full. A job that somebody resumes begins a new count.
+"""
+
+from ondot.flow.change.change import pause
+from ondot.model.errors import Conflict, NotFound
+from ondot.store.database import Database
+from ondot.store.streaks import forget_streak, streaks_over
+from ondot.telemetry.log import get_logger
+
+JOBS_A_PASS = 100
+
+log = get_logger()
+
+
+async def pause_failing_pass(database: Database) -> int:
+    """Pause the jobs that failed as often in a row as they may; gives how many."""
+    async with database.connection() as connection:
+        streaks = await streaks_over(connection, JOBS_A_PASS)
+    for streak in streaks:
+        reason = f"{streak.failures} failures in a row"
+        try:
+            await pause(database, streak.tenant_no, streak.job_id, because=reason)
+        except (Conflict, NotFound):
+            pass  # deleted in the meantime
+        else:
+            log.warning("job.paused", job_id=str(streak.job_id), reason=reason, then="resume it when it is mended")
+        async with database.connection() as connection:
+            await forget_streak(connection, streak.tenant_no, streak.job_id)
+    return len(streaks)

@@ -1,0 +1,1 @@
+"""Changes of a job while its fires are planned: update, patch, pause, resume, delete."""

@@ -1,0 +1,151 @@
+"""①a Jobs that name a key of their own (E16): unique, throttled, debounced. Decided as they are submitted.
+
+In the transaction that stores them: the rows of all keys of a batch are locked, in their order, so that two batches
+never wait for each other's; `model.unique_keys` decides about one job after the other; and a job that does not run is
+recorded as an execution that was SKIPPED, with the reason. A number of statements that does not grow with the batch.
+Afterwards only a unique key can be given back or taken by a change of its job (`move_unique_key`). What a throttle has
+counted has come; and whether a debounced job still is one is looked up by who would take its place, under its lock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from msgspec import structs
+
+from ondot.model.errors import Conflict
+from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.job import JobSpec, JobState
+from ondot.model.schedule import Once, Schedule
+from ondot.model.unique_keys import Claim, ClaimKey, Refused, Runs, claim_of, decide_claim, is_put_off, key_of
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.jobs import LockedJob, NewOnceJob, change_job, lock_job
+from ondot.store.unique_keys import (
+    PutAside,
+    find_changed,
+    lock_claims,
+    release_claim,
+    set_claims,
+    unplan_jobs,
+    unqueue_jobs,
+)
+from ondot.telemetry.metrics import EXECUTIONS_SKIPPED
+
+TRIES = 3
+"""To put a job aside: one that is being changed at this moment stands elsewhere when the wait for it is over."""
+
+
+async def claim_keys(
+    connection: Connection, database: Database, tenant_no: TenantNo, jobs: Sequence[NewOnceJob], now: datetime
+) -> list[NewOnceJob]:
+    """The jobs as they are to be stored: some refused, some at another instant, some in the place of others."""
+    claimed = {job.id: job for job in jobs}
+    wishes = {job.id: wish for job in jobs if (wish := claim_of(job.spec)) is not None}
+    firsts: dict[ClaimKey, JobId] = {}
+    for job_id, wish in wishes.items():
+        firsts.setdefault(key_of(wish), job_id)
+    stored = await lock_claims(connection, tenant_no, firsts, now)
+    begun = await _put_aside_all(connection, database, tenant_no, stored, firsts, now)
+    held = {key: claim for key, claim in stored.items() if key not in begun}
+    for job_id, wish in wishes.items():
+        key = key_of(wish)
+        verdict = decide_claim(wish, job_id, held.get(key), now)
+        held[key] = verdict.claim
+        match verdict:
+            case Refused(reason=reason):
+                claimed[job_id] = _refused(database, claimed[job_id], reason)
+            case Runs(fire_at=fire_at, replaces=replaces):
+                if replaces in claimed:
+                    claimed[replaces] = _refused(database, claimed[replaces], _came_after(job_id, wish.key))
+                if fire_at is not None:
+                    claimed[job_id] = _at(database, claimed[job_id], fire_at, now)
+    taken = {key: Claim(job_id, now, now, 1, is_live=True) for key, job_id in firsts.items()} | stored
+    await set_claims(connection, tenant_no, {key: claim for key, claim in held.items() if claim != taken[key]})
+    return [claimed[job.id] for job in jobs]
+
+
+async def move_unique_key(connection: Connection, tenant_no: TenantNo, job: LockedJob, spec: JobSpec) -> None:
+    """A locked job is to have the unique key of another spec, or none."""
+    old, new = job.spec.unique, spec.unique
+    if (old and old.key) == (new and new.key):
+        return
+    held = await lock_claims(connection, tenant_no, {key_of(wish): job.id for wish in (old, new) if wish}, job.now)
+    if new is not None:
+        verdict = decide_claim(new, job.id, held.get(key_of(new)), job.now)
+        if isinstance(verdict, Refused):
+            raise Conflict(
+                f"The unique key {new.key!r} is taken by the job {verdict.claim.job_id}: "
+                "choose another key, or try again when that job has ended and the key is free."
+            )
+        await set_claims(connection, tenant_no, {key_of(new): verdict.claim})
+    if old is not None:
+        await release_claim(connection, tenant_no, key_of(old), job.id)
+
+
+async def _put_aside_all(
+    connection: Connection,
+    database: Database,
+    tenant_no: TenantNo,
+    stored: Mapping[ClaimKey, Claim],
+    firsts: Mapping[ClaimKey, JobId],
+    now: datetime,
+) -> set[ClaimKey]:
+    """End the debounced jobs that others now take the place of; gives the keys of those that have begun after all."""
+    put_off = {key: claim for key, claim in stored.items() if key[0] == "debounce" and is_put_off(claim, now)}
+    left = {claim.job_id: key for key, claim in put_off.items()}
+    for _ in range(TRIES):
+        if not left:
+            break
+        jobs = {
+            job_id: PutAside(job_id, ExecutionId(database.clock.new_id()), _came_after(firsts[key], key[1]))
+            for job_id, key in left.items()
+        }
+        for job_id in await find_changed(connection, tenant_no, list(jobs)):
+            changed = await _as_changed(connection, tenant_no, jobs.pop(job_id), left[job_id])
+            if changed is not None:
+                jobs[job_id] = changed
+        ended = set(await unplan_jobs(connection, tenant_no, list(jobs.values())))
+        for job in (jobs[job_id] for job_id in ended if jobs[job_id].is_paused):
+            # With nothing left to fire it has ENDED, and there is nothing to resume.
+            await _unpause(connection, tenant_no, job)
+        ended |= set(await unqueue_jobs(connection, tenant_no, [jobs[id_] for id_ in jobs if id_ not in ended]))
+        EXECUTIONS_SKIPPED.labels("debounce").inc(len(ended))
+        for job_id in ended:
+            del left[job_id]
+    return set(left.values())
+
+
+async def _as_changed(connection: Connection, tenant_no: TenantNo, aside: PutAside, key: ClaimKey) -> PutAside | None:
+    """A job that was changed since it was made, locked; None: it has this key no more."""
+    job = await lock_job(connection, tenant_no, aside.job_id)
+    if job is None or job.spec.debounce is None or key_of(job.spec.debounce) != key or job.spec.schedule is None:
+        return None
+    when = job.spec.schedule.when
+    if not isinstance(when, Once):
+        return None
+    return replace(aside, fire_at=when.at, is_paused=job.state is JobState.PAUSED)
+
+
+async def _unpause(connection: Connection, tenant_no: TenantNo, aside: PutAside) -> None:
+    job = await lock_job(connection, tenant_no, aside.job_id)
+    assert job is not None
+    await change_job(
+        connection, tenant_no, job.id, state=JobState.ACTIVE, version=job.version, state_reason=aside.reason
+    )
+
+
+def _came_after(job_id: JobId, key: str) -> str:
+    return f"debounce: the job {job_id} came after it with the key {key!r}"
+
+
+def _refused(database: Database, job: NewOnceJob, reason: str) -> NewOnceJob:
+    EXECUTIONS_SKIPPED.labels(reason.partition(":")[0]).inc()
+    return structs.replace(job, refusal=reason, execution_id=job.execution_id or database.clock.new_id())
+
+
+def _at(database: Database, job: NewOnceJob, fire_at: datetime, now: datetime) -> NewOnceJob:
+    near = fire_at <= now + timedelta(seconds=database.settings.horizon_s)
+    spec = structs.replace(job.spec, schedule=Schedule(when=Once(at=fire_at)))
+    execution_id = (job.execution_id or database.clock.new_id()) if near else None
+    return structs.replace(job, spec=spec, fire_at=fire_at, ready_at=fire_at, execution_id=execution_id)

@@ -1,0 +1,1 @@
+"""Calls of registered Python functions, in the worker or in a child process."""

@@ -1,0 +1,188 @@
+"""The child's side of suspects (E6): `python -m ondot.targets.function.child_main MODULE:APP` runs calls of the app.
+
+Calls come down one pipe, and reports, lines and progress go up another, each written before the function goes on: what
+it said is with the worker even if it dies in the next moment. The child lives no longer than its worker: it ends when
+the pipe closes, and on Linux it is killed when the worker is. A child that is to open transactions is run as
+`ondot.roles.child`, which calls `main` with what opens them: nothing here knows the database.
+"""
+
+import asyncio
+import ctypes
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, assert_never
+
+import uvloop
+
+from ondot.environment import take_environment
+from ondot.model.ids import ExecutionId, JobId
+from ondot.model.job import FunctionTarget
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import Call, Cancel, OpenTransaction
+from ondot.sdk.app import Ondot
+from ondot.sdk.handler import Handler
+from ondot.targets.function.child_protocol import (
+    DOWN,
+    Ask,
+    Begin,
+    Done,
+    Down,
+    Drop,
+    Messages,
+    Progressed,
+    Ready,
+    Said,
+    Up,
+    encoded,
+)
+from ondot.targets.function.prints import capture_prints
+from ondot.targets.function.target import FunctionCaller
+
+_PR_SET_PDEATHSIG: Final = 1
+_READ_BYTES: Final = 1024 * 1024
+
+
+class Transactions(Protocol):
+    def opener(self, elsewhere: str) -> OpenTransaction:
+        """By what the worker's own `OpenTransaction.elsewhere` says. To be called in the loop; waits for nothing."""
+
+    async def close(self) -> None:
+        """In less time than the worker waits for its child to exit."""
+
+
+class Child(asyncio.Protocol):
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler[..., Any]],
+        up: int,
+        ends_within_s: float,
+        transactions: Transactions | None,
+    ) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
+        self._caller = FunctionCaller(handlers, ends_within_s=ends_within_s)
+        self._transactions = transactions
+        self._up = up
+        self._sending = threading.Lock()
+        self._messages = Messages(DOWN, self._received)
+        self._running: dict[int, tuple[asyncio.Task[None], Cancel]] = {}
+
+    def send(self, message: Up) -> None:
+        data = memoryview(encoded(message))
+        with self._sending:
+            while data:
+                data = data[os.write(self._up, data) :]
+
+    def data_received(self, data: bytes) -> None:
+        self._messages.feed(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _received(self, message: Down) -> None:
+        match message:
+            case Begin():
+                cancel = Cancel(message.grace_s)
+                self._running[message.call_no] = asyncio.create_task(self._run(message, cancel)), cancel
+            case Ask():
+                if (running := self._running.get(message.call_no)) is not None:
+                    running[1].request()
+            case Drop():
+                if (running := self._running.get(message.call_no)) is not None:
+                    running[0].cancel()
+            case _:
+                assert_never(message)
+
+    async def _run(self, begin: Begin, cancel: Cancel) -> None:
+        number = begin.call_no
+        transaction = None
+        if begin.transaction is not None and self._transactions is not None:
+            transaction = self._transactions.opener(begin.transaction)
+        call = Call(
+            execution_id=ExecutionId(begin.execution_id),
+            job_id=JobId(begin.job_id),
+            job_name=begin.job_name,
+            attempt_no=begin.attempt_no,
+            fire_s=begin.fire_at.timestamp(),
+            payload=begin.payload,
+            timeout_s=begin.timeout_s,
+            say=lambda stream, line: self.send(Said(number, stream, line)),  # type: ignore[arg-type]
+            progress=lambda *told: self.send(Progressed(number, *told)),
+            checkpoint=begin.checkpoint,
+            cancel=cancel,
+            losses=begin.losses,
+            transaction=transaction,
+        )
+        done = partial(Done, number)
+        try:
+            report = await self._caller.call(FunctionTarget(name=begin.function), call)
+        except asyncio.CancelledError:
+            self.send(done(left_behind=self._caller.left_behind))
+            return
+        finally:
+            del self._running[number]
+        left_behind = self._caller.left_behind
+        match report:
+            case Succeeded():
+                self.send(done(succeeded=report, left_behind=left_behind))
+            case Failed():
+                if transaction is not None and transaction.is_committed:
+                    # Its worker finds the success recorded and drops this report: nobody else would tell.
+                    call.say("log", f"It failed after its transaction was committed: {report.error.message}")
+                self.send(done(failed=report, left_behind=left_behind))
+            case Cancelled():
+                self.send(done(cancelled=report, left_behind=left_behind))
+            case _:
+                assert_never(report)
+
+
+def handlers_of(reference: str) -> Mapping[str, Handler[..., Any]]:
+    """The worker has imported the same before: what is wrong with a reference was told there."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    module, _, attribute = reference.partition(":")
+    app = getattr(importlib.import_module(module), attribute)
+    if not isinstance(app, Ondot):
+        raise SystemExit(f"{reference} is no Ondot app")
+    return app.handlers
+
+
+def die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise SystemExit(1)
+
+
+def main(
+    reference: str, parent: str, down: str, up: str, ends_within_s: str, *, transactions: Transactions | None = None
+) -> None:
+    take_environment()
+    die_with(int(parent))
+    # What the function starts must not hold the pipes open.
+    for fd in (int(down), int(up)):
+        os.set_inheritable(fd, False)
+    faulthandler.enable(sys.__stderr__ or sys.stderr)
+    capture_prints()
+    handlers = handlers_of(reference)
+
+    async def serve() -> None:
+        child = Child(handlers, int(up), float(ends_within_s), transactions)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: child, os.fdopen(int(down), "rb", 0))
+        child.send(Ready())
+        await child.ended
+        if transactions is not None:
+            await transactions.close()
+
+    uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,279 @@
+"""One child process for suspects (E6): the worker's end of its pipes, the calls it holds, and how it ended.
+
+It is started, lives and is told of in one task. Whatever ends it (a signal, an exit, an app that cannot be imported, a
+message that is none), every call that it holds gets a `ChildLost` that says so, and all that it began is ended too.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Final
+
+from ondot.environment import handed_over
+from ondot.model.job import FunctionTarget
+from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import Call, Cancel
+from ondot.targets.function.child_protocol import UP, Begin, Done, Down, Messages, Progressed, Ready, Said, Up, encoded
+from ondot.targets.output import Output
+from ondot.targets.processes.process import Process, Stream
+from ondot.targets.reports import one_line, storable_bytes
+
+EXITS_WITHIN_S: Final = 1.0
+DETAIL_LINES: Final = 50
+
+
+class ChildLost(Exception):
+    """The process that ran a function is gone, and nobody knows how far the function came.
+
+    `how`: "ended by SIGSEGV", "exit code 3"; `detail`: the end of what it wrote to standard error, if it is known
+    to be of this function.
+    """
+
+    def __init__(self, how: str, detail: str | None = None, *, remark: str = "") -> None:
+        self.how = how
+        self.detail = detail
+        self.message = f"The process that ran this function is gone: {how}.{remark and f' {remark}'}"
+        super().__init__(self.message)
+
+
+Report = Succeeded | Failed | Cancelled | ChildLost | None
+
+
+class Held:
+    """A call that a child holds. Its lines and progress are heard until it has a report."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.raw = Output(call.say)
+        self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+
+    def end(self, report: Report) -> None:
+        if not self.report.done():
+            self.raw.close()
+            self.report.set_result(report)
+
+
+class Child(asyncio.Protocol):
+    """One process: the worker's end of its pipes, and the calls it holds."""
+
+    def __init__(self, app: str, *, module: str, is_shared: bool, ends_within_s: float, starts_within_s: float) -> None:
+        self.is_shared = is_shared
+        self.is_taken = False
+        """By a call that is to have it alone."""
+        self.places = 0
+        """Calls that it holds, or will as soon as it is ready."""
+        self.is_retired = False
+        """It takes no further calls."""
+        self.is_ending = False
+        self.left_behind = False
+        self.changed = asyncio.Event()
+        self.is_lost = False
+        self.is_ready = False
+        self.idle: asyncio.TimerHandle | None = None
+        self._app = app
+        self._module = module
+        self._ends_within_s = ends_within_s
+        self._starts_within_s = starts_within_s
+        self._held: dict[int, Held] = {}
+        self._last_no = 0
+        self._process: Process | None = None
+        self._exit_code: int | None = None
+        self._dying = Cancel(0.0)
+        self._down: asyncio.WriteTransport | None = None
+        self._up: asyncio.ReadTransport | None = None
+        self._up_ended = asyncio.Event()
+        self._messages = Messages(UP, self._received)
+        self._reason = ""
+        self._life = asyncio.create_task(self._live(), name="ondot child")
+
+    async def ready(self) -> None:
+        """Raises ChildLost if it never gets there."""
+        while not self.is_ready:
+            if self.is_lost:
+                raise self._loss()
+            self.changed.clear()
+            await self.changed.wait()
+
+    def begin(self, spec: FunctionTarget, call: Call) -> tuple[int, Held]:
+        self._last_no += 1
+        held = self._held[self._last_no] = Held(call)
+        self.send(
+            Begin(
+                call_no=self._last_no,
+                function=spec.name,
+                execution_id=call.execution_id,
+                job_id=call.job_id,
+                job_name=call.job_name,
+                attempt_no=call.attempt_no,
+                fire_at=call.fire_at,
+                payload=call.payload,
+                timeout_s=call.timeout_s,
+                grace_s=call.cancel.grace_s,
+                checkpoint=call.checkpoint,
+                losses=call.losses,
+                transaction=None if call.transaction is None else call.transaction.elsewhere,
+            )
+        )
+        if self.is_lost:
+            held.end(self._loss())
+        return self._last_no, held
+
+    def send(self, message: Down) -> None:
+        if self._down is not None and not self._down.is_closing():
+            self._down.write(encoded(message))
+
+    def forget(self, call_no: int) -> None:
+        self._held.pop(call_no, None)
+
+    def kill(self, reason: str) -> None:
+        """For good; whoever is still held learns the reason."""
+        self.is_retired = True
+        self._reason = self._reason or reason
+        self._dying.request()
+
+    async def end(self) -> None:
+        """Let it exit, and see that it has."""
+        self.is_retired = True
+        if self._down is not None:
+            self._down.close()
+            await asyncio.wait({self._life}, timeout=EXITS_WITHIN_S)
+        self.kill("its worker ended it")
+        await asyncio.wait({self._life})
+
+    # Its life ---------------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        try:
+            process = await self._start()
+        except (OSError, ValueError) as error:
+            self._reason = one_line(f"it could not be started: {error}")
+            self._tell()
+            return
+        late = asyncio.get_running_loop().call_later(self._starts_within_s, self._kill_if_not_ready)
+        try:
+            self._exit_code = await process.wait(None, self._dying)
+            if self._exit_code is not None:
+                # What it reported before its end counts. Who was forked off may hold the pipe, and is not waited for.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EXITS_WITHIN_S):
+                        await self._up_ended.wait()
+        finally:
+            late.cancel()
+            await process.end(0.0)
+            self._tell()
+            for transport in (process, self._down, self._up):
+                if transport is not None:
+                    transport.close()
+
+    def _kill_if_not_ready(self) -> None:
+        if not self.is_ready:
+            self.kill(f"it was not ready after {self._starts_within_s:g} s")
+
+    async def _start(self) -> Process:
+        their_down, our_down = os.pipe()
+        our_up, their_up = os.pipe()
+        words = (self._app, str(os.getpid()), str(their_down), str(their_up), str(self._ends_within_s))
+        loop = asyncio.get_running_loop()
+        try:
+            with handed_over(os.environ) as (block, descriptors):
+                process = await Process.start(
+                    (sys.executable, "-P", "-u", "-m", self._module, *words),
+                    block,
+                    b"",
+                    self,
+                    kill_after_s=0.0,
+                    pass_fds=(their_down, their_up, *descriptors),
+                )
+        except BaseException:
+            os.close(our_down)
+            os.close(our_up)
+            raise
+        finally:
+            os.close(their_down)
+            os.close(their_up)
+        self._process = process
+        self._down, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(our_down, "wb", 0))
+        self._up, _ = await loop.connect_read_pipe(lambda: self, os.fdopen(our_up, "rb", 0))
+        return process
+
+    def _tell(self) -> None:
+        self.is_lost = self.is_retired = True
+        for held in self._held.values():
+            held.end(self._loss())
+        self.changed.set()
+
+    def _loss(self) -> ChildLost:
+        detail = None
+        if self._process is not None and (not self.is_ready or len(self._held) == 1):
+            lines = storable_bytes(self._process.tail("stderr")).splitlines()[-DETAIL_LINES:]
+            detail = "\n".join(lines).strip() or None
+        remark = ""
+        if not self.is_ready:
+            said = (detail or "it said nothing").splitlines()[-1]
+            remark = f"It had not imported {self._app}: {one_line(said)}"
+        return ChildLost(self._reason or _how(self._exit_code), detail, remark=remark)
+
+    # What it says -----------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._messages.feed(data)
+        except ValueError as error:
+            self.kill(f"ended by its worker, since {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._up_ended.set()
+        # A process that has closed its only way to report never will. If it is on its way out, it is gone by then.
+        asyncio.get_running_loop().call_later(EXITS_WITHIN_S, self.kill, "ended by its worker: it closed its pipe")
+
+    def _received(self, message: Up) -> None:
+        match message:
+            case Ready():
+                self.is_ready = True
+                self.changed.set()
+            case Said():
+                if held := self._listening(message.call_no):
+                    held.call.say(message.stream, message.line)
+            case Progressed():
+                if held := self._listening(message.call_no):
+                    held.call.progress(message.fraction, message.message, message.checkpoint)
+            case Done():
+                if message.left_behind:
+                    self.is_retired = self.left_behind = True
+                if held := self._listening(message.call_no):
+                    held.end(message.succeeded or message.failed or message.cancelled)
+
+    def _listening(self, call_no: int) -> Held | None:
+        held = self._held.get(call_no)
+        return None if held is None or held.report.done() else held
+
+    # What it wrote around the protocol: told to the call it must be of, or to nobody ----------------------------------
+
+    @property
+    def full(self) -> bool:
+        only = self._only()
+        return only is None or only.raw.full
+
+    def add(self, stream: Stream, line: str, beyond: int = 0) -> None:
+        if (only := self._only()) is not None:
+            only.raw.add(stream, line, beyond)
+
+    def skip(self, lines: int, characters: int) -> None:
+        if (only := self._only()) is not None:
+            only.raw.skip(lines, characters)
+
+    def _only(self) -> Held | None:
+        return next(iter(self._held.values())) if len(self._held) == 1 else None
+
+
+def _how(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "it does not run"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"ended by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"ended by signal {-exit_code}"

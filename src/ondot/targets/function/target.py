@@ -1,0 +1,358 @@
+"""Python functions (E3, E7, E8): the payload's fields as keyword arguments, the return value as result.
+
+`async` functions run in the worker's loop, plain ones in threads. A function gets what it was registered with and
+nothing else; whatever it raises is a report, and the traceback in it shows the user's code and not ondot's. One that
+is cancelled hears of it at once, by a CancelledError or by `ctx.cancelled`, and has its grace to end by itself. A
+function that will not end is reported all the same when its time is over: a task is cancelled, a thread left behind,
+and `stuck` counts those that run on, so that the worker can give up its process.
+"""
+
+import asyncio
+import gc
+import os
+from collections.abc import Coroutine, Mapping
+from contextvars import Context, copy_context
+from functools import partial
+from inspect import isawaitable
+from typing import Any
+
+import msgspec
+
+from ondot.model.job import FunctionTarget
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
+from ondot.ports.target import Call, End, Interrupt
+from ondot.sdk.handler import TASK_NAME, Handler
+from ondot.targets.cancelling import not_called
+from ondot.targets.function.attempt import Attempt
+from ondot.targets.function.deadlines import Deadlines
+from ondot.targets.function.exceptions import failure
+from ondot.targets.function.prints import PRINTING
+from ondot.targets.function.threads import Threads
+from ondot.targets.output import MAX_RESULT_BYTES
+from ondot.targets.reports import one_line, timed_out
+
+
+class FunctionCaller:
+    def __init__(
+        self, handlers: Mapping[str, Handler[..., Any]], *, slots: int = 100, ends_within_s: float = 1.0
+    ) -> None:
+        self._handlers = handlers
+        self._threads = Threads(slots)
+        self._ends_within_s = ends_within_s
+        self._given_up: set[Attempt] = set()
+        self._deadlines: Deadlines | None = None
+
+    @property
+    def stuck(self) -> int:
+        """How many functions run on though they were given up more than a moment ago. Only a new process is rid of
+        them: a plain function holds a thread, an async one swallows its cancellation."""
+        if not self.left_behind:
+            return 0
+        since = asyncio.get_running_loop().time() - self._ends_within_s
+        return sum(attempt.given_up_at is not None and attempt.given_up_at < since for attempt in self._given_up)
+
+    @property
+    def left_behind(self) -> int:
+        """How many functions run on though they were given up, were it only now."""
+        self._given_up = {attempt for attempt in self._given_up if attempt.runs}
+        return len(self._given_up)
+
+    def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
+        """Begin a call, and tell `end` once what became of it; None: it has been told already.
+
+        Nobody awaits it but the loop: a task that did would cost more than a short function.
+        """
+        if call.cancel.requested:
+            end(not_called())
+            return None
+        prepared = self._prepared(spec, call)
+        if isinstance(prepared, Failed):
+            end(prepared)
+            return None
+        handler, attempt, function = prepared
+        self._start(handler, attempt, function)
+        return _Watched(self, handler, attempt, call, end).interrupt
+
+    @property
+    def deadlines(self) -> Deadlines:
+        """Of the loop in which the first call was made, and all are."""
+        if self._deadlines is None:
+            self._deadlines = Deadlines(asyncio.get_running_loop())
+        return self._deadlines
+
+    def running(self) -> tuple[str, Call] | None:
+        """The function whose task runs in the loop at this moment, one that it began included, and its call.
+
+        Asked from another thread while the loop stands still, so nothing is set for it when an attempt begins: a task
+        is known by its context, which only the garbage collector hands out (before Python 3.12).
+        """
+        if self._deadlines is None:
+            return None
+        task = asyncio.current_task(self._deadlines.loop)
+        contexts = (found for found in gc.get_referents(task) if isinstance(found, Context))
+        printing = next((context.get(PRINTING) for context in contexts), None)
+        attempt = getattr(printing, "__self__", None)
+        if not isinstance(attempt, Attempt) or attempt.task is None:
+            return None
+        return attempt.task.get_name().removeprefix(TASK_NAME), attempt.call
+
+    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
+        over: asyncio.Future[Succeeded | Failed | Cancelled | None] = asyncio.get_running_loop().create_future()
+        interrupt = self.begin(spec, call, over.set_result)
+        try:
+            await asyncio.wait({over})
+        except asyncio.CancelledError:
+            if interrupt is not None:
+                interrupt()
+            await asyncio.wait({over})
+            raise
+        report = over.result()
+        assert report is not None, "only this task could have interrupted it"
+        return report
+
+    async def close(self) -> None:
+        for attempt in self._given_up:
+            if attempt.task is not None:
+                attempt.task.cancel()
+        self._threads.close()
+
+    def _prepared(self, spec: FunctionTarget, call: Call) -> tuple[Handler[..., Any], Attempt, "partial[Any]"] | Failed:
+        handler = self._handlers.get(spec.name)
+        if handler is None:
+            return self._unknown(spec.name)
+        arguments = _arguments(call.payload)
+        if isinstance(arguments, Failed):
+            return arguments
+        attempt = Attempt(call, self.deadlines.loop)
+        try:
+            positional, named = handler.bound(attempt.context() if handler.takes_context else None, arguments)
+        except TypeError as error:
+            return Failed(AttemptError("bad_arguments", one_line(str(error))), retryable=False)
+        return handler, attempt, partial(handler.function, *positional, **named)
+
+    def _start(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> None:
+        context = copy_context()
+        context.run(PRINTING.set, attempt.write)
+        attempt.task = attempt.loop.create_task(
+            self._run(handler, attempt, function), name=handler.task_name, context=context
+        )
+
+    async def _run(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> Succeeded | Failed:
+        """Never raises but for its own cancellation."""
+        forks = _FORKS.count
+        try:
+            if handler.is_async:
+                attempt.begin()
+                return _report(await function())
+            attempt.in_thread = True
+            value = await self._threads.run(partial(_in_thread, function, attempt))
+            attempt.in_thread = False
+            if isinstance(value, (Succeeded, Failed)):
+                return value
+            if attempt.is_cancelled() and (task := attempt.task) is not None:
+                task.cancel()
+            return _report(await value)
+        except asyncio.CancelledError as error:
+            if attempt.ended or attempt.saw_cancel:
+                raise
+            return failure(error)
+        except BaseException as error:  # noqa: BLE001 - the user's handler; SystemExit too must not end the worker
+            return failure(error)
+        finally:
+            _only_before(forks)
+
+    async def cancel(
+        self, handler: Handler[..., Any], attempt: Attempt, grace_s: float
+    ) -> Succeeded | Failed | Cancelled:
+        """Somebody asked it to end: let it, for the length of its grace."""
+        task = attempt.task
+        assert task is not None
+        if attempt.withdraw():
+            await self.give_up(attempt)
+            return not_called()
+        if not attempt.in_thread:
+            attempt.saw_cancel = True
+            task.cancel()
+        await asyncio.wait({task}, timeout=grace_s)
+        if task.done():
+            return attempt.judged()
+        await self.give_up(attempt)
+        remark = self._what_is_left(handler, attempt)
+        return Cancelled(
+            f"It did not end within its grace of {grace_s:g} s after it was cancelled, and was abandoned."
+            f"{remark and f' {remark}'}",
+            forced=True,
+        )
+
+    async def time_out(self, handler: Handler[..., Any], attempt: Attempt, timeout_s: float) -> Failed:
+        """Its time is over."""
+        await self.give_up(attempt)
+        return timed_out(timeout_s, self._what_is_left(handler, attempt))
+
+    async def give_up(self, attempt: Attempt) -> None:
+        """Cancel it, and give it a moment to end; one that swallows the cancellation runs on, on its own account."""
+        task = attempt.task
+        assert task is not None
+        attempt.withdraw()
+        attempt.end()
+        attempt.given_up_at = attempt.loop.time()
+        task.cancel()
+        self._given_up.add(attempt)
+        await asyncio.wait({task}, timeout=self._ends_within_s)
+
+    def _what_is_left(self, handler: Handler[..., Any], attempt: Attempt) -> str:
+        if not attempt.began:
+            return f"It had not begun: all {self._threads.size:,} threads were busy with other functions."
+        if not handler.is_async:
+            return (
+                "A plain function runs in a thread, which cannot be ended: it may still be running. "
+                "Let it look at ctx.cancelled, or make it async."
+            )
+        return "It swallowed its cancellation (CancelledError) and is still running." if attempt.runs else ""
+
+    def _unknown(self, name: str) -> Failed:
+        known = ", ".join(sorted(self._handlers)[:20]) or "none"
+        message = f"This worker knows no function {one_line(name)!r}; it knows: {known}."
+        return Failed(AttemptError("unknown_function", message))
+
+
+class _Watched:
+    """A function that runs: whichever comes first of its end, a cancel, the end of its time, an interruption."""
+
+    __slots__ = ("_attempt", "_call", "_caller", "_end", "_ending", "_handler", "_take_back")
+
+    def __init__(
+        self, caller: FunctionCaller, handler: Handler[..., Any], attempt: Attempt, call: Call, end: End
+    ) -> None:
+        self._caller = caller
+        self._handler = handler
+        self._attempt = attempt
+        self._call = call
+        self._end = end
+        self._ending: asyncio.Task[None] | None = None
+        """What brings it to its end, if it does not come there by itself."""
+        assert attempt.task is not None
+        attempt.task.add_done_callback(self._has_ended)
+        self._take_back = None if call.timeout_s is None else caller.deadlines.add(call.timeout_s, self._is_over)
+        call.cancel.listen(self._is_asked)
+
+    def interrupt(self) -> None:
+        if self._ending is None:
+            self._bring_to_its_end(self._interrupted())
+        else:
+            # Not before its first step: a task that is cancelled sooner does nothing at all, and nobody would be told.
+            self._attempt.loop.call_soon(self._ending.cancel)
+
+    def _has_ended(self, _task: asyncio.Task[Succeeded | Failed]) -> None:
+        if self._ending is None:
+            self._watch_no_more()
+            attempt = self._attempt
+            attempt.end()
+            report = attempt.judged()
+            # Its task's context leads back to it: what is a ring waits for the collector, a fifth of a worker's time.
+            attempt.task = None
+            self._end(report)
+
+    def _is_asked(self) -> None:
+        self._bring_to_its_end(self._caller.cancel(self._handler, self._attempt, self._call.cancel.grace_s))
+
+    def _is_over(self) -> None:
+        assert self._call.timeout_s is not None
+        self._bring_to_its_end(self._caller.time_out(self._handler, self._attempt, self._call.timeout_s))
+
+    async def _interrupted(self) -> None:
+        await self._caller.give_up(self._attempt)
+
+    def _bring_to_its_end(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
+        if self._attempt.task is None or self._attempt.task.done():
+            # In the same moment it ended by itself, and it has been told so, or is about to be.
+            how.close()
+            return
+        self._watch_no_more()
+        self._ending = self._attempt.loop.create_task(self._until_ended(how), name="ondot ending")
+
+    async def _until_ended(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
+        report = None
+        try:
+            report = await how
+        except asyncio.CancelledError:
+            # Interrupted while it had its grace.
+            await self._caller.give_up(self._attempt)
+        finally:
+            self._attempt.end()
+            self._end(report)
+
+    def _watch_no_more(self) -> None:
+        if self._take_back is not None:
+            self._take_back()
+        self._call.cancel.unlisten(self._is_asked)
+
+
+def _arguments(payload: bytes) -> dict[str, Any] | Failed:
+    try:
+        value = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return Failed(AttemptError("bad_arguments", one_line(f"The payload cannot be read: {error}")), retryable=False)
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    message = (
+        "A function takes its arguments by name, so the payload must be an object, such as "
+        f'{{"region": "eu"}}, or null; {type(value).__name__} came.'
+    )
+    return Failed(AttemptError("bad_arguments", message), retryable=False)
+
+
+def _in_thread(function: Any, attempt: Attempt) -> Any:
+    """The report, made in the thread too; or, of a decorated async function, what is still to be awaited."""
+    forks = _FORKS.count
+    attempt.thread_runs = True
+    try:
+        if not attempt.begin():
+            return Succeeded()  # nobody waits for it
+        value = function()
+        return value if isawaitable(value) else _report(value)
+    except BaseException as error:  # noqa: BLE001 - the user's handler
+        return failure(error)
+    finally:
+        _only_before(forks)
+        attempt.thread_runs = False
+
+
+class _Forks:
+    """How often this process has come out of a fork. Counted there, since asking for the process's id costs a call of
+    the system, and would twice for each attempt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.count += 1
+
+
+_FORKS = _Forks()
+
+
+def _only_before(forks: int) -> None:
+    """A function that forks comes back twice. The copy of the worker must not go on: it holds the same connections."""
+    if _FORKS.count != forks:
+        os._exit(0)
+
+
+def _report(value: object) -> Succeeded | Failed:
+    if value is None:
+        return Succeeded()
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"The function returned what is no JSON: {error}"
+        return Failed(AttemptError("result_not_json", one_line(message)), retryable=False)
+    if len(encoded) > MAX_RESULT_BYTES:
+        message = (
+            f"The function returned {len(encoded):,} bytes, and at most {MAX_RESULT_BYTES:,} are kept; "
+            "store the result elsewhere and return its address."
+        )
+        return Failed(AttemptError("result_too_large", message), retryable=False)
+    return Succeeded(encoded.decode())

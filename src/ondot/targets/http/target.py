@@ -1,0 +1,240 @@
+"""HTTP calls (E3, E4, E7, E8, T3): the payload as JSON body, the facts of the attempt as headers.
+
+2xx succeeds, and nothing else. Redirects are not followed: what they lead to was checked by nobody. One call is one
+request: a call that got no answer is reported, not repeated here, so that every further call has a recorded cause.
+Of an answer no more than 64 KiB is read, and it is not unpacked further than that. A call that is cancelled is dropped
+at once: its receiver cannot be asked to end, and may have done its work all the same. Proxies, cookies and `.netrc` of
+the worker's surroundings have no say: a job runs the same everywhere.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from ondot import __version__
+from ondot.model.headers import why_reserved
+from ondot.model.job import HttpTarget
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
+from ondot.ports.target import Call
+from ondot.targets.cancelling import not_called
+from ondot.targets.http.addresses import Allowed, AllowedResolver, PrivateAddress
+from ondot.targets.http.answer import MAX_DETAIL, Answer, read_answer
+from ondot.targets.http.bounded import BoundedConnection, TooMuch
+from ondot.targets.http.phases import Phases, tracing
+from ondot.targets.reports import one_line
+
+LONGEST_RETRY_AFTER_S: Final = 86_400.0
+KEEP_ALIVE_S: Final = 4.0
+"""Shorter than the 5 s after which common servers close an idle connection: a request must not meet the close."""
+
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
+_RETRYABLE_4XX: Final = frozenset({408, 425, 429})
+
+
+class HttpCaller:
+    """Makes the calls of one process, over one pool of connections."""
+
+    def __init__(
+        self, *, allow_private: bool = False, limit_per_host: int = 0, now: Callable[[], datetime] | None = None
+    ) -> None:
+        """`now`: the clock that receivers are told; without it this machine's own."""
+        self._now = now or partial(datetime.now, UTC)
+        self._allowed = Allowed(private=allow_private)
+        self._limit_per_host = limit_per_host
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(self, spec: HttpTarget, call: Call) -> Succeeded | Failed | Cancelled:
+        if call.cancel.requested:
+            return not_called()
+        phases = Phases(spec, call.timeout_s)
+        deadline = asyncio.timeout(call.timeout_s)
+        drop = partial(_drop, deadline)
+        try:
+            async with deadline:
+                call.cancel.listen(drop)
+                return await self._call(spec, call, phases)
+        except TimeoutError as error:
+            if deadline.expired():
+                was_asked = bool(call.cancel.requested) or call.timeout_s is None
+                return _dropped(phases) if was_asked else phases.total_over(call.timeout_s or 0.0)
+            return phases.report() if phases.expired else _not_answered(error)
+        except (aiohttp.ClientError, OSError, ValueError, PrivateAddress) as error:
+            return _not_sent(error)
+        finally:
+            call.cancel.unlisten(drop)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _call(self, spec: HttpTarget, call: Call, phases: Phases) -> Succeeded | Failed:
+        url = URL(spec.url)
+        # The resolver is not asked about literals.
+        self._allowed.check(url.host or "")
+        session = self._session or self._open()
+        request = session.request(
+            spec.method,
+            url,
+            data=None if spec.method in _WITHOUT_BODY else call.payload,
+            headers=headers(spec, call, self._now()),
+            allow_redirects=False,
+        )
+        async with phases:
+            response = await request.__aenter__()
+        try:
+            answer = await read_answer(response)
+        finally:
+            await request.__aexit__(*sys.exc_info())
+        if 200 <= answer.status < 300:
+            return Succeeded(answer.as_json())
+        return _failed(answer, self._now())
+
+    def _open(self) -> aiohttp.ClientSession:
+        """Made in the running loop, at the first call."""
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            limit_per_host=self._limit_per_host,
+            keepalive_timeout=KEEP_ALIVE_S,
+            family=socket.AF_UNSPEC,
+            resolver=AllowedResolver(self._allowed),
+            socket_factory=self._allowed.open_socket,
+        )
+        connector._factory = partial(BoundedConnection, loop=asyncio.get_running_loop())  # type: ignore[assignment]
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            auto_decompress=False,
+            trust_env=False,
+            trace_configs=[tracing()],
+        )
+        # aiohttp would send GET, PUT and DELETE a second time when a connection breaks: a call without a record (P7).
+        session._retry_connection = False
+        self._session = session
+        return session
+
+
+def headers(spec: HttpTarget, call: Call, now: datetime) -> CIMultiDict[str]:
+    """The job's own, then the facts, which win: a receiver must be able to trust them."""
+    merged = CIMultiDict({"user-agent": f"ondot/{__version__}", "accept": "*/*", "accept-encoding": "identity"})
+    if spec.method not in _WITHOUT_BODY:
+        merged["content-type"] = "application/json"
+    # Again, although a create refuses them: a job may be older than that rule.
+    merged.update({name: value for name, value in spec.headers.items() if why_reserved(name) is None})
+    merged.update(
+        {
+            "webhook-id": str(call.execution_id),
+            "webhook-timestamp": str(int(now.timestamp())),
+            "ondot-job-id": str(call.job_id),
+            "ondot-fire-at": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "ondot-attempt": str(call.attempt_no),
+            "ondot-fencing-token": str(call.fencing_token),
+            # One trace for an execution, one span for an attempt.
+            "traceparent": f"00-{call.execution_id.hex}-{secrets.token_hex(8)}-01",
+        }
+    )
+    return merged
+
+
+def retry_after_s(answer: Answer, now: datetime) -> float | None:
+    """Seconds, or a date, counted from the receiver's own clock if it sends it, else from `now`; at most a day."""
+    text = answer.headers.get("retry-after", "").strip()
+    if not text:
+        return None
+    if text.isascii() and text.isdigit():
+        # Not by int() alone: it refuses more than 4,300 digits.
+        return min(float(text), LONGEST_RETRY_AFTER_S)
+    when, now = _date(text), _date(answer.headers.get("date", "")) or now
+    if when is None:
+        return None
+    return min(max((when - now).total_seconds(), 0.0), LONGEST_RETRY_AFTER_S)
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def _drop(deadline: asyncio.Timeout) -> None:
+    # Too late, if the time was over in this very moment.
+    with suppress(RuntimeError):
+        deadline.reschedule(asyncio.get_running_loop().time())
+
+
+def _dropped(phases: Phases) -> Cancelled:
+    if not phases.connected:
+        return Cancelled("It was cancelled before a connection stood: nothing was sent.")
+    return Cancelled("The call was dropped; its receiver may have done its work all the same.", forced=True)
+
+
+def _failed(answer: Answer, now: datetime) -> Failed:
+    status = answer.status
+    try:
+        phrase = f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        phrase = str(status)
+    message = f"The receiver answered {phrase}."
+    facts: dict[str, Any] = {"status": status}
+    if 300 <= status < 400:
+        message = f"The receiver answered {phrase}, and redirects are not followed: give the job the final address."
+        facts["location"] = one_line(answer.headers.get("location", ""))
+    return Failed(
+        AttemptError("http_status", message, detail=answer.text[:MAX_DETAIL] or None, facts=facts),
+        retryable=status >= 500 or status in _RETRYABLE_4XX,
+        retry_after_s=retry_after_s(answer, now),
+        result=answer.as_json(),
+    )
+
+
+def _not_sent(error: Exception) -> Failed:
+    """What is wrong with the request itself will not pass; all else may."""
+    match error:
+        case aiohttp.ClientSSLError():
+            # Before ValueError: a certificate that is not trusted is one too.
+            return _not_answered(error)
+        case PrivateAddress():
+            return Failed(AttemptError("private_address", str(error)), retryable=False)
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError() | ValueError():
+            # ValueError: a header or an address that cannot be written down.
+            return Failed(AttemptError("bad_request", one_line(f"It cannot be sent: {error}")), retryable=False)
+        case _:
+            return _not_answered(error)
+
+
+def _not_answered(error: BaseException) -> Failed:
+    """No answer, or none that could be read: all of it may pass."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            code, message = "dns", f"The name {error.host} could not be resolved: {error.os_error.strerror or error}"
+        case aiohttp.ClientSSLError():
+            code, message = "tls", f"No secure connection to {error.host}:{error.port}: {error.os_error}"
+        case aiohttp.ClientConnectorError():
+            number = error.os_error.errno
+            reason = os.strerror(number) if number else str(error.os_error)
+            code, message = "connect", f"No connection to {error.host}:{error.port}: {reason}"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | ConnectionError():
+            code, message = "disconnected", "The connection broke before the answer was complete."
+        case TooMuch():
+            code, message = "bad_response", f"What came back has no end: {error}."
+        case aiohttp.ClientResponseError():
+            code, message = "bad_response", f"What came back is not HTTP: {error.message}"
+        case _:
+            code, message = "connect", f"The call failed: {type(error).__name__}: {error}"
+    return Failed(AttemptError(code, one_line(message), facts={"type": type(error).__name__}))

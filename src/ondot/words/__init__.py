@@ -1,0 +1,1 @@
+"""Sentences for people that several surfaces share: pages, CLI, API."""

@@ -1,0 +1,247 @@
+"""The fields that hold a job back, on their way in and out: what they become, and what a change of them does."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ondot.document.body import JobBody
+from ondot.document.fields import ERROR_CODES
+from ondot.document.parse import job_spec, patched_spec
+from ondot.document.render import spec_out
+from ondot.model.errors import InvalidBody
+from ondot.model.gates import Limits, Rate
+from ondot.model.ids import JobId
+from ondot.model.job import Debounce, HttpTarget, JobSpec, Throttle, Unique, completed, encode_spec, same_spec
+from tests.api.conftest import Caller
+from tests.proves import proves
+from tests.test_documents import DOCS
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+ID = JobId(UUID(int=7))
+
+
+def spec(**fields: Any) -> JobSpec:
+    return job_spec({"name": "n", "function": "f", **fields}, NOW)
+
+
+def stored(**fields: Any) -> JobSpec:
+    """As it is after submit: with a schedule, and so with an instant at which it runs."""
+    return completed(spec(**fields), ID, NOW)
+
+
+FIELDS: list[tuple[dict[str, Any], Limits]] = [
+    ({"overlap": "skip"}, Limits(overlap="skip")),
+    ({"overlap": "QUEUE"}, Limits(overlap="queue")),
+    ({"concurrency": 5}, Limits(concurrency=5)),
+    ({"rate": "10/1m"}, Limits(rate=Rate(limit=10, per_s=60.0))),
+    ({"rate": "5/s"}, Limits(rate=Rate(limit=5, per_s=1.0))),
+    ({"rate": {"limit": 10, "per": 60, "burst": 3}}, Limits(rate=Rate(limit=10, per_s=60.0, burst=3))),
+    ({"concurrency_key": "k"}, Limits(key="k", key_concurrency=1)),
+    ({"concurrencyKey": "k", "keyConcurrency": 4}, Limits(key="k", key_concurrency=4)),
+    ({"concurrencyKey": "k", "keyRate": "1/h"}, Limits(key="k", key_rate=Rate(limit=1, per_s=3600.0))),
+    ({"orderKey": "account:17"}, Limits(order_key="account:17")),
+]
+
+
+@proves("E12", "E13", "E16")
+@pytest.mark.parametrize(("fields", "limits"), FIELDS, ids=str)
+def test_what_limits_a_job_becomes_its_limits_and_goes_out_again(fields: dict[str, Any], limits: Limits) -> None:
+    job = spec(every="5m", **fields)
+    assert job.limits == limits
+    again = job_spec(spec_out(job), NOW, current=job)
+    assert same_spec(again, job)
+    assert encode_spec(again) == encode_spec(job)
+
+
+@proves("E12", "E13", "E16")
+def test_a_job_that_nothing_limits_stores_nothing_of_it_though_all_is_written_out() -> None:
+    defaults: dict[str, Any] = {
+        "overlap": "allow",
+        "concurrency": None,
+        "rate": None,
+        "concurrency_key": None,
+        "key_concurrency": None,
+        "key_rate": None,
+        "order_key": None,
+        "start_deadline": None,
+        "cancel_grace": "10s",
+        "unique": None,
+        "debounce": None,
+        "throttle": None,
+        "retry": {"retry_on": [], "never_on": []},
+    }
+    assert (
+        encode_spec(spec(**defaults)) == encode_spec(spec()) == '{"name":"n","target":{"kind":"function","name":"f"}}'
+    )
+    told: Any = spec_out(spec())
+    assert {name: told[name] for name in defaults if name != "retry"} == {
+        name: value for name, value in defaults.items() if name != "retry"
+    } | {"cancel_grace": 10}
+
+
+@proves("E16", "E8")
+def test_a_start_deadline_and_a_grace_are_durations() -> None:
+    job = spec(start_deadline="10m", cancelGrace=0)
+    assert (job.start_deadline_s, job.cancel_grace_s) == (600.0, 0.0)
+    told = spec_out(job)
+    assert (told["start_deadline"], told["cancel_grace"]) == (600, 0)
+
+
+@proves("E16")
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"unique": "k"}, Unique(key="k")),
+        ({"unique": {"key": "k", "within": "1h"}}, Unique(key="k", within_s=3600.0)),
+        ({"unique": {"key": "k"}, "in": "5m"}, Unique(key="k")),
+        ({"debounce": {"key": "k", "wait": "5s"}}, Debounce(key="k", wait_s=5.0)),
+        ({"debounce": {"key": "k", "wait": 5, "maxWait": 60}}, Debounce(key="k", wait_s=5.0, max_wait_s=60.0)),
+        ({"throttle": {"key": "k", "per": "1h"}}, Throttle(key="k", per_s=3600.0)),
+        ({"throttle": {"key": "k", "per": "1h", "limit": 3}, "in": 60}, Throttle(key="k", per_s=3600.0, limit=3)),
+    ],
+    ids=str,
+)
+def test_what_becomes_of_a_job_as_it_is_created_goes_in_and_out(fields: dict[str, Any], expected: object) -> None:
+    [name] = fields.keys() - {"in"}
+    job = stored(**fields)
+    assert getattr(job, name) == expected
+    assert same_spec(job_spec(spec_out(job), NOW, current=job), job), "what was read can be sent back"
+    assert same_spec(patched_spec(job, spec_out(job), NOW), job)
+    assert getattr(patched_spec(job, {"timeout": 5}, NOW), name) == expected
+    assert getattr(patched_spec(job, {name: None}, NOW), name) is None
+    assert getattr(patched_spec(job, {name: fields[name]}, NOW), name) == expected
+
+
+@proves("E16")
+@pytest.mark.parametrize(
+    ("before", "patch", "words"),
+    [
+        ({}, {"unique": "k"}, "as it is created"),
+        ({"unique": "k"}, {"unique": {"within": "1h"}}, "take it away with null"),
+        ({}, {"debounce": {"key": "k", "wait": 5}}, "create another job"),
+        ({"throttle": {"key": "k", "per": 5}}, {"throttle": {"per": 6}}, "as it is created"),
+        ({"unique": "k"}, {"every": "5m"}, "this one recurs"),
+    ],
+    ids=str,
+)
+def test_a_change_cannot_do_what_only_a_creation_does(
+    before: dict[str, Any], patch: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidBody, match=words) as refused:
+        patched_spec(stored(**before), patch, NOW)
+    assert {fault.pointer for fault in refused.value.faults} <= {"/unique", "/debounce", "/throttle"}
+
+
+LIMITED: dict[str, Any] = {
+    "every": "5m",
+    "overlap": "skip",
+    "concurrency": 3,
+    "rate": {"limit": 10, "per": 60, "burst": 8},
+    "concurrency_key": "k",
+    "key_concurrency": 2,
+    "key_rate": "5/s",
+    "order_key": "o",
+    "start_deadline": 600,
+    "cancel_grace": 30,
+    "retry": {"retry_on": [404], "never_on": ["5xx", "ValueError"]},
+}
+
+# A patch upon it, and what the long form then has.
+PATCHES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"overlap": None}, {"overlap": "allow", "concurrency": 3}),
+    ({"concurrency": None}, {"concurrency": None}),
+    ({"rate": None}, {"rate": None}),
+    ({"rate": "5/s"}, {"rate": {"limit": 5, "per": 1, "burst": 1}}),
+    ({"rate": {"limit": 20}}, {"rate": {"limit": 20, "per": 60, "burst": 8}}),
+    ({"rate": {"burst": None}}, {"rate": {"limit": 10, "per": 60, "burst": 1}}),
+    ({"concurrencyKey": "other"}, {"concurrency_key": "other", "key_concurrency": 2}),
+    ({"concurrencyKey": None}, {"concurrency_key": None, "key_concurrency": None, "key_rate": None}),
+    ({"keyConcurrency": None}, {"key_concurrency": None, "concurrency_key": "k"}),
+    ({"keyConcurrency": None, "keyRate": None}, {"key_concurrency": 1, "key_rate": None}),
+    ({"orderKey": None}, {"order_key": None}),
+    ({"startDeadline": None}, {"start_deadline": None}),
+    ({"cancelGrace": None}, {"cancel_grace": 10}),
+]
+
+
+@proves("S8", "E12", "E13", "E16")
+@pytest.mark.parametrize(("patch", "expected"), PATCHES, ids=str)
+def test_a_patch_changes_the_limits_it_names_and_null_takes_them_away(
+    patch: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    before = spec(**LIMITED)
+    after: Any = spec_out(patched_spec(before, patch, NOW))
+    assert {name: after[name] for name in expected} == expected
+    told: Any = spec_out(before)
+    named = expected.keys() | {"key_concurrency", "key_rate"}
+    assert {n: v for n, v in after.items() if n not in named} == {n: v for n, v in told.items() if n not in named}
+
+
+@proves("S8")
+def test_a_patch_that_takes_every_limit_away_leaves_none_in_the_store() -> None:
+    nothing = dict.fromkeys([*LIMITED.keys() - {"every"}], None)
+    assert patched_spec(spec(**LIMITED), nothing, NOW).limits is None
+    assert same_spec(patched_spec(spec(**LIMITED), nothing, NOW), spec(every="5m"))
+
+
+@proves("E4")
+def test_errors_that_are_and_are_not_retried_are_kept_as_text_and_once() -> None:
+    retry = spec(
+        retry={"retryOn": [404, "404", "4XX", "exit_code"], "neverOn": ["app.Bad", "Timeout", "f.<locals>.E"]}
+    ).retry
+    assert retry.retry_on == ("404", "4xx", "exit_code")
+    assert retry.never_on == ("app.Bad", "Timeout", "f.<locals>.E")
+    patched = patched_spec(stored(retry={"retry_on": [404], "never_on": ["5xx"]}), {"retry": {"never_on": None}}, NOW)
+    assert (patched.retry.retry_on, patched.retry.never_on) == (("404",), ())
+
+
+def test_the_codes_that_the_documents_name_are_those_that_a_retry_may_name() -> None:
+    [listed] = [line for line in (DOCS / "api.md").read_text().splitlines() if "Codes: `timeout`" in line]
+    codes = set(listed.partition("Codes: ")[2].replace("`", "").rstrip(".").split(", "))
+    assert codes == ERROR_CODES, "add them to ERROR_CODES of document/fields.py: a close one would be refused"
+
+
+def test_every_field_of_a_job_stands_in_the_documents() -> None:
+    text = (DOCS / "api.md").read_text()
+    assert [name for name in JobBody.model_fields if f"`{name}`" not in text and f'"{name}": ' not in text] == []
+
+
+@proves("E7")
+def test_an_http_call_has_a_timeout_to_connect_and_one_for_the_first_byte() -> None:
+    http = {"url": "https://example.com", "connectTimeout": "1.5s", "first_byte_timeout": 30}
+    job = job_spec({"name": "n", "target": {"http": http}, "every": "5m"}, NOW)
+    assert job.target == HttpTarget(url="https://example.com", connect_timeout_s=1.5, first_byte_timeout_s=30.0)
+    told = spec_out(job)["target"]["http"]
+    assert (told["connect_timeout"], told["first_byte_timeout"]) == (1.5, 30)
+    patched = patched_spec(job, {"target": {"http": {"connect_timeout": None}}}, NOW)
+    assert patched.target == HttpTarget(url="https://example.com", first_byte_timeout_s=30.0)
+
+
+@proves("S8", "E12", "E13", "E16")
+async def test_limits_go_through_the_api_and_a_default_that_is_written_makes_no_version(api: Caller) -> None:
+    job = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED})
+    path = f"/v1/jobs/{job['id']}"
+    read = await api.get(path)
+    assert (read["rate"], read["overlap"], read["key_rate"]) == (
+        {"limit": 10, "per": 60, "burst": 8},
+        "skip",
+        {"limit": 5, "per": 1, "burst": 1},
+    )
+    assert (await api.http.patch(path, json=read)).json()["version"] == 1
+    upsert = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED, "timeout": None})
+    assert upsert["version"] == 1
+    changed = await api.http.patch(path, json={"rate": None, "cancelGrace": None})
+    assert (changed.json()["version"], changed.json()["rate"], changed.json()["cancel_grace"]) == (2, None, 10)
+    assert (await api.http.patch(path, json={"rate": None, "cancel_grace": 10})).json()["version"] == 2
+    put = (await api.http.put(path, json=read)).json()
+    told = put.keys() - {"version", "updated_at"}
+    assert {name: put[name] for name in told} == {name: read[name] for name in told}
+
+
+async def test_the_schema_knows_the_short_texts(api: Caller) -> None:
+    document = (await api.http.get("/openapi.json")).json()
+    properties = document["components"]["schemas"]["JobBody"]["properties"]
+    for name in ("rate", "key_rate", "unique"):
+        assert "string" in [one.get("type") for one in properties[name]["anyOf"]], name

@@ -1,0 +1,160 @@
+"""①b Simple creates of one moment share a commit, and nothing else: neither answers nor refusals."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ondot.flow.group_commit import MOST_JOBS, Together
+from ondot.flow.submit import Accepted, Idempotency
+from ondot.model.errors import KeyReused, Unavailable
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.job import JobSpec
+from tests.proves import proves
+from tests.world import World, every, job, once
+
+COMMITS = "SELECT count(DISTINCT xmin::text) FROM ondot.job_once"
+
+
+@pytest.fixture
+def together(world: World) -> Together:
+    return Together(world.database, world.dispatcher)
+
+
+def answer(accepted: list[Accepted]) -> str:
+    """As JSON: what is stored with a key."""
+    return f'"{" ".join(f"{entry.spec.name} {entry.id}" for entry in accepted)}"'
+
+
+async def submit(together: Together, *specs: JobSpec, key: str | None = None) -> str:
+    idempotency = None if key is None else Idempotency(key, specs[0].name.encode())
+    moment = together._database.clock.moment()
+    return await together.submit(DEFAULT_TENANT, specs, answer=answer, idempotency=idempotency, moment=moment)
+
+
+async def stored(world: World) -> list[str]:
+    return [row["name"] for row in await world.fetch("SELECT name FROM ondot.job_once ORDER BY name")]
+
+
+@proves("S1", "P1")
+async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_answer(
+    world: World, together: Together
+) -> None:
+    specs = [job(f"job {n:02}") for n in range(30)] + [job("later", schedule=once(world.after(60)))]
+    texts = await asyncio.gather(*(submit(together, spec) for spec in specs))
+    rows = await world.fetch("SELECT name || ' ' || id AS told FROM ondot.job_once ORDER BY id")
+    assert [text.strip('"') for text in texts] == [row["told"] for row in rows]
+    assert await world.value(COMMITS) <= 2
+    assert (await world.count("ready"), await world.count("timer")) == (30, 1)
+
+
+@proves("S1")
+async def test_what_comes_while_a_statement_is_under_way_goes_when_it_is_back(world: World, together: Together) -> None:
+    async with world.second_connection() as other:
+        hold = other.transaction()
+        await hold.start()
+        await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
+        first = asyncio.create_task(submit(together, job("first")))
+        await world.until_someone_waits()
+        others = [asyncio.create_task(submit(together, job(f"other {n}"))) for n in range(5)]
+        await asyncio.sleep(0)
+        assert not first.done()
+        await hold.rollback()
+    await asyncio.gather(first, *others)
+    assert await world.value(COMMITS) == 2
+
+
+@proves("S1")
+async def test_a_refusal_reaches_only_whom_it_concerns(world: World, together: Together) -> None:
+    specs = [job("a"), job("text that PostgreSQL refuses: \0"), job("b")]
+    results = await asyncio.gather(*(submit(together, spec) for spec in specs), return_exceptions=True)
+    assert [isinstance(result, str) for result in results] == [True, False, True]
+    assert "0x00" in str(results[1])
+    assert await stored(world) == ["a", "b"]
+
+
+@proves("P2")
+async def test_a_key_gives_one_job_and_one_answer_whoever_comes_with_it(world: World, together: Together) -> None:
+    twins = await asyncio.gather(
+        *(submit(together, job("a"), key="one") for _ in range(5)), submit(together, job("b"), key="two")
+    )
+    assert len(set(twins[:5])) == 1
+    results = await asyncio.gather(
+        submit(together, job("a"), key="one"),
+        submit(together, job("other"), key="one"),
+        submit(together, job("c")),
+        return_exceptions=True,
+    )
+    assert results[0] == twins[0]
+    assert isinstance(results[1], KeyReused)
+    assert await stored(world) == ["a", "b", "c"]
+
+
+@proves("P2")
+async def test_a_batch_with_a_key_is_stored_once(world: World, together: Together) -> None:
+    specs = [job(f"job {n:02}") for n in range(MOST_JOBS + 1)]
+    assert await submit(together, *specs, key="k") == await submit(together, *specs, key="k")
+    assert await world.count("job_once") == len(specs)
+
+
+@proves("P2", "S1")
+async def test_who_waits_for_a_key_waits_alone(world: World, together: Together) -> None:
+    async with world.second_connection() as other:
+        hold = other.transaction()
+        await hold.start()
+        await other.execute(
+            "INSERT INTO ondot.idempotency (tenant_no, key, request_hash, created_at)"
+            " VALUES ($1, 'k', '', ondot.clock())",
+            DEFAULT_TENANT,
+        )
+        waits = asyncio.create_task(submit(together, job("a"), key="k"))
+        await asyncio.gather(submit(together, job("b")), submit(together, job("c"), key="mine"))
+        assert await stored(world) == ["b", "c"]
+        assert not waits.done()
+        await hold.rollback()
+    await waits
+    assert await stored(world) == ["a", "b", "c"]
+
+
+@proves("P1")
+async def test_a_database_that_goes_away_is_told_to_each_and_the_next_finds_it_back(
+    world: World, together: Together
+) -> None:
+    await submit(together, job("before"))
+    async with world.second_connection() as other, other.transaction():
+        await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
+        tasks = [asyncio.create_task(submit(together, job(f"job {n}"))) for n in range(3)]
+        await world.until_someone_waits()
+        await other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [Unavailable] * 3
+    await submit(together, job("after"))
+    assert await stored(world) == ["after", "before"]
+
+
+@proves("S1")
+async def test_a_caller_that_goes_away_takes_nobody_with_it(world: World, together: Together) -> None:
+    async with world.second_connection() as other:
+        hold = other.transaction()
+        await hold.start()
+        await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
+        first, second = (asyncio.create_task(submit(together, job(name))) for name in ("first", "second"))
+        await world.until_someone_waits()
+        first.cancel()
+        await asyncio.wait({first})
+        await hold.rollback()
+    assert "second" in await second
+    assert first.cancelled()
+    assert await stored(world) == ["first", "second"]
+
+
+@proves("S1", "S12")
+@pytest.mark.parametrize("fields", [{"key": "mine"}, {"schedule": "every"}])
+async def test_what_is_not_simple_goes_the_long_way(world: World, together: Together, fields: dict[str, Any]) -> None:
+    if fields.get("schedule"):
+        fields = {"schedule": every(60, world.now)}
+    assert "report" in await submit(together, job(**fields))
+    assert (await world.count("job"), await world.count("job_once")) == (1, 0)
