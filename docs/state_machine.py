@@ -1,11 +1,11 @@
-"""Writes docs/state-machine.md from the transition table, or checks that it is as written (`--check`)."""
+"""Writes docs/reference/state-machine.md from the transition table, or checks that it is as written (`--check`)."""
 
 import sys
 from pathlib import Path
 
 from ondot.model.execution import TERMINAL, TRANSITIONS, Outcome, State
 
-TARGET = Path(__file__).parent / "state-machine.md"
+TARGET = Path(__file__).parent / "reference" / "state-machine.md"
 
 
 def document() -> str:

@@ -18,7 +18,7 @@ from hypothesis import settings
 from tests.servers import Running, Server, new_database
 from tests.world import World, open_world
 
-REQUIREMENTS = Path(__file__).parent.parent / "docs" / "requirements.md"
+REQUIREMENTS = Path(__file__).parent.parent / "docs/reference/requirements.md"
 
 FLEETS = ("tests/stories/", "faults/test_campaign", "faults/test_hostile", "faults/test_kill_nine", "faults/test_herd")
 SPREAD_OVER = 0.8
@@ -91,7 +91,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _unknown_requirements(item: pytest.Item) -> list[str]:
     known = _known_requirements()
     return [
-        f"{item.nodeid} proves {code}, which is not in docs/{REQUIREMENTS.name}"
+        f"{item.nodeid} proves {code}, which is not in docs/reference/{REQUIREMENTS.name}"
         for marker in item.iter_markers("proves")
         for code in marker.args
         if known and code not in known

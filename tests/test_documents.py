@@ -56,12 +56,12 @@ def codes(error: type[OndotError]) -> set[str]:
 
 def test_every_setting_stands_in_the_operations_page() -> None:
     expected = {f"ONDOT_{name.upper()}" for name in Settings.model_fields}
-    told = {cell for cell in rows("operations.md") if cell.startswith("ONDOT_")}
+    told = {cell for cell in rows("reference/operations.md") if cell.startswith("ONDOT_")}
     assert told == expected
 
 
 def test_the_operations_page_tells_the_defaults_of_the_settings() -> None:
-    text = (DOCS / "operations.md").read_text()
+    text = (DOCS / "reference/operations.md").read_text()
     told = dict(re.findall(r"^\| `(ONDOT_\w+)` \| `?([^`|]*?)`? \|", text, re.MULTILINE))
     for name, field in Settings.model_fields.items():
         default = field.default
@@ -78,12 +78,12 @@ def test_the_operations_page_tells_the_defaults_of_the_settings() -> None:
 
 
 def test_the_operations_page_names_the_secrets_that_may_come_from_files() -> None:
-    text = (DOCS / "operations.md").read_text()
+    text = (DOCS / "reference/operations.md").read_text()
     assert [name for name in SECRETS if f"ONDOT_{name.upper()}_FILE" not in text] == []
 
 
 def test_every_error_code_stands_in_the_api_page_with_its_status() -> None:
-    text = (DOCS / "api.md").read_text()
+    text = (DOCS / "reference/api.md").read_text()
     told = {code: int(status) for status, code in re.findall(r"^\| (\d{3}) \| `([a-z-]+)` \|", text, re.MULTILINE)}
     assert codes(errors.OndotError) - set(told) == set()
     assert {code: told[code] for code in CODES} == dict(CODES)
@@ -91,7 +91,8 @@ def test_every_error_code_stands_in_the_api_page_with_its_status() -> None:
 
 def test_the_jobs_that_the_documents_show_are_accepted() -> None:
     now = datetime(2026, 11, 15, tzinfo=UTC)
-    long_form = re.findall(r'^```json\n(\{"name".*?)^```', (DOCS / "api.md").read_text(), re.MULTILINE | re.DOTALL)
+    api = (DOCS / "reference/api.md").read_text()
+    long_form = re.findall(r'^```json\n(\{"name".*?)^```', api, re.MULTILINE | re.DOTALL)
     curls = re.findall(r"/v1/jobs -d '([^']+)'", (ROOT / "README.md").read_text())
     assert len(long_form) == 1
     assert len(curls) >= 3
@@ -100,7 +101,7 @@ def test_the_jobs_that_the_documents_show_are_accepted() -> None:
 
 
 def test_every_requirement_that_a_test_proves_has_a_row_of_its_own() -> None:
-    known = rows("requirements.md")
+    known = rows("reference/requirements.md")
     unknown = {
         f"{path.relative_to(ROOT)}: {code}"
         for path in (ROOT / "tests").rglob("*.py")
@@ -114,11 +115,11 @@ def test_every_requirement_that_a_test_proves_has_a_row_of_its_own() -> None:
 def test_no_requirement_is_left_out_of_the_requirements_page() -> None:
     groups = {"S": 13, "E": 17, "W": 5, "C": 11, "T": 6, "O": 9, "N": 6, "P": 13, "L": 7}
     expected = {f"{group}{number}" for group, last in groups.items() for number in range(1, last + 1)}
-    assert {cell for cell in rows("requirements.md") if re.fullmatch(r"[A-Z]\d+", cell)} == expected
+    assert {cell for cell in rows("reference/requirements.md") if re.fullmatch(r"[A-Z]\d+", cell)} == expected
 
 
 def test_every_metric_stands_in_the_operations_page() -> None:
-    text = (DOCS / "operations.md").read_text()
+    text = (DOCS / "reference/operations.md").read_text()
     sources = [*(ROOT / "src/ondot/telemetry").glob("*.py"), ROOT / "src/ondot/api/routes/health.py"]
     names = {name for path in sources for name in re.findall(r'"(ondot_[a-z_]+)"', path.read_text())}
     assert names, "the metrics have moved: tell this test where to"

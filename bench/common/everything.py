@@ -1,7 +1,7 @@
 """All questions, one after another: their answers as a table and plots in a directory (`make bench`).
 
 Each question runs as its own command; one that fails is told as such, and the others go on. What is to be reached
-(docs/performance.md) stands beside what was measured. `results.json` has every answer whole.
+(docs/explanation/performance.md) stands beside what was measured. `results.json` has every answer whole.
 """
 
 import argparse

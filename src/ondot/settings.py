@@ -1,7 +1,7 @@
 """Settings: one frozen object, read once from flags, `ONDOT_*` variables and `ondot.toml`, in that order.
 
 Secrets may come from a file (`ONDOT_DATABASE_URL_FILE`, `ONDOT_API_KEY_FILE`). Every fault is reported at once, each
-with what to do. What stands here is all that can be set; docs/operations.md tells the same list.
+with what to do. What stands here is all that can be set; docs/reference/operations.md tells the same list.
 """
 
 import os

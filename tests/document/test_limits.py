@@ -198,13 +198,13 @@ def test_errors_that_are_and_are_not_retried_are_kept_as_text_and_once() -> None
 
 
 def test_the_codes_that_the_documents_name_are_those_that_a_retry_may_name() -> None:
-    [listed] = [line for line in (DOCS / "api.md").read_text().splitlines() if "Codes: `timeout`" in line]
+    [listed] = [line for line in (DOCS / "reference/api.md").read_text().splitlines() if "Codes: `timeout`" in line]
     codes = set(listed.partition("Codes: ")[2].replace("`", "").rstrip(".").split(", "))
     assert codes == ERROR_CODES, "add them to ERROR_CODES of document/fields.py: a close one would be refused"
 
 
 def test_every_field_of_a_job_stands_in_the_documents() -> None:
-    text = (DOCS / "api.md").read_text()
+    text = (DOCS / "reference/api.md").read_text()
     assert [name for name in JobBody.model_fields if f"`{name}`" not in text and f'"{name}": ' not in text] == []
 
 

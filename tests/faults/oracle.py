@@ -1,6 +1,6 @@
 """When jobs must have fired, worked out from what was asked of the API alone: no code of ondot, only the calendar.
 
-`instants` reads a schedule as its user wrote it, the way docs/schedules.md says, second by second and minute by minute:
+`instants` reads a schedule as docs/reference/schedules.md describes it, second by second and minute by minute:
 slow, and too plain to be wrong in the way that ondot could be. `expect` follows one job through its journal. Between an
 operation and its acknowledgement the job is in two worlds, as it was and as it becomes; a fire that comes in both is a
 `must`, in one a `may`, in none a phantom. An operation that stayed unclear leaves the job in two worlds for good.

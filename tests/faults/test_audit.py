@@ -1,6 +1,6 @@
 """Some hundred executions (or ten thousand) in a storm of failures, then an audit; and an audit of the audit.
 
-`ONDOT_TEST_EXECUTIONS` says how many, `ONDOT_TEST_SEED` which storm: docs/guarantees.md tells how to run the large one.
+`ONDOT_TEST_EXECUTIONS` says how many, `ONDOT_TEST_SEED` which storm: docs/explanation/guarantees.md runs the large one.
 """
 
 import os

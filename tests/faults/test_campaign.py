@@ -1,6 +1,6 @@
 """A minute of faults over a fleet of real processes, judged; and the judgement itself, judged by planted bugs.
 
-`make faults` runs the same for ten minutes, or for hours: docs/guarantees.md tells how. Each of `tests.faults.bugs` is
+`make faults` runs the same for minutes or hours (docs/explanation/guarantees.md). Each of `tests.faults.bugs` is
 planted into every role of a small fleet, whose campaign must then find one of the violations that the bug is known by.
 A campaign without a bug finds nothing: that is the minute.
 """

@@ -1,5 +1,5 @@
 """Schedulers are killed as a herd enters the horizon (C2, L2, N3, N5): thousands due in one second, planned by whoever
-is left, each once and none late for it. `ONDOT_TEST_HERD` says how many; docs/guarantees.md tells of a large one."""
+is left, each once and none late for it. `ONDOT_TEST_HERD` says how many."""
 
 import os
 from collections import Counter

@@ -25,7 +25,7 @@ from ondot.store.migrate import migrations
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
 
-OPERATIONS: Final = Path(__file__).parent.parent.parent / "docs" / "operations.md"
+OPERATIONS: Final = Path(__file__).parent.parent.parent / "docs" / "reference" / "operations.md"
 KEPT_S: Final = 30 * 86_400
 GROWING: Final = ("job", "job_version", "timer", "streak", "claim", "skipped", "backfill", "dead_letter", "bulk")
 

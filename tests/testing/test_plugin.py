@@ -54,7 +54,7 @@ def test_the_plugin_comes_with_the_package() -> None:
 @proves("O7")
 def test_the_examples_of_the_document_run_as_they_stand(tmp_path: Path, server: Server) -> None:
     examples = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs" / "testing.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```python\n(.*?)^```", (ROOT / "docs/guides/testing.md").read_text(), re.MULTILINE | re.DOTALL
     )
     assert len(examples) == 2
     for number, example in enumerate(examples):

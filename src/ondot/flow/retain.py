@@ -3,7 +3,7 @@ queue rows that were committed too late for any worker to look at them.
 
 A pass removes one bounded batch of each kind, by an index on age, with SKIP LOCKED, and is repeated at once while there
 is more: a thousand new rows a second are less than it removes. A kind that fails or takes too long keeps none of the
-others from going. docs/operations.md says for every table what bounds it.
+others from going. docs/reference/operations.md says for every table what bounds it.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
 """The state machine of executions (E5): states, transitions and outcomes as data, in this one place.
 
-SQL headers (`-- transition: start`), the diagram in `docs/state-machine.md`, the API's words and the guard trigger in
-test databases all come from here; tests hold them together.
+SQL headers (`-- transition: start`), the diagram in docs/reference/state-machine.md, the API's words and the guard
+trigger in test databases all come from here; tests hold them together.
 """
 
 from dataclasses import dataclass

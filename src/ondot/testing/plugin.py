@@ -21,7 +21,7 @@ OTHERS = ("anyio", "asyncio", "trio", "twisted")
 
 @pytest.fixture
 def ondot_world() -> "Callable[..., AbstractAsyncContextManager[World]]":
-    """`open_world`: a whole ondot with a clock turned by hand; see docs/testing.md."""
+    """`open_world`: a whole ondot with a clock turned by hand; see docs/guides/testing.md."""
     from ondot.testing.opening import open_world
 
     return open_world

@@ -1,4 +1,4 @@
-"""S9: docs/schedules.md promises instants; each example there is read as the API reads it, and computed anew."""
+"""S9: docs/reference/schedules.md promises instants. Each example is parsed as the API does, and computed again."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from ondot.model.schedule import preview
 from tests.model.schedule.making import utc
 from tests.proves import proves
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "schedules.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "schedules.md"
 EXAMPLES = re.findall(r"^```fires\n(.*?)^```$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 

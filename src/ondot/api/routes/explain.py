@@ -1,6 +1,6 @@
 """`/v1/executions/{id}/explain` and `/v1/jobs/{id}/explain` (E17): why it is not running, and when it may start.
 
-Each reason has the fields of `ReasonOut`, and beside them the facts of its code (docs/api.md lists them).
+Each reason has the fields of `ReasonOut`, and beside them the facts of its code (docs/reference/api.md lists them).
 """
 
 from datetime import datetime
