@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from random import random
 from typing import Any
 from uuid import UUID
 
@@ -22,9 +23,9 @@ from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.plan import Planner
 from ondot.flow.recover import recover_pass
 from ondot.flow.retain import Retention
-from ondot.flow.run import decide
 from ondot.flow.run_now import run_now
 from ondot.flow.submit import Accepted, Idempotency, submit
+from ondot.model.completion import decide
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
@@ -123,7 +124,7 @@ class Worker:
 def done(assignment: Assignment, report: Report | None = None) -> Done:
     spec = assignment.spec
     assert spec is not None
-    return Done(decide(assignment, spec, report or Succeeded('"done"')), assignment.lease_id)
+    return Done(decide(assignment.leased, spec, report or Succeeded('"done"'), random()), assignment.lease_id)
 
 
 @dataclass(slots=True)

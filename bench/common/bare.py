@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import uvloop
 from crew import crew_of
 
-from ondot.model.execution import Outcome, PriorityClass, State
+from ondot.model.completion import succeed
+from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Take
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, ExecutionId, JobId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec, completed
@@ -32,7 +33,7 @@ from ondot.settings import load_settings
 from ondot.store.connection import Connection, OwnConnection, Record
 from ondot.store.database import Database, connect, open_database
 from ondot.store.jobs import NewOnceJob, insert_once_jobs
-from ondot.store.outcomes import Completion, succeed_executions
+from ondot.store.outcomes import succeed_executions
 from ondot.store.queue import lease_executions
 from ondot.store.workers import register_worker
 
@@ -91,6 +92,11 @@ class Lives:
         return self.count / self.took_s
 
 
+class _FirstAttempt(NamedTuple):
+    id: ExecutionId
+    attempt_no: int = 1
+
+
 @dataclass(slots=True)
 class Statements:
     """The three, for one worker of one database."""
@@ -126,7 +132,7 @@ class Statements:
     async def complete(self, ids: Sequence[UUID], lease_id: UUID) -> Sent:
         """First attempts that gave back nothing."""
         recorder = _Recorder()
-        outcomes = [Completion(ExecutionId(id_), 1, State.SUCCEEDED, Outcome.SUCCEEDED) for id_ in ids]
+        outcomes = [succeed(_FirstAttempt(ExecutionId(id_))) for id_ in ids]
         await succeed_executions(_as_connection(recorder), self.worker_id, outcomes, [LeaseId(lease_id)])
         return recorder.sent
 

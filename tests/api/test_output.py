@@ -16,7 +16,7 @@ from ondot.flow.attempt_log import Notes
 from ondot.flow.complete import Done
 from ondot.flow.lease import Assignment
 from ondot.flow.output import Outputs
-from ondot.flow.run import decide
+from ondot.model.completion import decide
 from ondot.model.outcome import Succeeded
 from ondot.objects import open_objects
 from ondot.ports.objects import Objects
@@ -47,7 +47,7 @@ class Talker:
     async def succeed(self, result: str) -> None:
         assignment = self.assignment
         assert assignment.spec is not None
-        completion = decide(assignment, assignment.spec, Succeeded(result))
+        completion = decide(assignment.leased, assignment.spec, Succeeded(result), 0.0)
         completion = await self.outputs.keep(assignment.leased, completion)
         await self.notes.close(assignment.leased)
         await self.worker.completer.write([Done(completion, assignment.lease_id)])

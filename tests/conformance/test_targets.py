@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
 from ondot import Context
-from ondot.flow.run import encode
+from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
@@ -105,7 +106,7 @@ class FunctionRig(Rig):
                 "attempt": str(ctx.attempt),
                 "fencing_token": str(ctx.fencing_token),
                 "fire_at": ctx.fire_at.isoformat().replace("+00:00", "Z"),
-                "payload": encode(arguments),
+                "payload": msgspec.json.encode(arguments).decode(),
             }
 
         async def bad(**_: Any) -> None:
@@ -326,4 +327,4 @@ async def test_what_cannot_be_stored_is_replaced_in_the_report(rig: Rig) -> None
     told = f"{report.error.message} {report.error.detail}"
     assert "\0" not in told
     assert "a\N{REPLACEMENT CHARACTER}b" in told
-    assert encode(report.error.as_dict())
+    assert encode_error(report.error)

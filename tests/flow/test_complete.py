@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from ondot.flow.run import encode
+from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import AttemptError, Failed, Interrupted, NotBegun, Succeeded
@@ -227,7 +227,7 @@ async def test_any_message_of_an_error_can_be_stored(world: World, message: str)
     await world.submit(job())
     worker = await world.worker()
     [assignment] = await worker.lease()
-    assert encode({"message": message})
+    assert encode_error(AttemptError("failed", message))
     await worker.complete(assignment, failed(message))
     [attempt] = await attempts(world, assignment.leased.id)
     assert attempt.error is not None

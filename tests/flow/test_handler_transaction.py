@@ -15,6 +15,7 @@ from ondot.flow.complete import Done
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment
 from ondot.flow.run import Targets, run_attempt
+from ondot.model.completion import Completion
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits
@@ -23,7 +24,6 @@ from ondot.model.retry import Retry
 from ondot.ports.target import Call, Target
 from ondot.sdk.transaction import Stale
 from ondot.store.database import open_database
-from ondot.store.outcomes import Completion
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller

@@ -10,14 +10,13 @@ import pytest
 from ondot.flow.complete import Done
 from ondot.flow.lease import Assignment
 from ondot.flow.output import PREVIEW_CHARACTERS, Outputs, open_result
-from ondot.flow.run import decide
+from ondot.model.completion import Completion, decide
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.outcome import Succeeded
 from ondot.objects import open_objects
 from ondot.ports.objects import Objects
-from ondot.store.outcomes import Completion
 from tests.proves import proves
 from tests.world import Worker, World, job
 
@@ -38,7 +37,7 @@ async def a_success(world: World, result: str) -> tuple[Worker, Assignment, Comp
     worker = await world.worker()
     [assignment] = await worker.lease()
     assert assignment.spec is not None
-    return worker, assignment, decide(assignment, assignment.spec, Succeeded(result))
+    return worker, assignment, decide(assignment.leased, assignment.spec, Succeeded(result), 0.0)
 
 
 async def read(world: World, objects: Objects | None, assignment: Assignment) -> str:

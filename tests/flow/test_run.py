@@ -10,6 +10,7 @@ from msgspec import structs
 from ondot.flow import run
 from ondot.flow.lease import Assignment
 from ondot.flow.run import Targets, run_attempt
+from ondot.model.completion import Completion
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, LeaseId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec, decode_spec, encode_spec
@@ -17,7 +18,6 @@ from ondot.model.outcome import Failed, Succeeded
 from ondot.model.retry import Retry
 from ondot.ports.target import Call
 from ondot.store.clock import DatabaseClock
-from ondot.store.outcomes import Completion
 from ondot.store.queue import Leased
 from ondot.targets.reports import timed_out
 from tests.proves import proves

@@ -16,14 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.run import encode
+from ondot.model.completion import Completion, fail_unstorable
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.store.adaptive_batch import Portions
 from ondot.store.connection import REFUSED, Connection, is_about_content
 from ondot.store.database import Database
-from ondot.store.outcomes import Completion, Unchanged, Written, complete_executions, find_outcomes, succeed_executions
+from ondot.store.outcomes import Unchanged, Written, complete_executions, find_outcomes, succeed_executions
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
 
@@ -178,7 +178,7 @@ class Completer:
                 written += rest
         self._ended = [id_ for id_ in self._ended if id_ not in ended]
         self._release(members, set(last_of))
-        self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
+        self._dispatcher.wake(pools_to_wake(written, self._database.clock.now()))
         return written
 
     async def _succeed(
@@ -263,14 +263,7 @@ def _length(completion: Completion) -> int:
 def _unstorable(completion: Completion, error: Exception) -> Completion:
     message = f"PostgreSQL refuses what the attempt left behind: {error}"[:LONGEST_REFUSAL]
     log.error("outcome.unstorable", execution_id=str(completion.execution_id), error=str(error))
-    return replace(
-        completion,
-        state=State.FAILED,
-        outcome=Outcome.FAILED,
-        result=None,
-        error=encode({"code": "unstorable", "message": message}),
-        reason="its outcome could not be stored",
-    )
+    return fail_unstorable(completion, message)
 
 
 def _missing(outcomes: Sequence[Completion], written: Sequence[Written]) -> list[Completion]:
@@ -278,7 +271,7 @@ def _missing(outcomes: Sequence[Completion], written: Sequence[Written]) -> list
     return [outcome for outcome in outcomes if outcome.execution_id not in changed]
 
 
-def wakes_of(written: Iterable[Written], now: datetime) -> Iterator[tuple[PoolNo, datetime]]:
+def pools_to_wake(written: Iterable[Written], now: datetime) -> Iterator[tuple[PoolNo, datetime]]:
     """Which pools to wake, and when: for what goes on, and for those who waited for a slot that came free."""
     for entry in written:
         if entry.pool_no is None:

@@ -20,9 +20,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ondot.flow.complete import wakes_of
+from ondot.flow.complete import pools_to_wake
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.lease import Assignment
+from ondot.model.completion import Completion, succeed
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import ExecutionId, TenantNo, WorkerId
@@ -32,7 +33,7 @@ from ondot.sdk.transaction import Opened, Stale
 from ondot.store.attempts import is_running, wait_for_execution
 from ondot.store.connection import REFUSED, Connection, away_as_unavailable, drop, is_lost
 from ondot.store.database import ACQUIRE_TIMEOUT_S, Database
-from ondot.store.outcomes import Completion, Unchanged, Written, complete_executions, find_outcomes
+from ondot.store.outcomes import Unchanged, Written, complete_executions, find_outcomes
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COMPLETED
@@ -49,18 +50,13 @@ class Attempt(Struct, frozen=True):
     """
 
     id: ExecutionId
-    number: int
+    attempt_no: int
     tenant_no: TenantNo
     worker_id: WorkerId
     pause_after: int | None
     database_url: str
     pgbouncer: bool
     statement_timeout_s: float
-
-    def completion(self, result: str | None) -> Completion:
-        return Completion(
-            self.id, self.number, State.SUCCEEDED, Outcome.SUCCEEDED, result=result, pause_after=self.pause_after
-        )
 
 
 class _Opener:
@@ -116,7 +112,7 @@ class Transactor:
     def _attempt_of(self, leased: Leased, spec: JobSpec) -> Attempt:
         return Attempt(
             id=leased.id,
-            number=leased.attempt_no,
+            attempt_no=leased.attempt_no,
             tenant_no=leased.tenant_no,
             worker_id=self._worker_id,
             pause_after=spec.pause_after_failures,
@@ -125,7 +121,7 @@ class Transactor:
 
     def forget(self, attempt: Attempt) -> None:
         """Nobody will ask here what became of it: its worker is another process, and finds it in the database."""
-        self._committed.pop((attempt.id, attempt.number), None)
+        self._committed.pop((attempt.id, attempt.attempt_no), None)
 
     def was_committed(self, execution_id: ExecutionId, attempt_no: int) -> bool:
         """Whether this attempt was completed by its own transaction: nothing is left to be written."""
@@ -221,7 +217,7 @@ class Transactor:
         raise _stale(attempt)
 
     async def _runs(self, attempt: Attempt, connection: Connection, *, is_own: bool) -> bool:
-        which = (attempt.tenant_no, attempt.id, attempt.number, self._worker_id)
+        which = (attempt.tenant_no, attempt.id, attempt.attempt_no, self._worker_id)
         return await is_running(connection, *which, is_own=is_own)
 
     async def _complete(self, attempt: Attempt, connection: Connection, result: str | None) -> list[Written]:
@@ -230,13 +226,14 @@ class Transactor:
                 "The block of ctx.transaction() has ended the transaction itself, so its effect and its completion "
                 "are not one: leave COMMIT and ROLLBACK to the block."
             )
+        completion = succeed(attempt, result, pause_after=attempt.pause_after)
         with away_as_unavailable():
             while True:
-                written = await complete_executions(connection, self._worker_id, [attempt.completion(result)], [])
+                written = await complete_executions(connection, self._worker_id, [completion], [])
                 if written:
                     return written
                 # Who was just changing the row (a cancel, a new limit) makes it another row, which is its own still.
-                why = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.number)])
+                why = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.attempt_no)])
                 if why.get(attempt.id) is not Unchanged.HELD:
                     raise _stale(attempt)
 
@@ -250,9 +247,9 @@ class Transactor:
             if not await self._did_commit(attempt):
                 raise
         opener.is_committed = True
-        self._committed[attempt.id, attempt.number] = result
+        self._committed[attempt.id, attempt.attempt_no] = result
         COMPLETED.labels(Outcome.SUCCEEDED.value).inc()
-        self._dispatcher.wake(wakes_of(written, self._database.clock.now()))
+        self._dispatcher.wake(pools_to_wake(written, self._database.clock.now()))
 
     async def _did_commit(self, attempt: Attempt) -> bool:
         """What became of a COMMIT without a reply: asked until the database says so, for nobody else knows."""
@@ -260,7 +257,7 @@ class Transactor:
             try:
                 async with self._database.connection() as connection:
                     await wait_for_execution(connection, attempt.tenant_no, attempt.id)
-                    outcomes = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.number)])
+                    outcomes = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.attempt_no)])
                 return outcomes.get(attempt.id) is Unchanged.RECORDED
             except Unavailable as error:
                 log.warning("transaction.in_doubt", execution_id=str(attempt.id), error=error.message)
@@ -291,7 +288,7 @@ def _message(completion: Completion) -> str | None:
 
 def _stale(attempt: Attempt) -> Stale:
     return Stale(
-        f"Attempt {attempt.number} of execution {attempt.id} counts no more: it was recovered, cancelled or ended "
+        f"Attempt {attempt.attempt_no} of execution {attempt.id} counts no more: it was recovered, cancelled or ended "
         "meanwhile. Its transaction is rolled back."
     )
 

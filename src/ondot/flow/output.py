@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ondot.flow.spool import as_text
+from ondot.model.completion import Completion
 from ondot.model.errors import NotFound, Unavailable
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.ports.objects import Kind, Objects, Stored, key_of
 from ondot.store.database import Database
 from ondot.store.logs import list_log_lines
 from ondot.store.objects import ObjectRow, add_objects, find_object, find_result, find_writer
-from ondot.store.outcomes import Completion
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
 

@@ -11,19 +11,18 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from ondot.flow.complete import wakes_of
+from ondot.flow.complete import pools_to_wake
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.run import class_of_returned, encode
-from ondot.model.execution import Outcome, State
-from ondot.model.fingerprint import fingerprint
+from ondot.model.completion import Completion, class_of_returned, decide_loss, give_back
+from ondot.model.execution import State
 from ondot.model.ids import LeaseId, WorkerId
 from ondot.model.job import JobSpec
-from ondot.model.liveness import Watch
-from ondot.model.retry import GiveUp, Retry, after_loss
+from ondot.model.liveness import BEATS_A_TIMEOUT, Watch
+from ondot.model.outcome import AttemptError
 from ondot.store.adaptive_batch import Portions
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.outcomes import Completion, complete_executions
+from ondot.store.outcomes import complete_executions
 from ondot.store.specs import Specs
 from ondot.store.workers import (
     LostExecution,
@@ -39,7 +38,6 @@ from ondot.telemetry.metrics import RECOVERED, WORKERS_LOST
 LEASES_A_PASS = 50
 AT_ONCE = 1_000
 """Executions in one statement."""
-BEATS_A_TIMEOUT = 3
 
 log = get_logger()
 
@@ -92,7 +90,7 @@ async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: Port
                 completions = await _completions(connection, database.specs, portion, unnamed)
                 # If one of them meets a cancel or an outcome, the leases stay, and the next pass looks again.
                 written = await complete_executions(connection, worker_id, completions, ids)
-            dispatcher.wake(wakes_of(written, database.clock.now()))
+            dispatcher.wake(pools_to_wake(written, database.clock.now()))
             _tell(worker_id, ids, completions, len(written))
     return len(leases)
 
@@ -132,62 +130,40 @@ async def _completions(
 ) -> list[Completion]:
     specs = await known.find(connection, [(execution.job_id, execution.job_version) for execution in executions])
     return [
-        _given_back(
+        _give_back(
             execution, specs.get((execution.job_id, execution.job_version)), unnamed=execution.lease_id in unnamed
         )
         for execution in executions
     ]
 
 
-def _given_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool) -> Completion:
+def _give_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool) -> Completion:
     if unnamed:
-        error = {
-            "code": "lease_unheard",
-            "message": "The worker never learned of this lease: no call was made.",
-        }
-        return Completion(
-            execution.id,
-            execution.attempt_no,
-            State.PENDING,
-            Outcome.PREEMPTED,
-            error=encode(error),
-            priority_class=int(class_of_returned(spec, execution.losses)),
-        )
-    decision = after_loss(spec.retry if spec else Retry(), execution.losses + 1)
-    error = _loss(execution)
-    given_up = isinstance(decision, GiveUp)
-    return Completion(
-        execution.id,
-        execution.attempt_no,
-        State.FAILED if given_up else State.RETRYING,
-        Outcome.WORKER_LOST,
-        error=encode(error | {"fingerprint": fingerprint(error)}),
-        reason=decision.reason if isinstance(decision, GiveUp) else None,
-        priority_class=int(class_of_returned(spec, execution.losses + 1)),
-        pause_after=spec.pause_after_failures if spec else None,
-    )
+        error = AttemptError("lease_unheard", "The worker never learned of this lease: no call was made.")
+        return give_back(execution, error, priority_class=class_of_returned(spec, execution.losses))
+    losses = execution.losses + 1
+    priority_class = class_of_returned(spec, losses)
+    return decide_loss(execution, spec, losses, _loss(execution), priority_class=priority_class)
 
 
-def _loss(execution: LostExecution) -> dict[str, str]:
-    """The error of a loss. One that blocked its worker's loop is named to itself and to its neighbours."""
+def _loss(execution: LostExecution) -> AttemptError:
+    """The error of a loss. If a function blocked the worker's loop, its execution and the others learn its name."""
     if execution.stalled_by is None:
         where = f": its loop stood still at {execution.stalled_in}" if execution.stalled_in else ""
-        return {
-            "code": "worker_lost",
-            "message": f"The worker {execution.worker_id} was lost while it ran this{where}.",
-        }
+        message = f"The worker {execution.worker_id} was lost while it ran this{where}."
+        return AttemptError("worker_lost", message)
     if execution.stalled_by == execution.id:
         message = (
             f"The function {execution.blocked_by} blocked its worker's loop, at {execution.stalled_in}, until the"
             " worker was lost. It runs in a child process from now on. Make it a plain function (`def`), which runs in"
             " a thread, or await instead of blocking."
         )
-        return {"code": "loop_blocked", "message": message}
+        return AttemptError("loop_blocked", message)
     message = (
         f"The worker {execution.worker_id} was lost while it ran this: another execution, {execution.stalled_by},"
         f" blocked its loop in the function {execution.blocked_by}."
     )
-    return {"code": "worker_lost", "message": message}
+    return AttemptError("worker_lost", message)
 
 
 def _leases_by_worker(leases: Sequence[OrphanedLease]) -> dict[WorkerId, list[LeaseId]]:

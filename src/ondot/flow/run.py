@@ -6,24 +6,18 @@ Nothing here knows PostgreSQL: the outcome goes to the completer, which keeps it
 """
 
 import asyncio
-import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, assert_never
-
-import msgspec
+from typing import assert_never
 
 from ondot.flow.lease import Assignment
-from ondot.model.execution import Outcome, PriorityClass, State
-from ondot.model.fingerprint import fingerprint
+from ondot.model.completion import Completion, decide, expire, stop
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
-from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
-from ondot.model.retryable import retryable
+from ondot.model.retry import SUSPECT_FROM, Retry
 from ondot.ports.target import Call, End, Interrupt, Target
-from ondot.store.outcomes import Completion
 from ondot.targets.function.child import STARTS_WITHIN_S, ChildLost
 from ondot.targets.reports import timed_out
 
@@ -72,7 +66,7 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
         report: Report = await _call(spec, targets, make_call(assignment, spec))
     except asyncio.CancelledError:
         report = INTERRUPTED
-    return decide(assignment, spec, report)
+    return _decide(assignment, spec, report)
 
 
 def begin_function(
@@ -91,7 +85,7 @@ def begin_function(
         return None
 
     def told(report: Succeeded | Failed | Cancelled | None) -> None:
-        end(decide(assignment, spec, INTERRUPTED if report is None else report))
+        end(_decide(assignment, spec, INTERRUPTED if report is None else report))
 
     try:
         return begin(spec.target, make_call(assignment, spec), told)
@@ -111,25 +105,23 @@ def is_function_of(assignment: Assignment, targets: Targets) -> bool:
     )
 
 
+def _decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
+    return decide(assignment.leased, spec, report, random.random())  # noqa: S311 - spreads retries, guards nothing
+
+
 def _gone(assignment: Assignment) -> Completion:
     error = AttemptError("spec_gone", "The job's definition is gone.")
-    return decide(assignment, GONE, Failed(error, retryable=False))
+    return _decide(assignment, GONE, Failed(error, retryable=False))
 
 
 def _refused(assignment: Assignment, spec: JobSpec, may_begin: MayBegin) -> Completion | None:
     """What becomes of an attempt whose call is not to be made."""
     if assignment.over:
-        return Completion(
-            assignment.leased.id,
-            assignment.leased.attempt_no,
-            State.CANCELLED,
-            Outcome.CANCELLED,
-            reason=assignment.over,
-        )
+        return stop(assignment.leased, reason=assignment.over)
     if (late := _too_late(assignment)) is not None:
         return late
     if reason := may_begin():
-        return decide(assignment, spec, NotBegun(reason))
+        return _decide(assignment, spec, NotBegun(reason))
     return None
 
 
@@ -139,16 +131,7 @@ def _too_late(assignment: Assignment) -> Completion | None:
     never_called = leased.failures == 0 and leased.losses == 0
     if leased.start_by_s is None or leased.started_s <= leased.start_by_s or not never_called:
         return None
-    start_by = datetime.fromtimestamp(leased.start_by_s, UTC).isoformat()
-    message = f"It was to start by {start_by}, and a worker took it only after that."
-    return Completion(
-        leased.id,
-        leased.attempt_no,
-        State.SKIPPED,
-        Outcome.PREEMPTED,
-        error=encode({"code": "expired", "message": message}),
-        reason="expired",
-    )
+    return expire(leased, datetime.fromtimestamp(leased.start_by_s, UTC))
 
 
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> Succeeded | Failed | Cancelled | Interrupted:
@@ -186,139 +169,3 @@ def _start_of_child_s(spec: JobSpec, targets: Targets, call: Call) -> float:
     """A suspect may have to wait for a process of its own, which imports the whole app."""
     is_apart = isinstance(spec.target, FunctionTarget) and targets.is_apart(spec.target.name)
     return STARTS_WITHIN_S if is_apart or call.losses >= SUSPECT_FROM else 0.0
-
-
-def decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
-    """What follows from a report: the row that will be written."""
-    leased = assignment.leased
-    match report:
-        case Succeeded():
-            return Completion(
-                leased.id,
-                leased.attempt_no,
-                State.SUCCEEDED,
-                Outcome.SUCCEEDED,
-                result=report.result,
-                pause_after=spec.pause_after_failures,
-                gated=leased.gated,
-            )
-        case Failed():
-            decision = after_failure(
-                spec.retry,
-                leased.failures + 1,
-                retryable=retryable(spec.retry, report),
-                retry_after_s=report.retry_after_s,
-                random=random.random(),  # noqa: S311 - spreads retries, guards nothing
-            )
-            return _failed(
-                assignment,
-                spec,
-                decision,
-                report.outcome,
-                _named(spec, report.error),
-                result=report.result,
-                retry_at=report.retry_at,
-            )
-        case Cancelled():
-            error = AttemptError("cancelled", report.message, facts={"forced": report.forced})
-            return Completion(
-                leased.id,
-                leased.attempt_no,
-                State.CANCELLED,
-                Outcome.CANCELLED,
-                result=report.result,
-                error=encode(error.as_dict()),
-                reason="cancelled",
-            )
-        case Interrupted():
-            error = AttemptError(report.code, report.reason, report.detail)
-            return _failed(assignment, spec, after_loss(spec.retry, leased.losses + 1), Outcome.WORKER_LOST, error)
-        case NotBegun():
-            return Completion(
-                leased.id,
-                leased.attempt_no,
-                State.PENDING,
-                Outcome.PREEMPTED,
-                error=encode({"code": "not_begun", "message": report.reason}),
-                priority_class=int(class_of_returned(spec, leased.losses)),
-            )
-        case _:
-            assert_never(report)
-
-
-def _named(spec: JobSpec, error: AttemptError) -> AttemptError:
-    """A timeout that nobody set is named as the default, with what to do about it."""
-    default_s = spec.attempt_timeout_s
-    if error.code != "timeout" or spec.timeout_s is not None or default_s is None:
-        return error
-    message = (
-        f"It did not end within {default_s:g} s, the default timeout of an HTTP call. If it may take longer,"
-        " set the job's `timeout`."
-    )
-    return replace(error, message=message, facts={**error.facts, "is_default": True})
-
-
-def _failed(
-    assignment: Assignment,
-    spec: JobSpec,
-    decision: RetryIn | GiveUp,
-    outcome: Outcome,
-    error: AttemptError,
-    *,
-    result: str | None = None,
-    retry_at: datetime | None = None,
-) -> Completion:
-    leased = assignment.leased
-    match decision:
-        case RetryIn():
-            return Completion(
-                leased.id,
-                leased.attempt_no,
-                State.RETRYING,
-                outcome,
-                error=_alike(error),
-                delay_s=decision.delay_s,
-                retry_at=retry_at,
-                priority_class=int(class_of_next(spec, leased.losses + (outcome is Outcome.WORKER_LOST))),
-            )
-        case GiveUp():
-            return Completion(
-                leased.id,
-                leased.attempt_no,
-                State.FAILED,
-                outcome,
-                result=result,
-                error=_alike(error),
-                reason=decision.reason,
-                pause_after=spec.pause_after_failures,
-            )
-        case _:
-            assert_never(decision)
-
-
-def class_of_next(spec: JobSpec, losses: int) -> PriorityClass:
-    """The class of an execution's next attempt: functions that took two workers with them are suspects (E6)."""
-    if losses >= SUSPECT_FROM and isinstance(spec.target, FunctionTarget):
-        return PriorityClass.SUSPECT
-    return spec.priority_class
-
-
-def class_of_returned(spec: JobSpec | None, losses: int) -> PriorityClass:
-    """The class of what comes back without a failure of its own: it is served first, unless it is a suspect."""
-    suspect = spec is not None and class_of_next(spec, losses) is PriorityClass.SUSPECT
-    return PriorityClass.SUSPECT if suspect else PriorityClass.RECOVERED
-
-
-def _alike(error: AttemptError) -> str:
-    """With the mark by which errors that are alike are found together."""
-    told = error.as_dict()
-    return encode(told | {"fingerprint": fingerprint(told)})
-
-
-def encode(value: dict[str, Any]) -> str:
-    """JSON that PostgreSQL can store: it refuses NUL, and nobody can write half of a surrogate pair."""
-    try:
-        text = msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        text = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace")
-    return text.decode().replace("\\u0000", "\\ufffd")

@@ -20,6 +20,8 @@ CLOCK_STEP_S = 2.0
 """A difference between the two clocks' progress that is taken for a step."""
 BACK_S = 5.0
 """So long may whoever lives take to beat again when the database is back (L4)."""
+BEATS_A_TIMEOUT = 3
+"""How often a worker beats within the timeout."""
 SILENT = 0.5
 """Longer than that part of the timeout without a beat: it has missed one, of three before it is lost."""
 

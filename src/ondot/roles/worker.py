@@ -23,11 +23,12 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment, Batch, Leaser
 from ondot.flow.output import Outputs
-from ondot.flow.recover import BEATS_A_TIMEOUT
 from ondot.flow.run import Targets, begin_function, is_function_of, run_attempt
+from ondot.model.completion import Completion
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.job import JobSpec
+from ondot.model.liveness import BEATS_A_TIMEOUT
 from ondot.model.retry import free_for_suspects
 from ondot.ports.objects import Objects
 from ondot.ports.target import Call, Cancel
@@ -39,7 +40,6 @@ from ondot.roles.running import Attempt, Running
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
 from ondot.store.endings import find_cancels
-from ondot.store.outcomes import Completion
 from ondot.store.workers import beat_worker, leave_worker, register_worker, report_stalled_worker
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import CANCELS

@@ -7,7 +7,8 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from ondot.model.execution import Outcome, State
+from ondot.model.completion import Completion
+from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.store.columns import once
 from ondot.store.connection import Connection
@@ -15,32 +16,6 @@ from ondot.store.day_bounds import of_days
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("outcomes")
-
-
-class Completion(Struct, frozen=True):
-    """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text).
-
-    `pause_after`: failures in a row after which the job is paused. `gated`: it was leased with gates to give back.
-    `delay_s`, `retry_at`: of one that is tried again, not before both; a year at most.
-    """
-
-    execution_id: ExecutionId
-    attempt_no: int
-    state: State
-    outcome: Outcome
-    result: str | None = None
-    error: str | None = None
-    reason: str | None = None
-    delay_s: float = 0.0
-    priority_class: int = 0
-    pause_after: int | None = None
-    gated: bool = False
-    retry_at: datetime | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """A success with which nothing moves but the execution itself: nearly all are."""
-        return self.state is State.SUCCEEDED and self.pause_after is None and not self.gated
 
 
 class Written(Struct, frozen=True):
