@@ -2,39 +2,29 @@
 
 import io
 import json
+from enum import EnumType
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 
-from ondot.cli.body import body_of_file, body_of_flags, in_flags, json_of, refuse_no_text, schedule_of_flags
+from ondot.cli.body import body_of_file, body_of_flags, in_flags, reject_surrogates
 from ondot.cli.errors import message_of
-from ondot.cli.limits import OverlapPolicy, limits_of_flags
+from ondot.cli.flags import FLAGS, Flag, Overlap, parse_json
+from ondot.document.body import JobBody
+from ondot.document.errors import field_of, model_in
 from ondot.model.errors import Fault, InvalidBody
 from tests.cli.running import ondot
 from tests.proves import proves
 
-NOTHING: dict[str, Any] = {
-    "name": None,
-    "schedule": {},
-    "url": None,
-    "method": None,
-    "headers": [],
-    "function": None,
-    "command": None,
-    "payload": None,
-    "pool": None,
-    "priority": None,
-    "retries": None,
-    "timeout": None,
-    "key": None,
-    "labels": [],
-}
+
+def body(*, changes: bool = False, **flags: Any) -> dict[str, Any]:
+    return body_of_flags(flags, changes=changes)
 
 
-def body(**flags: Any) -> dict[str, Any]:
-    return body_of_flags(**(NOTHING | flags))
+def schedule(**flags: Any) -> Any:
+    return body(**flags, changes=True)["schedule"]
 
 
 def test_flags_that_were_not_given_are_not_sent() -> None:
@@ -44,17 +34,20 @@ def test_flags_that_were_not_given_are_not_sent() -> None:
 def test_flags_become_the_long_form() -> None:
     assert body(
         name="report",
-        schedule=schedule_of_flags({"cron": "0 9 * * 1-5", "every": None}, timezone="Europe/Berlin", jitter="30"),
+        cron="0 9 * * 1-5",
+        every=None,
+        timezone="Europe/Berlin",
+        jitter="30",
         url="https://example.com",
         method="PUT",
-        headers=["x-team: bi"],
+        header=["x-team: bi"],
         payload='{"region": "eu"}',
         pool="heavy",
         priority="high",
         retries=0,
         timeout="5m",
         key="k",
-        labels=["team:bi", "at:9:00"],
+        label=["team:bi", "at:9:00"],
     ) == {
         "name": "report",
         "schedule": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin", "jitter": 30},
@@ -71,36 +64,33 @@ def test_flags_become_the_long_form() -> None:
 
 @proves("E12", "E13", "E16")
 def test_flags_that_hold_a_job_back_become_its_fields() -> None:
-    given = {"overlap": OverlapPolicy.SKIP, "concurrency": 2, "rate": "10/1m", "start_deadline": "90", "unique": None}
-    assert body(function="f", limits=limits_of_flags(given | {"name": "not one of them"})) == {
+    assert body(function="f", overlap=Overlap.SKIP, concurrency=2, rate="10/1m", start_deadline="90", unique=None) == {
         "target": {"function": "f"},
         "overlap": "skip",
         "concurrency": 2,
         "rate": "10/1m",
         "start_deadline": 90,
     }
-    assert body(changes=True, limits=limits_of_flags({"order_key": "o"})) == {"order_key": "o"}
+    assert body(changes=True, order_key="o") == {"order_key": "o"}
 
 
 @pytest.mark.parametrize(("written", "sent"), [("90", 90), ("1.5", 1.5), ("90s", "90s"), ("PT1M", "PT1M")])
 def test_a_bare_number_is_seconds(written: str, sent: object) -> None:
-    assert schedule_of_flags({"in": written}) == {"in": sent}
+    assert schedule(in_=written) == {"in": sent}
 
 
 def test_an_instant_stays_as_it_was_written() -> None:
-    assert schedule_of_flags({"at": "2030"}) == {"at": "2030"}
+    assert schedule(at="2030") == {"at": "2030"}
 
 
 def test_what_goes_with_a_schedule_becomes_the_long_form() -> None:
-    assert schedule_of_flags(
-        {"cron": "@daily"}, gap="skip", fold="both", calendar="DE-BY", business_days="next", jitter="30s"
-    ) == {
+    assert schedule(cron="@daily", gap="skip", fold="both", calendar="DE-BY", business_days="next", jitter="30s") == {
         "cron": "@daily",
         "dst": {"gap": "skip", "fold": "both"},
         "jitter": "30s",
         "calendar": {"exclude_holidays": "DE-BY", "business_days": "next"},
     }
-    assert schedule_of_flags({"rrule": "FREQ=DAILY"}, business_days="true") == {
+    assert schedule(rrule="FREQ=DAILY", business_days="true") == {
         "rrule": "FREQ=DAILY",
         "calendar": {"business_days": True},
     }
@@ -108,11 +98,11 @@ def test_what_goes_with_a_schedule_becomes_the_long_form() -> None:
 
 def test_two_kinds_of_schedule_are_refused_here() -> None:
     with pytest.raises(typer.BadParameter, match="--cron or --every"):
-        schedule_of_flags({"cron": "@daily", "every": "5m"})
+        schedule(cron="@daily", every="5m")
 
 
 def test_changes_need_no_target_and_say_only_what_changes() -> None:
-    assert body(schedule={"cron": "@daily"}, retries=5, changes=True) == {
+    assert body(cron="@daily", retries=5, changes=True) == {
         "schedule": {"cron": "@daily"},
         "retry": {"max_retries": 5},
     }
@@ -133,7 +123,7 @@ def test_a_command_is_split_into_words_and_no_shell_sees_it() -> None:
         {"function": "f", "method": "GET"},
         {"function": "f", "payload": "{"},
         {"function": "f", "payload": "NaN"},
-        {"function": "f", "labels": ["team"]},
+        {"function": "f", "label": ["team"]},
         {"command": "echo 'a"},
     ],
 )
@@ -163,7 +153,21 @@ def test_a_file_that_is_no_job_is_refused(tmp_path: Path, content: bytes) -> Non
 
 def test_text_that_cannot_be_sent_is_refused() -> None:
     with pytest.raises(typer.BadParameter):
-        refuse_no_text({"payload": json_of(json.dumps("\ud800"), "--payload")})
+        reject_surrogates({"payload": parse_json(json.dumps("\ud800"), "--payload")})
+
+
+@pytest.mark.parametrize("flag", FLAGS.values(), ids=FLAGS)
+def test_a_flag_sets_a_field_that_a_job_has_and_offers_the_words_that_it_takes(flag: Flag) -> None:
+    model: Any = JobBody
+    field: Any = None
+    for name in flag.pointer.strip("/").split("/"):
+        field = field_of(model, name)
+        assert field is not None
+        model = model_in(field)
+    if isinstance(flag.kind, EnumType):
+        kinds = (field.annotation, *get_args(field.annotation))
+        words = {word for kind in kinds for word in get_args(kind) if isinstance(word, str)}
+        assert set(map(str, flag.kind)) - {"true"} == words
 
 
 def test_a_fault_is_told_at_the_flag_it_came_from() -> None:

@@ -187,7 +187,7 @@ async def test_the_json_and_the_curl_line_of_the_page_make_a_job(page: Served) -
 def test_the_command_of_the_page_is_one_that_the_command_line_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     form = Form(gap="skip", fold="last", jitter="30s", country="DE", business_days="yes")
     bodies: list[Any] = []
-    monkeypatch.setattr("ondot.cli.job.refuse_no_text", bodies.append)
+    monkeypatch.setattr("ondot.cli.body.reject_surrogates", bodies.append)
     monkeypatch.setenv("ONDOT_URL", "http://127.0.0.1:1")
     name, *words = shlex.split(form.command().replace("\\\n", " "))
     CliRunner().invoke(cli, words)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ondot.cli.body import json_of, refuse_no_text, text_of_file
+from ondot.cli.body import reject_surrogates
 from ondot.cli.calling import ask
 from ondot.cli.errors import named_once
+from ondot.cli.flags import parse_json, text_of_file
 from ondot.cli.options import Output
 from ondot.cli.output import Format, show, show_json, show_json_lines, show_line
 from ondot.cli.pages import LARGEST_PAGE
@@ -69,7 +70,7 @@ def jobs_of_file(name: str) -> list[Json]:
             called = f" ({body['name']})" if isinstance(body.get("name"), str) else ""
             advice = 'give it one, for example "key": "nightly-report": by it the job is found again.'
             raise typer.BadParameter(f"Job {number}{called} has no key: {advice}", param_hint="-f")
-        refuse_no_text(body)
+        reject_surrogates(body)
     return bodies
 
 
@@ -119,8 +120,8 @@ def _documents(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines):
-            return [json_of(line, f"-f, line {number}") for number, line in enumerate(lines, 1)]
-        document = json_of(text, "-f")
+            return [parse_json(line, f"-f, line {number}") for number, line in enumerate(lines, 1)]
+        document = parse_json(text, "-f")
     if isinstance(document, dict):
         jobs = document.get("jobs")
         return jobs if isinstance(jobs, list) and len(document) == 1 else [document]

@@ -9,14 +9,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ondot.cli.body import FLAGS, in_flags, schedule_of_flags
-from ondot.cli.options import BusinessDaysOption, Every, Fires, FoldOption, GapOption, Holidays, Jitter, Output, RRule
+from ondot.cli.body import FLAG_AT, body_of_flags, in_flags
+from ondot.cli.flags import OF_SCHEDULE, takes_flags
+from ondot.cli.options import Fires, Output
 from ondot.cli.output import Format, Json, harmless, show, show_json, show_json_lines, show_line
 from ondot.model.errors import InvalidBody
 
 app = typer.Typer(help="Schedules, without a server.", no_args_is_help=True)
 
-ARGUMENTS: Final = FLAGS | {"/schedule/cron": "EXPR", "/after": "--after"}
+ARGUMENTS: Final = FLAG_AT | {"/schedule/cron": "EXPR", "/after": "--after"}
 """Which argument a part of the body came from."""
 
 
@@ -26,6 +27,7 @@ def cron() -> None:
 
 
 @app.command()
+@takes_flags(OF_SCHEDULE)
 def explain(
     expression: Annotated[
         str | None, typer.Argument(metavar="EXPR", help='For example "0 9 * * 1-5", or @daily.', show_default=False)
@@ -36,34 +38,20 @@ def explain(
         typer.Option(help="The fires after this instant; without an offset it is local time. Now, if left out."),
     ] = None,
     n: Fires = 10,
-    gap: GapOption = None,
-    fold: FoldOption = None,
-    jitter: Jitter = None,
-    calendar: Holidays = None,
-    business_days: BusinessDaysOption = None,
-    rrule: RRule = None,
-    every: Every = None,
+    *,
     output: Output = Format.TABLE,
+    **flags: Any,
 ) -> None:
     """Tell an expression in words, with its next fires and remarks where the clocks change.
 
     With --rrule or --every instead of EXPR it tells those.
     """
-    kinds = {"cron": expression, "rrule": rrule, "every": every}
-    if all(written is None for written in kinds.values()):
+    others = [f"--{kind}" for kind in ("rrule", "every") if flags[kind] is not None]
+    if expression is None and not others:
         raise typer.BadParameter("Say when: EXPR, or --rrule, or --every.", param_hint="EXPR")
-    if expression is not None and (rrule is not None or every is not None):
-        other = "--rrule" if rrule is not None else "--every"
-        raise typer.BadParameter(f"Give EXPR or {other}, not both: they are two schedules.", param_hint=other)
-    schedule = schedule_of_flags(
-        kinds,
-        timezone=timezone,
-        jitter=jitter,
-        gap=gap,
-        fold=fold,
-        calendar=calendar,
-        business_days=business_days,
-    )
+    if expression is not None and others:
+        raise typer.BadParameter(f"Give EXPR or {others[0]}, not both: they are two schedules.", param_hint=others[0])
+    schedule = body_of_flags({**flags, "cron": expression, "timezone": timezone}, changes=True)["schedule"]
     show_preview(told(schedule, after, timezone, n), output)
 
 

@@ -11,56 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ondot.cli import apply, backfill, explain
-from ondot.cli.body import body_of_file, body_of_flags, in_flags, payload_of, refuse_no_text, schedule_of_flags
+from ondot.cli.body import body_of, in_flags, payload_of
 from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
-from ondot.cli.limits import (
-    CancelGrace,
-    Concurrency,
-    ConcurrencyKey,
-    KeyConcurrency,
-    KeyRate,
-    OrderKey,
-    Overlap,
-    Rate,
-    StartDeadline,
-    Unique,
-    limits_of_flags,
-)
-from ondot.cli.options import (
-    At,
-    BusinessDaysOption,
-    Command,
-    CronText,
-    Every,
-    Fires,
-    FoldOption,
-    Function,
-    GapOption,
-    Header,
-    Holidays,
-    In,
-    Jitter,
-    JobId,
-    JobName,
-    Key,
-    Label,
-    Limit,
-    Method,
-    Output,
-    Payload,
-    Pool,
-    Priority,
-    Reason,
-    Retries,
-    RRule,
-    Timeout,
-    Url,
-    Wait,
-    Yes,
-    Zone,
-)
+from ondot.cli.flags import AT_CREATION, takes_flags
+from ondot.cli.options import Fires, JobId, Limit, Output, Payload, Reason, Wait, Yes
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.cli.waiting import first_execution, until_ended
@@ -84,57 +40,19 @@ app = typer.Typer(help="Jobs: what runs, when, and how.", no_args_is_help=True)
 
 
 @app.command()
+@takes_flags()
 def create(
     file: Annotated[
         str | None, typer.Option("--file", "-f", metavar="FILE", help="The whole job as JSON; - is standard input.")
     ] = None,
-    name: JobName = None,
-    url: Url = None,
-    method: Method = None,
-    header: Header = None,
-    function: Function = None,
-    command: Command = None,
-    cron: CronText = None,
-    every: Every = None,
-    rrule: RRule = None,
-    at: At = None,
-    in_: In = None,
-    timezone: Zone = None,
-    gap: GapOption = None,
-    fold: FoldOption = None,
-    jitter: Jitter = None,
-    calendar: Holidays = None,
-    business_days: BusinessDaysOption = None,
-    payload: Payload = None,
-    pool: Pool = None,
-    priority: Priority = None,
-    retries: Retries = None,
-    timeout: Timeout = None,
-    overlap: Overlap = None,
-    concurrency: Concurrency = None,
-    rate: Rate = None,
-    concurrency_key: ConcurrencyKey = None,
-    key_concurrency: KeyConcurrency = None,
-    key_rate: KeyRate = None,
-    order_key: OrderKey = None,
-    start_deadline: StartDeadline = None,
-    cancel_grace: CancelGrace = None,
-    unique: Unique = None,
-    key: Key = None,
-    label: Label = None,
+    *,
     idempotency_key: Annotated[str | None, typer.Option(help="Sent twice, it is made once.")] = None,
     wait: Wait = False,
     output: Output = Format.TABLE,
+    **flags: Any,
 ) -> None:
     """Create a job. Without a schedule (--cron, --every, --rrule, --at, --in) it runs once, now."""
-    flags = _job_flags(locals())
-    if file is None:
-        body = body_of_flags(**flags)
-    elif _any_given(flags):
-        raise typer.BadParameter("Give the job in a file or by flags, not both.", param_hint="-f")
-    else:
-        body = body_of_file(file)
-    refuse_no_text(body)
+    body = body_of(file, flags)
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
         job = await client.create_job(body, idempotency_key)
@@ -160,6 +78,7 @@ def create(
 
 
 @app.command()
+@takes_flags(without=AT_CREATION)
 def update(
     job_id: JobId,
     file: Annotated[
@@ -169,52 +88,15 @@ def update(
     if_version: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only if it still has this version; exit with 4 if not.")
     ] = None,
-    name: JobName = None,
-    url: Url = None,
-    method: Method = None,
-    header: Header = None,
-    function: Function = None,
-    command: Command = None,
-    cron: CronText = None,
-    every: Every = None,
-    rrule: RRule = None,
-    at: At = None,
-    in_: In = None,
-    timezone: Zone = None,
-    gap: GapOption = None,
-    fold: FoldOption = None,
-    jitter: Jitter = None,
-    calendar: Holidays = None,
-    business_days: BusinessDaysOption = None,
-    payload: Payload = None,
-    pool: Pool = None,
-    priority: Priority = None,
-    retries: Retries = None,
-    timeout: Timeout = None,
-    overlap: Overlap = None,
-    concurrency: Concurrency = None,
-    rate: Rate = None,
-    concurrency_key: ConcurrencyKey = None,
-    key_concurrency: KeyConcurrency = None,
-    key_rate: KeyRate = None,
-    order_key: OrderKey = None,
-    start_deadline: StartDeadline = None,
-    cancel_grace: CancelGrace = None,
-    label: Label = None,
+    *,
     reason: Reason = None,
     output: Output = Format.TABLE,
+    **flags: Any,
 ) -> None:
     """Change what is named and leave the rest: a new version, which takes over at once."""
-    flags = _job_flags(locals())
-    if file is None:
-        changes = body_of_flags(**flags, changes=True)
-    elif _any_given(flags):
-        raise typer.BadParameter("Give the changes in a file or by flags, not both.", param_hint="-f")
-    else:
-        changes = body_of_file(file)
+    changes = body_of(file, flags, changes=True)
     if not changes:
         raise typer.BadParameter("Say what to change, for example --cron or --timeout, or a file with -f.")
-    refuse_no_text(changes)
     try:
         job = ask(lambda client: client.patch_job(job_id, changes, if_version, reason))
     except InvalidBody as refusal:
@@ -361,29 +243,6 @@ app.command("backfills")(backfill.backfills)
 app.command("backfill-cancel")(backfill.backfill_cancel)
 
 
-def _job_flags(given: Json) -> Json:
-    """The flags that say what a job is, of all that a command was given."""
-    schedule = schedule_of_flags(
-        {
-            "cron": given["cron"],
-            "every": given["every"],
-            "rrule": given["rrule"],
-            "at": given["at"],
-            "in": given["in_"],
-        },
-        **{field: given[field] for field in ("timezone", "gap", "fold", "jitter", "calendar", "business_days")},
-    )
-    plain = ("name", "url", "method", "function", "command", "payload", "pool", "priority", "retries", "timeout")
-    return {
-        **{field: given[field] for field in plain},
-        "schedule": schedule,
-        "headers": given["header"] or [],
-        "labels": given["label"] or [],
-        "key": given.get("key"),
-        "limits": limits_of_flags(given),
-    }
-
-
 def _why_none(job: Json) -> str | None:
     """Why a job has no next fire, if its state says so, and what to do about it."""
     why = f": {job['state_reason']}" if job.get("state_reason") else ""
@@ -395,10 +254,6 @@ def _why_none(job: Json) -> str | None:
         case "ENDED":
             return "No further fires: it has ended."
     return None
-
-
-def _any_given(flags: Json) -> bool:
-    return any(value is not None and value not in ([], {}) for value in flags.values())
 
 
 def _changed(job: Json, output: Format) -> None:

@@ -1,0 +1,213 @@
+"""The flags that describe a job, in one list: `job create` and `update` take them, `cron explain` those of a schedule.
+
+Each flag knows its place in the body, as a JSON pointer. So the body is built from the list, and a fault that the
+server finds at a pointer is reported at the flag.
+"""
+
+import inspect
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+Json = dict[str, Any]
+Command = Callable[..., None]
+
+Gap = StrEnum("Gap", ["SHIFT", "SKIP"])
+Fold = StrEnum("Fold", ["FIRST", "LAST", "BOTH"])
+BusinessDays = StrEnum("BusinessDays", ["TRUE", "NEXT", "PREVIOUS"])
+Overlap = StrEnum("Overlap", ["ALLOW", "SKIP", "QUEUE", "CANCEL"])
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    pointer: str
+    help: str
+    metavar: str | None = None
+    kind: Any = str
+    read: Callable[[Any], Any] | None = None
+    """From the value as it was typed to the value in the body; None: it stays as it is."""
+    names: tuple[str, ...] = ()
+    """Where they do not follow from the parameter's name."""
+
+    def option(self) -> Any:
+        return Annotated[self.kind | None, typer.Option(*self.names, metavar=self.metavar, help=self.help)]
+
+    def put(self, value: Any, body: Json) -> None:
+        *outer, last = self.pointer.strip("/").split("/")
+        for name in outer:
+            body = body.setdefault(name, {})
+        body[last] = value if self.read is None else self.read(value)
+
+
+def duration(written: str) -> str | float:
+    """A bare number means seconds, as in JSON."""
+    try:
+        number = float(written)
+    except ValueError:
+        return written
+    return int(number) if number.is_integer() else number
+
+
+def text_of_file(name: str, flag: str = "-f") -> str:
+    """The text of a file; `-` is standard input."""
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{name} is not UTF-8 text.", param_hint=flag) from error
+    except OSError as error:
+        raise typer.BadParameter(f"Cannot read {name}: {error.strerror}.", param_hint=flag) from error
+
+
+def parse_json(text: str, flag: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"This is not JSON: {error}.", param_hint=flag) from error
+
+
+def parse_payload(written: str) -> Any:
+    """`--payload`: JSON, or `@FILE`."""
+    text = text_of_file(written[1:], "--payload") if written.startswith("@") else written
+    return parse_json(text, "--payload")
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _parse_command(command: str) -> list[str]:
+    """Split into words as a shell would. Nothing else of a shell happens: no shell runs it."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise typer.BadParameter(f"Cannot split {command!r} into words: {error}.", param_hint="--command") from error
+
+
+def _pairs(flag: str, example: str) -> Callable[[Sequence[str]], dict[str, str]]:
+    def read(written: Sequence[str]) -> dict[str, str]:
+        pairs = {}
+        for pair in written:
+            name, colon, value = pair.partition(":")
+            if not colon or not name:
+                raise typer.BadParameter(f"{pair!r} is not a pair. Write, for example, {example}.", param_hint=flag)
+            pairs[name] = value.strip()
+        return pairs
+
+    return read
+
+
+FLAGS: Final[Mapping[str, Flag]] = {
+    "name": Flag("/name", "The job's name. By default, the name of its target."),
+    "url": Flag("/target/http/url", "Call this URL."),
+    "method": Flag("/target/http/method", "With --url: the HTTP method. By default, POST."),
+    "header": Flag(
+        "/target/http/headers",
+        "With --url: send this header. May be repeated.",
+        "NAME:VALUE",
+        kind=list[str],
+        read=_pairs("--header", "x-team:bi"),
+    ),
+    "function": Flag("/target/function", "Call this function of a worker."),
+    "command": Flag(
+        "/target/shell/command", "Run this program. It is split into words; no shell runs.", read=_parse_command
+    ),
+    "cron": Flag("/schedule/cron", 'Run by a cron expression, for example "0 9 * * 1-5".', "EXPR"),
+    "every": Flag("/schedule/every", "Run at an interval, for example 15m.", "DURATION", read=duration),
+    "rrule": Flag(
+        "/schedule/rrule", 'Run by a recurrence rule (RFC 5545), for example "FREQ=DAILY;COUNT=9".', "RULE"
+    ),
+    "at": Flag("/schedule/at", "Run once at this instant, for example 2030-01-31T09:00:00Z.", "INSTANT"),
+    "in_": Flag(
+        "/schedule/in", "Run once after this delay, for example 90s.", "DURATION", read=duration, names=("--in",)
+    ),
+    "timezone": Flag(
+        "/schedule/timezone", "An IANA time zone. By default, UTC.", "ZONE", names=("--timezone", "-z")
+    ),
+    "gap": Flag("/schedule/dst/gap", "A fire in the skipped hour (clocks go forward). By default, shift.", kind=Gap),
+    "fold": Flag("/schedule/dst/fold", "A fire in the repeated hour (clocks go back). By default, first.", kind=Fold),
+    "jitter": Flag("/schedule/jitter", "Start up to this much later.", "DURATION", read=duration),
+    "calendar": Flag(
+        "/schedule/calendar/exclude_holidays", "Skip the holidays of DE, DE-BY, and so on.", "CC[-REGION]"
+    ),
+    "business_days": Flag(
+        "/schedule/calendar/business_days",
+        "Fire only on business days (true), or move a fire to the next or previous one.",
+        kind=BusinessDays,
+        read=lambda value: True if value == "true" else value,
+    ),
+    "payload": Flag("/payload", "The JSON that the target receives.", "JSON|@FILE", read=parse_payload),
+    "pool": Flag("/pool", "The pool of workers that runs it."),
+    "priority": Flag("/priority", "high, normal or low."),
+    "retries": Flag("/retry/max_retries", "How many attempts may follow the first.", kind=int),
+    "timeout": Flag("/timeout", "How long one attempt may take.", "DURATION", read=duration),
+    "overlap": Flag(
+        "/overlap",
+        "If the previous execution is still running: start anyway (allow, the default), skip the fire, queue it, or "
+        "cancel the running one.",
+        kind=Overlap,
+    ),
+    "concurrency": Flag("/concurrency", "How many executions of the job may run at once.", "N", kind=int),
+    "rate": Flag("/rate", "How many executions may start in a time, for example 10/1m.", "N/DURATION"),
+    "concurrency_key": Flag("/concurrency_key", "All jobs with this key share a limit.", "KEY"),
+    "key_concurrency": Flag(
+        "/key_concurrency",
+        "With --concurrency-key: how many may run at once. By default 1, or no limit with --key-rate.",
+        "N",
+        kind=int,
+    ),
+    "key_rate": Flag(
+        "/key_rate", "With --concurrency-key: how many may start in a time, for example 10/1m.", "N/DURATION"
+    ),
+    "order_key": Flag("/order_key", "All jobs with this key run strictly one after another.", "KEY"),
+    "start_deadline": Flag(
+        "/start_deadline", "Skip an execution that has not started this long after it was due.", "DURATION",
+        read=duration,
+    ),
+    "cancel_grace": Flag(
+        "/cancel_grace", "How long a cancelled attempt may take to stop by itself. By default, 10s.", "DURATION",
+        read=duration,
+    ),
+    "unique": Flag("/unique", "For a job that runs once: no second job with this key while the first lives.", "KEY"),
+    "key": Flag("/key", "Your own id. A second job with this key updates the first."),
+    "label": Flag(
+        "/labels",
+        "A label to find the job by. May be repeated.",
+        "NAME:VALUE",
+        kind=list[str],
+        read=_pairs("--label", "team:bi"),
+    ),
+}  # fmt: skip
+
+AT_CREATION: Final = ("unique", "key")
+"""An update cannot set them."""
+OF_SCHEDULE: Final = ("gap", "fold", "jitter", "calendar", "business_days", "rrule", "every")
+"""What `cron explain` takes beside an expression and its time zone."""
+
+
+def takes_flags(names: Iterable[str] = FLAGS, *, without: Iterable[str] = ()) -> Callable[[Command], Command]:
+    """Give a command these flags in the place of its `**flags`; its keyword-only options follow them in the help."""
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=FLAGS[name].option())
+        for name in names
+        if name not in without
+    ]
+
+    def decorate(command: Command) -> Command:
+        own = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+        parameters = [*first, *flags, *own[len(first) :]]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def flag_name(name: str) -> str:
+    return FLAGS[name].names[0] if FLAGS[name].names else f"--{name.replace('_', '-')}"
