@@ -87,7 +87,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
     from ondot.api.dependencies import Services
     from ondot.api.serve import serve
     from ondot.api.server import build_api
-    from ondot.document.parse import preview_request
+    from ondot.document.requests import preview_request
     from ondot.objects import open_objects
     from ondot.roles.loop import every
     from ondot.roles.pulse import Pulse

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ondot.api.problems import problem
-from ondot.document.body import JobBody, ScheduleBody
+from ondot.document.body import JobBody
 from ondot.document.json_text import read_json
-from ondot.document.parse import job_spec, job_specs, preview_request
+from ondot.document.parse import job_spec, job_specs
+from ondot.document.requests import preview_request
+from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import SHORT_NAMES, TARGET_KINDS
 from ondot.model.errors import InvalidBody, NotJson, OndotError
 

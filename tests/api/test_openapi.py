@@ -47,3 +47,10 @@ async def test_a_patch_is_described_as_a_part_of_a_job(api: Caller) -> None:
     assert not any("required" in schema for schema in patches.values())
     assert schemas["HttpBody"]["required"] == ["url"], "what a whole body needs stays as it is"
     assert schemas["ScheduleBodyPatch"]["properties"]["include"]["anyOf"][0]["items"]["$ref"].endswith("/RuleBody")
+
+
+async def test_the_schema_knows_the_short_texts(api: Caller) -> None:
+    document = (await api.http.get("/openapi.json")).json()
+    properties = document["components"]["schemas"]["JobBody"]["properties"]
+    for name in ("rate", "key_rate", "unique"):
+        assert "string" in [one.get("type") for one in properties[name]["anyOf"]], name

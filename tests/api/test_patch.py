@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ondot.document.body import JobBody, RunBody
+from ondot.document.body import JobBody
 from ondot.document.merge_patch import merged
 from ondot.document.parse import job_spec, patched_spec
 from ondot.document.render import spec_out
+from ondot.document.requests import RunBody
 from ondot.model.errors import InvalidBody
 from tests.api.conftest import Caller
+from tests.document.test_limits import LIMITED
 from tests.proves import proves
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -343,3 +345,24 @@ async def test_a_bad_patch_is_told_as_a_problem_and_changes_nothing(api: Caller)
     answer = await api.http.patch(path, json={"state": "PAUSED"})
     assert (answer.status_code, "/pause" in answer.json()["detail"]) == (422, True)
     assert (await api.get(path))["version"] == 1
+
+
+@proves("S8", "E12", "E13", "E16")
+async def test_limits_go_through_the_api_and_a_default_that_is_written_makes_no_version(api: Caller) -> None:
+    job = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED})
+    path = f"/v1/jobs/{job['id']}"
+    read = await api.get(path)
+    assert (read["rate"], read["overlap"], read["key_rate"]) == (
+        {"limit": 10, "per": 60, "burst": 8},
+        "skip",
+        {"limit": 5, "per": 1, "burst": 1},
+    )
+    assert (await api.http.patch(path, json=read)).json()["version"] == 1
+    upsert = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED, "timeout": None})
+    assert upsert["version"] == 1
+    changed = await api.http.patch(path, json={"rate": None, "cancelGrace": None})
+    assert (changed.json()["version"], changed.json()["rate"], changed.json()["cancel_grace"]) == (2, None, 10)
+    assert (await api.http.patch(path, json={"rate": None, "cancel_grace": 10})).json()["version"] == 2
+    put = (await api.http.put(path, json=read)).json()
+    told = put.keys() - {"version", "updated_at"}
+    assert {name: put[name] for name in told} == {name: read[name] for name in told}

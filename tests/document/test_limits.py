@@ -14,7 +14,6 @@ from ondot.model.errors import InvalidBody
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import JobId
 from ondot.model.job import Debounce, HttpTarget, JobSpec, Throttle, Unique, completed, encode_spec, same_spec
-from tests.api.conftest import Caller
 from tests.proves import proves
 from tests.test_documents import DOCS
 
@@ -217,31 +216,3 @@ def test_an_http_call_has_a_timeout_to_connect_and_one_for_the_first_byte() -> N
     assert (told["connect_timeout"], told["first_byte_timeout"]) == (1.5, 30)
     patched = patched_spec(job, {"target": {"http": {"connect_timeout": None}}}, NOW)
     assert patched.target == HttpTarget(url="https://example.com", first_byte_timeout_s=30.0)
-
-
-@proves("S8", "E12", "E13", "E16")
-async def test_limits_go_through_the_api_and_a_default_that_is_written_makes_no_version(api: Caller) -> None:
-    job = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED})
-    path = f"/v1/jobs/{job['id']}"
-    read = await api.get(path)
-    assert (read["rate"], read["overlap"], read["key_rate"]) == (
-        {"limit": 10, "per": 60, "burst": 8},
-        "skip",
-        {"limit": 5, "per": 1, "burst": 1},
-    )
-    assert (await api.http.patch(path, json=read)).json()["version"] == 1
-    upsert = await api.create({"name": "limited", "function": "f", "key": "limited", **LIMITED, "timeout": None})
-    assert upsert["version"] == 1
-    changed = await api.http.patch(path, json={"rate": None, "cancelGrace": None})
-    assert (changed.json()["version"], changed.json()["rate"], changed.json()["cancel_grace"]) == (2, None, 10)
-    assert (await api.http.patch(path, json={"rate": None, "cancel_grace": 10})).json()["version"] == 2
-    put = (await api.http.put(path, json=read)).json()
-    told = put.keys() - {"version", "updated_at"}
-    assert {name: put[name] for name in told} == {name: read[name] for name in told}
-
-
-async def test_the_schema_knows_the_short_texts(api: Caller) -> None:
-    document = (await api.http.get("/openapi.json")).json()
-    properties = document["components"]["schemas"]["JobBody"]["properties"]
-    for name in ("rate", "key_rate", "unique"):
-        assert "string" in [one.get("type") for one in properties[name]["anyOf"]], name

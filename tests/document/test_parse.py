@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from ondot.api.responses import JobOut, job_out, preview_out
-from ondot.document.body import JobBody
+from ondot.document.body import JobBody, job_field
 from ondot.document.json_text import read_json
-from ondot.document.parse import job_spec, job_specs, preview_request, run_payload
+from ondot.document.parse import check_fields, job_spec, job_specs
 from ondot.document.render import SpecOut, spec_out
+from ondot.document.requests import preview_request, run_payload
 from ondot.document.shorthand import SHORT_NAMES
 from ondot.model.errors import InvalidBody, InvalidSchedule
+from ondot.model.gates import Limits
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, JobState, ShellTarget, decode_spec, encode_spec
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
@@ -395,3 +397,25 @@ def test_the_schema_describes_every_field_and_knows_the_short_forms() -> None:
 )
 def test_a_job_without_a_name_is_called_after_what_it_calls(body: dict[str, object], name: str) -> None:
     assert job_spec(body, NOW).name == name
+
+
+def test_some_fields_are_checked_by_themselves_and_returned_in_the_long_form() -> None:
+    assert check_fields({"maxRetries": 3, "timeout": "5m"}) == {"retry": {"max_retries": 3}, "timeout": "5m"}
+    with pytest.raises(InvalidBody) as refused:
+        check_fields({"pool": "No", "timeout": "8d", "priority": "urgent"})
+    assert [fault.pointer for fault in refused.value.faults] == ["/pool", "/priority", "/timeout"]
+
+
+def test_a_field_is_found_by_its_path_with_its_meaning() -> None:
+    assert job_field("timeout").examples == JobBody.model_fields["timeout"].examples
+    assert job_field("schedule.in").alias == "in"
+    assert job_field("target.http.url").description
+    for path in ("colour", "schedule.colour"):
+        with pytest.raises(KeyError):
+            job_field(path)
+
+
+def test_every_field_of_a_spec_is_read_from_the_field_of_a_body_with_its_name() -> None:
+    of_specs = {name.removesuffix("_s") for name in (*JobSpec.__struct_fields__, *Limits.__struct_fields__)}
+    assert of_specs - {"limits"} <= JobBody.model_fields.keys()
+    assert JobBody.model_fields.keys() - of_specs == {"concurrency_key", "depends_on"}

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ondot.document.parse import job_spec, patched_spec, preview_request, resume_missed
+from ondot.document.parse import job_spec, patched_spec
 from ondot.document.render import schedule_out, spec_out
+from ondot.document.requests import preview_request, resume_missed
 from ondot.model.errors import InvalidBody
 from ondot.model.ids import JobId
 from ondot.model.job import JobSpec

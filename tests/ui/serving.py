@@ -17,7 +17,7 @@ from ondot.api.auth import Auth
 from ondot.api.dependencies import Services
 from ondot.api.serve import serve
 from ondot.api.server import build_api
-from ondot.document.parse import preview_request
+from ondot.document.requests import preview_request
 from ondot.flow.dispatch import Dispatcher
 from ondot.settings import Settings
 from ondot.store.database import Database

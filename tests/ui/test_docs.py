@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ondot.document.parse import job_spec, job_specs, preview_request, run_payload
+from ondot.document.parse import job_spec, job_specs
+from ondot.document.requests import preview_request, run_payload
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.reference import read_reference
 from tests.proves import proves

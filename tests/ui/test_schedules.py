@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ondot.cli import app as cli
-from ondot.document.parse import preview_request
+from ondot.document.requests import preview_request
 from ondot.model.schedule import Blackout, Calendar, Cron, Interval, Schedule
 from ondot.ui.schedules import EXAMPLES, Form, Refused, Told, form_of, local_words, tell, zones
 from ondot.ui.year import Day, Year, year_of

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from ondot.document.errors import refuse
 from ondot.document.fields import Body, Instant, JobIdText, PoolName, seen_text
-from ondot.document.forms import read_form
-from ondot.document.parse import run_payload
+from ondot.document.reading import read_form
+from ondot.document.requests import run_payload
 from ondot.flow.dead_letters import DEFAULT_PER_S
 from ondot.flow.replay import Replay
 from ondot.model.errors import Fault

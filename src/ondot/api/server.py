@@ -38,7 +38,8 @@ from ondot.api.routes import (
 )
 from ondot.api.routes.cancel import CancelBody
 from ondot.api.routes.pools import PoolBody
-from ondot.document.body import BackfillBody, JobBody, PreviewBody, ResumeBody, RunBody
+from ondot.document.body import JobBody
+from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.model.errors import InvalidParameters, OndotError, QueueFull, TooManyWrongKeys, Unavailable
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.log_throttle import Seldom

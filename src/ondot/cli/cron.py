@@ -58,7 +58,7 @@ def explain(
 def told(schedule: dict[str, Any], after: str | None, timezone: str, n: int) -> Json:
     """As `POST /v1/schedules/preview` answers."""
     from ondot.api.responses import preview_out
-    from ondot.document.parse import preview_request
+    from ondot.document.requests import preview_request
     from ondot.model.schedule import preview
 
     try:

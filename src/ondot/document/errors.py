@@ -98,7 +98,7 @@ def faults_of(error: ValidationError, model: type[BaseModel], written: Written) 
         inner = tuple(str(segment) for segment in found["loc"] if segment != "[key]")
         path = written.path(inner)
         context = found.get("ctx", {})
-        field = _field(model, inner)
+        field = find_field(model, inner)
         match found["type"]:
             case "extra_forbidden":
                 message = _unknown(path, model, inner)
@@ -180,7 +180,8 @@ def _names(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _field(model: type[BaseModel], inner: Path) -> FieldInfo | None:
+def find_field(model: type[BaseModel], inner: Path) -> FieldInfo | None:
+    """The field at a path of the long form; None if there is none."""
     place: type[BaseModel] | None = model
     field: FieldInfo | None = None
     for name in inner:

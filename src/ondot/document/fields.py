@@ -20,13 +20,21 @@ from ondot.model.duration import EXPECTED, seconds
 from ondot.model.headers import why_reserved
 from ondot.model.text import hidden_in
 
+LARGEST_INTEGER: Final = 2**31 - 1
+MAX_NAME: Final = 200
+"""Characters of a name or a key."""
+MAX_LABELS: Final = 64
+MAX_LABEL_NAME: Final = 63
+MAX_LABEL_VALUE: Final = 255
+POOL_NAME: Final = "[a-z0-9][a-z0-9_.-]{0,62}"
+NOT_IN_FUNCTION_NAME: Final = r"[\s\x00-\x20\x7f-\x9f\\]"
 INSTANT: Final = 'an instant in RFC 3339, for example "2030-01-31T09:00:00Z"'
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
-_BLANK_OR_CONTROL: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f\\]")
+_BLANK_OR_CONTROL: Final = re.compile(NOT_IN_FUNCTION_NAME)
 _NOT_IN_HEADERS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_POOL: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+_POOL: Final = re.compile(POOL_NAME)
 _RFC_3339: Final = re.compile(r"(\d{4})-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 _FIRST_YEAR, _LAST_YEAR = 1970, 2200
 
@@ -154,7 +162,7 @@ def _pool(name: str) -> str:
 
 
 def _function(name: str) -> str:
-    if not name or len(name) > 200 or _BLANK_OR_CONTROL.search(name) or hidden_in(name):
+    if not name or len(name) > MAX_NAME or _BLANK_OR_CONTROL.search(name) or hidden_in(name):
         raise ValueError(
             "the name under which a worker registered the function, without blanks, at most 200 characters"
         )
@@ -268,8 +276,8 @@ Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_DURATION_S
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema(_INSTANT_SCHEMA)]
 InstantOrLocal = Annotated[datetime, BeforeValidator(_instant_or_local), WithJsonSchema(_INSTANT_SCHEMA)]
 JobIdText = Annotated[UUID, BeforeValidator(_job_id), WithJsonSchema({"type": "string", "format": "uuid"})]
-PlainText = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain_text)]
-PoolName = Annotated[str, AfterValidator(_pool), Field(json_schema_extra={"pattern": f"^{_POOL.pattern}$"})]
+PlainText = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_plain_text)]
+PoolName = Annotated[str, AfterValidator(_pool), Field(json_schema_extra={"pattern": f"^{POOL_NAME}$"})]
 FunctionName = Annotated[str, AfterValidator(_function)]
 Url = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format": "uri", "maxLength": 2048})]
 Method = Annotated[str, AfterValidator(_method), Field(json_schema_extra={"enum": list(METHODS)})]
@@ -286,10 +294,10 @@ Argv = Annotated[
 ]
 Labels = Annotated[
     dict[
-        Annotated[str, Field(min_length=1, max_length=63), AfterValidator(seen_text)],
-        Annotated[str, Field(max_length=255), AfterValidator(seen_text)],
+        Annotated[str, Field(min_length=1, max_length=MAX_LABEL_NAME), AfterValidator(seen_text)],
+        Annotated[str, Field(max_length=MAX_LABEL_VALUE), AfterValidator(seen_text)],
     ],
-    Field(max_length=64),
+    Field(max_length=MAX_LABELS),
 ]
 ErrorNames = Annotated[
     list[

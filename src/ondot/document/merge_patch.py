@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from ondot.document.errors import model_in
+from ondot.document.errors import field_of, model_in
 from ondot.document.render import SpecOut, spec_out
 from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS
 from ondot.model.errors import InvalidSchedule
@@ -60,9 +60,7 @@ def merged(base: dict[str, object], patch: dict[str, object], form: type[BaseMod
 def _merged(base: dict[str, object], patch: dict[str, object], form: type[BaseModel] | None) -> dict[str, object]:
     result = dict(base)
     for name, value in patch.items():
-        field = (
-            None if form is None else next((f for n, f in form.model_fields.items() if (f.alias or n) == name), None)
-        )
+        field = None if form is None else field_of(form, name)
         if isinstance(value, dict):
             below = result.get(name)
             inner = None if field is None else model_in(field)

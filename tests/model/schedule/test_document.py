@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ondot.document.parse import preview_request
+from ondot.document.requests import preview_request
 from ondot.model.schedule import preview
 from tests.model.schedule.making import utc
 from tests.proves import proves

@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 from ondot.api.dependencies import Asked, Body, Tenant, id_in_path, only_known_parameters
 from ondot.api.openapi import takes
 from ondot.api.routes.jobs import Caller, JobPath, Key, Limit, idempotency_of, job_row
-from ondot.document.body import BackfillBody
-from ondot.document.parse import backfill_request
+from ondot.document.requests import BackfillBody, backfill_request
 from ondot.flow.backfill import Backfill, cancel_backfill, count_backfill, start_backfill
 from ondot.model.errors import NotFound
 from ondot.model.ids import JobId

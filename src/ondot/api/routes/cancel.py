@@ -13,7 +13,7 @@ from ondot.api.routes.audit import Actor
 from ondot.api.routes.jobs import specs_of
 from ondot.api.views import execution_out
 from ondot.document.fields import Body, PlainText
-from ondot.document.forms import read_form
+from ondot.document.reading import read_form
 from ondot.flow.cancel import cancel
 from ondot.model.ids import ExecutionId
 

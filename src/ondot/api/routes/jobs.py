@@ -29,9 +29,10 @@ from ondot.api.dependencies import (
 )
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.views import execution_out, job_row_out
-from ondot.document.body import JobBody, ResumeBody, RunBody
-from ondot.document.parse import job_spec, job_specs, new_job_spec, patched_spec, resume_missed, run_payload
+from ondot.document.body import JobBody
+from ondot.document.parse import job_spec, job_specs, new_job_spec, patched_spec
 from ondot.document.render import SpecOut
+from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, patch, pause, resume, update
 from ondot.flow.run_now import run_now
 from ondot.flow.submit import Answer, Idempotency

@@ -11,8 +11,8 @@ from ondot.api.dependencies import Body as JsonBody
 from ondot.api.openapi import takes
 from ondot.api.routes.audit import Actor
 from ondot.document.fields import Body
-from ondot.document.forms import read_form
-from ondot.document.limits_body import AtOnce, RateBody, RateOrNone, or_text
+from ondot.document.limits import AtOnce, RateBody, RateOrNone, or_text
+from ondot.document.reading import read_form
 from ondot.document.shorthand import rate_object
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.errors import NotFound

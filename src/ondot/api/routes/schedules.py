@@ -15,8 +15,7 @@ from ondot.api import responses
 from ondot.api.dependencies import Asked, Body, Instant, Services, Tenant, checked_instant, only_known_parameters
 from ondot.api.openapi import takes
 from ondot.api.routes.jobs import JobPath, job_row
-from ondot.document.body import PreviewBody
-from ondot.document.parse import preview_request
+from ondot.document.requests import PreviewBody, preview_request
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState

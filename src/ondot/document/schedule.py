@@ -12,12 +12,13 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
-from ondot.document.body import CalendarBody, RuleBody, ScheduleBody
 from ondot.document.render import ScheduleOut
+from ondot.document.schedule_body import CalendarBody, RuleBody, ScheduleBody
 from ondot.document.shorthand import Path
+from ondot.document.structs import to_struct
 from ondot.model.errors import InvalidSchedule
 from ondot.model.misfire import Misfire
-from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Once, Schedule, When, check, next_fire
+from ondot.model.schedule import Calendar, Cron, Dst, Interval, Once, Schedule, When, check, next_fire
 from ondot.model.schedule.dst import next_instant, zone_info
 from ondot.model.schedule.interval import every_of
 from ondot.model.schedule.rrule import Rrule, begins_after, begins_of
@@ -79,7 +80,7 @@ def schedule_of(
         start_at=body.start_at,
         end_at=body.end_at,
         max_fires=body.max_fires,
-        misfire=_misfire(body),
+        misfire=to_struct(Misfire, body.misfire),
         calendar=_calendar(body.calendar) if body.calendar is not None else None,
     )
     try:
@@ -170,7 +171,7 @@ class _Reading:
 
     def _dst(self, body: RuleBody) -> Dst:
         given = body.dst if "dst" in body.model_fields_set else self.body.dst
-        return Dst(gap=given.gap, fold=given.fold)
+        return to_struct(Dst, given)
 
     def _rrule(self, body: RuleBody, text: str, dst: Dst) -> tuple[When | None, Faults]:
         try:
@@ -297,17 +298,7 @@ def _without_anchor(rule: Interval | Rrule) -> object:
     return rule.every_s if isinstance(rule, Interval) else (rule.text, rule.timezone, rule.dst)
 
 
-def _misfire(body: ScheduleBody) -> Misfire:
-    misfire = body.misfire
-    return Misfire(policy=misfire.policy, grace_s=misfire.grace, window_s=misfire.window, limit=misfire.limit)
-
-
 def _calendar(body: CalendarBody) -> Calendar | None:
     """A calendar that leaves out nothing is none: planning need not ask it at every fire."""
-    calendar = Calendar(
-        exclude_holidays=body.exclude_holidays,
-        exclude_dates=tuple(body.exclude_dates),
-        business_days=body.business_days,
-        blackouts=tuple(Blackout(from_at=blackout.from_at, to_at=blackout.to_at) for blackout in body.blackouts),
-    )
+    calendar = to_struct(Calendar, body)
     return None if calendar == Calendar() else calendar

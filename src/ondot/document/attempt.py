@@ -1,13 +1,26 @@
 """How an attempt stands in a request: what it calls (E3), how long parts of the call may take (E7), and what follows
 one that failed (E4)."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, assert_never
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from ondot.document.fields import Argv, Body, Duration, ErrorNames, FunctionName, Headers, Method, Url, sentence
-from ondot.document.limits_body import DAY_S
-from ondot.model.job import HttpTarget
+from ondot.document.fields import (
+    MAX_NAME,
+    Argv,
+    Body,
+    Duration,
+    ErrorNames,
+    FunctionName,
+    Headers,
+    Method,
+    Url,
+    sentence,
+)
+from ondot.document.limits import DAY_S
+from ondot.document.structs import to_struct
+from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
 from ondot.model.retry import Backoff, Retry
 
 _HTTP: Final = HttpTarget(url="")
@@ -94,3 +107,26 @@ class RetryBody(Body):
         if both := [name for name in never_on if name in info.data.get("retry_on", ())]:
             raise sentence(f'"{both[0]}" stands in `retry_on` and in `never_on`; leave it in one of them.')
         return never_on
+
+
+def target_of(body: TargetBody) -> TargetSpec:
+    if body.http is not None:
+        return to_struct(HttpTarget, body.http)
+    if body.function is not None:
+        return FunctionTarget(name=body.function)
+    assert body.shell is not None, "check_kinds has seen to it that there is one"
+    return to_struct(ShellTarget, body.shell)
+
+
+def name_of(target: TargetSpec) -> str:
+    """The name of a job whose creator gave none: what it calls, without what may be secret in an address."""
+    match target:
+        case FunctionTarget():
+            return target.name
+        case HttpTarget():
+            parts = urlsplit(target.url)
+            return f"{parts.hostname}{parts.path}"[:MAX_NAME]
+        case ShellTarget():
+            return target.command[0][:MAX_NAME]
+        case _:
+            assert_never(target)

@@ -4,15 +4,16 @@ Short texts ("10/1m", the bare key of `unique`) are made objects by `shorthand` 
 no object here is refused with both forms named. What fields may not stand together is told by `limits_wire`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from ondot.document.fields import Body, Duration, PlainText
+from ondot.document.shorthand import Path
 from ondot.model import gates
 from ondot.model.gates import Rate
-from ondot.model.job import Throttle
+from ondot.model.job import JobSpec, Throttle
 
 MAX_AT_ONCE: Final = gates.MAX_AT_ONCE
 DAY_S: Final = 86_400
@@ -116,3 +117,49 @@ def or_text(example: str) -> Callable[[dict[str, Any]], None]:
         schema["anyOf"] = [*schema["anyOf"], {"type": "string", "examples": [example]}]
 
     return add
+
+
+_INSTEAD = {
+    "unique": "use `overlap`, so that its executions do not meet, or `key`, to have the job once",
+    "debounce": "use `overlap` or `rate`",
+    "throttle": "use `rate`",
+}
+"""What a job that recurs has in the place of these."""
+
+
+def company_faults(
+    long: Mapping[str, object], name: Callable[[Path], str], *, is_new: bool
+) -> Iterator[tuple[Path, str]]:
+    """What must not stand together, or alone, in the long form of a body; `name` tells how a field was written."""
+    schedule = long.get("schedule")
+    recurs = isinstance(schedule, dict) and any(
+        schedule.get(kind) is not None for kind in ("cron", "every", "rrule", "event")
+    )
+    for field, instead in (("key_concurrency", "concurrency"), ("key_rate", "rate")):
+        if long.get(field) is not None and long.get("concurrency_key") is None:
+            advice = f"give `concurrency_key` too, or `{instead}` for this job alone"
+            yield (field,), f"`{name((field,))}` limits by a key: {advice}."
+    for field, instead in _INSTEAD.items():
+        if long.get(field) is None:
+            continue
+        if recurs:
+            yield (field,), f"`{name((field,))}` is for jobs that run once, and this one recurs: {instead}."
+        elif long.get("key") is not None:
+            why = "a job whose `key` is taken becomes a new version of it"
+            yield (field,), f"`{name((field,))}` and `key` do not go together: {why}; leave one of them out."
+    first, *others = [field for field in _INSTEAD if long.get(field) is not None] or [""]
+    for field in others:
+        why = "each decides by itself whether the job runs"
+        yield (field,), f"`{name((field,))}` and `{first}` do not go together: {why}; leave one of them out."
+    if long.get("debounce") is not None and is_new and schedule is not None and not recurs:
+        advice = f"leave out `{name(('schedule',))}`"
+        yield ("debounce",), f"`{name(('debounce',))}` says itself when the job runs: {advice}."
+
+
+def changed_at_creation(spec: JobSpec, current: JobSpec) -> Iterator[tuple[Path, str]]:
+    """What a change of a job sets of that which only its creation can do."""
+    for field in _INSTEAD:
+        wanted, stored = getattr(spec, field), getattr(current, field)
+        if wanted is not None and wanted != stored:
+            advice = "leave it as it is, take it away with null, or create another job"
+            yield (field,), f"`{field}` says what becomes of a job as it is created: {advice}."

@@ -1,0 +1,151 @@
+"""From a request's JSON to a checked body: short forms lengthened, fields checked, every fault kept with its pointer.
+
+What a later release will bring is refused with those words and never ignored. All faults of a body are told at once,
+up to twenty, with pointers into the body as it was written.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+from pydantic import BaseModel, ValidationError
+
+from ondot.document.errors import Written, came, faults_of, refuse
+from ondot.document.fields import not_yet
+from ondot.document.json_text import snake_case
+from ondot.document.merge_patch import merged
+from ondot.document.schedule import Before, schedule_of
+from ondot.document.schedule_body import ScheduleBody
+from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS, Path, lengthened
+from ondot.model.errors import Fault, InvalidBody, TooLarge
+from ondot.model.job import NO_PAYLOAD
+from ondot.model.schedule import Schedule
+
+MAX_PAYLOAD_BYTES: Final = 1_048_576
+
+_ENCODER: Final = msgspec.json.Encoder()
+_KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}
+_NOT_YET: Final = {
+    ("schedule", "event"): "use `cron`, `every`, `at`, `in` or `rrule`",
+    ("target", "grpc"): "use `http`",
+    ("target", "publish"): "use `http`",
+}
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+@dataclass(slots=True)
+class Reading(Generic[Form]):
+    """One body on its way: `body` is None if its fields have faults."""
+
+    written: Written
+    long: dict[str, object]
+    body: Form | None = None
+    faults: list[Fault] = field(default_factory=list)
+    all_of_schedule: bool = True
+
+    def refuse(self, path: Path, message: str) -> None:
+        """A fault at a path of the long form."""
+        self.add(path, self.written.fault(self.written.path(path), message))
+
+    def add(self, path: Path, fault: Fault) -> None:
+        self.faults.append(fault)
+        self.all_of_schedule = self.all_of_schedule and path[:1] == ("schedule",)
+
+    def name(self, path: Path) -> str:
+        return ".".join(self.written.path(path))
+
+    def check_kinds(self) -> None:
+        """Exactly one kind of schedule and of target, and one that is there already."""
+        for place, kinds in _KINDS.items():
+            content = self.long.get(place)
+            if not isinstance(content, dict):
+                continue
+            given = [kind for kind in kinds if content.get(kind) is not None]
+            if len(given) != 1:
+                names = ", ".join(kind for kind in kinds if (place, kind) not in _NOT_YET)
+                came_in = " and ".join(f"`{self.name((place, kind))}`" for kind in given) or "none"
+                path = (place, given[1]) if given else (place,)
+                self.refuse(path, f"`{place}` takes exactly one of {names}; {came_in} came.")
+            for kind in given:
+                if advice := _NOT_YET.get((place, kind)):
+                    self.refuse((place, kind), not_yet(f"`{self.name((place, kind))}`", advice))
+
+    def schedule(self, now: datetime, before: Before | None = None, *, may_be_over: bool = False) -> Schedule | None:
+        """In the model's form. It is looked at even if other fields have faults, to tell all at once."""
+        if before is not None and self.long.get("schedule") == before.written:
+            return before.schedule
+        body = getattr(self.body, "schedule", None)
+        if self.body is None and isinstance(self.long.get("schedule"), dict):
+            try:
+                body = ScheduleBody.model_validate(self.long["schedule"])
+            except ValidationError:
+                return None
+        if not isinstance(body, ScheduleBody) or sum(kind is not None for kind in _kinds(body)) != 1:
+            return None
+        faults, schedule = schedule_of(body, now, before, may_be_over=may_be_over)
+        for path, message in faults:
+            # An `in` has become an instant, and what is wrong with that is the fault of `in`.
+            place = ("schedule", "in") if path == ("at",) and body.in_ is not None else ("schedule", *path)
+            self.refuse(place, f"`{self.name(place)}`: {message}")
+        return schedule
+
+
+def read(
+    form: type[Form], raw: object, pointer: str, example: str, *, base: dict[str, object] | None = None
+) -> Reading[Form]:
+    """A body in its long form, checked; with a base the body is a patch, and what is checked is the base with it."""
+    if not isinstance(raw, dict):
+        raise not_a(pointer, f"The body must be a JSON object, {example}; {came(raw)} came.")
+    fields = snake_case(raw, pointer)
+    assert isinstance(fields, dict)
+    long = lengthened(fields, is_patch=base is not None)
+    body = long.body if base is None else merged(base, long.body, form)
+    reading = Reading[Form](Written(raw, pointer, long.origins), body)
+    for path, message in long.faults:
+        reading.add((), reading.written.fault(reading.written.spelled(path), message))
+    reading.check_kinds()
+    try:
+        reading.body = form.model_validate(body)
+    except ValidationError as error:
+        for path, fault in faults_of(error, form, reading.written):
+            reading.add(path, fault)
+    return reading
+
+
+def not_a(pointer: str, message: str) -> InvalidBody:
+    return InvalidBody(message, faults=(Fault(pointer, message),))
+
+
+def read_form(form: type[Form], raw: object, example: str) -> Form:
+    """The body as its form; `example` is what a body may look like. Raises InvalidBody."""
+    if not isinstance(raw, dict):
+        message = f"The body must be a JSON object, {example}; {came(raw)} came."
+        raise InvalidBody(message, faults=(Fault("", message),))
+    try:
+        return form.model_validate(snake_case(raw))
+    except ValidationError as error:
+        faults = [fault for _, fault in faults_of(error, form, Written(raw, "", {}))]
+        raise refuse(faults, all_of_schedule=False) from None
+
+
+def encode_payload(payload: object, pointer: str) -> Raw:
+    if payload is None:
+        return NO_PAYLOAD
+    encoded = _ENCODER.encode(payload)
+    if len(encoded) > MAX_PAYLOAD_BYTES:
+        raise TooLarge(
+            f"The payload has {len(encoded):,} bytes, and at most {MAX_PAYLOAD_BYTES:,} are taken; "
+            "store it elsewhere and send its address.",
+            pointer=f"{pointer}/payload",
+            bytes=len(encoded),
+            max_bytes=MAX_PAYLOAD_BYTES,
+        )
+    return Raw(encoded)
+
+
+def _kinds(body: ScheduleBody) -> tuple[object, ...]:
+    """What can be translated; `check_kinds` has refused the others."""
+    return body.cron, body.every, body.at, body.in_, body.rrule
