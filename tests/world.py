@@ -27,7 +27,7 @@ from ondot.flow.run_now import run_now
 from ondot.flow.submit import Accepted, Idempotency, submit
 from ondot.model.completion import decide
 from ondot.model.execution import State
-from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, WorkerId
+from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, TenantNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.outcome import AttemptError, Failed, Report, Succeeded
 from ondot.model.schedule import Cron, Interval, Once, Schedule
@@ -146,17 +146,17 @@ class World:
     def after(self, seconds: float) -> datetime:
         return self.now + timedelta(seconds=seconds)
 
-    async def submit(self, spec: JobSpec) -> Accepted:
-        return (await self.submit_all([spec]))[0]
+    async def submit(self, spec: JobSpec, tenant_no: TenantNo = DEFAULT_TENANT) -> Accepted:
+        return (await self.submit_all([spec], tenant_no))[0]
 
-    async def submit_all(self, specs: Sequence[JobSpec]) -> list[Accepted]:
+    async def submit_all(self, specs: Sequence[JobSpec], tenant_no: TenantNo = DEFAULT_TENANT) -> list[Accepted]:
         stored: list[Accepted] = []
 
         def answer(accepted: list[Accepted]) -> str:
             stored[:] = accepted
             return "[]"
 
-        await submit(self.database, self.dispatcher, DEFAULT_TENANT, specs, answer=answer)
+        await submit(self.database, self.dispatcher, tenant_no, specs, answer=answer)
         return stored
 
     async def submit_with_key(self, key: str, spec: JobSpec) -> str:

@@ -420,7 +420,7 @@ async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> li
     from ondot.flow.submit import submit
 
     async with database.connection() as connection:
-        numbers = await database.pools.numbers(connection, DEFAULT_TENANT, pools)
+        numbers = await database.pools.register(connection, pools)
     if schedules := app.schedules():
         dispatcher = Dispatcher(PollingTransport())
 

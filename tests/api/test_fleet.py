@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from ondot.model.ids import NodeId, PoolNo, WorkerId
+from ondot.model.ids import NodeId, TenantNo
 from ondot.store.nodes import beat_node, report_stalled_node, take_partitions
-from ondot.store.workers import leave_worker, lose_worker, read_beats, register_worker, report_stalled_worker
+from ondot.store.workers import leave_worker, lose_worker, read_beats, report_stalled_worker
 from tests.api.conftest import Caller
 from tests.holding import WHY, hold
 from tests.proves import proves
-from tests.world import World
+from tests.world import World, job
 
 
 async def node(world: World, partitions: int, host: str = "here") -> NodeId:
@@ -113,28 +113,14 @@ async def test_workers_come_in_pages_and_by_state(api: Caller) -> None:
 
 
 @proves("P12", "T1")
-async def test_nobody_sees_a_worker_or_a_pool_of_somebody_else(api: Caller) -> None:
-    async with api.world.database.connection() as connection:
-        await connection.execute("INSERT INTO ondot.tenant (tenant_no, name) VALUES (2, 'other')")
-        theirs = [
-            PoolNo(
-                await connection.fetchval(
-                    "INSERT INTO ondot.pool (tenant_no, name) VALUES (2, 'secret') RETURNING pool_no"
-                )
-            )
-        ]
-        for pools in (theirs, [PoolNo(1), *theirs]):
-            await register_worker(
-                connection,
-                WorkerId(api.world.database.clock.new_id()),
-                host="h",
-                pid=1,
-                release="0",
-                pool_nos=pools,
-                slots=1,
-            )
-    [shared] = (await api.get("/v1/workers"))["items"]
-    assert shared["pools"] == ["default"]
+async def test_tenants_share_the_workers_of_a_pool_and_see_only_their_own_work_in_it(api: Caller) -> None:
+    await api.world.worker()
+    await api.world.submit_all([job(), job()], TenantNo(2))
+    await api.create({"function": "f"})
+    [worker] = (await api.get("/v1/workers"))["items"]
+    assert worker["pools"] == ["default"]
+    pool = await api.get("/v1/pools/default")
+    assert (pool["workers"], pool["waiting"]) == (1, 1)
 
 
 @proves("P13", "O2", "O5")

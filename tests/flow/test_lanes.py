@@ -2,52 +2,66 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondot.model.errors import InvalidBody
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane
 from ondot.model.ids import EPOCH, PoolNo, TenantNo
+from ondot.model.job import Priority
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 from ondot.store.queue import LAST_TENANT, gaps_between
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, Worker, World, job
 
-SEED = """
-WITH new AS (
-    SELECT gen_random_uuid() AS id, gen_random_uuid() AS job_id, t.tenant_no, c.class
-    FROM unnest($1::integer[]) AS t(tenant_no), unnest($2::smallint[]) AS c(class), generate_series(1, $3::integer)
-), stored AS (
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
-    SELECT id, job_id, ondot.clock(), ondot.clock(), tenant_no, 1, 1, class, 'PENDING', 'fire' FROM new
-)
-INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-SELECT 1, class, tenant_no, ondot.clock(), id FROM new
-"""
+
+async def submit_as(
+    world: World, tenants: Iterable[int], each: int = 1, priorities: Sequence[Priority] = ("normal",)
+) -> None:
+    """Submit this many jobs of each priority as each of these tenants."""
+    specs = [job(priority=priority) for priority in priorities] * each
+    for tenant in tenants:
+        await world.submit_all(specs, TenantNo(tenant))
 
 
-async def seed(world: World, tenants: Sequence[int], each: int = 1, classes: Sequence[int] = (2,)) -> None:
-    """So many executions in each of these lanes, as if they had been submitted."""
-    await world.fetch(SEED, tenants, classes, each)
-
-
-async def leased(worker: Worker, slots: int = 100) -> Counter[int]:
-    """How many one lease brought of each tenant."""
+async def lease_by_tenant(worker: Worker, slots: int = 100) -> Counter[int]:
+    """Lease once, and count by tenant."""
     return Counter(assignment.leased.tenant_no for assignment in await worker.lease(slots))
+
+
+@proves("E1", "T1")
+async def test_a_worker_of_a_pool_leases_the_jobs_of_every_tenant_that_submits_to_it(world: World) -> None:
+    worker = await world.worker()
+    theirs = await world.submit(job("theirs"), TenantNo(2))
+    ours = await world.submit(job("ours"))
+    assert await world.count("pool") == 1
+    assert {assignment.leased.job_id for assignment in await worker.lease()} == {theirs.id, ours.id}
+
+
+@proves("E1", "T1")
+async def test_only_the_first_tenant_creates_a_pool_by_naming_it(world: World) -> None:
+    with pytest.raises(InvalidBody, match="Unknown pool 'gpu'"):
+        await world.submit(job(pool="gpu"), TenantNo(2))
+    assert await world.count("pool") == 1
+    await world.submit(job(pool="gpu"))
+    await world.submit(job(pool="gpu"), TenantNo(2))
+    assert await world.count("pool") == 2
 
 
 @proves("E2", "T1")
 async def test_the_work_of_every_tenant_is_found_whatever_its_number(world: World) -> None:
     worker = await world.worker()
     for tenants in ([0, 1, 2, 77, LAST_TENANT - 1], [3, 77, 1000], [1]):
-        await seed(world, tenants, each=2, classes=[1, 2, 3])
+        await submit_as(world, tenants, each=2, priorities=["high", "normal", "low"])
         found: Counter[int] = Counter()
-        while brought := await leased(worker):
+        while brought := await lease_by_tenant(worker):
             found += brought
         assert found == dict.fromkeys(tenants, 6)
 
@@ -55,22 +69,22 @@ async def test_the_work_of_every_tenant_is_found_whatever_its_number(world: Worl
 @proves("E2", "L6")
 async def test_a_tenant_with_a_backlog_does_not_hold_up_one_that_comes_later(world: World) -> None:
     worker = await world.worker()
-    await seed(world, [1], each=60)
+    await submit_as(world, [1], each=60)
     await world.advance(100)
-    await seed(world, [2], each=10)
-    assert await leased(worker, 10) == {1: 5, 2: 5}
-    assert await leased(worker, 10) == {1: 5, 2: 5}
-    assert await leased(worker, 10) == {1: 10}
+    await submit_as(world, [2], each=10)
+    assert await lease_by_tenant(worker, 10) == {1: 5, 2: 5}
+    assert await lease_by_tenant(worker, 10) == {1: 5, 2: 5}
+    assert await lease_by_tenant(worker, 10) == {1: 10}
 
 
 @proves("E2", "N6")
 async def test_with_more_tenants_than_a_lease_takes_from_all_have_their_turn(world: World) -> None:
     worker = await world.worker()
     tenants = range(1, 251)
-    await seed(world, tenants, each=3)
+    await submit_as(world, tenants, each=3)
     counted: Counter[int] = Counter()
     for _ in range(4):
-        counted += await leased(worker, 200)
+        counted += await lease_by_tenant(worker, 200)
     assert sorted(counted) == list(tenants)
     assert counted.total() >= 600
 
@@ -78,8 +92,8 @@ async def test_with_more_tenants_than_a_lease_takes_from_all_have_their_turn(wor
 @proves("E2")
 async def test_a_class_that_is_due_first_goes_first_within_a_tenant_and_not_among_tenants(world: World) -> None:
     worker = await world.worker()
-    await seed(world, [1], each=20, classes=[PriorityClass.HIGH, PriorityClass.LOW])
-    await seed(world, [2], each=20, classes=[PriorityClass.LOW])
+    await submit_as(world, [1], each=20, priorities=["high", "low"])
+    await submit_as(world, [2], each=20, priorities=["low"])
     batch = await worker.lease(20)
     assert Counter((one.leased.tenant_no, one.leased.priority_class) for one in batch) == {
         (1, PriorityClass.HIGH): 10,
@@ -90,10 +104,10 @@ async def test_a_class_that_is_due_first_goes_first_within_a_tenant_and_not_amon
 @proves("E1")
 async def test_new_work_is_found_at_once_after_everything_was_taken(world: World) -> None:
     worker = await world.worker()
-    await seed(world, range(1, 41))
-    assert (await leased(worker)).total() == 40
-    await seed(world, [500])
-    assert await leased(worker) == {500: 1}
+    await submit_as(world, range(1, 41))
+    assert (await lease_by_tenant(worker)).total() == 40
+    await submit_as(world, [500])
+    assert await lease_by_tenant(worker) == {500: 1}
 
 
 @proves("L6", "N6")
@@ -101,10 +115,10 @@ async def test_a_survey_walks_over_no_dead_rows_that_an_old_snapshot_keeps(world
     tenants = [1, 2, 3]
     async with world.second_connection() as holder, holder.transaction(isolation="repeatable_read"):
         await holder.fetchval("SELECT count(*) FROM ondot.pool")
-        await seed(world, tenants, each=5000)
+        await submit_as(world, tenants, each=5000)
         await world.fetch("DELETE FROM ondot.ready")
         await world.advance(60)
-        await seed(world, tenants)
+        await submit_as(world, tenants)
         lanes = [Lane(DEFAULT_POOL, PriorityClass.NORMAL, TenantNo(tenant)) for tenant in tenants]
         async with world.database.connection() as connection:
             from_the_start = await _pages_read(connection, lanes, EPOCH)
@@ -126,7 +140,7 @@ async def _pages_read(connection: Connection, lanes: Sequence[Lane], from_at: da
 @proves("L5")
 async def test_the_bound_of_a_quiet_lane_stays_behind_what_long_transactions_bring(world: World) -> None:
     worker = await world.worker()
-    await seed(world, [4])
+    await submit_as(world, [4])
     await worker.lease()
     await world.advance(600)
     assert await worker.lease() == []

@@ -29,7 +29,7 @@ async def test_no_reading_of_pools_or_workers_reads_a_whole_table(database_url: 
     statements: dict[str, list[Any]] = {
         "list_pools": [1, None, 1000],
         "pool_depths": [1, ["default"], 1000],
-        "fleet_workers": [1, None, None, 100],
+        "list_workers": [None, None, 100],
     }
     async with connected(database_url) as connection:
         await connection.execute(SEED)
@@ -41,7 +41,7 @@ async def test_no_reading_of_pools_or_workers_reads_a_whole_table(database_url: 
             assert not {table for table, _ in _scans(plan) if table in (*NEVER_SCANNED, "waiting")}, name
             assert _most_rows(plan) <= 1000, f"{name} counts beyond its ceiling"
         assert await pool_depths(connection, DEFAULT_TENANT, ["default", "none"], 1000) == {"default": 1000}
-        assert await pool_depths(connection, TenantNo(2), ["default"], 1000) == {}
+        assert await pool_depths(connection, TenantNo(2), ["default"], 1000) == {"default": 0}
 
 
 def _most_rows(node: dict[str, Any]) -> float:
@@ -67,7 +67,7 @@ async def test_what_waits_for_later_hides_nothing_that_is_held_back_now(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "WAITING_COUNTED", 5)
-    mail = (await world.fetch("INSERT INTO ondot.pool (tenant_no, name) VALUES (1, 'mail') RETURNING pool_no"))[0][0]
+    mail = (await world.fetch("INSERT INTO ondot.pool (name) VALUES ('mail') RETURNING pool_no"))[0][0]
     async with connected(world.url) as connection:
         await connection.execute(
             "SET session_replication_role = replica"

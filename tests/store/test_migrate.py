@@ -7,11 +7,14 @@ import pytest
 
 from ondot import __version__
 from ondot.model.errors import Misconfigured, Unavailable
+from ondot.model.gates import Limits
+from ondot.model.ids import TenantNo
 from ondot.store import migrate
 from ondot.store.database import check_server, open_database
 from ondot.store.migrate import Status, check_schema, fits, migrate_up, migrations, read_status, release_key
 from tests.proves import proves
 from tests.servers import Server, connected, new_database, settings_for
+from tests.world import DEFAULT_POOL, World, every, job
 
 
 @pytest.fixture
@@ -148,3 +151,43 @@ async def test_a_server_that_may_lose_what_was_acknowledged_is_refused_unless_to
             with pytest.raises(Misconfigured, match="fsync=off and synchronous_commit=off"):
                 await check_server(database)
         await database.close()
+
+
+BEFORE_0014 = """
+ALTER TABLE ondot.pool
+    ALTER COLUMN tenant_no DROP DEFAULT,
+    DROP CONSTRAINT pool_name_key,
+    ADD CONSTRAINT pool_tenant_no_name_key UNIQUE (tenant_no, name);
+INSERT INTO ondot.pool (tenant_no, name, concurrency, rate_limit, rate_per_s, rate_burst)
+VALUES (2, 'default', 3, NULL, NULL, NULL), (2, 'mail', NULL, 100, 1, 1), (3, 'mail', 5, 10, 1, 1)
+"""
+
+
+@proves("O9", "T1")
+async def test_pools_of_one_name_become_one_with_everything_in_them(world: World) -> None:
+    await world.fetch("UPDATE ondot.pool SET concurrency = 5")
+    for statement in BEFORE_0014.split(";"):
+        await world.fetch(statement)
+    theirs = TenantNo(2)
+    numbers = await world.fetch("SELECT name, pool_no FROM ondot.pool WHERE tenant_no = 2")
+    world.database.pools._numbers = {row["name"]: row["pool_no"] for row in numbers}  # as that release numbered them
+    one_at_a_time = Limits(concurrency=1)
+    await world.submit_all([job("plain"), job("recurring", schedule=every(60, world.now))], theirs)
+    await world.submit_all([job("limited", limits=one_at_a_time), job("letter", pool="mail")], theirs)
+    await (await world.worker(pool_nos=[numbers[0]["pool_no"]])).leaser.one_pass(0)  # admits the limited one
+    assert {row["pool_no"] for row in await world.fetch("SELECT pool_no FROM ondot.ready")} == set(
+        world.database.pools._numbers.values()
+    )
+    [changes] = [migration.sql for migration in migrations() if migration.number == 14]
+    async with world.database.transaction() as connection:
+        await connection.execute(changes)
+    world.database.pools._numbers = {}
+    await world.submit(job("ours"))
+    pools = await world.fetch("SELECT pool_no, name, concurrency, rate_limit, tenant_no FROM ondot.pool ORDER BY name")
+    assert [tuple(row)[1:] for row in pools] == [("default", 3, None, 1), ("mail", 5, 10, 1)]
+    worker = await world.worker(pool_nos=[row["pool_no"] for row in pools])
+    names = [one.spec.name for _ in range(3) for one in await worker.lease() if one.spec]
+    assert sorted(names) == ["letter", "limited", "ours", "plain"]
+    await world.advance(60)
+    await world.plan()
+    assert {row["pool_no"] for row in await world.fetch("SELECT pool_no FROM ondot.ready")} == {DEFAULT_POOL}

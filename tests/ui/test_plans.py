@@ -90,6 +90,6 @@ def _scans(node: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 @proves("O5")
-@pytest.mark.parametrize("name", ["fleet_of", "pools_at_work", "running_now", "coming_fires", "latest_executions"])
+@pytest.mark.parametrize("name", ["pools_at_work", "running_now", "coming_fires", "latest_executions"])
 def test_every_statement_of_the_page_names_its_index(name: str) -> None:
     assert load_queries("overview")[name].header["index"]

@@ -44,7 +44,8 @@ from ondot.proxies import open_url
 from ondot.settings import SECRETS, TOML, Settings
 
 if TYPE_CHECKING:
-    from ondot.store.connection import Connection, Record
+    from ondot.store.connection import Connection
+    from ondot.store.fleet import WorkerRow
 
 __all__ = ["Finding", "examine", "examine_database"]
 
@@ -230,39 +231,34 @@ async def look_at_schedulers(connection: "Connection", _settings: Settings) -> F
 
 
 async def look_at_workers(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.fleet import list_workers
     from ondot.store.overview import queue_depth
-    from ondot.store.workers import list_workers
 
     is_held = await _is_held(connection)
-    alive: list[Record] = []
-    silent: list[Record] = []
+    alive: list[WorkerRow] = []
+    silent: list[WorkerRow] = []
     for worker in await list_workers(connection):
-        if worker["state"] == "ALIVE":
+        if worker.state == "ALIVE":
             (silent if not is_held and _silent(worker, settings) else alive).append(worker)
     waiting = {depth.pool for depth in await queue_depth(connection)}
     return judge_workers(_pools_of(alive), len(alive), waiting, _pools_of(silent))
 
 
 async def look_at_silent_workers(connection: "Connection", settings: Settings) -> Finding:
-    from ondot.store.workers import list_workers
+    from ondot.store.fleet import list_workers
 
     if await _is_held(connection):
         return Finding("silent workers", "ok", "Not looked for: while everything is held they stand still.")
     workers = [worker for worker in await list_workers(connection) if _silent(worker, settings)]
-    return judge_silent_workers([(worker["host"], _silent_s(worker)) for worker in workers], settings.heartbeat_s)
+    return judge_silent_workers([(worker.host, worker.silent_s) for worker in workers], settings.heartbeat_s)
 
 
-def _pools_of(workers: "Iterable[Record]") -> set[str]:
-    return {pool for worker in workers for pool in worker["pools"]}
+def _pools_of(workers: "Iterable[WorkerRow]") -> set[str]:
+    return {pool for worker in workers for pool in worker.pools}
 
 
-def _silent(worker: "Record", settings: Settings) -> bool:
-    return is_silent(worker["state"], _silent_s(worker), settings.heartbeat_s)
-
-
-def _silent_s(worker: "Record") -> float:
-    silent_s: float = (worker["now"] - worker["beat_at"]).total_seconds()
-    return silent_s
+def _silent(worker: "WorkerRow", settings: Settings) -> bool:
+    return is_silent(worker.state, worker.silent_s, settings.heartbeat_s)
 
 
 async def _is_held(connection: "Connection") -> bool:
@@ -273,8 +269,7 @@ async def _is_held(connection: "Connection") -> bool:
 
 
 async def look_at_stalled(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.fleet import read_nodes
-    from ondot.store.workers import list_workers
+    from ondot.store.fleet import list_workers, read_nodes
 
     nodes = [
         ("scheduler", node.host, node.stalled_in or "?")
@@ -282,17 +277,17 @@ async def look_at_stalled(connection: "Connection", _settings: Settings) -> Find
         if node.stalled_at is not None
     ]
     workers = [
-        ("worker", row["host"], row["stalled_in"] or "?")
+        ("worker", row.host, row.stalled_in or "?")
         for row in await list_workers(connection)
-        if row["stalled_at"] is not None
+        if row.stalled_at is not None
     ]
     return judge_stalled(nodes + workers)
 
 
 async def look_at_lost_workers(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.workers import list_workers
+    from ondot.store.fleet import list_workers
 
-    return judge_lost_workers([row["host"] for row in await list_workers(connection) if row["state"] == "LOST"])
+    return judge_lost_workers([row.host for row in await list_workers(connection, state="LOST")])
 
 
 async def look_at_lag(connection: "Connection", settings: Settings) -> Finding:

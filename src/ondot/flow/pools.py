@@ -58,7 +58,7 @@ async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolL
         before = PoolLimits(rows[0].concurrency, rows[0].rate)
         if limits == before:
             return None
-        pool_no = await set_pool_limits(connection, tenant_no, name, limits.concurrency, limits.rate)
+        pool_no = await set_pool_limits(connection, name, limits.concurrency, limits.rate)
         if pool_no is None:
             raise NotFound(f"There is no pool {name!r}.")
         if limits.concurrency is not None:

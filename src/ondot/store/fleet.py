@@ -1,4 +1,4 @@
-"""The fleet as people see it: scheduler nodes with the partitions they own, and the workers of a tenant (C1, E1)."""
+"""The fleet as people see it: scheduler nodes with the partitions they own, and workers with their pools (C1, E1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from ondot.model.ids import NodeId, TenantNo, WorkerId
+from ondot.model.ids import NodeId, WorkerId
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -17,7 +17,7 @@ WorkerState = Literal["ALIVE", "DRAINING", "LOST", "GONE"]
 
 @dataclass(frozen=True, slots=True)
 class OwnedPartition:
-    """`epoch` has grown with every owner."""
+    """`epoch` grows with every owner."""
 
     no: int
     epoch: int
@@ -26,7 +26,7 @@ class OwnedPartition:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One that is not alive owns nothing; `partitions` are then those that nobody has taken over from it yet."""
+    """A node that is not alive owns nothing: its `partitions` are those that no other node has taken over yet."""
 
     id: NodeId
     host: str
@@ -43,8 +43,10 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """`rows`: oldest first. `unowned`: the partitions without a live owner, of `partitions` in all. `held_at`: since
-    when nothing is begun on this database, and why (`store.lineage`); the nodes then stand still."""
+    """`rows`: oldest first. `unowned`: the partitions without a live owner, of `partitions` in all.
+
+    `held_at`, `held_why`: since when this database starts nothing, and why (`store.lineage`). Nodes pause meanwhile.
+    """
 
     now: datetime
     rows: tuple[NodeRow, ...]
@@ -56,7 +58,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """`pools`: those of the tenant that asked. `running`: as of the last beat."""
+    """`running`: as of the last beat."""
 
     id: WorkerId
     state: WorkerState
@@ -75,7 +77,7 @@ class WorkerRow:
 
     @property
     def silent_s(self) -> float:
-        """How long nothing was heard of it; of one that has ended, when it did."""
+        """How long it has sent no beat; for a worker that has ended, how long before its end."""
         return max(((self.ended_at or self.now) - self.beat_at).total_seconds(), 0.0)
 
 
@@ -113,13 +115,12 @@ async def read_nodes(connection: Connection) -> Nodes:
     )
 
 
-async def list_fleet_workers(
+async def list_workers(
     connection: Connection,
-    tenant_no: TenantNo,
     *,
     state: WorkerState | None = None,
     before: UUID | None = None,
-    limit: int,
+    limit: int | None = None,
 ) -> list[WorkerRow]:
-    rows = await connection.fetch(_SQL["fleet_workers"].text, tenant_no, state, before, limit)
+    rows = await connection.fetch(_SQL["list_workers"].text, state, before, limit)
     return [WorkerRow(*row.values()) for row in rows]

@@ -21,7 +21,7 @@ from ondot.model.errors import Misconfigured, Unavailable
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 
-NEEDS = 11
+NEEDS = 14
 """The oldest schema this release can run on."""
 
 TRIES = 60

@@ -166,8 +166,8 @@ async def queue_depth(connection: Connection, ceiling: int = CEILING) -> list[De
     ]
 
 
-async def fleet_of(connection: Connection, tenant_no: TenantNo) -> Fleet:
-    row = await connection.fetchrow(_SQL["fleet_of"].text, tenant_no)
+async def count_fleet(connection: Connection) -> Fleet:
+    row = await connection.fetchrow(_SQL["count_fleet"].text)
     assert row is not None
     return Fleet(*row.values())
 

@@ -1,11 +1,16 @@
-"""Pools by name: a pool comes to be when a job or a worker first names it. What waits there; limits (E13)."""
+"""Pools belong to the installation: a name is unique, workers serve a pool for all tenants (E1, E13, T1).
 
-from collections.abc import Iterable, Sequence
+A pool is created when a worker or a job of the first tenant first names it. Other tenants use pools that exist:
+which of them a tenant may name will be a list of its own, checked by `Pools.numbers`.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ondot.model.errors import Fault, InvalidBody
 from ondot.model.gates import Rate
-from ondot.model.ids import ExecutionId, PoolNo, TenantNo
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, PoolNo, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -41,33 +46,43 @@ class PoolRow:
 
 
 class Pools:
-    """The numbers of pools, remembered once they are seen committed: one made in a transaction that fails never was."""
+    """The numbers of pools. One is remembered once it is seen committed: the transaction that creates it may fail."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[TenantNo, str], PoolNo] = {}
+        self._numbers: dict[str, PoolNo] = {}
 
-    async def numbers(self, connection: Connection, tenant_no: TenantNo, names: Iterable[str]) -> dict[str, PoolNo]:
-        """The number of each pool, made where it is new."""
-        wanted = sorted(set(names))
-        known = {name: self._numbers[tenant_no, name] for name in wanted if (tenant_no, name) in self._numbers}
-        missing = [name for name in wanted if name not in known]
-        if not missing:
-            return known
-        found = await self._find(connection, tenant_no, missing)
-        new = [name for name in missing if name not in found]
-        if new:
-            await connection.execute(_SQL["add_pools"].text, tenant_no, new)
-            found |= await self._find(connection, tenant_no, new)
-        return known | found
+    async def numbers(self, connection: Connection, tenant_no: TenantNo, names: Collection[str]) -> dict[str, PoolNo]:
+        """The number of each pool that a tenant names. Raises `InvalidBody` for one that it may not use."""
+        if tenant_no == DEFAULT_TENANT:
+            return await self.register(connection, names)
+        found = await self._known(connection, names)
+        for name in names:
+            if name not in found:
+                fault = f"Unknown pool {name!r}: use a pool of this installation, or ask its owner to create it."
+                raise InvalidBody(fault, (Fault("/pool", fault),), pool=name)
+        return found
 
-    async def _find(self, connection: Connection, tenant_no: TenantNo, names: list[str]) -> dict[str, PoolNo]:
-        rows = await connection.fetch(_SQL["find_pools"].text, tenant_no, names)
-        self._numbers |= {(tenant_no, row["name"]): PoolNo(row["pool_no"]) for row in rows if row["committed"]}
+    async def register(self, connection: Connection, names: Collection[str]) -> dict[str, PoolNo]:
+        """The number of each pool, created where it is new."""
+        found = await self._known(connection, names)
+        if new := sorted(set(names) - found.keys()):
+            await connection.execute(_SQL["add_pools"].text, new)
+            found |= await self._find(connection, new)
+        return found
+
+    async def _known(self, connection: Connection, names: Collection[str]) -> dict[str, PoolNo]:
+        known = {name: self._numbers[name] for name in names if name in self._numbers}
+        missing = [name for name in names if name not in known]
+        return known | await self._find(connection, missing) if missing else known
+
+    async def _find(self, connection: Connection, names: list[str]) -> dict[str, PoolNo]:
+        rows = await connection.fetch(_SQL["find_pools"].text, names)
+        self._numbers |= {row["name"]: PoolNo(row["pool_no"]) for row in rows if row["committed"]}
         return {row["name"]: PoolNo(row["pool_no"]) for row in rows}
 
 
-async def find_pools(connection: Connection, tenant_no: TenantNo, names: list[str]) -> dict[str, PoolNo]:
-    rows = await connection.fetch(_SQL["find_pools"].text, tenant_no, names)
+async def find_pools(connection: Connection, names: list[str]) -> dict[str, PoolNo]:
+    rows = await connection.fetch(_SQL["find_pools"].text, names)
     return {row["name"]: PoolNo(row["pool_no"]) for row in rows}
 
 
@@ -108,12 +123,11 @@ async def pools_of_letters(connection: Connection, tenant_no: TenantNo, ids: Seq
 
 
 async def set_pool_limits(
-    connection: Connection, tenant_no: TenantNo, name: str, concurrency: int | None, rate: Rate | None
+    connection: Connection, name: str, concurrency: int | None, rate: Rate | None
 ) -> PoolNo | None:
-    """Set what limits a pool, and lock it; gives its number, None if there is no such pool."""
+    """Set the limits of a pool and lock its row. Returns its number; None: there is no such pool."""
     pool_no: PoolNo | None = await connection.fetchval(
         _SQL["set_pool_limits"].text,
-        tenant_no,
         name,
         concurrency,
         rate and rate.limit,

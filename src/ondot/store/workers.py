@@ -10,7 +10,7 @@ import msgspec
 from ondot.model.fairness import Lane
 from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.model.liveness import Beat
-from ondot.store.connection import Connection, Record
+from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("workers")
@@ -130,7 +130,3 @@ async def lost_executions(connection: Connection, lease_ids: Sequence[LeaseId]) 
 
 async def forget_workers(connection: Connection) -> None:
     await connection.execute(_SQL["forget_workers"].text)
-
-
-async def list_workers(connection: Connection) -> list[Record]:
-    return await connection.fetch(_SQL["list_workers"].text)

@@ -84,7 +84,7 @@ def asked_of(query: Mapping[str, str]) -> Asked:
 async def read_executions(database: Database, tenant_no: TenantNo, asked: Asked) -> ExecutionsView:
     now = database.clock.now()
     async with database.connection() as connection:
-        pools = await find_pools(connection, tenant_no, [asked.pool]) if asked.pool else {}
+        pools = await find_pools(connection, [asked.pool]) if asked.pool else {}
         rows: list[ExecutionRow] = []
         if not asked.pool or asked.pool in pools:
             rows = await list_executions(

@@ -16,7 +16,7 @@ from ondot.model.held_back import HeldBack
 from ondot.model.ids import TenantNo
 from ondot.model.liveness import is_silent, is_stalled
 from ondot.store.database import Database
-from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_fleet_workers, read_nodes
+from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_workers, read_nodes
 from ondot.store.overview import held_back
 from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
 from ondot.words.fleet import (
@@ -150,7 +150,7 @@ class FleetView:
 async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
     async with database.connection() as connection:
         nodes = await read_nodes(connection)
-        workers = await list_fleet_workers(connection, tenant_no, limit=WORKERS_READ + 1)
+        workers = await list_workers(connection, limit=WORKERS_READ + 1)
         pools = await list_pools(connection, tenant_no)
         held = await held_back(connection, database.specs, tenant_no, lines=1)
     heartbeat_s = database.settings.heartbeat_s

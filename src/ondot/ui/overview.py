@@ -176,7 +176,7 @@ class Overview:
 async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
     """All of the page, by bounded statements on one connection."""
     async with database.connection() as connection:
-        fleet = await store.fleet_of(connection, tenant_no)
+        fleet = await store.count_fleet(connection)
         pools = await store.pools_at_work(connection, tenant_no)
         running = await store.running_now(connection, tenant_no, RUNNING_SHOWN)
         coming = await store.coming_fires(connection, tenant_no, planned=PLANNED_READ, timers=FIRES_SHOWN)

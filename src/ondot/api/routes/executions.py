@@ -60,7 +60,7 @@ async def list_all_executions(
     """Executions, live and ended, by when they were due, latest first; `from_at` and `to_at` bound their fire."""
     from_at, to_at = checked_instant("from_at", from_at), checked_instant("to_at", to_at)
     async with asked.database.connection() as connection:
-        pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
+        pools = await find_pools(connection, [pool]) if pool else {}
         if pool and pool not in pools:
             return responses.ExecutionList(items=[], next_cursor=None)
         rows = await list_executions(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from ondot.api.dependencies import Asked, Tenant, cursor_of, only_known_parameters
 from ondot.api.routes.jobs import Cursor, Limit
-from ondot.store.fleet import NodeRow, WorkerRow, WorkerState, list_fleet_workers, read_nodes
+from ondot.store.fleet import NodeRow, WorkerRow, WorkerState, list_workers, read_nodes
 
 router = APIRouter(tags=["fleet"], dependencies=[Depends(only_known_parameters)])
 
@@ -106,14 +106,14 @@ async def list_scheduler_nodes(asked: Asked, _tenant_no: Tenant) -> NodeList:
 @router.get("/workers", response_model=WorkerList)
 async def list_all_workers(
     asked: Asked,
-    tenant_no: Tenant,
+    _tenant_no: Tenant,
     state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> WorkerList:
     """Workers, newest first, and what each was last heard to do."""
     async with asked.database.connection() as connection:
-        rows = await list_fleet_workers(connection, tenant_no, state=state, before=cursor_of(cursor), limit=limit + 1)
+        rows = await list_workers(connection, state=state, before=cursor_of(cursor), limit=limit + 1)
     return WorkerList(
         heartbeat_s=asked.database.settings.heartbeat_s,
         items=[_worker_out(row) for row in rows[:limit]],

@@ -19,12 +19,11 @@ from ondot.model.lineage import held
 from ondot.model.liveness import is_stalled
 from ondot.store.check import found_by_check
 from ondot.store.connection import Connection
-from ondot.store.fleet import read_nodes
+from ondot.store.fleet import list_workers, read_nodes
 from ondot.store.lineage import read_lineage
 from ondot.store.overview import Depth, count_dead_letters, count_jobs, held_back, queue_depth
 from ondot.store.queue import oldest_due
 from ondot.store.specs import Specs
-from ondot.store.workers import list_workers
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
 
 LIMITS_TOLD: Final = 5
@@ -161,13 +160,13 @@ async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> 
     workers = Gauge("ondot_workers", "Workers by state", ["state"], registry=registry)
     slots = Gauge("ondot_slots", "Slots of live workers", ["use"], registry=registry)
     rows = await list_workers(connection)
-    alive = [row for row in rows if row["state"] == "ALIVE"]
-    stalled = [row for row in rows if is_stalled(row["state"], row["stalled_at"])]
+    alive = [row for row in rows if row.state == "ALIVE"]
+    stalled = [row for row in rows if is_stalled(row.state, row.stalled_at)]
     for state in ("ALIVE", "DRAINING", "LOST"):
-        workers.labels(state.lower()).set(sum(row["state"] == state and row not in stalled for row in rows))
+        workers.labels(state.lower()).set(sum(row.state == state and row not in stalled for row in rows))
     workers.labels("stalled").set(len(stalled))
-    slots.labels("all").set(sum(row["slots"] for row in alive))
-    slots.labels("running").set(sum(row["running"] for row in alive))
+    slots.labels("all").set(sum(row.slots for row in alive))
+    slots.labels("running").set(sum(row.running for row in alive))
 
 
 async def _tell_nodes(connection: Connection, registry: CollectorRegistry) -> None:

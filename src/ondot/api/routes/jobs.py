@@ -143,7 +143,7 @@ async def list_all_jobs(
 ) -> responses.JobList:
     """Jobs, newest first. Deleted ones are listed with `state=DELETED` only."""
     async with asked.database.connection() as connection:
-        pools = await find_pools(connection, tenant_no, [pool]) if pool else {}
+        pools = await find_pools(connection, [pool]) if pool else {}
         if pool and pool not in pools:
             return responses.JobList(items=[], next_cursor=None)
         rows = await list_jobs(

@@ -9,7 +9,7 @@ FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer
   AND ($2::uuid IS NULL OR d.job_id = $2)
   AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                   WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+                                   WHERE h.id = d.execution_id AND p.name = $3))
   AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
                                 ELSE d.error->>'fingerprint' = $4 END)
   AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
@@ -48,7 +48,7 @@ SELECT count(*)::integer AS count, ondot.clock() AS now FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   AND ($2::uuid IS NULL OR d.job_id = $2)
   AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                   WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+                                   WHERE h.id = d.execution_id AND p.name = $3))
   AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
                                 ELSE d.error->>'fingerprint' = $4 END)
   AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
@@ -92,7 +92,7 @@ CROSS JOIN LATERAL (
       AND d.error->>'fingerprint' = a.fingerprint
       AND ($2::uuid IS NULL OR d.job_id = $2)
       AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                       WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+                                       WHERE h.id = d.execution_id AND p.name = $3))
       AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
       AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
     HAVING count(*) > 0
@@ -105,7 +105,7 @@ CROSS JOIN LATERAL (
       AND d.error->>'fingerprint' IS NULL
       AND ($2 IS NULL OR d.job_id = $2)
       AND ($3 IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                 WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+                                 WHERE h.id = d.execution_id AND p.name = $3))
       AND ($5 IS NULL OR d.failed_at >= $5) AND ($6 IS NULL OR d.failed_at < $6)
       AND ($7 IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
     HAVING count(*) > 0
@@ -145,7 +145,7 @@ FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   AND ($2::uuid IS NULL OR d.job_id = $2)
   AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                   WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+                                   WHERE h.id = d.execution_id AND p.name = $3))
   AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
                                 ELSE d.error->>'fingerprint' = $4 END)
   AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
@@ -165,7 +165,7 @@ SELECT EXISTS (
     WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
       AND ($2::uuid IS NULL OR d.job_id = $2)
       AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                       WHERE h.id = d.execution_id AND p.name = $3 AND p.tenant_no = $1))
+                                       WHERE h.id = d.execution_id AND p.name = $3))
       AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
                                     ELSE d.error->>'fingerprint' = $4 END)
       AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)

@@ -10,18 +10,14 @@ SELECT ondot.clock() AS now, p.partition_no, p.epoch, p.owned_since, n.id, n.hos
 FROM ondot.partition p FULL JOIN ondot.node n ON n.id = p.owner
 ORDER BY n.started_at, n.id, p.partition_no;
 
--- name: fleet_workers :many
--- index: worker_pkey, backwards; pool_tenant_no_name_key
--- Workers that serve a tenant, newest first, with those of its pools that they serve; ended ones for ten minutes.
--- $1 tenant_no, $2 state (NULL: all), $3 before which id (NULL: from the newest), $4 limit
-WITH own AS MATERIALIZED (
-    SELECT pool_no, name FROM ondot.pool WHERE tenant_no = $1::integer
-)
+-- name: list_workers :many
+-- index: worker_pkey, backwards
+-- Workers, newest first, with the pools they serve; ended ones for ten minutes.
+-- $1 state (NULL: all), $2 before which id (NULL: from the newest), $3 limit (NULL: none)
 SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at, w.stalled_at,
        w.stalled_in,
-       ARRAY(SELECT name FROM own WHERE pool_no = ANY (w.pool_nos) ORDER BY name) AS pools, ondot.clock() AS now
+       ARRAY(SELECT name FROM ondot.pool WHERE pool_no = ANY (w.pool_nos) ORDER BY name) AS pools, ondot.clock() AS now
 FROM ondot.worker w
-WHERE w.pool_nos && ARRAY(SELECT pool_no FROM own)
-  AND (w.state IN ('ALIVE', 'DRAINING') OR w.ended_at > ondot.clock() - interval '10 minutes')
-  AND ($2::text IS NULL OR w.state = $2) AND ($3::uuid IS NULL OR w.id < $3)
-ORDER BY w.id DESC LIMIT $4::integer;
+WHERE (w.state IN ('ALIVE', 'DRAINING') OR w.ended_at > ondot.clock() - interval '10 minutes')
+  AND ($1::text IS NULL OR w.state = $1) AND ($2::uuid IS NULL OR w.id < $2)
+ORDER BY w.id DESC LIMIT $3::integer;

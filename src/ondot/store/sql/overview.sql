@@ -18,11 +18,9 @@ CROSS JOIN LATERAL (
 ) waiting
 WHERE waiting.count > 0;
 
--- name: fleet_of :one
--- index: pool_tenant_no_name_key
--- Who is there to serve a tenant, and whether everything is held. Workers and nodes are few: ended ones are forgotten
+-- name: count_fleet :one
+-- The nodes and workers of the installation, and whether everything is held. They are few: ended ones are forgotten
 -- within a day.
--- $1 tenant_no
 SELECT ondot.clock() AS now,
        (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
        count(*) FILTER (WHERE w.state = 'ALIVE') AS workers,
@@ -30,12 +28,11 @@ SELECT ondot.clock() AS now,
        count(*) FILTER (WHERE w.state = 'DRAINING') AS draining,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
 FROM ondot.worker w
-WHERE w.state IN ('ALIVE', 'DRAINING')
-  AND w.pool_nos && ARRAY(SELECT pool_no FROM ondot.pool WHERE tenant_no = $1::integer);
+WHERE w.state IN ('ALIVE', 'DRAINING');
 
 -- name: pools_at_work :many
--- index: ready_pkey, pool_tenant_no_name_key
--- The pools of a tenant: who serves each, and what is due and waits, counted up to a ceiling for each class. Catch-up
+-- index: ready_pkey
+-- The pools: who serves each, and what of a tenant is due and waits, counted up to a ceiling for each class. Catch-up
 -- work and suspects are late by their nature: they count as waiting and not as late.
 -- $1 tenant_no, $2 ceiling
 SELECT p.name, fleet.workers, fleet.slots, due.waiting, due.oldest_at
@@ -53,7 +50,6 @@ CROSS JOIN LATERAL (
         ORDER BY r.ready_at LIMIT $2::integer
     ) head
 ) due
-WHERE p.tenant_no = $1
 ORDER BY due.oldest_at, p.name;
 
 -- name: held_back :many

@@ -1,18 +1,18 @@
 -- name: find_pools :many
--- index: pool_tenant_no_name_key
--- `committed` is false for those that this very transaction has made.
--- $1 tenant_no, $2 names
+-- index: pool_name_key
+-- `committed` is false for a pool that this transaction itself has created.
+-- $1 names
 SELECT pool_no, name, coalesce(xmin <> pg_current_xact_id_if_assigned()::xid, true) AS committed
-FROM ondot.pool WHERE tenant_no = $1::integer AND name = ANY($2::text[]);
+FROM ondot.pool WHERE name = ANY ($1::text[]);
 
 -- name: add_pools :none
--- $1 tenant_no, $2 names, sorted so that two who add the same ones do not deadlock
-INSERT INTO ondot.pool (tenant_no, name)
-SELECT $1::integer, name FROM unnest($2::text[]) AS name
+-- $1 names, sorted so that two transactions that add the same ones do not deadlock
+INSERT INTO ondot.pool (name)
+SELECT name FROM unnest($1::text[]) AS name
 ON CONFLICT DO NOTHING;
 
 -- name: list_pools :many
--- index: pool_tenant_no_name_key, ready_pkey, waiting_pkey
+-- index: pool_name_key, ready_pkey, waiting_pkey
 -- Each with who serves it, what is due and waits for a worker, and what is due and waits before a limit of its job.
 -- Whatever waits is counted up to a ceiling, so that a queue of millions does not slow down who looks: by class for a
 -- pool. What waits before limits is kept by gate and not by pool: from each line to the next by the index, over those
@@ -63,11 +63,11 @@ CROSS JOIN LATERAL (
         ) head
     ) lane
 ) q
-WHERE p.tenant_no = $1 AND ($2::text IS NULL OR p.name = $2)
+WHERE $2::text IS NULL OR p.name = $2
 ORDER BY p.name;
 
 -- name: pool_depths :many
--- index: pool_tenant_no_name_key, ready_pkey
+-- index: pool_name_key, ready_pkey
 -- How many due executions wait for a worker, in each of these pools that there is; counted up to a ceiling.
 -- $1 tenant_no, $2 names, $3 ceiling
 SELECT p.name, due.depth
@@ -82,7 +82,7 @@ CROSS JOIN LATERAL (
         ) lane LIMIT $3
     ) counted
 ) due
-WHERE p.tenant_no = $1 AND p.name = ANY ($2::text[]);
+WHERE p.name = ANY ($2::text[]);
 
 -- name: pools_of_letters :many
 -- index: dead_letter_pkey, history_pkey
@@ -94,17 +94,17 @@ CROSS JOIN LATERAL (
     SELECT h.pool_no FROM ondot.dead_letter d JOIN ondot.history h ON h.id = d.execution_id AND h.id = ANY ($2)
     WHERE d.execution_id = m.id AND d.tenant_no = $1::integer AND d.resolved_at IS NULL LIMIT 1
 ) h
-JOIN ondot.pool p ON p.pool_no = h.pool_no AND p.tenant_no = $1
+JOIN ondot.pool p ON p.pool_no = h.pool_no
 GROUP BY p.name;
 
 -- name: set_pool_limits :one
--- locks: the pool row        index: pool_tenant_no_name_key
+-- locks: the pool row        index: pool_name_key
 -- The bucket lacks as many tokens as before: another limit is no way to start at once.
--- $1 tenant_no, $2 name, $3 concurrency, $4 tokens, $5 in so many seconds, $6 burst
-UPDATE ondot.pool SET concurrency = $3::integer, rate_limit = $4::integer, rate_per_s = $5::double precision,
-                      rate_burst = $6::integer,
-                      token_at = ondot.token_carried(token_at, rate_per_s / rate_limit, $5::double precision / $4::integer)
-WHERE tenant_no = $1::integer AND name = $2::text
+-- $1 name, $2 concurrency, $3 tokens, $4 in this many seconds, $5 burst
+UPDATE ondot.pool SET concurrency = $2::integer, rate_limit = $3::integer, rate_per_s = $4::double precision,
+                      rate_burst = $5::integer,
+                      token_at = ondot.token_carried(token_at, rate_per_s / rate_limit, $4::double precision / $3::integer)
+WHERE name = $1::text
 RETURNING pool_no;
 
 -- name: wait_for_leases :none

@@ -83,12 +83,3 @@ WHERE l.id = ANY ($1::uuid[]);
 DELETE FROM ondot.worker w
 WHERE w.ended_at < ondot.clock() - interval '1 day'
   AND NOT EXISTS (SELECT FROM ondot.lease l WHERE l.worker_id = w.id);
-
--- name: list_workers :many
-SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at, w.stalled_at,
-       w.stalled_in,
-       ARRAY(SELECT name FROM ondot.pool p WHERE p.pool_no = ANY (w.pool_nos) ORDER BY name) AS pools,
-       ondot.clock() AS now
-FROM ondot.worker w
-WHERE w.state IN ('ALIVE', 'DRAINING') OR w.ended_at > ondot.clock() - interval '10 minutes'
-ORDER BY w.id;
