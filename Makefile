@@ -16,17 +16,19 @@ up: $(VENV)/server ## ondot with an embedded PostgreSQL and a few living demo jo
 test: $(VENV)/dev ## all tests, on every server this machine has or may install
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/run.sh
 
-check: $(VENV)/dev ## format, lint, types, architecture, generated documents
+check: $(VENV)/dev ## format, lint, types, architecture, generated documents and schema
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run 'make format'."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n 20; exit $${PIPESTATUS[0]}
 	@$(BIN)/python -m docs.state_machine --check
+	@$(BIN)/python -m docs.schema --check
 
-format: $(VENV)/dev ## put the sources into form, and the generated documents
+format: $(VENV)/dev ## put the sources into form, and write the generated documents and schema
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/python -m docs.state_machine
+	@$(BIN)/python -m docs.schema
 
 bench: $(VENV)/bench ## every question of bench/, as a table and plots in bench/results/latest (QUICK=1: minutes, not hours)
 	@$(BIN)/python bench/common/everything.py $(if $(QUICK),--quick) $(QUESTIONS)

@@ -34,7 +34,7 @@ from ondot.store.audit import By
 from ondot.store.clock import Moment
 from ondot.store.database import Database, check_server, open_database
 from ondot.store.days import make_days
-from ondot.store.migrate import Migration, Status, check_schema, migrate_up, read_status
+from ondot.store.migrate import Applied, Status, check_schema, migrate_up, read_status
 from ondot.telemetry.log import configure_logs, get_logger
 from ondot.telemetry.outlet import drain_output, unblock_output
 from ondot.transports.local import LocalTransport
@@ -436,10 +436,10 @@ async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> li
     return list(numbers.values())
 
 
-def migrate(settings: Settings) -> list[Migration]:
-    """Bring the schema up to this release, with the days ahead; gives what was applied."""
+def migrate(settings: Settings) -> Applied:
+    """Bring the schema up to this release, with the days ahead; return what was applied."""
 
-    async def up(database: Database) -> list[Migration]:
+    async def up(database: Database) -> Applied:
         applied = await migrate_up(database)
         await make_days(database)
         return applied

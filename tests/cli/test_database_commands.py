@@ -50,6 +50,19 @@ async def test_a_migrated_database_fits(database_url: str) -> None:
     assert {item["state"] for item in items} == {"applied"}
 
 
+async def test_a_function_that_is_out_of_date_is_shown_and_applied(database_url: str) -> None:
+    database = await open_database(load_settings(database_url=database_url))
+    async with database.connection() as connection:
+        await connection.execute("UPDATE ondot.function SET checksum = 'older' WHERE name = 'admit'")
+    await database.close()
+    assert "admit" in on(database_url, "migrate", "check").err
+    [waiting] = json.loads(on(database_url, "migrate", "up", "--dry-run", "-o", "json").out)["items"]
+    assert waiting == {"number": None, "name": "functions: admit", "state": "waiting"}
+    assert json.loads(on(database_url, "migrate", "status", "-o", "json").out)["items"][-1] == waiting
+    assert "admit" in on(database_url, "migrate", "up").out
+    assert on(database_url, "migrate", "check").code == 0
+
+
 async def test_an_empty_database_is_told_what_waits_and_is_brought_up(database_url: str) -> None:
     database = await open_database(load_settings(database_url=database_url))
     async with database.connection() as connection:

@@ -8,7 +8,6 @@ method that begins it and one that ends it, or a block.
 import asyncio
 import os
 import random
-import re
 import shutil
 import subprocess
 import tempfile
@@ -23,7 +22,8 @@ from ondot.embedded.server import DATABASE, ROLE
 from ondot.store.connection import AWAY
 from ondot.store.database import open_database
 from ondot.store.days import make_days
-from ondot.store.migrate import migrate_up, migrations
+from ondot.store.migrate import migrate_up
+from ondot.store.sql_functions import functions
 from tests.faults.instance import LOOK_AGAIN_S, Instance, Mode
 from tests.servers import settings_for
 
@@ -206,13 +206,8 @@ class Postgres:
         await self._set("commit_siblings", "0" if ms else None)
 
     async def step_clock(self, seconds: float) -> None:
-        """The database's clock is so far off; 0: right again, as the migration made it."""
-        [made] = [
-            text
-            for migration in migrations()
-            for text in re.findall(r"CREATE FUNCTION ondot\.clock\(\).*?;", migration.sql, re.DOTALL)
-        ]
-        replaced = made.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)
+        """The database's clock is so far off; 0: right again, as it was."""
+        [replaced] = [function.sql for function in functions() if function.name == "clock"]
         if seconds:
             now = "statement_timestamp()"
             replaced = replaced.replace(now, f"{now} + interval ''{seconds:g} seconds''")

@@ -17,7 +17,7 @@ from ondot.flow.retain import sweep_pass
 from ondot.model.gates import Limits, Rate, gate_id, rate_gate, stages
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import JobSpec
-from ondot.store.migrate import migrations
+from ondot.store.sql_functions import functions
 from tests.proves import proves
 from tests.world import Worker, World, every, job
 
@@ -209,7 +209,7 @@ OLD_STAGES = """
 @proves("E13", "O9", "P11")
 async def test_rates_that_were_taken_before_the_upgrade_hold_after_it(world: World) -> None:
     """All rates of a key had one gate; what a role of the release before plans still names it."""
-    [by_gates] = [migration.sql for migration in migrations() if migration.name == "rates"]
+    [by_gates] = [function.sql for function in functions() if function.name == "name_rates"]
     await world.submit_all([by_key("slow", SLOW), by_key("slow", SLOW), by_key("fast", FAST)])
     async with world.second_connection() as connection:
         await connection.execute("ALTER TABLE ondot.gated DISABLE TRIGGER gated_rates")

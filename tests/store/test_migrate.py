@@ -2,19 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+from docs.schema import TARGET, dump
 
 from ondot import __version__
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.gates import Limits
 from ondot.model.ids import TenantNo
-from ondot.store import migrate
+from ondot.store import migrate, sql_functions
+from ondot.store.connection import Connection
 from ondot.store.database import check_server, open_database
 from ondot.store.migrate import Status, check_schema, fits, migrate_up, migrations, read_status, release_key
+from ondot.store.sql_functions import CONSTANTS, Function, functions
 from tests.proves import proves
 from tests.servers import Server, connected, new_database, settings_for
 from tests.world import DEFAULT_POOL, World, every, job
+
+SCHEMA_12 = Path(__file__).with_name("schema_12.zip")
+"""The migrations of the last schema whose functions were in migrations."""
 
 
 @pytest.fixture
@@ -29,11 +38,116 @@ async def test_four_that_migrate_an_empty_database_at_once_apply_each_migration_
     applied = await asyncio.gather(*(migrate_up(database) for database in databases))
     for database in databases:
         await database.close()
-    assert sorted(migration.number for each in applied for migration in each) == [m.number for m in migrations()]
+    assert sorted(migration.number for each in applied for migration in each.migrations) == [
+        m.number for m in migrations()
+    ]
     async with connected(empty_url) as connection:
         status = await read_status(connection)
         await check_schema(connection)
+    assert sorted(name for each in applied for name in each.functions) == [each.name for each in functions()]
     assert status == Status(tuple(m.number for m in migrations()), (), (), "0.1.0")
+
+
+@proves("O9")
+async def test_an_upgraded_database_has_the_same_schema_as_a_new_one(server: Server, empty_url: str) -> None:
+    async with new_database(server, template="template0") as new_url, connected(new_url) as new:
+        database = await open_database(settings_for(new_url))
+        await migrate_up(database)
+        await database.close()
+        async with connected(empty_url) as old:
+            await make_schema_12(old)
+            assert (await read_status(old)).changed == ()
+            with pytest.raises(Misconfigured, match="schema 12"):
+                await check_schema(old)
+            database = await open_database(settings_for(empty_url))
+            assert (await migrate_up(database)).functions == tuple(function.name for function in functions())
+            await database.close()
+            await check_schema(old)
+            assert await dump(old) == await dump(new) == TARGET.read_text()
+            assert await definitions(old) == await definitions(new)
+
+
+async def make_schema_12(connection: Connection) -> None:
+    await connection.execute(migrate._BOOKKEEPING)
+    with ZipFile(SCHEMA_12) as archive:
+        for entry in sorted(archive.namelist()):
+            number, _, name = entry.removesuffix(".sql").partition("_")
+            old = migrate.Migration(int(number), name, archive.read(entry).decode())
+            await connection.execute(old.sql)
+            await connection.execute(migrate._RECORD, old.number, old.name, old.checksum, __version__)
+
+
+async def definitions(connection: Connection) -> list[str]:
+    every = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'ondot'::regnamespace ORDER BY proname"
+    return [row[0] for row in await connection.fetch(every)]
+
+
+@proves("O9")
+async def test_a_file_has_one_function_of_its_name_and_each_is_valid(empty_url: str) -> None:
+    database = await open_database(settings_for(empty_url))
+    await migrate_up(database)
+    await database.close()
+    async with connected(empty_url) as connection:
+        names = await connection.fetch(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'ondot'::regnamespace ORDER BY 1"
+        )
+        assert [row[0] for row in names] == [function.name for function in functions()]
+        await connection.execute("SET check_function_bodies = on")
+        for function in functions():
+            await connection.execute(function.sql)
+            assert function.sql.startswith(f"-- ondot.{function.name}(")
+            assert "trigger." in function.sql or "-- Callers: " in function.sql
+
+
+@proves("O9")
+async def test_every_constant_of_a_function_is_one_of_python(database_url: str) -> None:
+    sources = [path.read_text() for path in Path(sql_functions.__file__).with_name("functions").iterdir()]
+    assert all("{{" not in function.sql for function in functions())
+    assert {"partitions", "horizon_s", "class_suspect"} <= {
+        name for name in CONSTANTS if f"{{{{{name}}}}}" in str(sources)
+    }
+    async with connected(database_url) as connection:
+        assert await connection.fetchval("SELECT partitions FROM ondot.installation") == CONSTANTS["partitions"]
+
+
+@proves("O9")
+async def test_a_function_whose_text_has_changed_is_applied_once_and_the_others_are_not(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = [
+        replace(each, sql=f"{each.sql}-- changed") if each.name == "gated_changed" else each for each in functions()
+    ]
+    monkeypatch.setattr(migrate, "functions", lambda: changed)
+    databases = [await open_database(settings_for(database_url)) for _ in range(4)]
+    async with connected(database_url) as connection:
+        assert (await read_status(connection)).functions == ("gated_changed",)
+        with pytest.raises(Misconfigured, match=r"functions of an older release \(gated_changed\).*migrate up"):
+            await check_schema(connection)
+        applied = await asyncio.gather(*(migrate_up(database) for database in databases))
+        assert sorted(each.functions for each in applied) == [(), (), (), ("gated_changed",)]
+        await check_schema(connection)
+    for database in databases:
+        await database.close()
+
+
+@proves("C11", "O9")
+async def test_a_release_leaves_the_functions_of_a_newer_one_alone(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "functions", lambda: [Function("clock", "SELECT 'older'")])
+    database = await open_database(settings_for(database_url))
+    async with connected(database_url) as connection:
+        await connection.execute("UPDATE ondot.function SET release = '99.0.0' WHERE name = 'clock'")
+        await check_schema(connection)
+        assert (await migrate_up(database)).functions == ()
+        await connection.execute("UPDATE ondot.function SET release = '0.0.1'")
+        assert (await read_status(connection)).functions == ("clock",)
+        await connection.execute(
+            "INSERT INTO ondot.migration (number, name, checksum, release) VALUES (999, '', '', '')"
+        )
+        await check_schema(connection)
+        assert (await migrate_up(database)).functions == ()
+    await database.close()
 
 
 @proves("C11", "O9")

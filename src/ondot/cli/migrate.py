@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from ondot.store.migrate import Migration, Status
 
+SHOWN = 5
+"""Functions that are listed by name; more are counted."""
+
 app = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 
 
@@ -25,17 +28,20 @@ def up(
 ) -> None:
     """Apply what waits. Safe to run from several places at once."""
     if dry_run:
-        _show(_rows(_status().waiting, "waiting"), output, none="Nothing waits.")
+        found = _status()
+        _show(_rows(found.waiting, found.functions, "waiting"), output, none="Nothing waits.")
         return
     from ondot import app as application
 
     applied = application.migrate(database_settings())
-    _show(_rows(applied, "applied"), output, none="Nothing to do: the schema is up to date.")
+    _show(
+        _rows(applied.migrations, applied.functions, "applied"), output, none="Nothing to do: the schema is up to date."
+    )
 
 
 @app.command()
 def status(output: Output = Format.TABLE) -> None:
-    """Show which migrations are applied and which wait."""
+    """Show which migrations are applied, which wait, and whether the functions are up to date."""
     from ondot.store.migrate import migrations
 
     found = _status()
@@ -44,6 +50,7 @@ def status(output: Output = Format.TABLE) -> None:
     rows = [
         *(_row(migration, _state(migration, found)) for migration in known),
         *({"number": number, "name": "of a newer release", "state": "applied"} for number in unknown),
+        *_rows((), found.functions, "waiting"),
     ]
     _show(rows, output, none="")
 
@@ -75,8 +82,12 @@ def _state(migration: "Migration", found: "Status") -> str:
     return "applied" if migration.number in found.applied else "waiting"
 
 
-def _rows(migrations: "Iterable[Migration]", state: str) -> list[dict[str, Any]]:
-    return [_row(migration, state) for migration in migrations]
+def _rows(migrations: "Iterable[Migration]", functions: tuple[str, ...], state: str) -> list[dict[str, Any]]:
+    rows = [_row(migration, state) for migration in migrations]
+    if functions:
+        names = f"{len(functions)} functions" if len(functions) > SHOWN else f"functions: {', '.join(functions)}"
+        rows.append({"number": None, "name": names, "state": state})
+    return rows
 
 
 def _row(migration: "Migration", state: str) -> dict[str, Any]:
@@ -92,7 +103,8 @@ def _show(rows: list[dict[str, Any]], output: Format, *, none: str) -> None:
         case Format.TABLE if rows:
             drawn = table("NUMBER", "MIGRATION", "STATE")
             for row in rows:
-                drawn.add_row(f"{row['number']:04}", row["name"].replace("_", " "), state_cell(row["state"]))
+                number = "" if row["number"] is None else f"{row['number']:04}"
+                drawn.add_row(number, row["name"].replace("_", " "), state_cell(row["state"]))
             show(drawn)
         case Format.TABLE:
             show_line(none)

@@ -1,4 +1,4 @@
-"""Gates: what is forgotten of them (E13). Lines and slots are kept by triggers (migration 0003)."""
+"""Gates: what is forgotten of them (E13). Lines and slots are kept by triggers (`functions/gated_changed.sql`)."""
 
 from dataclasses import dataclass
 from uuid import UUID

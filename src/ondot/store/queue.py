@@ -24,7 +24,7 @@ LAST_TENANT = 2**31 - 1
 _CLASSES = tuple(PriorityClass)
 _GATES = -1
 """Stands for a class where a survey tells of gates; those of rates have the number below it."""
-_ADMITTED = 6
+CLASS_ADMITTED = 6
 """The lane of those who were given tokens, for as long as the transaction takes."""
 
 
@@ -169,7 +169,7 @@ async def lease_admitted(
 ) -> list[Leased]:
     """Lease who was given tokens by this transaction. Nobody else sees them before its end."""
     lanes = sorted({(verdict.pool_no, verdict.tenant_no) for verdict in verdicts})
-    columns = [pool_no for pool_no, _ in lanes], [_ADMITTED] * len(lanes), [tenant_no for _, tenant_no in lanes]
+    columns = [pool_no for pool_no, _ in lanes], [CLASS_ADMITTED] * len(lanes), [tenant_no for _, tenant_no in lanes]
     count = len(verdicts)
     from_ats, counts = [EPOCH] * len(lanes), [count] * len(lanes)
     rows = await connection.fetch(

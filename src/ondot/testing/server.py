@@ -27,6 +27,7 @@ from ondot.settings import Settings
 from ondot.store.connection import AWAY, REFUSED, OwnConnection
 from ondot.store.database import connect, open_database
 from ondot.store.migrate import migrate_up, migrations
+from ondot.store.sql_functions import functions
 from ondot.testing.clock import HAND_CLOCK
 
 VARIABLE = "ONDOT_TEST_DATABASE_URL"
@@ -164,7 +165,9 @@ async def _admin(on: Server) -> AsyncIterator[OwnConnection]:
 
 async def _template(admin: OwnConnection, on: Server) -> str:
     """The template of this release, made if nobody has."""
-    content = "\n".join([HAND_CLOCK, *(migration.checksum for migration in migrations())])
+    content = "\n".join(
+        [HAND_CLOCK, *(each.checksum for each in migrations()), *(each.checksum for each in functions())]
+    )
     name = f"ondot_world_template_{sha256(content.encode()).hexdigest()[:16]}"
     if name in on.made:
         return name

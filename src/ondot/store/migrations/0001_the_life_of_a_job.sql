@@ -10,15 +10,6 @@ CREATE TABLE ondot.installation (
 );
 INSERT INTO ondot.installation (partitions, oldest_release) VALUES (64, '0.1.0');
 
--- The one clock: what is due, who is late, what an id says. Inlined by the planner, so an index condition can use it;
--- test databases replace it by a clock turned by hand.
-CREATE FUNCTION ondot.clock() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-    AS 'SELECT statement_timestamp()';
-
--- The smallest UUIDv7 of an instant: the bound of a day partition, and of a search by time.
-CREATE FUNCTION ondot.first_id_at(instant timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    AS $$ SELECT (lpad(to_hex(floor(extract(epoch FROM instant) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid $$;
-
 CREATE TABLE ondot.tenant (
     tenant_no  integer PRIMARY KEY,
     name       text NOT NULL UNIQUE,
@@ -327,9 +318,6 @@ CREATE TABLE ondot.day_table (
     next_day  date NOT NULL
 );
 
-CREATE FUNCTION ondot.day_starts(day date) RETURNS uuid LANGUAGE sql IMMUTABLE STRICT
-    AS $$ SELECT ondot.first_id_at(day::timestamp AT TIME ZONE 'UTC') $$;
-
 DO $$
 DECLARE
     today date := (statement_timestamp() AT TIME ZONE 'UTC')::date;
@@ -346,46 +334,4 @@ BEGIN
     END LOOP;
 END $$;
 
--- Gives the next day of one table a partition of its own, cut off the catch-all ahead. The caller's transaction sets
--- lock_timeout: the detach waits for every statement that is using the table, and new ones wait behind it.
-CREATE FUNCTION ondot.add_day(parent_name text) RETURNS date LANGUAGE plpgsql AS $$
-DECLARE
-    cut ondot.day_table;
-    child text;
-    ahead text := parent_name || '_ahead';
-    from_id uuid;
-    to_id uuid;
-BEGIN
-    SELECT * INTO STRICT cut FROM ondot.day_table WHERE parent = parent_name FOR UPDATE;
-    child := parent_name || '_' || to_char(cut.next_day, 'YYYYMMDD');
-    from_id := ondot.day_starts(cut.next_day);
-    to_id := ondot.day_starts(cut.next_day + 1);
-    EXECUTE format('CREATE TABLE ondot.%I (LIKE ondot.%I INCLUDING ALL)', child, parent_name);
-    EXECUTE format('ALTER TABLE ondot.%I DETACH PARTITION ondot.%I', parent_name, ahead);
-    EXECUTE format('WITH moved AS (DELETE FROM ondot.%1$I WHERE %2$I < %3$L RETURNING *) INSERT INTO ondot.%4$I SELECT * FROM moved',
-                   ahead, cut.id_column, to_id, child);
-    EXECUTE format('ALTER TABLE ondot.%I ATTACH PARTITION ondot.%I FOR VALUES FROM (%L) TO (%L)',
-                   parent_name, child, from_id, to_id);
-    EXECUTE format('ALTER TABLE ondot.%I ATTACH PARTITION ondot.%I FOR VALUES FROM (%L) TO (MAXVALUE)',
-                   parent_name, ahead, to_id);
-    UPDATE ondot.day_table SET next_day = cut.next_day + 1 WHERE parent = parent_name;
-    RETURN cut.next_day;
-END $$;
-
--- Whether a job has anything left to fire or to run: what tells ACTIVE from ENDED.
-CREATE FUNCTION ondot.is_live(job uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM ondot.timer WHERE job_id = job AND next_fire_at < 'infinity')
-        OR EXISTS (SELECT FROM ondot.execution WHERE job_id = job AND origin IN ('fire', 'backfill'))
-        OR EXISTS (SELECT FROM ondot.execution WHERE job_id = job AND origin NOT IN ('fire', 'backfill'))
-$$;
-
--- What a job has under way: how many executions, and the earliest of its planned fires that is not due yet.
-CREATE FUNCTION ondot.live_executions(job uuid) RETURNS TABLE (count bigint, next_fire_at timestamptz)
-    LANGUAGE sql STABLE AS $$
-    SELECT count(*), min(fire_at) FILTER (WHERE fire_at > ondot.clock() AND attempt_no = 0)
-    FROM (
-        SELECT fire_at, attempt_no FROM ondot.execution WHERE job_id = job AND origin IN ('fire', 'backfill')
-        UNION ALL
-        SELECT 'infinity', 1 FROM ondot.execution WHERE job_id = job AND origin NOT IN ('fire', 'backfill')
-    ) e
-$$;
+-- formerly a089ca803d18d08ea3312763a63b3ba818ccb71af6a15e3ddcd0c2ad3ba00908

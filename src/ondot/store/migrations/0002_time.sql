@@ -57,22 +57,4 @@ CREATE TABLE ondot.streak (
 ) WITH (fillfactor = 50);
 CREATE INDEX streak_over ON ondot.streak (job_id) WHERE failures >= pause_after;
 
--- What is owed is left to run, too.
-CREATE OR REPLACE FUNCTION ondot.is_live(job uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM ondot.timer WHERE job_id = job AND next_fire_at < 'infinity')
-        OR EXISTS (SELECT FROM ondot.execution WHERE job_id = job AND origin IN ('fire', 'backfill'))
-        OR EXISTS (SELECT FROM ondot.execution WHERE job_id = job AND origin NOT IN ('fire', 'backfill'))
-        OR EXISTS (SELECT FROM ondot.owed WHERE job_id = job)
-$$;
-
-CREATE OR REPLACE FUNCTION ondot.live_executions(job uuid) RETURNS TABLE (count bigint, next_fire_at timestamptz)
-    LANGUAGE sql STABLE AS $$
-    SELECT count(*), min(fire_at) FILTER (WHERE fire_at > ondot.clock() AND attempt_no = 0)
-    FROM (
-        SELECT fire_at, attempt_no FROM ondot.execution WHERE job_id = job AND origin IN ('fire', 'backfill')
-        UNION ALL
-        SELECT 'infinity', 1 FROM ondot.execution WHERE job_id = job AND origin NOT IN ('fire', 'backfill')
-        UNION ALL
-        SELECT 'infinity', 1 FROM ondot.owed WHERE job_id = job
-    ) e
-$$;
+-- formerly f576b16d2f9ad0a8d748abbca86722e95963649741a92ab406df75fbad6d8ca4

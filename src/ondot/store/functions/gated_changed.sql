@@ -1,0 +1,66 @@
+-- ondot.gated_changed(): trigger. Lines and slots follow a row of gated: a new or changed row waits in line, a removed one
+-- holds nothing. No statement can forget it.
+-- Locks: the missing gates are created, then gates and lines are locked in the order of their keys. They are read in
+-- statements that start after the lock: one that started before it would miss an execution that entered a line meanwhile,
+-- and nothing would call it.
+CREATE OR REPLACE FUNCTION ondot.gated_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ids uuid[];    -- who stands in line now: not what runs, which has only got other gates
+    over uuid[];   -- who is gone
+    gates uuid[];
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        ids := ARRAY(SELECT c.execution_id FROM come c JOIN ondot.execution e ON e.id = c.execution_id
+                     WHERE e.state <> 'RUNNING');
+        IF ids <> '{}' THEN
+            PERFORM ondot.stand_in_line(ids);
+        END IF;
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        ids := '{}';
+        over := ARRAY(SELECT execution_id FROM gone);
+        gates := ARRAY(SELECT (s->>'gate')::uuid FROM gone, jsonb_array_elements(stages) s);
+    ELSIF NOT EXISTS (SELECT FROM come) THEN
+        RETURN NULL;
+    ELSE
+        ids := ARRAY(SELECT c.execution_id FROM come c JOIN ondot.execution e ON e.id = c.execution_id
+                     WHERE e.state <> 'RUNNING' AND NOT c.is_over);
+        over := ARRAY(SELECT execution_id FROM come WHERE is_over);
+        gates := ARRAY(SELECT (s->>'gate')::uuid FROM come, jsonb_array_elements(stages) s);
+    END IF;
+    -- Before any is locked: somebody who makes the same gate may wait for a line that is locked here.
+    IF ids <> '{}' THEN
+        PERFORM ondot.make_gates_of(ids);
+    END IF;
+    -- And those of before, if they have changed.
+    gates := gates || ARRAY(SELECT gate_id FROM ondot.slot WHERE execution_id = ANY (ids || over)
+                            UNION SELECT gate_id FROM ondot.waiting WHERE execution_id = ANY (ids || over));
+    PERFORM ondot.lock_gates(gates);
+    DELETE FROM ondot.slot WHERE execution_id = ANY (over);
+    DELETE FROM ondot.slot h USING ondot.gated d
+    WHERE h.execution_id = ANY (ids) AND d.execution_id = h.execution_id
+      AND (NOT h.until_end OR NOT d.stages @> jsonb_build_array(jsonb_build_object('gate', h.gate_id)));
+    -- Nobody waits at a gate and holds one beyond it: two who do so could wait for each other for ever.
+    DELETE FROM ondot.slot h
+    USING ondot.next_stages(ids) n JOIN ondot.gated d ON d.execution_id = n.execution_id,
+          jsonb_array_elements(d.stages) WITH ORDINALITY AS e(stage, no)
+    WHERE h.execution_id = n.execution_id AND h.gate_id = (e.stage->>'gate')::uuid AND e.no - 1 > n.stage;
+    DELETE FROM ondot.waiting WHERE execution_id = ANY (ids || over);
+    PERFORM ondot.call_lines(gates);
+    IF ids <> '{}' THEN
+        PERFORM ondot.stand_in_line(ids);
+    END IF;
+    IF TG_OP = 'UPDATE' AND over <> '{}' THEN
+        DELETE FROM ondot.gated WHERE execution_id = ANY (over);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- triggers
+CREATE OR REPLACE TRIGGER gated_made AFTER INSERT ON ondot.gated REFERENCING NEW TABLE AS come
+    FOR EACH STATEMENT EXECUTE FUNCTION ondot.gated_changed();
+CREATE OR REPLACE TRIGGER gated_again AFTER UPDATE ON ondot.gated REFERENCING NEW TABLE AS come
+    FOR EACH STATEMENT EXECUTE FUNCTION ondot.gated_changed();
+CREATE OR REPLACE TRIGGER gated_over AFTER DELETE ON ondot.gated REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION ondot.gated_changed();

@@ -1,0 +1,19 @@
+-- ondot.pool_no_of(tenant, pool): the number of a pool, which is created when it is first named. Pools belong to the
+-- installation: the tenant is not used.
+-- Callers: ondot.submit_spec, ondot.submit_specs.
+CREATE OR REPLACE FUNCTION ondot.pool_no_of(tenant integer, pool text) RETURNS integer
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_no integer;
+BEGIN
+    SELECT p.pool_no INTO found_no FROM ondot.pool p WHERE p.name = pool;
+    IF found_no IS NULL THEN
+        INSERT INTO ondot.pool (name) VALUES (pool) ON CONFLICT DO NOTHING;
+        SELECT p.pool_no INTO found_no FROM ondot.pool p WHERE p.name = pool;
+    END IF;
+    IF found_no IS NULL THEN
+        RAISE EXCEPTION 'The pool "%" was made by another transaction, which this one cannot see.', pool
+            USING ERRCODE = 'serialization_failure', HINT = 'Try the transaction again.';
+    END IF;
+    RETURN found_no;
+END $$;

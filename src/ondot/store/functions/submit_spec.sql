@@ -1,0 +1,57 @@
+-- ondot.submit_spec(spec, fire_at, tenant): writes the rows that submit writes for a one-time job (sql/jobs.sql,
+-- insert_once_jobs) in the caller's own transaction (E11): the job exists if and only if the caller commits. It is due at
+-- fire_at; NULL: now.
+-- It runs with the caller's rights; docs/transactions.md lists them. It sends no NOTIFY, which takes a lock that would make
+-- the callers' commits wait for each other: workers find the job when they look, once a second.
+-- A limited job gets a timer even if it is due, and a scheduler plans it within a second: an execution that enters a line
+-- locks a row that others wait for, and this transaction may stay open for long.
+-- Callers: ondot.enqueue, sdk/transaction.py.
+CREATE OR REPLACE FUNCTION ondot.submit_spec(
+    spec json,
+    fire_at timestamptz DEFAULT NULL,
+    tenant text DEFAULT 'default'
+) RETURNS TABLE (id uuid, due_at timestamptz, created_at timestamptz)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    instant timestamptz := ondot.clock();
+    due timestamptz := coalesce(submit_spec.fire_at, instant);
+    ready timestamptz := greatest(due, instant);
+    job uuid := ondot.new_id();
+    execution uuid;
+    stored json;
+    of_tenant integer;
+    of_pool integer;
+    of_class smallint;
+BEGIN
+    PERFORM ondot.check_spec(spec);
+    SELECT t.tenant_no INTO of_tenant FROM ondot.tenant t WHERE t.name = tenant AND t.tenant_no > 0;
+    IF of_tenant IS NULL THEN
+        RAISE EXCEPTION 'There is no tenant "%".', tenant USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Leave it out where there is only one.';
+    ELSIF NOT isfinite(due) OR due < instant - interval '60 seconds' OR due >= '{{last_year}}-12-31 24:00:00+00' THEN
+        RAISE EXCEPTION 'The job cannot be due at %.', due USING ERRCODE = 'invalid_parameter_value',
+            HINT = format('Give an instant that is to come, up to the year {{last_year}}; by ondot''s clock it is %s now.', instant);
+    END IF;
+    of_pool := ondot.pool_no_of(of_tenant, coalesce(spec->>'pool', 'default'));
+    of_class := CASE spec->>'priority' WHEN 'high' THEN {{class_high}} WHEN 'low' THEN {{class_low}} ELSE {{class_normal}} END;
+    -- As text, since jsonb would not keep the order of a payload's keys.
+    stored := format('{"schedule":{"when":{"kind":"once","at":"%s"}},%s',
+                     to_char(due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+                     substr(ltrim(spec::text, E' \t\r\n'), 2))::json;
+    INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
+    VALUES (job, of_tenant, spec->>'name', of_pool, due, coalesce((spec->'labels')::jsonb, '{}'), stored);
+
+    IF due > instant + interval '{{horizon_s}} seconds' OR spec->'limits' IS NOT NULL THEN
+        INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, tenant_no, partition_no)
+        VALUES (job, due, 1, 1, of_tenant, ondot.partition_of(job));
+    ELSE
+        execution := ondot.new_id();
+        INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
+                                     start_by)
+        VALUES (execution, job, due, ready, of_tenant, 1, of_pool, of_class, 'PENDING', 'fire',
+                ready + make_interval(secs => (spec->>'start_deadline_s')::double precision));
+        INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+        VALUES (of_pool, of_class, of_tenant, ready, execution);
+    END IF;
+    RETURN QUERY SELECT job, due, instant;
+END $$;

@@ -1,0 +1,572 @@
+-- Written by docs/schema.py from the migrations and functions; `make check` fails when they differ.
+
+CREATE TABLE ondot.attempt (
+    execution_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    worker_id uuid,
+    outcome text NOT NULL,
+    started_at timestamp with time zone,
+    ended_at timestamp with time zone NOT NULL,
+    error jsonb,
+    CONSTRAINT attempt_pkey PRIMARY KEY (execution_id, attempt_no)
+) PARTITION BY RANGE (execution_id);
+
+CREATE TABLE ondot.audit (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject uuid,
+    detail jsonb,
+    CONSTRAINT audit_pkey PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+CREATE INDEX audit_latest ON ONLY ondot.audit USING btree (tenant_no, id);
+CREATE INDEX audit_subject ON ONLY ondot.audit USING btree (subject, id) WHERE (subject IS NOT NULL);
+
+CREATE TABLE ondot.backfill (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    from_at timestamp with time zone NOT NULL,
+    to_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    job_version integer NOT NULL,
+    concurrency integer NOT NULL,
+    total integer NOT NULL,
+    made integer NOT NULL DEFAULT 0,
+    existing integer NOT NULL DEFAULT 0,
+    newest_first boolean NOT NULL,
+    state text NOT NULL,
+    CONSTRAINT backfill_pkey PRIMARY KEY (id),
+    CONSTRAINT backfill_state_check CHECK ((state = ANY (ARRAY['RUNNING'::text, 'DONE'::text, 'CANCELLED'::text])))
+) WITH (fillfactor=80);
+CREATE INDEX backfill_ended ON ondot.backfill USING btree (ended_at) WHERE (ended_at IS NOT NULL);
+CREATE INDEX backfill_job ON ondot.backfill USING btree (job_id, id);
+CREATE UNIQUE INDEX backfill_open ON ondot.backfill USING btree (job_id) WHERE (state = 'RUNNING'::text);
+
+CREATE TABLE ondot.bulk (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    action text NOT NULL,
+    filter jsonb NOT NULL,
+    payload json,
+    current_version boolean NOT NULL,
+    reason text,
+    actor text NOT NULL,
+    per_s double precision NOT NULL,
+    total integer NOT NULL,
+    done integer NOT NULL DEFAULT 0,
+    state text NOT NULL,
+    turn_at timestamp with time zone NOT NULL,
+    through_at timestamp with time zone,
+    through_id uuid,
+    passed_over boolean NOT NULL DEFAULT false,
+    created_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    CONSTRAINT bulk_action_check CHECK ((action = ANY (ARRAY['replay'::text, 'discard'::text]))),
+    CONSTRAINT bulk_pkey PRIMARY KEY (id),
+    CONSTRAINT bulk_state_check CHECK ((state = ANY (ARRAY['RUNNING'::text, 'DONE'::text, 'CANCELLED'::text])))
+) WITH (fillfactor=50);
+CREATE INDEX bulk_latest ON ondot.bulk USING btree (tenant_no, id);
+CREATE INDEX bulk_turn ON ondot.bulk USING btree (turn_at) WHERE (state = 'RUNNING'::text);
+
+CREATE TABLE ondot.checkpoint (
+    execution_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    checkpoint json,
+    progress real,
+    message text,
+    at timestamp with time zone NOT NULL,
+    CONSTRAINT checkpoint_pkey PRIMARY KEY (execution_id)
+) WITH (fillfactor=50);
+
+CREATE TABLE ondot.claim (
+    tenant_no integer NOT NULL,
+    kind text NOT NULL,
+    key text NOT NULL,
+    job_id uuid NOT NULL,
+    since_at timestamp with time zone NOT NULL,
+    until_at timestamp with time zone NOT NULL,
+    count integer NOT NULL DEFAULT 1,
+    look_at timestamp with time zone NOT NULL DEFAULT clock(),
+    CONSTRAINT claim_kind_check CHECK ((kind = ANY (ARRAY['unique'::text, 'debounce'::text, 'throttle'::text]))),
+    CONSTRAINT claim_pkey PRIMARY KEY (tenant_no, kind, key)
+);
+CREATE INDEX claim_age ON ondot.claim USING btree (until_at);
+CREATE INDEX claim_look ON ondot.claim USING btree (look_at);
+
+CREATE TABLE ondot.day_table (
+    parent text NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    id_column text NOT NULL,
+    first_day date NOT NULL,
+    next_day date NOT NULL,
+    CONSTRAINT day_table_pkey PRIMARY KEY (parent)
+);
+
+CREATE TABLE ondot.dead_letter (
+    execution_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    job_id uuid NOT NULL,
+    job_version integer NOT NULL,
+    failed_at timestamp with time zone NOT NULL,
+    reason text,
+    error jsonb,
+    payload json,
+    resolved_at timestamp with time zone,
+    resolution text,
+    resolved_by text,
+    resolved_reason text,
+    replay_id uuid,
+    CONSTRAINT dead_letter_pkey PRIMARY KEY (execution_id),
+    CONSTRAINT dead_letter_resolution_check CHECK ((resolution = ANY (ARRAY['replayed'::text, 'discarded'::text])))
+);
+CREATE INDEX dead_letter_alike ON ondot.dead_letter USING btree (tenant_no, ((error ->> 'fingerprint'::text)), failed_at) WHERE (resolved_at IS NULL);
+CREATE INDEX dead_letter_job ON ondot.dead_letter USING btree (job_id, failed_at) WHERE (resolved_at IS NULL);
+CREATE INDEX dead_letter_open ON ondot.dead_letter USING btree (tenant_no, failed_at, execution_id) WHERE (resolved_at IS NULL);
+CREATE INDEX dead_letter_resolved ON ondot.dead_letter USING btree (tenant_no, resolved_at) WHERE (resolved_at IS NOT NULL);
+
+CREATE TABLE ondot.execution (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    worker_id uuid,
+    fire_at timestamp with time zone NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    cancel_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    job_version integer NOT NULL,
+    pool_no integer NOT NULL,
+    attempt_no integer NOT NULL DEFAULT 0,
+    failures integer NOT NULL DEFAULT 0,
+    losses integer NOT NULL DEFAULT 0,
+    class smallint NOT NULL,
+    state text NOT NULL,
+    origin text NOT NULL,
+    payload json,
+    cancel_reason text,
+    start_by timestamp with time zone,
+    replay_of uuid,
+    gated boolean NOT NULL DEFAULT false,
+    CONSTRAINT execution_pkey PRIMARY KEY (id)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX execution_cancel ON ondot.execution USING btree (cancel_at) WHERE (cancel_at IS NOT NULL);
+CREATE UNIQUE INDEX execution_fire ON ondot.execution USING btree (job_id, fire_at) WHERE (origin = ANY (ARRAY['fire'::text, 'backfill'::text]));
+CREATE INDEX execution_other ON ondot.execution USING btree (job_id, fire_at) WHERE (origin <> ALL (ARRAY['fire'::text, 'backfill'::text]));
+CREATE INDEX execution_start_by ON ondot.execution USING btree (start_by) WHERE (start_by IS NOT NULL);
+
+CREATE TABLE ondot.found (
+    kind text NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    count bigint NOT NULL,
+    first_at timestamp with time zone NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    example jsonb NOT NULL,
+    CONSTRAINT found_pkey PRIMARY KEY (kind)
+) WITH (fillfactor=50);
+
+CREATE TABLE ondot.function (
+    name text NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    checksum text NOT NULL,
+    release text NOT NULL,
+    applied_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT function_pkey PRIMARY KEY (name)
+);
+
+CREATE TABLE ondot.gate (
+    id uuid NOT NULL,
+    token_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    CONSTRAINT gate_kind_check CHECK ((kind = ANY (ARRAY['order'::text, 'overlap'::text, 'concurrency'::text, 'rate'::text]))),
+    CONSTRAINT gate_pkey PRIMARY KEY (id)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.02);
+
+CREATE TABLE ondot.gated (
+    execution_id uuid NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    pool_no integer NOT NULL,
+    class smallint NOT NULL,
+    is_fire boolean NOT NULL,
+    is_over boolean NOT NULL DEFAULT false,
+    stages jsonb NOT NULL,
+    CONSTRAINT gated_pkey PRIMARY KEY (execution_id)
+) WITH (fillfactor=50);
+CREATE TRIGGER gated_again AFTER UPDATE ON ondot.gated REFERENCING NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
+CREATE TRIGGER gated_made AFTER INSERT ON ondot.gated REFERENCING NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
+CREATE TRIGGER gated_over AFTER DELETE ON ondot.gated REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
+CREATE TRIGGER gated_rates BEFORE INSERT OR UPDATE OF stages ON ondot.gated FOR EACH ROW WHEN ((new.stages @? '$[*]?(exists (@."every_s") && !(exists (@."of")))'::jsonpath)) EXECUTE FUNCTION name_rates();
+
+CREATE TABLE ondot.history (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    worker_id uuid,
+    fire_at timestamp with time zone NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    ended_at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    job_version integer NOT NULL,
+    pool_no integer NOT NULL,
+    attempt_no integer NOT NULL,
+    failures integer NOT NULL,
+    losses integer NOT NULL,
+    class smallint NOT NULL,
+    state text NOT NULL,
+    origin text NOT NULL,
+    reason text,
+    payload json,
+    result json,
+    error jsonb,
+    replay_of uuid,
+    CONSTRAINT history_pkey PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+CREATE INDEX history_job ON ONLY ondot.history USING btree (job_id, fire_at);
+CREATE INDEX history_not_succeeded ON ONLY ondot.history USING btree (tenant_no, id) WHERE (state <> 'SUCCEEDED'::text);
+
+CREATE TABLE ondot.idempotency (
+    tenant_no integer NOT NULL,
+    key text NOT NULL,
+    request_hash bytea NOT NULL,
+    answer json,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT idempotency_pkey PRIMARY KEY (tenant_no, key)
+);
+CREATE INDEX idempotency_age ON ondot.idempotency USING btree (created_at);
+
+CREATE TABLE ondot.installation (
+    tenant_no integer NOT NULL DEFAULT 0,
+    partitions integer NOT NULL,
+    oldest_release text NOT NULL,
+    one_row boolean NOT NULL DEFAULT true,
+    tzdata text,
+    tzdata_next text,
+    tzdata_through uuid,
+    CONSTRAINT installation_one_row_check CHECK (one_row),
+    CONSTRAINT installation_pkey PRIMARY KEY (one_row)
+);
+
+CREATE TABLE ondot.job (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    key text,
+    name text NOT NULL,
+    state text NOT NULL,
+    version integer NOT NULL,
+    pool_no integer NOT NULL,
+    labels jsonb NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    state_reason text,
+    CONSTRAINT job_pkey PRIMARY KEY (id),
+    CONSTRAINT job_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'PAUSED'::text, 'DELETED'::text])))
+);
+CREATE INDEX job_deleted ON ondot.job USING btree (updated_at, id) WHERE (state = 'DELETED'::text);
+CREATE UNIQUE INDEX job_key ON ondot.job USING btree (tenant_no, key) WHERE ((key IS NOT NULL) AND (state <> 'DELETED'::text));
+CREATE INDEX job_name ON ondot.job USING btree (tenant_no, name);
+
+CREATE TABLE ondot.job_once (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    pool_no integer NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    labels jsonb NOT NULL,
+    spec json NOT NULL,
+    CONSTRAINT job_once_pkey PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+
+CREATE TABLE ondot.job_version (
+    job_id uuid NOT NULL,
+    version integer NOT NULL,
+    tenant_no integer NOT NULL,
+    spec json NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    superseded_at timestamp with time zone,
+    CONSTRAINT job_version_pkey PRIMARY KEY (job_id, version)
+);
+CREATE INDEX job_version_superseded ON ondot.job_version USING btree (superseded_at) WHERE (superseded_at IS NOT NULL);
+
+CREATE TABLE ondot.key (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    hash bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    revoked_at timestamp with time zone,
+    CONSTRAINT key_hash_key UNIQUE (hash),
+    CONSTRAINT key_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE ondot.lease (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    worker_id uuid NOT NULL,
+    leased_at timestamp with time zone NOT NULL,
+    execution_ids uuid[] NOT NULL,
+    attempt_nos integer[] NOT NULL,
+    CONSTRAINT lease_pkey PRIMARY KEY (id)
+) WITH (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX lease_worker ON ondot.lease USING btree (worker_id);
+
+CREATE TABLE ondot.line (
+    gate_id uuid NOT NULL,
+    pool_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    is_rate boolean NOT NULL,
+    look_at timestamp with time zone NOT NULL,
+    CONSTRAINT line_pkey PRIMARY KEY (gate_id, pool_no)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.02);
+CREATE INDEX line_look ON ondot.line USING btree (pool_no, is_rate, look_at) WHERE (look_at < 'infinity'::timestamp with time zone);
+
+CREATE TABLE ondot.lineage (
+    is_one boolean NOT NULL DEFAULT true,
+    tenant_no integer NOT NULL DEFAULT 0,
+    system_id text NOT NULL,
+    timeline integer NOT NULL,
+    table_id bigint NOT NULL,
+    is_synchronous boolean NOT NULL,
+    since timestamp with time zone NOT NULL,
+    accepted_at timestamp with time zone,
+    held_at timestamp with time zone,
+    held_why text,
+    CONSTRAINT lineage_check CHECK (((held_at IS NULL) = (held_why IS NULL))),
+    CONSTRAINT lineage_is_one_check CHECK (is_one),
+    CONSTRAINT lineage_pkey PRIMARY KEY (is_one)
+);
+
+CREATE TABLE ondot.log (
+    execution_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    line_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    stream text NOT NULL,
+    line text NOT NULL,
+    CONSTRAINT log_pkey PRIMARY KEY (execution_id, attempt_no, line_no)
+) PARTITION BY RANGE (execution_id);
+
+CREATE TABLE ondot.migration (
+    number integer NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    release text NOT NULL,
+    applied_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT migration_pkey PRIMARY KEY (number)
+);
+
+CREATE TABLE ondot.node (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    release text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    beat_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    stalled_at timestamp with time zone,
+    stalled_in text,
+    CONSTRAINT node_pkey PRIMARY KEY (id)
+) WITH (fillfactor=50);
+
+CREATE TABLE ondot.object (
+    execution_id uuid NOT NULL,
+    attempt_no integer NOT NULL,
+    kind text NOT NULL,
+    tenant_no integer NOT NULL,
+    key text NOT NULL,
+    bytes bigint NOT NULL,
+    cut boolean NOT NULL DEFAULT false,
+    CONSTRAINT object_kind_check CHECK ((kind = ANY (ARRAY['result'::text, 'log'::text]))),
+    CONSTRAINT object_pkey PRIMARY KEY (execution_id, attempt_no, kind)
+) PARTITION BY RANGE (execution_id);
+
+CREATE TABLE ondot.owed (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    from_at timestamp with time zone NOT NULL,
+    to_at timestamp with time zone NOT NULL,
+    turn_at timestamp with time zone NOT NULL,
+    count integer,
+    tenant_no integer NOT NULL,
+    job_version integer NOT NULL,
+    concurrency integer NOT NULL,
+    partition_no smallint NOT NULL,
+    newest_first boolean NOT NULL,
+    origin text NOT NULL,
+    CONSTRAINT owed_origin_check CHECK ((origin = ANY (ARRAY['fire'::text, 'backfill'::text]))),
+    CONSTRAINT owed_pkey PRIMARY KEY (id)
+) WITH (fillfactor=50);
+CREATE INDEX owed_job ON ondot.owed USING btree (job_id);
+CREATE INDEX owed_turn ON ondot.owed USING btree (partition_no, turn_at);
+
+CREATE TABLE ondot.partition (
+    partition_no smallint NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    owner uuid,
+    epoch bigint NOT NULL DEFAULT 0,
+    owned_since timestamp with time zone,
+    CONSTRAINT partition_pkey PRIMARY KEY (partition_no)
+) WITH (fillfactor=50);
+
+CREATE TABLE ondot.pool (
+    pool_no integer NOT NULL GENERATED ALWAYS AS IDENTITY,
+    tenant_no integer NOT NULL DEFAULT 1,
+    name text NOT NULL,
+    transport text NOT NULL DEFAULT 'postgres'::text,
+    created_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    concurrency integer,
+    rate_limit integer,
+    rate_per_s double precision,
+    rate_burst integer,
+    token_at timestamp with time zone,
+    CONSTRAINT pool_concurrency_check CHECK ((concurrency > 0)),
+    CONSTRAINT pool_name_key UNIQUE (name),
+    CONSTRAINT pool_pkey PRIMARY KEY (pool_no),
+    CONSTRAINT pool_rate_burst_check CHECK ((rate_burst > 0)),
+    CONSTRAINT pool_rate_limit_check CHECK ((rate_limit > 0)),
+    CONSTRAINT pool_rate_per_s_check CHECK ((rate_per_s > (0)::double precision))
+);
+
+CREATE TABLE ondot.ready (
+    pool_no integer NOT NULL,
+    class smallint NOT NULL,
+    tenant_no integer NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    execution_id uuid NOT NULL,
+    CONSTRAINT ready_pkey PRIMARY KEY (pool_no, class, tenant_no, ready_at, execution_id)
+) WITH (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_cost_delay=0);
+
+CREATE TABLE ondot.skipped (
+    job_id uuid NOT NULL,
+    from_at timestamp with time zone NOT NULL,
+    to_at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    reason text NOT NULL,
+    count integer,
+    at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    job_version integer,
+    CONSTRAINT skipped_pkey PRIMARY KEY (job_id, from_at, to_at)
+);
+CREATE INDEX skipped_recent ON ondot.skipped USING btree (tenant_no, at);
+
+CREATE TABLE ondot.slot (
+    gate_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    until_end boolean NOT NULL,
+    held_at timestamp with time zone NOT NULL,
+    CONSTRAINT slot_pkey PRIMARY KEY (gate_id, execution_id)
+) WITH (autovacuum_vacuum_scale_factor=0.02);
+CREATE INDEX slot_execution ON ondot.slot USING btree (execution_id);
+
+CREATE TABLE ondot.streak (
+    job_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    failures integer NOT NULL,
+    pause_after integer NOT NULL,
+    succeeded boolean NOT NULL,
+    CONSTRAINT streak_pkey PRIMARY KEY (job_id)
+) WITH (fillfactor=50);
+CREATE INDEX streak_over ON ondot.streak USING btree (job_id) WHERE (failures >= pause_after);
+
+CREATE TABLE ondot.tenant (
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT tenant_name_key UNIQUE (name),
+    CONSTRAINT tenant_pkey PRIMARY KEY (tenant_no)
+);
+
+CREATE TABLE ondot.timer (
+    job_id uuid NOT NULL,
+    next_fire_at timestamp with time zone NOT NULL,
+    fired_through timestamp with time zone,
+    version integer NOT NULL,
+    job_version integer NOT NULL,
+    fires_left integer,
+    tenant_no integer NOT NULL,
+    partition_no smallint NOT NULL,
+    guard_until timestamp with time zone,
+    CONSTRAINT timer_pkey PRIMARY KEY (job_id)
+) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.05);
+CREATE INDEX timer_due ON ondot.timer USING btree (partition_no, next_fire_at);
+CREATE INDEX timer_over ON ondot.timer USING btree (fired_through, job_id) WHERE (next_fire_at = 'infinity'::timestamp with time zone);
+
+CREATE TABLE ondot.waiting (
+    gate_id uuid NOT NULL,
+    pool_no integer NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    execution_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    stage smallint NOT NULL,
+    CONSTRAINT waiting_pkey PRIMARY KEY (gate_id, pool_no, ready_at, execution_id)
+) WITH (autovacuum_vacuum_scale_factor=0.02);
+CREATE INDEX waiting_execution ON ondot.waiting USING btree (execution_id);
+
+CREATE TABLE ondot.worker (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    state text NOT NULL,
+    host text NOT NULL,
+    pid integer NOT NULL,
+    release text NOT NULL,
+    pool_nos integer[] NOT NULL,
+    slots integer NOT NULL,
+    running integer NOT NULL DEFAULT 0,
+    lease_ids uuid[] NOT NULL DEFAULT '{}'::uuid[],
+    bounds jsonb NOT NULL DEFAULT '[]'::jsonb,
+    started_at timestamp with time zone NOT NULL,
+    beat_at timestamp with time zone NOT NULL,
+    beat_no bigint NOT NULL DEFAULT 0,
+    ended_at timestamp with time zone,
+    stalled_at timestamp with time zone,
+    stalled_in text,
+    stalled_by uuid,
+    blocked_at timestamp with time zone,
+    blocked_by text,
+    CONSTRAINT worker_pkey PRIMARY KEY (id),
+    CONSTRAINT worker_state_check CHECK ((state = ANY (ARRAY['ALIVE'::text, 'DRAINING'::text, 'GONE'::text, 'LOST'::text])))
+) WITH (fillfactor=50);
+CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (blocked_by IS NOT NULL);
+
+-- ondot.add_days(parent_name text, through date)
+-- ondot.admit(of_pools integer[], at_rates boolean, free integer, free_for_suspects integer)
+-- ondot.call_lines(gates uuid[])
+-- ondot.check_spec(spec json)
+-- ondot.clock()
+-- ondot.day_name(parent_name text, day date)
+-- ondot.day_starts(day date)
+-- ondot.due_at(id uuid, fire_at timestamp with time zone)
+-- ondot.enqueue(function text, payload jsonb, at timestamp with time zone, pool text, priority text, name text, labels jsonb, max_retries integer, timeout_s double precision, start_deadline_s double precision, tenant text)
+-- ondot.first_id_at(instant timestamp with time zone)
+-- ondot.gated_changed()
+-- ondot.id_of(tick bigint)
+-- ondot.is_live(job uuid)
+-- ondot.live_executions(job uuid)
+-- ondot.lock_gates(ids uuid[])
+-- ondot.make_gates(of_tenant integer, stages jsonb)
+-- ondot.make_gates_of(ids uuid[])
+-- ondot.name_rates()
+-- ondot.new_id()
+-- ondot.next_stages(ids uuid[])
+-- ondot.partition_of(job_id uuid)
+-- ondot.pool_gate(pool_no integer)
+-- ondot.pool_no_of(tenant integer, pool text)
+-- ondot.rate_gate(of_gate uuid, every_s double precision, burst integer)
+-- ondot.remove_days(parent_name text, after date, few integer)
+-- ondot.stand_in_line(ids uuid[])
+-- ondot.submit_spec(spec json, fire_at timestamp with time zone, tenant text)
+-- ondot.submit_specs(specs json[], payloads json[], tenant text)
+-- ondot.token_at_first(stage jsonb)
+-- ondot.token_burst(stage jsonb)
+-- ondot.token_carried(token_at timestamp with time zone, old_every_s double precision, new_every_s double precision)
+-- ondot.token_free_at(token_at timestamp with time zone, stage jsonb, instant timestamp with time zone)
+-- ondot.token_full_at(token_at timestamp with time zone, stage jsonb, instant timestamp with time zone)
+-- ondot.token_taken(token_at timestamp with time zone, stage jsonb, instant timestamp with time zone)
