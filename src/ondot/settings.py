@@ -87,6 +87,10 @@ class Settings(BaseSettings):
         description="on a restored backup or a promoted asynchronous standby nothing begins until a person accepts it",
     )
     pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
+    transport: Literal["postgres", "local"] = Field(
+        "postgres",
+        description="what carries wake-ups to workers: postgres (LISTEN, NOTIFY) or local (in a process; else polling)",
+    )
 
     # How it behaves.
     lease_s: float = Field(5.0, ge=0.5, le=60, description="a node's right to its partitions ends after this long")
@@ -206,11 +210,16 @@ class Settings(BaseSettings):
         return names
 
     @model_validator(mode="after")
-    def _open_only_on_loopback(self) -> "Settings":
+    def _fits_together(self) -> "Settings":
         if self.auth == "off" and not self.on_loopback:
             raise ValueError(
                 f"auth=off would let anyone who reaches {self.host} run jobs: listen on 127.0.0.1, or make a key with"
                 " `ondot key create` and leave auth on"
+            )
+        if self.pgbouncer and self.transport == "postgres" and "transport" in self.model_fields_set:
+            raise ValueError(
+                "transport=postgres needs LISTEN, which PgBouncer in transaction mode does not support: leave"
+                " ONDOT_TRANSPORT out, or set it to local"
             )
         if self.lease_s + TAKEOVER_S > self.horizon_s / 3:
             raise ValueError(

@@ -10,8 +10,8 @@ import msgspec
 import psutil
 
 from ondot.model.ids import ExecutionId, JobId
-from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.ports.target import Call
+from ondot.model.outcome import Failed, Succeeded
+from ondot.ports.target import Call, CallReport
 
 EXECUTION = ExecutionId(UUID("0192f3a1-5b7c-7d3e-8f90-a1b2c3d4e5f6"))
 JOB = JobId(UUID("0192f3a1-0000-7000-8000-000000000001"))
@@ -68,12 +68,12 @@ def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float | N
     )
 
 
-def result_of(report: Succeeded | Failed | Cancelled) -> Any:
+def result_of(report: CallReport) -> Any:
     assert isinstance(report, Succeeded), report
     return None if report.result is None else msgspec.json.decode(report.result)
 
 
-def failure_of(report: Succeeded | Failed | Cancelled, code: str) -> Failed:
+def failure_of(report: CallReport, code: str) -> Failed:
     assert isinstance(report, Failed), report
     assert report.error.code == code, report.error
     assert "\n" not in report.error.message

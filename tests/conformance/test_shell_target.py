@@ -13,7 +13,6 @@ import msgspec
 import psutil
 import pytest
 
-from ondot.app import _confinement
 from ondot.model.errors import Misconfigured
 from ondot.model.execution import Outcome
 from ondot.model.job import ShellTarget
@@ -21,7 +20,7 @@ from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel
 from ondot.settings import load_settings
 from ondot.targets.output import MAX_CHARACTERS, MAX_LINE_CHARACTERS, MAX_LINES
-from ondot.targets.processes.confine import Account, Confinement, Limits
+from ondot.targets.processes.confine import Account, Confinement, Limits, read_confinement
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
@@ -250,14 +249,14 @@ async def test_all_that_a_program_of_another_account_began_is_ended_by_its_timeo
 @proves("T4", "T5")
 def test_the_settings_say_what_commands_may_have() -> None:
     given = {"shell_env": " JAVA_HOME ,NODE_ENV,", "shell_cpu_s": 3, "shell_memory_bytes": 10**9, "shell_file_bytes": 7}
-    confinement = _confinement(load_settings(allow_shell=True, **given))
+    confinement = read_confinement(load_settings(allow_shell=True, **given))
     assert confinement.variables == {"JAVA_HOME", "NODE_ENV"}
     assert confinement.limits == Limits(memory_bytes=10**9, cpu_s=3, file_bytes=7)
-    assert not _confinement(load_settings(allow_shell=True)).is_launched
+    assert not read_confinement(load_settings(allow_shell=True)).is_launched
     with pytest.raises(Misconfigured, match="no such account"):
-        _confinement(load_settings(allow_shell=True, shell_user="no-such-user"))
+        read_confinement(load_settings(allow_shell=True, shell_user="no-such-user"))
     # A worker that runs no commands needs no account for them.
-    assert _confinement(load_settings(shell_user="no-such-user")).account is None
+    assert read_confinement(load_settings(shell_user="no-such-user")).account is None
 
 
 @proves("T4")

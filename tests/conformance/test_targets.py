@@ -2,21 +2,24 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from aiohttp import web
 
-from ondot import Context
+from ondot import Context, Ondot
+from ondot.app import open_targets
 from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome
-from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
 from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.ports.target import Cancel, Target
+from ondot.ports.target import CallReport, Cancel, Target
 from ondot.sdk.handler import Handler
+from ondot.settings import load_settings
 from ondot.targets.function.child import ChildCaller
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.http.target import HttpCaller
@@ -24,8 +27,6 @@ from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
-
-Report = Succeeded | Failed | Cancelled
 
 
 class Rig(ABC):
@@ -39,7 +40,7 @@ class Rig(ABC):
     """Fails, and says NUL and broken UTF-8."""
 
     @abstractmethod
-    def facts(self, report: Report) -> dict[str, str]:
+    def facts(self, report: CallReport) -> dict[str, str]:
         """What `succeeds` was told of the attempt: execution, job, attempt, fencing_token, fire_at, payload."""
 
     @abstractmethod
@@ -76,7 +77,7 @@ class HttpRig(Rig):
                     self._ended.set()
         return web.json_response({"fine": True})
 
-    def facts(self, report: Report) -> dict[str, str]:
+    def facts(self, report: CallReport) -> dict[str, str]:
         received = self._receiver.received[-1]
         return {
             "execution": received.headers["webhook-id"],
@@ -126,7 +127,7 @@ class FunctionRig(Rig):
         self.target = FunctionCaller(handlers)
         self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in handlers)
 
-    def facts(self, report: Report) -> dict[str, str]:
+    def facts(self, report: CallReport) -> dict[str, str]:
         told: dict[str, str] = result_of(report)
         return told
 
@@ -143,7 +144,7 @@ class ChildRig(Rig):
         names = ("good", "bad", "complain", "hang")
         self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in names)
 
-    def facts(self, report: Report) -> dict[str, str]:
+    def facts(self, report: CallReport) -> dict[str, str]:
         told: dict[str, str] = result_of(report)
         return told
 
@@ -168,7 +169,7 @@ class ShellRig(Rig):
         self.hangs = ShellTarget(command=("sh", "-c", "trap '' TERM; sleep 1000 & echo began $$ $!; wait; wait"))
         self.complains = ShellTarget(command=("sh", "-c", r"printf 'a\0b\377' >&2; exit 1"))
 
-    def facts(self, report: Report) -> dict[str, str]:
+    def facts(self, report: CallReport) -> dict[str, str]:
         lines: list[str] = result_of(report)["stdout"].splitlines()
         return dict(line.split("=", 1) for line in lines)
 
@@ -181,25 +182,35 @@ class ShellRig(Rig):
 
 
 @asynccontextmanager
-async def open_rig(kind: str) -> AsyncIterator[Rig]:
-    match kind:
-        case "http":
-            async with open_receiver() as receiver:
-                rig = HttpRig(receiver)
-                yield rig
-                await rig.target.close()  # type: ignore[attr-defined]
-        case "function" | "child":
-            function = FunctionRig() if kind == "function" else ChildRig()
-            yield function
-            await function.target.close()  # type: ignore[attr-defined]
-        case _:
-            yield ShellRig()
+async def http_rig() -> AsyncIterator[Rig]:
+    async with open_receiver() as receiver:
+        yield HttpRig(receiver)
 
 
-@pytest.fixture(params=["http", "function", "child", "shell"])
+@asynccontextmanager
+async def made_by(rig: type[Rig]) -> AsyncIterator[Rig]:
+    yield rig()
+
+
+RIGS: dict[str, tuple[type[TargetSpec], Callable[[], AbstractAsyncContextManager[Rig]]]] = {
+    "http": (HttpTarget, http_rig),
+    "function": (FunctionTarget, partial(made_by, FunctionRig)),
+    "function in a child": (FunctionTarget, partial(made_by, ChildRig)),
+    "shell": (ShellTarget, partial(made_by, ShellRig)),
+}
+"""Every implementation, with its kind."""
+
+
+@pytest.fixture(params=RIGS)
 async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    async with open_rig(request.param) as rig:
+    async with RIGS[request.param][1]() as rig:
         yield rig
+        await rig.target.close()
+
+
+async def test_every_kind_that_a_worker_can_call_is_in_the_list() -> None:
+    async with open_targets(load_settings(), Ondot(), 1, None) as targets:
+        assert set(targets) == set(get_args(TargetSpec)) == {kind for kind, _ in RIGS.values()}
 
 
 @proves("E3")
@@ -328,3 +339,13 @@ async def test_what_cannot_be_stored_is_replaced_in_the_report(rig: Rig) -> None
     assert "\0" not in told
     assert "a\N{REPLACEMENT CHARACTER}b" in told
     assert encode_error(report.error)
+
+
+async def test_a_target_that_is_closed_twice_or_was_never_called_closes_quietly(rig: Rig) -> None:
+    await rig.target.close()
+    await rig.target.close()
+
+
+async def test_no_call_is_stuck_when_all_have_ended(rig: Rig) -> None:
+    assert isinstance(await rig.target.call(rig.succeeds, a_call()), Succeeded)
+    assert rig.target.stuck == 0

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 
+from ondot.app import TRANSPORTS, open_transport
 from ondot.flow.dispatch import Dispatcher
+from ondot.model.errors import Misconfigured
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Transport, Wake
+from ondot.settings import Settings, load_settings
 from ondot.store.database import Database, open_database
 from ondot.transports.local import LocalTransport
 from ondot.transports.polling import PollingTransport
@@ -53,25 +57,23 @@ async def until_heard(transport: Transport, heard: "asyncio.Queue[Wake]", wake: 
             return
 
 
+@pytest.fixture(params=TRANSPORTS)
+async def transport(request: pytest.FixtureRequest, database: Database) -> AsyncIterator[Transport]:
+    transport = TRANSPORTS[request.param](database)
+    yield transport
+    await transport.close()
+
+
 @proves("C4")
-@pytest.mark.parametrize("kind", ["postgres", "local", "polling"])
-async def test_publishing_to_nobody_is_no_error(database: Database, kind: str) -> None:
-    transports: dict[str, Transport] = {
-        "postgres": PostgresTransport(database),
-        "local": LocalTransport(),
-        "polling": PollingTransport(),
-    }
-    transport = transports[kind]
+async def test_publishing_without_a_listener_is_no_error(transport: Transport) -> None:
     await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
     async with heard_by(transport):
         await transport.publish([])
 
 
 @proves("C4")
-@pytest.mark.parametrize("kind", ["postgres", "local"])
-async def test_wake_ups_of_any_number_of_pools_arrive(database: Database, kind: str) -> None:
+async def test_wake_ups_of_any_number_of_pools_arrive(transport: Transport) -> None:
     """A message of PostgreSQL holds some 200 of them."""
-    transport: Transport = PostgresTransport(database) if kind == "postgres" else LocalTransport()
     wakes = [Wake(PoolNo(2**31 - 1 - number), AT) for number in range(1000)]
     async with heard_by(transport) as heard:
         await until_heard(transport, heard, Wake(PoolNo(7), AT))
@@ -83,9 +85,7 @@ async def test_wake_ups_of_any_number_of_pools_arrive(database: Database, kind: 
 
 
 @proves("C4")
-@pytest.mark.parametrize("kind", ["postgres", "local"])
-async def test_wake_ups_arrive_as_they_were_sent(database: Database, kind: str) -> None:
-    transport: Transport = PostgresTransport(database) if kind == "postgres" else LocalTransport()
+async def test_wake_ups_arrive_as_they_were_sent(transport: Transport) -> None:
     async with heard_by(transport) as heard:
         await until_heard(transport, heard, Wake(PoolNo(7), AT))
         await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
@@ -93,12 +93,49 @@ async def test_wake_ups_arrive_as_they_were_sent(database: Database, kind: str) 
             assert {(await heard.get()).pool_no, (await heard.get()).pool_no} == {1, 2}
 
 
+async def test_a_transport_that_is_closed_twice_closes_quietly(transport: Transport) -> None:
+    await transport.close()
+    await transport.close()
+
+
+async def test_polling_sends_nothing_and_hears_nothing() -> None:
+    transport = PollingTransport()
+    async with heard_by(transport) as heard:
+        await transport.publish([Wake(PoolNo(1), AT)])
+        assert heard.empty()
+
+
+def test_the_setting_takes_the_names_of_all_transports_and_no_others() -> None:
+    assert set(get_args(Settings.model_fields["transport"].annotation)) == set(TRANSPORTS)
+    with pytest.raises(Misconfigured, match=r"ONDOT_TRANSPORT: Input should be 'postgres' or 'local' \(got 'redis'\)"):
+        load_settings(transport="redis")
+
+
+@proves("C4", "C5")
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [({}, PostgresTransport), ({"transport": "local"}, LocalTransport), ({"pgbouncer": True}, LocalTransport)],
+)
+async def test_the_settings_choose_the_transport(
+    database: Database, changed: dict[str, object], kind: type[Transport]
+) -> None:
+    database.settings = settings_for(database.settings.needs_database_url, **changed)
+    async with open_transport(database) as transport:
+        assert type(transport) is kind
+
+
+@proves("C4")
+def test_listen_behind_pgbouncer_is_rejected_with_what_to_do() -> None:
+    with pytest.raises(Misconfigured, match="leave ONDOT_TRANSPORT out, or set it to local"):
+        load_settings(pgbouncer=True, transport="postgres")
+
+
 @proves("C5", "L5")
 async def test_a_listener_whose_connection_is_cut_comes_back_by_itself(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ondot.transports.postgres.CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr("ondot.transports.postgres.AGAIN_S", 0.05)
+    monkeypatch.setattr("ondot.transports.postgres.RECONNECT_S", 0.05)
     transport = PostgresTransport(database)
     async with heard_by(transport) as heard:
         await until_heard(transport, heard, Wake(PoolNo(1), AT))

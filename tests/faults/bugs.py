@@ -15,12 +15,11 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import structs
 
-from ondot import app
 from ondot.flow import backfill, complete, group_commit, plan, run_now, skipped, submit
 from ondot.flow.change import change, settle, take_back
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
-from ondot.roles import housekeeper, pulse, scheduler, worker
+from ondot.roles import housekeeper, process, pulse, scheduler, worker
 from ondot.store import jobs, nodes, outcomes, owed, timers, workers
 from ondot.store.queries import Query
 from ondot.targets.http import target as http
@@ -178,7 +177,7 @@ def beats_though_hung() -> None:
 
 def waits_for_its_log() -> None:
     """A line is written by who logs it, however long that takes."""
-    _put(app, "unblock_output", lambda: None)
+    _put(process, "unblock_output", lambda: None)
 
 
 # Running -------------------------------------------------------------------------------------------------------------

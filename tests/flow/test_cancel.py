@@ -8,7 +8,7 @@ from ondot.flow.cancel import cancel
 from ondot.flow.change.change import pause, resume, update
 from ondot.flow.complete import Done
 from ondot.flow.gate import expire_pass
-from ondot.flow.run import Targets, run_attempt
+from ondot.flow.run import run_attempt
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import Outcome, State
 from ondot.model.gates import Limits
@@ -16,13 +16,8 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succeeded
 from ondot.store.endings import find_cancels, request_cancels
 from ondot.store.executions import ExecutionRow
-from ondot.targets.function.target import FunctionCaller
-from ondot.targets.http.target import HttpCaller
-from ondot.targets.shell import ShellCaller
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
-
-NO_TARGETS = Targets(http=HttpCaller(), function=FunctionCaller({}), shell=ShellCaller())
 
 
 async def cancelled(world: World, id_: ExecutionId, reason: str | None = None) -> ExecutionRow:
@@ -197,7 +192,7 @@ async def test_one_that_was_leased_after_its_deadline_makes_no_call(world: World
     await world.advance(2)
     worker = await world.worker()
     [assignment] = await worker.lease()
-    completion = await run_attempt(assignment, NO_TARGETS, lambda *_: pytest.fail("a call"), lambda: None)
+    completion = await run_attempt(assignment, {}, lambda *_: pytest.fail("a call"), lambda: None)
     assert (completion.state, completion.outcome) == (State.SKIPPED, Outcome.PREEMPTED)
     await worker.completer.write([Done(completion, assignment.lease_id)])
     assert await world.states(accepted.id) == [State.SKIPPED]

@@ -14,19 +14,17 @@ from ondot.flow.attempt_log import Notes
 from ondot.flow.complete import Done
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment
-from ondot.flow.run import Targets, run_attempt
+from ondot.flow.run import run_attempt
 from ondot.model.completion import Completion
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import Retry
-from ondot.ports.target import Call, Target
+from ondot.ports.target import Call, Target, Targets
 from ondot.sdk.transaction import Stale
 from ondot.store.database import open_database
 from ondot.targets.function.target import FunctionCaller
-from ondot.targets.http.target import HttpCaller
-from ondot.targets.shell import ShellCaller
 from ondot.telemetry.metrics import REPEATED, STALE
 from tests.faults.proxy import Proxy, a_proxy
 from tests.flow.test_recover import lose
@@ -65,7 +63,7 @@ class Shop:
                 assignment, spec, transaction=self.transactor.opener(assignment, spec) if shares else None
             )
 
-        targets = Targets(HttpCaller(allow_private=True), self.caller, ShellCaller())
+        targets: Targets = {FunctionTarget: self.caller}
         completion = await run_attempt(assignment, targets, make_call, lambda: None)
         await notes.close(assignment.leased)
         if self.transactor.settled(completion):

@@ -3,23 +3,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 from msgspec import structs
 
 from ondot.flow import run
 from ondot.flow.lease import Assignment
-from ondot.flow.run import Targets, run_attempt
+from ondot.flow.run import run_attempt
 from ondot.model.completion import Completion
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, LeaseId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec, decode_spec, encode_spec
-from ondot.model.outcome import Failed, Succeeded
+from ondot.model.outcome import Failed, Succeeded, timed_out
 from ondot.model.retry import Retry
-from ondot.ports.target import Call
+from ondot.ports.target import Call, Target, Targets
 from ondot.store.clock import DatabaseClock
 from ondot.store.queue import Leased
-from ondot.targets.reports import timed_out
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, failed, job
 
@@ -28,11 +28,11 @@ NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
 Handler = Callable[[Call], Awaitable[Succeeded | Failed]]
 
 
-class Calls:
+class Calls(Target[TargetSpec]):
     """A target of every kind: hands the call to the test's own function."""
 
-    def __init__(self, kind: str, handler: Handler, seen: list[str]) -> None:
-        self._kind = kind
+    def __init__(self, kind: type[TargetSpec], handler: Handler, seen: list[str]) -> None:
+        self._kind = str(kind.__struct_config__.tag)
         self._handler = handler
         self._seen = seen
 
@@ -72,8 +72,7 @@ async def attempt(
     assignment: Assignment, handler: Handler = succeed, *, stopping: str | None = None, seen: list[str] | None = None
 ) -> Completion:
     kinds: list[str] = [] if seen is None else seen
-    http, function, shell = (Calls(kind, handler, kinds) for kind in ("http", "function", "shell"))
-    targets = Targets(http, function, shell)
+    targets: Targets = {kind: Calls(kind, handler, kinds) for kind in get_args(TargetSpec)}
 
     def make_call(assignment: Assignment, spec: JobSpec) -> Call:
         leased = assignment.leased

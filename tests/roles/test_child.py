@@ -13,7 +13,7 @@ from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment
 from ondot.model.execution import Outcome, State
 from ondot.model.job import FunctionTarget
-from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.ports.target import CallReport
 from ondot.roles.child import CONNECTIONS
 from ondot.store.database import open_database
 from ondot.targets.function.child import ChildCaller
@@ -65,13 +65,13 @@ async def nothing_is_left(shop: Shop, *, repeated: float, stale: float) -> None:
 
 def begin(
     shop: Shop, transactor: Transactor, assignment: Assignment, then: str, heard: Heard
-) -> asyncio.Task[Succeeded | Failed | Cancelled]:
+) -> asyncio.Task[CallReport]:
     assert assignment.spec is not None
     call = a_call(heard, paying(then), timeout_s=60.0, transaction=transactor.opener(assignment, assignment.spec))
     return asyncio.create_task(shop.caller.call(FunctionTarget(name="pays"), call))
 
 
-async def stopped_within_s(shop: Shop, calling: asyncio.Task[Succeeded | Failed | Cancelled]) -> float:
+async def stopped_within_s(shop: Shop, calling: asyncio.Task[CallReport]) -> float:
     assert isinstance(shop.caller, ChildCaller)
     began_s = time.monotonic()
     calling.cancel()

@@ -3,19 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.run import Targets
 from ondot.flow.submit import submit
 from ondot.model.errors import Unavailable
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, PoolNo
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import FunctionTarget, JobSpec, TargetSpec
 from ondot.model.outcome import Failed, Succeeded
-from ondot.ports.target import Call
+from ondot.ports.target import Call, Target, Targets
 from ondot.ports.transport import Transport
 from ondot.roles.scheduler import Scheduler
 from ondot.roles.worker import Worker
@@ -29,7 +28,7 @@ from tests.world import every, job
 PATIENCE_S = 30
 
 
-class Handler:
+class Handler(Target[TargetSpec]):
     """A function target that a test holds in its hand: calls come in, and end when the test says so."""
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ class Fleet:
         return self.run(Scheduler(self.database, self.transport).run)
 
     def worker(self, slots: int = 10) -> Callable[[], Awaitable[None]]:
-        targets = Targets(self.handler, self.handler, self.handler)
+        targets: Targets = dict.fromkeys(get_args(TargetSpec), self.handler)
         return self.run(Worker(self.database, self.transport, targets, [PoolNo(1)], slots).run)
 
     async def submit(self, *specs: JobSpec) -> None:

@@ -219,11 +219,11 @@ def test_a_worker_finds_the_app_of_the_current_directory_and_begins_anew_in_the_
     (tmp_path / "shop.py").write_text(
         "import os, sys\n"
         "from ondot import Ondot\n"
-        "from ondot.app import _start_again\n"
+        "from ondot.roles.process import start_again\n"
         "app = Ondot()\n"
         "print('imported', sys.flags.safe_path, flush=True)\n"
         "if os.environ.pop('FIRST', None):\n"
-        "    _start_again()\n"
+        "    start_again()\n"
         "os._exit(7)\n"
     )
     environment = os.environ | {"FIRST": "1", "ONDOT_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x"}

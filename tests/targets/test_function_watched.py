@@ -111,7 +111,7 @@ async def test_a_function_that_blocks_the_loop_is_found_from_another_thread(
         await how(looked)
 
     caller = FunctionCaller({"crawl": Handler(crawl), "innocent": Handler(_innocent)})
-    assert caller.running() is None
+    assert caller.find_running() is None
     for name in ("innocent", "crawl"):
         caller.begin(FunctionTarget(name=name), a_call(timeout_s=60, job_name=name), lambda _report: blocked.set())
     found: list[tuple[str, str]] = []
@@ -119,7 +119,7 @@ async def test_a_function_that_blocks_the_loop_is_found_from_another_thread(
     def look() -> None:
         """The innocent one may be met in passing."""
         while not found or found[-1][0] != "crawl":
-            if (running := caller.running()) is not None:
+            if (running := caller.find_running()) is not None:
                 found.append((running[0], running[1].job_name))
         looked.set()
 
@@ -129,7 +129,7 @@ async def test_a_function_that_blocks_the_loop_is_found_from_another_thread(
         await asyncio.sleep(0.01)
     await asyncio.to_thread(thread.join, 30)
     assert found[-1] == ("crawl", "crawl")
-    assert caller.running() is None, "this is a test's own task"
+    assert caller.find_running() is None, "this is a test's own task"
     await caller.close()
 
 

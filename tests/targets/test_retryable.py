@@ -2,11 +2,10 @@
 
 import pytest
 
-from ondot.model.outcome import AttemptError, Failed
+from ondot.model.outcome import AttemptError, Failed, timed_out
 from ondot.model.retry import Retry
 from ondot.model.retryable import retryable
 from ondot.targets.function.exceptions import failure
-from ondot.targets.reports import timed_out
 from tests.proves import proves
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 from ondot import Ondot
-from ondot.app import targets_of
+from ondot.app import open_targets
 from ondot.model.ids import PoolNo
 from ondot.roles.worker import Worker
 from ondot.store.database import Database, open_database
@@ -25,7 +25,7 @@ async def working(url: str, app: Ondot) -> AsyncIterator[Database]:
     streams = sys.stdout, sys.stderr
     capture_prints()
     try:
-        async with targets_of(database.settings, app, 10, None) as targets, asyncio.TaskGroup() as group:
+        async with open_targets(database.settings, app, 10, None) as targets, asyncio.TaskGroup() as group:
             worker = Worker(database, PostgresTransport(database), targets, [PoolNo(1)], 10)
             group.create_task(worker.run(stop))
             try:

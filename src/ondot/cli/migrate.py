@@ -31,9 +31,9 @@ def up(
         found = _status()
         _show(_rows(found.waiting, found.functions, "waiting"), output, none="Nothing waits.")
         return
-    from ondot import app as application
+    from ondot.roles.migrate import migrate
 
-    applied = application.migrate(database_settings())
+    applied = migrate(database_settings())
     _show(
         _rows(applied.migrations, applied.functions, "applied"), output, none="Nothing to do: the schema is up to date."
     )
@@ -71,9 +71,9 @@ def check() -> None:
 
 
 def _status() -> "Status":
-    from ondot import app as application
+    from ondot.roles.migrate import read_schema_status
 
-    return application.schema_status(database_settings())
+    return read_schema_status(database_settings())
 
 
 def _state(migration: "Migration", found: "Status") -> str:

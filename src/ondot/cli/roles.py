@@ -69,7 +69,9 @@ def worker(
     # What every child would stumble over is told once, before any is started.
     _ = settings.needs_database_url
     if app_reference:
-        application.load_app(app_reference)
+        from ondot.sdk.load import load_app
+
+        load_app(app_reference)
     from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, hung_after, role_argv
     from ondot.telemetry.log import configure_logs
     from ondot.telemetry.outlet import unblock_output

@@ -44,8 +44,8 @@ def up(
     """
     if demo and app_reference:
         raise typer.BadParameter("--demo brings its own app: leave out one of --demo and --app.", param_hint="--app")
-    from ondot import app as application
     from ondot.roles.up import UpOptions, run_up
+    from ondot.sdk.load import load_app
     from ondot.settings import load_settings
     from ondot.telemetry.log import configure_logs
     from ondot.telemetry.outlet import unblock_output
@@ -53,7 +53,7 @@ def up(
     settings = load_settings(home=home, host=host, port=port, slots=slots, allow_shell=allow_shell or None)
     settings = settings.model_copy(update={"log_level": log_level(settings, verbose=verbose)})
     if app_reference:
-        application.load_app(app_reference)
+        load_app(app_reference)
     unblock_output()
     configure_logs(settings.log_format, settings.log_level, role="up")
     where = "PostgreSQL" if settings.database_url is None else "ondot"
@@ -70,7 +70,6 @@ def up(
         code = run_up(
             settings,
             options,
-            migrate=application.migrate,
             tell=tell,
             tell_waiting=lambda kind: tell_stopping(kind, settings.grace_s),
         )

@@ -67,3 +67,8 @@ class Cancelled:
 
 
 Report = Succeeded | Failed | Cancelled | NotBegun | Interrupted
+
+
+def timed_out(timeout_s: float, remark: str = "") -> Failed:
+    message = f"It did not end within its timeout of {timeout_s:g} s.{remark and f' {remark}'}"
+    return Failed(AttemptError("timeout", message, facts={"timeout_s": timeout_s}), outcome=Outcome.TIMED_OUT)

@@ -1,6 +1,8 @@
-"""What an attempt calls: http, function, shell. A target turns one call into a report and raises nothing."""
+"""What an attempt calls. Each kind of target (http, function, shell) has one implementation of `Target`, registered
+under the type of its spec; `app` builds the registry. A new kind adds one entry to it.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -8,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct, field
 
 from ondot.model.ids import ExecutionId, JobId
-from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.job import TargetSpec
+from ondot.model.outcome import Cancelled, Failed, Interrupted, Succeeded
 
 SpecT_contra = TypeVar("SpecT_contra", contravariant=True)
 
@@ -16,7 +19,7 @@ SpecT_contra = TypeVar("SpecT_contra", contravariant=True)
 class Cancel:
     """Asks one attempt to end (E8). `requested` may be read from any thread; the rest belongs to the loop.
 
-    Who waits is called back: an event and a task that waits for it would cost an attempt more than a short function.
+    Listeners are called back: an event, and a task that waits for it, would cost more than a short function.
     """
 
     __slots__ = ("_listeners", "grace_s", "requested")
@@ -32,7 +35,7 @@ class Cancel:
             listener()
 
     def listen(self, listener: Callable[[], object]) -> None:
-        """Call this when somebody asks, at once if somebody has; until `unlisten`."""
+        """Call it when the attempt is asked to end, at once if it already was; until `unlisten`."""
         self._listeners += (listener,)
         if self.requested:
             listener()
@@ -42,31 +45,31 @@ class Cancel:
 
 
 class OpenTransaction(Protocol):
-    """Opens the transaction that holds a handler's effect and its completion; on its own connection if given None."""
+    """Opens the transaction of a handler's effect and its completion; on a connection of its own if passed None."""
 
     @property
     def elsewhere(self) -> str:
-        """What another process needs to open it, as JSON. The database's password is in it: not for logs."""
+        """What another process needs to open it, as JSON. It contains the database's password: never log it."""
 
     @property
     def is_committed(self) -> bool:
-        """The attempt has succeeded, whatever its handler still does."""
+        """The attempt has succeeded, whatever its handler does from here on."""
 
     def __call__(self, given: Any, /) -> AbstractAsyncContextManager[Any]: ...
 
 
 class Call(Struct, frozen=True):
-    """Everything a handler may know of the attempt. `payload` is JSON; `say` keeps a line of output."""
+    """Everything a target may know of the attempt. `payload` is JSON; `say` records a line of output."""
 
     execution_id: ExecutionId
     job_id: JobId
     job_name: str
     attempt_no: int
     fire_s: float
-    """When it was due, in seconds since 1970: few ask."""
+    """When it was due, in seconds since 1970; converted only when asked for, which is rare."""
     payload: bytes
     timeout_s: float | None
-    """None: as long as it likes."""
+    """None: no limit."""
     say: Callable[[str, str], None]
     progress: Callable[[float | None, str | None, str | None], None]
     checkpoint: str | None = None
@@ -74,7 +77,7 @@ class Call(Struct, frozen=True):
     transaction: OpenTransaction | None = None
     """None: this worker has no database to share."""
     losses: int = 0
-    """Workers lost so far while they ran this execution: from two on a function is a suspect, and runs in a child."""
+    """Workers lost so far while they ran this execution. From two on, a function is a suspect and runs in a child."""
 
     @property
     def fire_at(self) -> datetime:
@@ -82,16 +85,58 @@ class Call(Struct, frozen=True):
 
     @property
     def fencing_token(self) -> int:
-        """Grows with every attempt of one execution: a receiver refuses a smaller one than it has seen."""
+        """Grows with every attempt of one execution: a receiver refuses one that is smaller than the last it saw."""
         return self.attempt_no
 
 
+CallReport = Succeeded | Failed | Cancelled | Interrupted
+"""How a call ended. `Interrupted`: the process that ran it is gone."""
+
 End = Callable[[Succeeded | Failed | Cancelled | None], None]
-"""Told once how a call ended; None: it was interrupted."""
+"""Called once when a call has ended; None: it was interrupted by `Interrupt`."""
 
 Interrupt = Callable[[], object]
-"""Ends a call that nobody waits for any longer: its worker stops, or is lost."""
+"""Ends a call whose report is no longer wanted: the worker is stopping, or was declared lost."""
 
 
 class Target(Protocol[SpecT_contra]):
-    async def call(self, spec: SpecT_contra, call: Call) -> Succeeded | Failed | Cancelled: ...
+    """Makes the calls of one kind of target; raises nothing but its own cancellation.
+
+    A new kind implements `call`, and `close` if it keeps connections. The rest is for kinds that run users' code inside
+    the worker's process, as functions do.
+    """
+
+    async def call(self, spec: SpecT_contra, call: Call) -> CallReport: ...
+
+    async def close(self) -> None:
+        """Release what it holds. No call runs any more."""
+        return
+
+    @property
+    def stuck(self) -> int:
+        """Calls that were given up and do not end: only a new process is rid of them."""
+        return 0
+
+    def startup_s(self, spec: SpecT_contra, call: Call) -> float:
+        """How long starting this call may take in addition to its timeout."""
+        return 0.0
+
+    def can_begin(self, spec: SpecT_contra) -> bool:
+        """Whether `begin` may be used instead of `call`."""
+        return False
+
+    def begin(self, spec: SpecT_contra, call: Call, end: End) -> Interrupt | None:
+        """Begin a call that reports by `end`, without a task that waits for it; None: it has already ended."""
+        raise TypeError(f"{type(self).__name__} makes its calls by `call`.")
+
+    def find_running(self) -> tuple[str, Call] | None:
+        """The function that runs in the loop at this moment. Called from another thread while the loop is blocked."""
+        return None
+
+    def isolate(self, functions: frozenset[str]) -> None:
+        """Run these functions in child processes: they have blocked a worker's loop lately. From any thread."""
+        return
+
+
+Targets = Mapping[type[TargetSpec], Target[Any]]
+"""The registry: by the type of the spec, which is its kind."""

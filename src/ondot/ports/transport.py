@@ -1,4 +1,6 @@
-"""What carries wake-ups to a pool (C4). A hint, never the truth: a lost one costs a poll, a doubled one nothing."""
+"""What carries wake-ups to a pool (C4): `ONDOT_TRANSPORT` chooses. A wake-up is a hint, never the truth: one that is
+lost costs a poll, one that arrives twice nothing.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,10 @@ class Wake:
 
 class Transport(Protocol):
     async def publish(self, wakes: Sequence[Wake]) -> None:
-        """Send; raises when it cannot, and the caller goes on without."""
+        """Send; raises if it cannot, and the caller continues without."""
 
     async def listen(self, on_wake: Callable[[Wake], None]) -> None:
-        """Call `on_wake` for every wake-up, until cancelled; comes back by itself when the transport does."""
+        """Call `on_wake` for every wake-up until cancelled; reconnects by itself."""
+
+    async def close(self) -> None:
+        """Release its connections. Nobody publishes or listens any more."""

@@ -17,6 +17,7 @@ from ondot.embedded.server import EmbeddedPostgres
 from ondot.model.errors import Misconfigured
 from ondot.proxies import open_url
 from ondot.roles.listen import listen
+from ondot.roles.migrate import migrate
 from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, hung_after, role_argv
 from ondot.settings import Settings, default_home
 
@@ -43,7 +44,6 @@ def run_up(
     settings: Settings,
     options: UpOptions,
     *,
-    migrate: Callable[[Settings], object],
     tell: Callable[[Running], None],
     tell_waiting: Callable[[str], None] = lambda _kind: None,
 ) -> int:

@@ -21,9 +21,10 @@ from ondot.flow.attempt_log import Notes
 from ondot.flow.complete import Completer, Done
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.handler_transaction import Transactor
+from ondot.flow.in_flight import Attempt, InFlight
 from ondot.flow.lease import Assignment, Batch, Leaser
 from ondot.flow.output import Outputs
-from ondot.flow.run import Targets, begin_function, is_function_of, run_attempt
+from ondot.flow.run import begin_attempt, direct_target, run_attempt
 from ondot.model.completion import Completion
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
@@ -31,12 +32,11 @@ from ondot.model.job import JobSpec
 from ondot.model.liveness import BEATS_A_TIMEOUT
 from ondot.model.retry import free_for_suspects
 from ondot.ports.objects import Objects
-from ondot.ports.target import Call, Cancel
+from ondot.ports.target import Call, Cancel, Targets
 from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
 from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import Culprit, OnHung, Pulse, Stall
-from ondot.roles.running import Attempt, Running
 from ondot.store.connection import REFUSED, Connection
 from ondot.store.database import Database
 from ondot.store.endings import find_cancels
@@ -132,7 +132,7 @@ class Incarnation:
         self._unfit = asyncio.Event()
         self._wake = asyncio.Event()
         self._slot_free = asyncio.Event()
-        self._running = Running(self._slot_free.set)
+        self._running = InFlight(self._slot_free.set)
         self._completer = Completer(database, self._dispatcher, self._id, self._slot_free.set)
         self._leasing = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -207,7 +207,7 @@ class Incarnation:
                         pool_nos=self._pool_nos,
                         slots=self._slots,
                     )
-                self._targets.heard_of(heard.blocking)
+                self._isolate(heard.blocking)
             except (Unavailable, REFUSED) as error:
                 # Refused: of a server that is being set up, or whose password is being changed.
                 log.warning("worker.waits", error=str(error))
@@ -291,12 +291,12 @@ class Incarnation:
         leased = assignment.leased
         attempt = (leased.id, leased.attempt_no)
         self._running.add(attempt, is_suspect=assignment.is_suspect)
-        begin = self._targets.begin
-        if begin is not None and is_function_of(assignment, self._targets):
+        target = direct_target(assignment, self._targets)
+        if target is not None:
             ended = partial(self._ended, group, assignment)
-            interrupt = begin_function(assignment, begin, partial(self._call, None), self._may_begin, ended)
+            interrupt = begin_attempt(assignment, target, partial(self._call, None), self._may_begin, ended)
             if interrupt is not None:
-                self._running.by(attempt, interrupt)
+                self._running.set_interrupt(attempt, interrupt)
         else:
             self._run_task(group, attempt, self._attempt(assignment))
 
@@ -304,7 +304,7 @@ class Incarnation:
         task = group.create_task(work, name="attempt")
         task.add_done_callback(lambda _task: self._running.remove(attempt))
         # Not before its first step: a task that is cancelled sooner does nothing at all, and its outcome would be lost.
-        self._running.by(attempt, partial(self._loop.call_soon, task.cancel))
+        self._running.set_interrupt(attempt, partial(self._loop.call_soon, task.cancel))
 
     def _ended(self, group: asyncio.TaskGroup, assignment: Assignment, completion: Completion) -> None:
         """A function has ended. A fault of ours in what follows must not leave its execution with a live worker."""
@@ -377,7 +377,7 @@ class Incarnation:
         return 0
 
     async def _look_for_stuck(self) -> int:
-        if not self.unfit and (stuck := self._targets.stuck()):
+        if not self.unfit and (stuck := sum(target.stuck for target in self._targets.values())):
             log.error("worker.unfit", worker_id=str(self._id), stuck=stuck, then="it is recycled when the others ended")
             self._unfit.set()
         return 0
@@ -395,7 +395,7 @@ class Incarnation:
 
     async def _let_others_end(self, stop: asyncio.Event) -> None:
         """Of a process that will be recycled: its innocent attempts have a while, unless it is to stop anyway."""
-        others = asyncio.create_task(self._running.ended())
+        others = asyncio.create_task(self._running.wait_until_none())
         ends = [others, *(asyncio.create_task(event.wait()) for event in (stop, self._lost))]
         await asyncio.wait(ends, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
@@ -409,7 +409,7 @@ class Incarnation:
             await self._ended_within(grace_s)
         if self._running:
             log.warning("worker.interrupts", running=len(self._running))
-            self._running.interrupt()
+            self._running.interrupt_all()
             await self._ended_within(WRITE_AT_STOP_S)
         try:
             async with asyncio.timeout(WRITE_AT_STOP_S):
@@ -420,16 +420,16 @@ class Incarnation:
     async def _drop(self) -> None:
         """Others run what this incarnation had: its own attempts are ended, their outcomes refused and counted."""
         log.warning("worker.was_lost", worker_id=str(self._id), dropped=len(self._running))
-        self._running.interrupt()
+        self._running.interrupt_all()
         with suppress(TimeoutError):
             async with asyncio.timeout(WRITE_AT_STOP_S):
-                await self._running.ended()
+                await self._running.wait_until_none()
                 await self._completer.drained()
 
     async def _ended_within(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._running.ended()
+                await self._running.wait_until_none()
 
     def _leases(self) -> tuple[LeaseId, ...]:
         """The leases held, and the one that is on its way: read first, since it becomes a held one and not back."""
@@ -452,15 +452,19 @@ class Incarnation:
             self._loop.call_soon_threadsafe(self._lost.set)
             return None
         self._database.clock.see(heard.now, sent_s)
-        self._targets.heard_of(heard.blocking)
+        self._isolate(heard.blocking)
         return self._beat_every_s
 
     def _culprit(self) -> Culprit | None:
-        found = self._targets.running()
-        if found is None:
-            return None
-        function, call = found
-        return Culprit(function, call.execution_id, call.attempt_no)
+        for target in self._targets.values():
+            if (found := target.find_running()) is not None:
+                function, call = found
+                return Culprit(function, call.execution_id, call.attempt_no)
+        return None
+
+    def _isolate(self, functions: frozenset[str]) -> None:
+        for target in self._targets.values():
+            target.isolate(functions)
 
     async def _report_stall(self, connection: Connection, stall: Stall, stalled_s: float) -> None:
         culprit = stall.culprit

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from ondot.targets.reports import storable
+from ondot.targets.text import storable
 
 MAX_LINE_CHARACTERS = 8 * 1024
 MAX_LINES = 50_000

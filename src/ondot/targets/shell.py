@@ -17,15 +17,15 @@ from typing import Final
 import msgspec
 
 from ondot.model.job import ShellTarget
-from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
-from ondot.ports.target import Call
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
+from ondot.ports.target import Call, Target
 from ondot.targets.cancelling import not_called
 from ondot.targets.output import Output
 from ondot.targets.processes.confine import UNCONFINED, Confinement, Limits
 from ondot.targets.processes.guard import Guard
 from ondot.targets.processes.process import Process, new_mark
 from ondot.targets.processes.scratch import remove_if_empty, remove_scratch
-from ondot.targets.reports import one_line, storable_bytes, timed_out
+from ondot.targets.text import one_line, storable_bytes
 from ondot.telemetry.log import get_logger
 
 DETAIL_LINES: Final = 20
@@ -42,7 +42,7 @@ _NOT_ALLOWED: Final = Failed(
 _WILL_NEVER_START: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.EPERM})
 
 
-class ShellCaller:
+class ShellCaller(Target[ShellTarget]):
     def __init__(
         self,
         *,

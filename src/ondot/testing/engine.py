@@ -26,11 +26,12 @@ from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.plan import FULL_SCAN_EVERY, Planner
 from ondot.flow.retain import sweep_pass
-from ondot.flow.run import Targets, run_attempt
+from ondot.flow.run import run_attempt
 from ondot.model.completion import Completion
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
 from ondot.ports.target import Call as TargetCall
+from ondot.ports.target import Targets
 from ondot.settings import Settings
 from ondot.store.connection import REFUSED
 from ondot.store.database import Database

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from ondot.app import register
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.run import Targets
 from ondot.model.errors import Misconfigured
+from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
 from ondot.sdk.app import Ondot
 from ondot.store.database import Database, open_database
 from ondot.targets.function.target import FunctionCaller
@@ -99,8 +99,8 @@ async def _lived_in(database: Database, app: Ondot, *, network: bool, slots: int
     receivers = Receivers(database.clock.now)
     http = HttpCaller(allow_private=True) if network else OfflineHttp(receivers)
     function = FunctionCaller(app.handlers, slots=slots)
-    targets = Targets(http=http, function=function, shell=ShellCaller(allow=database.settings.allow_shell))
-    engine = Engine(database, dispatcher, targets, slots)
+    shell = ShellCaller(allow=database.settings.allow_shell)
+    engine = Engine(database, dispatcher, {HttpTarget: http, FunctionTarget: function, ShellTarget: shell}, slots)
     try:
         with reaching(app.client, transport):
             await engine.start()

@@ -1,7 +1,8 @@
-"""Wake-ups within a process, and polling between processes: for PgBouncer in transaction mode, which knows no LISTEN.
+"""Wake-ups within one process, and polling between processes (C5): behind PgBouncer in transaction mode there is no
+LISTEN.
 
-A worker that completes what others wait for (a slot of a limit, a retry) is most often the one that may go on, and
-need not wait for its own next poll; whatever another process has made ready is found by polling (C5).
+A worker that frees a slot of a limit, or writes a retry, is usually also the one that can run what comes next: it need
+not wait for its own next poll. Polling finds the work that other processes have made ready.
 """
 
 import asyncio
@@ -25,3 +26,6 @@ class LocalTransport:
             await asyncio.Event().wait()
         finally:
             self._listeners.remove(on_wake)
+
+    async def close(self) -> None:
+        """It holds nothing."""

@@ -1,4 +1,4 @@
-"""Wake-ups by LISTEN and NOTIFY: nothing to install, one connection for each listening process (C4, C5)."""
+"""Wake-ups by LISTEN and NOTIFY (C4, C5): nothing to install, one more connection for each process that listens."""
 
 import asyncio
 import random
@@ -12,11 +12,11 @@ from ondot.store.database import Database, connect
 from ondot.telemetry.log import get_logger
 
 CHANNEL = "ondot_wake"
-POOLS_A_MESSAGE = 150
+POOLS_PER_MESSAGE = 150
 """A number has up to 10 digits and an instant 32 characters: 6,600 bytes at most."""
-AGAIN_S = 1.0
+RECONNECT_S = 1.0
 CHECK_EVERY_S = 5.0
-"""A half-open connection hears nothing and says nothing: it is asked this often."""
+"""A half-open connection delivers nothing and reports nothing, so it is queried this often."""
 
 log = get_logger()
 
@@ -30,21 +30,21 @@ class PostgresTransport:
             await connection.execute("SELECT pg_notify($1, m) FROM unnest($2::text[]) AS m", CHANNEL, messages(wakes))
 
     async def listen(self, on_wake: Callable[[Wake], None]) -> None:
-        def heard(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+        def receive(_connection: object, _pid: int, _channel: str, payload: object) -> None:
             for wake in parse(str(payload)):
                 on_wake(wake)
 
-        away = False
+        is_away = False
         while True:
             try:
                 connection = await connect(self._database.settings)
                 try:
                     lost = asyncio.Event()
                     connection.add_termination_listener(lambda _connection, lost=lost: lost.set())
-                    await connection.add_listener(CHANNEL, heard)
-                    if away:
+                    await connection.add_listener(CHANNEL, receive)
+                    if is_away:
                         log.info("transport.back", transport="postgres")
-                    away = False
+                    is_away = False
                     while not lost.is_set():
                         with suppress(TimeoutError):
                             async with asyncio.timeout(CHECK_EVERY_S):
@@ -52,21 +52,25 @@ class PostgresTransport:
                         await connection.execute("SELECT 1")
                 finally:
                     connection.terminate()
-            except Exception as error:  # noqa: BLE001 - without it polling goes on, whatever the reason
-                if not away:
-                    log.warning("transport.away", transport="postgres", error=str(error), then="polling goes on")
-                away = True
-                await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311 - a fleet comes back one by one
+            except Exception as error:  # noqa: BLE001 - whatever the reason, workers poll meanwhile
+                if not is_away:
+                    log.warning("transport.away", transport="postgres", error=str(error), then="workers poll")
+                is_away = True
+                # Spread, so that a fleet does not reconnect in one moment.
+                await asyncio.sleep(RECONNECT_S * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def close(self) -> None:
+        """It holds nothing: it publishes over the database's pool, and `listen` closes its own connection."""
 
 
 def messages(wakes: Sequence[Wake]) -> list[str]:
-    """As many messages as it takes: NOTIFY refuses one of 8,000 bytes, which some 200 pools are."""
+    """As messages short enough for NOTIFY, which refuses 8,000 bytes: some 200 pools."""
     texts = [f"{wake.pool_no}@{wake.ready_at.isoformat()}" for wake in wakes]
-    return [";".join(texts[start : start + POOLS_A_MESSAGE]) for start in range(0, len(texts), POOLS_A_MESSAGE)]
+    return [";".join(texts[start : start + POOLS_PER_MESSAGE]) for start in range(0, len(texts), POOLS_PER_MESSAGE)]
 
 
 def parse(payload: str) -> list[Wake]:
-    """Read a message; one that cannot be read is another release's, and polling does its work."""
+    """Parts that cannot be parsed are of another release: polling finds their work."""
     wakes = []
     for part in payload.split(";"):
         pool_no, _, instant = part.partition("@")

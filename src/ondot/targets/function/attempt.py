@@ -16,7 +16,7 @@ from ondot.ports.target import Call
 from ondot.sdk.context import Context
 from ondot.targets.function.prints import Printed
 from ondot.targets.output import Output
-from ondot.targets.reports import storable
+from ondot.targets.text import storable
 
 MOST_REPORTS_WAITING: Final = 64
 

@@ -9,14 +9,12 @@ the pipe closes, and on Linux it is killed when the worker is. A child that is t
 import asyncio
 import ctypes
 import faulthandler
-import importlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol, assert_never
 
 import uvloop
@@ -26,8 +24,8 @@ from ondot.model.ids import ExecutionId, JobId
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Call, Cancel, OpenTransaction
-from ondot.sdk.app import Ondot
 from ondot.sdk.handler import Handler
+from ondot.sdk.load import load_app
 from ondot.targets.function.child_protocol import (
     DOWN,
     Ask,
@@ -143,17 +141,6 @@ class Child(asyncio.Protocol):
                 assert_never(report)
 
 
-def handlers_of(reference: str) -> Mapping[str, Handler[..., Any]]:
-    """The worker has imported the same before: what is wrong with a reference was told there."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    module, _, attribute = reference.partition(":")
-    app = getattr(importlib.import_module(module), attribute)
-    if not isinstance(app, Ondot):
-        raise SystemExit(f"{reference} is no Ondot app")
-    return app.handlers
-
-
 def die_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -171,7 +158,7 @@ def main(
         os.set_inheritable(fd, False)
     faulthandler.enable(sys.__stderr__ or sys.stderr)
     capture_prints()
-    handlers = handlers_of(reference)
+    handlers = load_app(reference).handlers
 
     async def serve() -> None:
         child = Child(handlers, int(up), float(ends_within_s), transactions)

@@ -1,7 +1,8 @@
-"""One child process for suspects (E6): the worker's end of its pipes, the calls it holds, and how it ended.
+"""One child process for suspects (E6): the worker's end of its pipes, the calls in it, and how it ended.
 
-It is started, lives and is told of in one task. Whatever ends it (a signal, an exit, an app that cannot be imported, a
-message that is none), every call that it holds gets a `ChildLost` that says so, and all that it began is ended too.
+One task starts it, watches it and reports its end. Whatever ends it (a signal, an exit, an app that cannot be imported,
+an invalid message), every call in it is reported as `Interrupted` with the reason, and all processes that it started
+are ended too.
 """
 
 import asyncio
@@ -13,57 +14,38 @@ from typing import Final
 
 from ondot.environment import handed_over
 from ondot.model.job import FunctionTarget
-from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.ports.target import Call, Cancel
+from ondot.model.outcome import Interrupted
+from ondot.ports.target import Call, CallReport, Cancel
 from ondot.targets.function.child_protocol import UP, Begin, Done, Down, Messages, Progressed, Ready, Said, Up, encoded
 from ondot.targets.output import Output
 from ondot.targets.processes.process import Process, Stream
-from ondot.targets.reports import one_line, storable_bytes
+from ondot.targets.text import one_line, storable_bytes
 
 EXITS_WITHIN_S: Final = 1.0
 DETAIL_LINES: Final = 50
 
 
-class ChildLost(Exception):
-    """The process that ran a function is gone, and nobody knows how far the function came.
-
-    `how`: "ended by SIGSEGV", "exit code 3"; `detail`: the end of what it wrote to standard error, if it is known
-    to be of this function.
-    """
-
-    def __init__(self, how: str, detail: str | None = None, *, remark: str = "") -> None:
-        self.how = how
-        self.detail = detail
-        self.message = f"The process that ran this function is gone: {how}.{remark and f' {remark}'}"
-        super().__init__(self.message)
-
-
-Report = Succeeded | Failed | Cancelled | ChildLost | None
-
-
-class Held:
-    """A call that a child holds. Its lines and progress are heard until it has a report."""
+class ChildCall:
+    """A call in a child. Its lines and its progress are passed on until it has a report."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.raw = Output(call.say)
-        self.report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self.report: asyncio.Future[CallReport | None] = asyncio.get_running_loop().create_future()
 
-    def end(self, report: Report) -> None:
+    def end(self, report: CallReport | None) -> None:
         if not self.report.done():
             self.raw.close()
             self.report.set_result(report)
 
 
 class Child(asyncio.Protocol):
-    """One process: the worker's end of its pipes, and the calls it holds."""
-
     def __init__(self, app: str, *, module: str, is_shared: bool, ends_within_s: float, starts_within_s: float) -> None:
         self.is_shared = is_shared
         self.is_taken = False
-        """By a call that is to have it alone."""
+        """By a call that must be alone in it."""
         self.places = 0
-        """Calls that it holds, or will as soon as it is ready."""
+        """Calls in it, and calls that wait until it is ready."""
         self.is_retired = False
         """It takes no further calls."""
         self.is_ending = False
@@ -76,7 +58,7 @@ class Child(asyncio.Protocol):
         self._module = module
         self._ends_within_s = ends_within_s
         self._starts_within_s = starts_within_s
-        self._held: dict[int, Held] = {}
+        self._calls: dict[int, ChildCall] = {}
         self._last_no = 0
         self._process: Process | None = None
         self._exit_code: int | None = None
@@ -88,17 +70,18 @@ class Child(asyncio.Protocol):
         self._reason = ""
         self._life = asyncio.create_task(self._live(), name="ondot child")
 
-    async def ready(self) -> None:
-        """Raises ChildLost if it never gets there."""
+    async def wait_until_ready(self) -> Interrupted | None:
+        """None once it is ready; otherwise how it was lost."""
         while not self.is_ready:
             if self.is_lost:
-                raise self._loss()
+                return self._loss()
             self.changed.clear()
             await self.changed.wait()
+        return None
 
-    def begin(self, spec: FunctionTarget, call: Call) -> tuple[int, Held]:
+    def begin(self, spec: FunctionTarget, call: Call) -> tuple[int, ChildCall]:
         self._last_no += 1
-        held = self._held[self._last_no] = Held(call)
+        child_call = self._calls[self._last_no] = ChildCall(call)
         self.send(
             Begin(
                 call_no=self._last_no,
@@ -117,24 +100,24 @@ class Child(asyncio.Protocol):
             )
         )
         if self.is_lost:
-            held.end(self._loss())
-        return self._last_no, held
+            child_call.end(self._loss())
+        return self._last_no, child_call
 
     def send(self, message: Down) -> None:
         if self._down is not None and not self._down.is_closing():
             self._down.write(encoded(message))
 
     def forget(self, call_no: int) -> None:
-        self._held.pop(call_no, None)
+        self._calls.pop(call_no, None)
 
     def kill(self, reason: str) -> None:
-        """For good; whoever is still held learns the reason."""
+        """For good; whoever is still child_call learns the reason."""
         self.is_retired = True
         self._reason = self._reason or reason
         self._dying.request()
 
     async def end(self) -> None:
-        """Let it exit, and see that it has."""
+        """Let it exit; kill it if it does not."""
         self.is_retired = True
         if self._down is not None:
             self._down.close()
@@ -149,20 +132,20 @@ class Child(asyncio.Protocol):
             process = await self._start()
         except (OSError, ValueError) as error:
             self._reason = one_line(f"it could not be started: {error}")
-            self._tell()
+            self._report_loss()
             return
         late = asyncio.get_running_loop().call_later(self._starts_within_s, self._kill_if_not_ready)
         try:
             self._exit_code = await process.wait(None, self._dying)
             if self._exit_code is not None:
-                # What it reported before its end counts. Who was forked off may hold the pipe, and is not waited for.
+                # Reports that it sent before its end count. A forked process may keep the pipe open: no waiting for it.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(EXITS_WITHIN_S):
                         await self._up_ended.wait()
         finally:
             late.cancel()
             await process.end(0.0)
-            self._tell()
+            self._report_loss()
             for transport in (process, self._down, self._up):
                 if transport is not None:
                     transport.close()
@@ -198,34 +181,37 @@ class Child(asyncio.Protocol):
         self._up, _ = await loop.connect_read_pipe(lambda: self, os.fdopen(our_up, "rb", 0))
         return process
 
-    def _tell(self) -> None:
+    def _report_loss(self) -> None:
         self.is_lost = self.is_retired = True
-        for held in self._held.values():
-            held.end(self._loss())
+        for child_call in self._calls.values():
+            child_call.end(self._loss())
         self.changed.set()
 
-    def _loss(self) -> ChildLost:
+    def _loss(self) -> Interrupted:
+        """`detail` is the end of its standard error, if that is known to be of one function."""
         detail = None
-        if self._process is not None and (not self.is_ready or len(self._held) == 1):
+        if self._process is not None and (not self.is_ready or len(self._calls) == 1):
             lines = storable_bytes(self._process.tail("stderr")).splitlines()[-DETAIL_LINES:]
             detail = "\n".join(lines).strip() or None
         remark = ""
         if not self.is_ready:
-            said = (detail or "it said nothing").splitlines()[-1]
-            remark = f"It had not imported {self._app}: {one_line(said)}"
-        return ChildLost(self._reason or _how(self._exit_code), detail, remark=remark)
+            last_line = (detail or "it printed nothing").splitlines()[-1]
+            remark = f" It had not imported {self._app}: {one_line(last_line)}"
+        how = self._reason or _how(self._exit_code)
+        message = f"The process that ran this function is gone: {how}.{remark}"
+        return Interrupted(message, code="child_lost", detail=detail)
 
-    # What it says -----------------------------------------------------------------------------------------------------
+    # What it sends ----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         try:
             self._messages.feed(data)
         except ValueError as error:
-            self.kill(f"ended by its worker, since {error}")
+            self.kill(f"ended by its worker: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._up_ended.set()
-        # A process that has closed its only way to report never will. If it is on its way out, it is gone by then.
+        # A process that has closed its only way to report never will. One that is exiting is gone by then.
         asyncio.get_running_loop().call_later(EXITS_WITHIN_S, self.kill, "ended by its worker: it closed its pipe")
 
     def _received(self, message: Up) -> None:
@@ -234,22 +220,22 @@ class Child(asyncio.Protocol):
                 self.is_ready = True
                 self.changed.set()
             case Said():
-                if held := self._listening(message.call_no):
-                    held.call.say(message.stream, message.line)
+                if child_call := self._unreported(message.call_no):
+                    child_call.call.say(message.stream, message.line)
             case Progressed():
-                if held := self._listening(message.call_no):
-                    held.call.progress(message.fraction, message.message, message.checkpoint)
+                if child_call := self._unreported(message.call_no):
+                    child_call.call.progress(message.fraction, message.message, message.checkpoint)
             case Done():
                 if message.left_behind:
                     self.is_retired = self.left_behind = True
-                if held := self._listening(message.call_no):
-                    held.end(message.succeeded or message.failed or message.cancelled)
+                if child_call := self._unreported(message.call_no):
+                    child_call.end(message.succeeded or message.failed or message.cancelled)
 
-    def _listening(self, call_no: int) -> Held | None:
-        held = self._held.get(call_no)
-        return None if held is None or held.report.done() else held
+    def _unreported(self, call_no: int) -> ChildCall | None:
+        child_call = self._calls.get(call_no)
+        return None if child_call is None or child_call.report.done() else child_call
 
-    # What it wrote around the protocol: told to the call it must be of, or to nobody ----------------------------------
+    # What it prints outside the protocol: passed to the only call in it, if there is exactly one ----------------------
 
     @property
     def full(self) -> bool:
@@ -264,8 +250,8 @@ class Child(asyncio.Protocol):
         if (only := self._only()) is not None:
             only.raw.skip(lines, characters)
 
-    def _only(self) -> Held | None:
-        return next(iter(self._held.values())) if len(self._held) == 1 else None
+    def _only(self) -> ChildCall | None:
+        return next(iter(self._calls.values())) if len(self._calls) == 1 else None
 
 
 def _how(exit_code: int | None) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import ondot
 from ondot.model.outcome import AttemptError, Failed
 from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
-from ondot.targets.reports import one_line, storable
+from ondot.targets.text import one_line, storable
 
 MAX_TRACEBACK_LINES: Final = 50
 MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024

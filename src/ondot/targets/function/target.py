@@ -1,10 +1,10 @@
-"""Python functions (E3, E7, E8): the payload's fields as keyword arguments, the return value as result.
+"""Python functions (E3, E7, E8): the payload's fields are the keyword arguments, the return value is the result.
 
-`async` functions run in the worker's loop, plain ones in threads. A function gets what it was registered with and
-nothing else; whatever it raises is a report, and the traceback in it shows the user's code and not ondot's. One that
-is cancelled hears of it at once, by a CancelledError or by `ctx.cancelled`, and has its grace to end by itself. A
-function that will not end is reported all the same when its time is over: a task is cancelled, a thread left behind,
-and `stuck` counts those that run on, so that the worker can give up its process.
+`async` functions run in the worker's loop, plain ones in threads. Whatever a function raises becomes a report, whose
+traceback shows the user's code and not ondot's. A function that is cancelled learns it at once, by a CancelledError or
+by `ctx.cancelled`, and has its grace to end by itself. A function that does not end is reported when its time is over
+all the same: its task is cancelled, its thread is left behind, and `stuck` counts the functions that still run, so that
+the worker can recycle its process.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from ondot.model.job import FunctionTarget
-from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
-from ondot.ports.target import Call, End, Interrupt
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
+from ondot.ports.target import Call, End, Interrupt, Target
 from ondot.sdk.handler import TASK_NAME, Handler
 from ondot.targets.cancelling import not_called
 from ondot.targets.function.attempt import Attempt
@@ -29,10 +29,10 @@ from ondot.targets.function.exceptions import failure
 from ondot.targets.function.prints import PRINTING
 from ondot.targets.function.threads import Threads
 from ondot.targets.output import MAX_RESULT_BYTES
-from ondot.targets.reports import one_line, timed_out
+from ondot.targets.text import one_line
 
 
-class FunctionCaller:
+class FunctionCaller(Target[FunctionTarget]):
     def __init__(
         self, handlers: Mapping[str, Handler[..., Any]], *, slots: int = 100, ends_within_s: float = 1.0
     ) -> None:
@@ -44,7 +44,7 @@ class FunctionCaller:
 
     @property
     def stuck(self) -> int:
-        """How many functions run on though they were given up more than a moment ago. Only a new process is rid of
+        """Functions that still run though they were given up more than a moment ago. Only a new process is rid of
         them: a plain function holds a thread, an async one swallows its cancellation."""
         if not self.left_behind:
             return 0
@@ -53,19 +53,22 @@ class FunctionCaller:
 
     @property
     def left_behind(self) -> int:
-        """How many functions run on though they were given up, were it only now."""
+        """Functions that still run though they were given up, even if only just now."""
         self._given_up = {attempt for attempt in self._given_up if attempt.runs}
         return len(self._given_up)
 
-    def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
-        """Begin a call, and tell `end` once what became of it; None: it has been told already.
+    def can_begin(self, spec: FunctionTarget) -> bool:
+        return True
 
-        Nobody awaits it but the loop: a task that did would cost more than a short function.
+    def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
+        """Begin a call and call `end` once with its report; None: it has already been called.
+
+        Only the loop waits for it: a task that did would cost more than a short function.
         """
         if call.cancel.requested:
             end(not_called())
             return None
-        prepared = self._prepared(spec, call)
+        prepared = self._prepare(spec, call)
         if isinstance(prepared, Failed):
             end(prepared)
             return None
@@ -75,16 +78,16 @@ class FunctionCaller:
 
     @property
     def deadlines(self) -> Deadlines:
-        """Of the loop in which the first call was made, and all are."""
+        """Of the loop in which the first call was made: all calls are made in it."""
         if self._deadlines is None:
             self._deadlines = Deadlines(asyncio.get_running_loop())
         return self._deadlines
 
-    def running(self) -> tuple[str, Call] | None:
-        """The function whose task runs in the loop at this moment, one that it began included, and its call.
+    def find_running(self) -> tuple[str, Call] | None:
+        """The function whose task, or a task that it started, runs in the loop at this moment, and its call.
 
-        Asked from another thread while the loop stands still, so nothing is set for it when an attempt begins: a task
-        is known by its context, which only the garbage collector hands out (before Python 3.12).
+        Called from another thread while the loop is blocked, so that starting an attempt costs nothing for it. A task
+        is recognised by its context, which before Python 3.12 only the garbage collector can find.
         """
         if self._deadlines is None:
             return None
@@ -116,7 +119,7 @@ class FunctionCaller:
                 attempt.task.cancel()
         self._threads.close()
 
-    def _prepared(self, spec: FunctionTarget, call: Call) -> tuple[Handler[..., Any], Attempt, "partial[Any]"] | Failed:
+    def _prepare(self, spec: FunctionTarget, call: Call) -> tuple[Handler[..., Any], Attempt, "partial[Any]"] | Failed:
         handler = self._handlers.get(spec.name)
         if handler is None:
             return self._unknown(spec.name)
@@ -145,7 +148,7 @@ class FunctionCaller:
                 attempt.begin()
                 return _report(await function())
             attempt.in_thread = True
-            value = await self._threads.run(partial(_in_thread, function, attempt))
+            value = await self._threads.run(partial(_run_in_thread, function, attempt))
             attempt.in_thread = False
             if isinstance(value, (Succeeded, Failed)):
                 return value
@@ -159,12 +162,12 @@ class FunctionCaller:
         except BaseException as error:  # noqa: BLE001 - the user's handler; SystemExit too must not end the worker
             return failure(error)
         finally:
-            _only_before(forks)
+            _exit_if_forked_since(forks)
 
     async def cancel(
         self, handler: Handler[..., Any], attempt: Attempt, grace_s: float
     ) -> Succeeded | Failed | Cancelled:
-        """Somebody asked it to end: let it, for the length of its grace."""
+        """Let it end by itself, for the length of its grace."""
         task = attempt.task
         assert task is not None
         if attempt.withdraw():
@@ -177,7 +180,7 @@ class FunctionCaller:
         if task.done():
             return attempt.judged()
         await self.give_up(attempt)
-        remark = self._what_is_left(handler, attempt)
+        remark = self._describe_rest(handler, attempt)
         return Cancelled(
             f"It did not end within its grace of {grace_s:g} s after it was cancelled, and was abandoned."
             f"{remark and f' {remark}'}",
@@ -185,12 +188,11 @@ class FunctionCaller:
         )
 
     async def time_out(self, handler: Handler[..., Any], attempt: Attempt, timeout_s: float) -> Failed:
-        """Its time is over."""
         await self.give_up(attempt)
-        return timed_out(timeout_s, self._what_is_left(handler, attempt))
+        return timed_out(timeout_s, self._describe_rest(handler, attempt))
 
     async def give_up(self, attempt: Attempt) -> None:
-        """Cancel it, and give it a moment to end; one that swallows the cancellation runs on, on its own account."""
+        """Cancel it and give it a moment to end. If it swallows the cancellation, it runs on unattended."""
         task = attempt.task
         assert task is not None
         attempt.withdraw()
@@ -200,26 +202,26 @@ class FunctionCaller:
         self._given_up.add(attempt)
         await asyncio.wait({task}, timeout=self._ends_within_s)
 
-    def _what_is_left(self, handler: Handler[..., Any], attempt: Attempt) -> str:
+    def _describe_rest(self, handler: Handler[..., Any], attempt: Attempt) -> str:
         if not attempt.began:
-            return f"It had not begun: all {self._threads.size:,} threads were busy with other functions."
+            return f"It did not start: all {self._threads.size:,} threads were busy with other functions."
         if not handler.is_async:
             return (
                 "A plain function runs in a thread, which cannot be ended: it may still be running. "
-                "Let it look at ctx.cancelled, or make it async."
+                "Check ctx.cancelled in it, or make it async."
             )
         return "It swallowed its cancellation (CancelledError) and is still running." if attempt.runs else ""
 
     def _unknown(self, name: str) -> Failed:
         known = ", ".join(sorted(self._handlers)[:20]) or "none"
-        message = f"This worker knows no function {one_line(name)!r}; it knows: {known}."
+        message = f"This worker has no function {one_line(name)!r}; it has: {known}."
         return Failed(AttemptError("unknown_function", message))
 
 
 class _Watched:
-    """A function that runs: whichever comes first of its end, a cancel, the end of its time, an interruption."""
+    """A function that runs: waits for its end, a cancel, its timeout or an interruption, whichever is first."""
 
-    __slots__ = ("_attempt", "_call", "_caller", "_end", "_ending", "_handler", "_take_back")
+    __slots__ = ("_attempt", "_call", "_caller", "_drop_deadline", "_end", "_ending", "_handler")
 
     def __init__(
         self, caller: FunctionCaller, handler: Handler[..., Any], attempt: Attempt, call: Call, end: End
@@ -230,45 +232,45 @@ class _Watched:
         self._call = call
         self._end = end
         self._ending: asyncio.Task[None] | None = None
-        """What brings it to its end, if it does not come there by itself."""
+        """Ends it, if it does not end by itself."""
         assert attempt.task is not None
-        attempt.task.add_done_callback(self._has_ended)
-        self._take_back = None if call.timeout_s is None else caller.deadlines.add(call.timeout_s, self._is_over)
-        call.cancel.listen(self._is_asked)
+        attempt.task.add_done_callback(self._on_done)
+        self._drop_deadline = None if call.timeout_s is None else caller.deadlines.add(call.timeout_s, self._on_timeout)
+        call.cancel.listen(self._on_cancel)
 
     def interrupt(self) -> None:
         if self._ending is None:
-            self._bring_to_its_end(self._interrupted())
+            self._end_by(self._give_up())
         else:
-            # Not before its first step: a task that is cancelled sooner does nothing at all, and nobody would be told.
+            # Not before its first step: a task that is cancelled sooner does nothing at all, and `_end` never runs.
             self._attempt.loop.call_soon(self._ending.cancel)
 
-    def _has_ended(self, _task: asyncio.Task[Succeeded | Failed]) -> None:
+    def _on_done(self, _task: asyncio.Task[Succeeded | Failed]) -> None:
         if self._ending is None:
-            self._watch_no_more()
+            self._stop_watching()
             attempt = self._attempt
             attempt.end()
             report = attempt.judged()
-            # Its task's context leads back to it: what is a ring waits for the collector, a fifth of a worker's time.
+            # Its task's context refers back to it: freeing the cycle took the collector a fifth of a worker's time.
             attempt.task = None
             self._end(report)
 
-    def _is_asked(self) -> None:
-        self._bring_to_its_end(self._caller.cancel(self._handler, self._attempt, self._call.cancel.grace_s))
+    def _on_cancel(self) -> None:
+        self._end_by(self._caller.cancel(self._handler, self._attempt, self._call.cancel.grace_s))
 
-    def _is_over(self) -> None:
+    def _on_timeout(self) -> None:
         assert self._call.timeout_s is not None
-        self._bring_to_its_end(self._caller.time_out(self._handler, self._attempt, self._call.timeout_s))
+        self._end_by(self._caller.time_out(self._handler, self._attempt, self._call.timeout_s))
 
-    async def _interrupted(self) -> None:
+    async def _give_up(self) -> None:
         await self._caller.give_up(self._attempt)
 
-    def _bring_to_its_end(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
+    def _end_by(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
         if self._attempt.task is None or self._attempt.task.done():
-            # In the same moment it ended by itself, and it has been told so, or is about to be.
+            # It ended by itself in the same moment: `_on_done` has run, or is about to.
             how.close()
             return
-        self._watch_no_more()
+        self._stop_watching()
         self._ending = self._attempt.loop.create_task(self._until_ended(how), name="ondot ending")
 
     async def _until_ended(self, how: Coroutine[Any, Any, Succeeded | Failed | Cancelled | None]) -> None:
@@ -276,16 +278,16 @@ class _Watched:
         try:
             report = await how
         except asyncio.CancelledError:
-            # Interrupted while it had its grace.
+            # Interrupted during its grace.
             await self._caller.give_up(self._attempt)
         finally:
             self._attempt.end()
             self._end(report)
 
-    def _watch_no_more(self) -> None:
-        if self._take_back is not None:
-            self._take_back()
-        self._call.cancel.unlisten(self._is_asked)
+    def _stop_watching(self) -> None:
+        if self._drop_deadline is not None:
+            self._drop_deadline()
+        self._call.cancel.unlisten(self._on_cancel)
 
 
 def _arguments(payload: bytes) -> dict[str, Any] | Failed:
@@ -299,30 +301,30 @@ def _arguments(payload: bytes) -> dict[str, Any] | Failed:
         return value
     message = (
         "A function takes its arguments by name, so the payload must be an object, such as "
-        f'{{"region": "eu"}}, or null; {type(value).__name__} came.'
+        f'{{"region": "eu"}}, or null, got {type(value).__name__}.'
     )
     return Failed(AttemptError("bad_arguments", message), retryable=False)
 
 
-def _in_thread(function: Any, attempt: Attempt) -> Any:
-    """The report, made in the thread too; or, of a decorated async function, what is still to be awaited."""
+def _run_in_thread(function: Any, attempt: Attempt) -> Any:
+    """The report, also built in the thread; for a decorated async function, the awaitable that it returned."""
     forks = _FORKS.count
     attempt.thread_runs = True
     try:
         if not attempt.begin():
-            return Succeeded()  # nobody waits for it
+            return Succeeded()  # its report is no longer wanted
         value = function()
         return value if isawaitable(value) else _report(value)
     except BaseException as error:  # noqa: BLE001 - the user's handler
         return failure(error)
     finally:
-        _only_before(forks)
+        _exit_if_forked_since(forks)
         attempt.thread_runs = False
 
 
 class _Forks:
-    """How often this process has come out of a fork. Counted there, since asking for the process's id costs a call of
-    the system, and would twice for each attempt."""
+    """How often this process was forked. Counted in the fork: comparing process ids would cost two system calls an
+    attempt."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -335,8 +337,8 @@ class _Forks:
 _FORKS = _Forks()
 
 
-def _only_before(forks: int) -> None:
-    """A function that forks comes back twice. The copy of the worker must not go on: it holds the same connections."""
+def _exit_if_forked_since(forks: int) -> None:
+    """A function that forks returns twice. The copy of the worker must not run on: it has the same connections."""
     if _FORKS.count != forks:
         os._exit(0)
 
@@ -347,7 +349,7 @@ def _report(value: object) -> Succeeded | Failed:
     try:
         encoded = msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"The function returned what is no JSON: {error}"
+        message = f"The function did not return JSON: {error}"
         return Failed(AttemptError("result_not_json", one_line(message)), retryable=False)
     if len(encoded) > MAX_RESULT_BYTES:
         message = (

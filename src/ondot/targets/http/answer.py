@@ -13,7 +13,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from ondot.targets.reports import storable_bytes
+from ondot.targets.text import storable_bytes
 
 MAX_BODY: Final = 64 * 1024
 MAX_DETAIL: Final = 2 * 1024

@@ -14,8 +14,7 @@ import aiohttp
 
 from ondot.model.execution import Outcome
 from ondot.model.job import HttpTarget
-from ondot.model.outcome import AttemptError, Failed
-from ondot.targets.reports import timed_out
+from ondot.model.outcome import AttemptError, Failed, timed_out
 
 CONNECT_TIMEOUT_S: Final = 10.0
 

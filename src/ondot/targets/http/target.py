@@ -28,13 +28,13 @@ from ondot import __version__
 from ondot.model.headers import why_reserved
 from ondot.model.job import HttpTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
-from ondot.ports.target import Call
+from ondot.ports.target import Call, Target
 from ondot.targets.cancelling import not_called
 from ondot.targets.http.addresses import Allowed, AllowedResolver, PrivateAddress
 from ondot.targets.http.answer import MAX_DETAIL, Answer, read_answer
 from ondot.targets.http.bounded import BoundedConnection, TooMuch
 from ondot.targets.http.phases import Phases, tracing
-from ondot.targets.reports import one_line
+from ondot.targets.text import one_line
 
 LONGEST_RETRY_AFTER_S: Final = 86_400.0
 KEEP_ALIVE_S: Final = 4.0
@@ -44,7 +44,7 @@ _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 _RETRYABLE_4XX: Final = frozenset({408, 425, 429})
 
 
-class HttpCaller:
+class HttpCaller(Target[HttpTarget]):
     """Makes the calls of one process, over one pool of connections."""
 
     def __init__(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ondot.model.errors import Misconfigured
+from ondot.settings import Settings
 from ondot.targets.processes import launch_main
 from ondot.targets.processes.scratch import remove_scratch, scratch_of
 
@@ -171,3 +172,17 @@ UNCONFINED: Final = Confinement()
 
 def _joined(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
+
+
+def read_confinement(settings: Settings) -> Confinement:
+    """What the settings allow commands. Raises Misconfigured if this machine cannot enforce it."""
+    if not settings.allow_shell:
+        return UNCONFINED
+    confinement = Confinement(
+        Account.named(settings.shell_user) if settings.shell_user else None,
+        Limits(settings.shell_memory_bytes, settings.shell_cpu_s, settings.shell_file_bytes),
+        frozenset(settings.shell_variables),
+    )
+    if confinement.is_launched:
+        confinement.check()
+    return confinement

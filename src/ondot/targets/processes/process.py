@@ -20,7 +20,7 @@ from ondot.targets.output import MAX_LINE_CHARACTERS
 from ondot.targets.processes.confine import Confinement
 from ondot.targets.processes.descendants import HAS_PROC, MARK, kill_all, living, signal_outside_group
 from ondot.targets.processes.guard import Guard
-from ondot.targets.reports import storable_bytes
+from ondot.targets.text import storable_bytes
 
 TAIL_BYTES: Final = 4 * 1024
 AFTER_KILL_S: Final = 1.0

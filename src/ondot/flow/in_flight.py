@@ -1,7 +1,7 @@
-"""What one incarnation of a worker runs (E1, E7): attempts that are tasks, and functions that are only watched.
+"""The attempts that one incarnation of a worker runs (E1, E7): tasks, and functions that run without one.
 
-Each has a slot from its start until its outcome is with the completer. Read by the beat's thread too, which needs no
-more than how many there are.
+Each occupies a slot from its start until its outcome is with the completer. The heartbeat's thread reads how many
+there are.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ Attempt = tuple[ExecutionId, int]
 """An execution, and the number of its attempt."""
 
 
-class Running:
+class InFlight:
     def __init__(self, on_free: Callable[[], None]) -> None:
-        """`on_free`: called when a slot has come free."""
+        """`on_free`: called when a slot becomes free."""
         self._on_free = on_free
         self._interrupts: dict[Attempt, Interrupt | None] = {}
         self._suspects: set[Attempt] = set()
@@ -31,14 +31,14 @@ class Running:
         return len(self._suspects)
 
     def add(self, attempt: Attempt, *, is_suspect: bool = False) -> None:
-        """It takes a slot, before anything of it is begun."""
+        """Occupy a slot, before the attempt starts."""
         self._interrupts[attempt] = None
         self._none.clear()
         if is_suspect:
             self._suspects.add(attempt)
 
-    def by(self, attempt: Attempt, interrupt: Interrupt | None) -> None:
-        """It has begun, and can be interrupted so; it may have ended in the same moment."""
+    def set_interrupt(self, attempt: Attempt, interrupt: Interrupt) -> None:
+        """It has started, and this interrupts it. It may already have ended."""
         if attempt in self._interrupts:
             self._interrupts[attempt] = interrupt
 
@@ -49,12 +49,11 @@ class Running:
             self._none.set()
         self._on_free()
 
-    def interrupt(self) -> None:
-        """All of them: the worker stops, or others run what it had."""
+    def interrupt_all(self) -> None:
+        """The worker stops, or was declared lost and others run its work."""
         for interrupt in list(self._interrupts.values()):
             if interrupt is not None:
                 interrupt()
 
-    async def ended(self) -> None:
-        """Until none is left."""
+    async def wait_until_none(self) -> None:
         await self._none.wait()
