@@ -14,7 +14,7 @@ from ondot.flow.explain import explain_execution
 from ondot.flow.gate import admit_pass
 from ondot.flow.run import run_attempt
 from ondot.model.errors import Conflict, NotFound, PreconditionFailed
-from ondot.model.execution import PriorityClass, State
+from ondot.model.execution import CANCEL, PriorityClass, State
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState
@@ -661,7 +661,7 @@ async def test_a_fire_whose_cancel_commits_in_the_middle_of_an_update_is_not_pla
     planned = sorted(await world.executions(), key=lambda row: row.fire_at)
     cancelled = [planned[0], planned[1], planned[-1]][number]
     async with world.second_connection() as canceller, canceller.transaction():
-        assert await end_queued(canceller, DEFAULT_TENANT, [cancelled.id], State.CANCELLED, "cancelled by ops")
+        assert await end_queued(canceller, DEFAULT_TENANT, {cancelled.id: "cancelled by ops"}, CANCEL)
         changing = asyncio.create_task(change(world, accepted.id, job("new", schedule=every(5, world.now))))
         await world.until_someone_waits()
     await changing

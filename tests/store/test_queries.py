@@ -2,18 +2,20 @@
 
 import re
 from collections.abc import AsyncIterator
+from importlib import resources
 from typing import Final
 
 import pytest
 
-from ondot.model.execution import TRANSITIONS
-from ondot.store.queries import Query, load_queries, nouns
+from ondot.model.execution import CANCEL, SKIP, TERMINAL, TRANSITIONS, State
+from ondot.store.queries import Query, fragments, load_queries, nouns
 from tests.proves import proves
 from tests.servers import Server, connected, new_database
 
 BLOCKS: Final = [
     pytest.param(query, id=f"{noun}-{query.name}") for noun in nouns() for query in load_queries(noun).values()
 ]
+ALL: Final = [query for noun in nouns() for query in load_queries(noun).values()]
 
 TENANTS_TABLES: Final = [
     "attempt",
@@ -175,6 +177,36 @@ def test_every_transition_in_a_header_is_one_of_the_state_machines(query: Query)
     sql = _without_comments(query.text)
     writes = WRITES_A_STATE.search(sql)
     assert bool(writes) <= bool(named), f"{query.name} writes a state and its header names no transition"
+
+
+@proves("E5")
+@pytest.mark.parametrize("table", ["execution", "history"])
+def test_the_sql_that_makes_and_the_sql_that_records_an_execution_is_written_once(table: str) -> None:
+    spelled = {
+        path.name: count
+        for path in resources.files("ondot.store").joinpath("sql").iterdir()
+        if (count := path.read_text().count(f"INSERT INTO ondot.{table} ("))
+    }
+    assert spelled == {"transitions.sql": 1}
+
+
+@proves("E5")
+def test_every_statement_that_ends_executions_includes_what_happens_at_every_end() -> None:
+    """But for plain successes, which leave alone what has more to do, and fires taken back, which do not end."""
+    records = {query.name for query in ALL if "INSERT INTO ondot.history (" in query.text}
+    assert {query.name for query in ALL if fragments()["end"] in query.text} == records - {"succeed_executions"}
+    deletes = {query.name for query in ALL if "DELETE FROM ondot.execution" in query.text}
+    assert deletes - records == {"take_back_executions"}
+    [succeed] = [query for query in ALL if query.name == "succeed_executions"]
+    assert "AND NOT e.gated" in succeed.text
+
+
+@proves("E5")
+def test_the_statement_that_ends_waiting_executions_names_transitions_with_the_same_sources() -> None:
+    named = load_queries("endings")["end_executions"].header["transition"].split(", ")
+    ending = [transition for transition in TRANSITIONS if transition.name in named]
+    assert ending == [CANCEL, SKIP]
+    assert CANCEL.sources == SKIP.sources == set(State) - TERMINAL - {State.RUNNING}
 
 
 @proves("E5")

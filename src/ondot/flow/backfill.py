@@ -24,7 +24,7 @@ from ondot.flow.plan import thought
 from ondot.flow.skipped import cut_skipped
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
-from ondot.model.execution import PriorityClass, State
+from ondot.model.execution import CANCEL, PriorityClass
 from ondot.model.gates import encoded_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState
@@ -170,7 +170,7 @@ async def cancel_backfill(
         await lock(connection, tenant_no, job_id, deleted_too=True)
         await lock_timer(connection, job_id)
         if await end_backfill(connection, tenant_no, job_id, "CANCELLED", backfill_id):
-            await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "backfill cancelled", Waiting.BACKFILL)
+            await end_waiting(connection, tenant_no, job_id, CANCEL, "backfill cancelled", Waiting.BACKFILL)
             await record_change(connection, tenant_no, by, "job.backfill_cancel", job_id, {"backfill_id": backfill_id})
             log.info("backfill.cancelled", job_id=str(job_id), backfill_id=str(backfill_id))
         rows = await list_backfills(connection, tenant_no, job_id, id_=backfill_id)

@@ -6,7 +6,7 @@ the cancel: an attempt that succeeds in the meantime has SUCCEEDED, one that fai
 """
 
 from ondot.model.errors import Conflict, NotFound
-from ondot.model.execution import TERMINAL, State
+from ondot.model.execution import CANCEL, TERMINAL, State
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.audit import record
 from ondot.store.database import Database
@@ -33,7 +33,7 @@ async def cancel(
             if row.state is State.RUNNING:
                 changed = await request_cancels(connection, tenant_no, [id_], why)
             else:
-                changed = await end_queued(connection, tenant_no, [id_], State.CANCELLED, why)
+                changed = await end_queued(connection, tenant_no, {id_: why}, CANCEL)
             if changed:
                 detail = {"state": row.state.value, "reason": reason}
                 await record(connection, tenant_no, actor, "execution.cancel", id_, detail)

@@ -9,7 +9,7 @@ them in line, and the next finds them there.
 
 from collections.abc import Sequence
 
-from ondot.model.execution import State
+from ondot.model.execution import CANCEL, SKIP
 from ondot.model.ids import ExecutionId, PoolNo
 from ondot.store.database import Database
 from ondot.store.endings import end_queued, past_deadline, request_cancels
@@ -36,7 +36,7 @@ async def admit_pass(database: Database, pool_nos: Sequence[PoolNo]) -> int:
         await skip_queued(database, skip, "overlap")
     if replace := _those(verdicts, "replace"):
         async with database.transaction() as connection:
-            await end_queued(connection, None, replace, State.CANCELLED, "overlap: a newer fire took its place")
+            await end_queued(connection, None, dict.fromkeys(replace, "overlap: a newer fire took its place"), CANCEL)
     if cancel := _those(verdicts, "cancel"):
         async with database.connection() as connection:
             asked = await request_cancels(connection, None, cancel, "overlap: the next fire is due")
@@ -44,7 +44,7 @@ async def admit_pass(database: Database, pool_nos: Sequence[PoolNo]) -> int:
             waiting = [id_ for id_ in cancel if id_ not in set(asked)]
         if waiting:
             async with database.transaction() as connection:
-                await end_queued(connection, None, waiting, State.CANCELLED, "overlap: the next fire is due")
+                await end_queued(connection, None, dict.fromkeys(waiting, "overlap: the next fire is due"), CANCEL)
     return len(verdicts)
 
 
@@ -57,7 +57,7 @@ async def expire_pass(database: Database) -> int:
 
 async def skip_queued(database: Database, ids: Sequence[ExecutionId], reason: str) -> int:
     async with database.transaction() as connection:
-        skipped = await end_queued(connection, None, ids, State.SKIPPED, reason)
+        skipped = await end_queued(connection, None, dict.fromkeys(ids, reason), SKIP)
     EXECUTIONS_SKIPPED.labels(reason).inc(len(skipped))
     for id_ in skipped:
         log.info("execution.skipped", execution_id=str(id_), reason=reason)

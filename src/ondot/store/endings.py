@@ -1,10 +1,10 @@
 """Executions that others than their workers end (E8, E12, E16): what waits leaves the queue or its line at once, what
 runs is asked to end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from ondot.model.execution import State
+from ondot.model.execution import Transition
 from ondot.model.ids import ExecutionId, JobId, TenantNo, WorkerId
 from ondot.store.connection import Connection
 from ondot.store.planned import lock_gates_of_job
@@ -24,7 +24,7 @@ class Waiting(StrEnum):
 
 
 async def end_waiting(
-    connection: Connection, tenant_no: TenantNo, job_id: JobId, state: State, reason: str, which: Waiting
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, transition: Transition, reason: str, which: Waiting
 ) -> int:
     """End what a job has waiting in the queue.
 
@@ -34,25 +34,42 @@ async def end_waiting(
     ended = 0
     await lock_gates_of_job(connection, tenant_no, job_id)
     for _ in range(TRIES_TO_END):
-        ids = []
+        ids: list[ExecutionId] = []
         for block in ("unline_job", "unqueue_job"):
             rows = await connection.fetch(_SQL[block].text, tenant_no, job_id, which.value)
             ids += [row["execution_id"] for row in rows]
-        ended += len(await connection.fetch(_SQL["end_executions"].text, tenant_no, ids, state.value, reason))
+        ended += len(await _end_executions(connection, tenant_no, dict.fromkeys(ids, reason), transition))
         if not await connection.fetchval(_SQL["has_waiting"].text, tenant_no, job_id, which.value):
             break
     return ended
 
 
 async def end_queued(
-    connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId], state: State, reason: str
+    connection: Connection, tenant_no: TenantNo | None, reasons: Mapping[ExecutionId, str], transition: Transition
 ) -> list[ExecutionId]:
-    """End executions that wait in the queue or before a gate; gives those that did. `tenant_no` None: of any."""
-    await connection.execute(_SQL["lock_gates_of_executions"].text, ids)
-    rows = await connection.fetch(_SQL["unqueue_executions"].text, tenant_no, ids)
-    taken = [row["execution_id"] for row in rows]
-    ended = await connection.fetch(_SQL["end_executions"].text, tenant_no, taken, state.value, reason)
-    return [ExecutionId(row["id"]) for row in ended]
+    """End executions that wait in the queue or before a gate, each with its reason; returns those that ended.
+
+    `tenant_no` None: of any.
+    """
+    await connection.execute(_SQL["lock_gates_of_executions"].text, list(reasons))
+    rows = await connection.fetch(_SQL["unqueue_executions"].text, tenant_no, list(reasons))
+    unqueued = {id_: reasons[id_] for id_ in (row["execution_id"] for row in rows)}
+    return await _end_executions(connection, tenant_no, unqueued, transition)
+
+
+async def _end_executions(
+    connection: Connection, tenant_no: TenantNo | None, reasons: Mapping[ExecutionId, str], transition: Transition
+) -> list[ExecutionId]:
+    """The one place that ends executions which no worker has. They have left the queue."""
+    rows = await connection.fetch(
+        _SQL["end_executions"].text,
+        tenant_no,
+        list(reasons),
+        list(reasons.values()),
+        transition.target,
+        list(transition.sources),
+    )
+    return [ExecutionId(row["id"]) for row in rows]
 
 
 async def request_cancels(

@@ -121,7 +121,7 @@ async def insert_execution(
     stages: str | None = None,
     start_within_s: float | None = None,
 ) -> datetime:
-    """Make an execution that is no fire; gives its instant. `stages`: the gates it passes (`model.gates`)."""
+    """Make an execution that is no fire; returns its instant. `stages`: the gates it passes (`model.gates`)."""
     row = await connection.fetchrow(
         _SQL["insert_execution"].text,
         tenant_no,

@@ -1,21 +1,26 @@
-"""SQL as text one can paste into psql: named blocks in `store/sql/<noun>.sql`, one for each statement.
+"""SQL as text: named blocks in `store/sql/<noun>.sql`, one for each statement.
 
     -- name: lease_executions :many
     -- transition: start        locks: ready rows, SKIP LOCKED        index: ready_pkey
     -- $1 lease_id, $2 worker_id …
 
-`:many`, `:one` and `:none` say what comes back. Tests PREPARE every block on a real database.
+`:many`, `:one` and `:none` say what comes back. Tests PREPARE every block on a real database. `{{plan}}` includes a
+fragment of `transitions.sql`, which has the text of state changes that several blocks share.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
+from textwrap import indent
 from typing import Literal, cast
 
 Returns = Literal["many", "one", "none"]
 
 _NAME = re.compile(r"^-- name: (?P<name>\w+) :(?P<returns>many|one|none)$", re.MULTILINE)
+_FRAGMENT = re.compile(r"^-- fragment: (\w+)\n(?:--.*\n)*", re.MULTILINE)
+_INCLUDE = re.compile(r"^(?P<indent> *)\{\{(?P<name>\w+)\}\}", re.MULTILINE)
 _HEADER = re.compile(r"^-- +(?P<header>(?:transition|locks|index):.*)$", re.MULTILINE)
 _ENTRY = re.compile(r"(transition|locks|index): (.*?)(?= {2,}\w+:|$)")
 
@@ -33,15 +38,33 @@ class Query:
 
 def load_queries(noun: str) -> dict[str, Query]:
     """All blocks of one file, by name."""
-    source = files("ondot.store").joinpath("sql", f"{noun}.sql").read_text()
+    source = _read(noun)
     parts = list(_NAME.finditer(source))
     queries = {}
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
-        text = source[part.start() : following.start() if following else len(source)].strip()
+    for part, following in zip(parts, [*parts[1:], None], strict=False):
+        text = _include(source[part.start() : following.start() if following else len(source)].strip(), fragments())
         header = {key: value.strip() for line in _HEADER.findall(text) for key, value in _ENTRY.findall(line)}
         name = part["name"]
         queries[name] = Query(name, cast("Returns", part["returns"]), text.rstrip(";"), header)
     return queries
+
+
+@cache
+def fragments() -> Mapping[str, str]:
+    """The texts of `transitions.sql` by name. A fragment may include those before it."""
+    _, *parts = _FRAGMENT.split(_read("transitions"))
+    found: dict[str, str] = {}
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        found[name] = _include(text.strip(), found)
+    return found
+
+
+def _include(text: str, texts: Mapping[str, str]) -> str:
+    return _INCLUDE.sub(lambda found: indent(texts[found["name"]], found["indent"]), text)
+
+
+def _read(noun: str) -> str:
+    return files("ondot.store").joinpath("sql", f"{noun}.sql").read_text()
 
 
 def nouns() -> list[str]:

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ondot.model.execution import SKIP
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.unique_keys import Claim, ClaimKey
 from ondot.store.connection import Connection
+from ondot.store.endings import end_queued
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("unique_keys")
-_QUEUE = load_queries("endings")
-"""How executions leave the queue and the lines stands there, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,14 @@ async def unplan_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequenc
 
 async def unqueue_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[PutAside]) -> list[JobId]:
     """End one-time jobs that are planned and have not begun: SKIPPED on record; gives those that did."""
-    waiting = await connection.fetch(_SQL["waiting_of"].text, tenant_no, [job.job_id for job in jobs])
+    rows = await connection.fetch(_SQL["waiting_of"].text, tenant_no, [job.job_id for job in jobs])
+    waiting = [(ExecutionId(row["id"]), JobId(row["job_id"])) for row in rows]
     if not waiting:
         return []
-    ids = [row["id"] for row in waiting]
-    await connection.execute(_QUEUE["lock_gates_of_executions"].text, ids)
-    taken = {row["execution_id"] for row in await connection.fetch(_QUEUE["unqueue_executions"].text, tenant_no, ids)}
     reasons = {job.job_id: job.reason for job in jobs}
-    mine = [(row["id"], reasons[row["job_id"]]) for row in waiting if row["id"] in taken]
-    ended = await connection.fetch(
-        _SQL["end_aside"].text, tenant_no, [id_ for id_, _ in mine], [reason for _, reason in mine]
-    )
-    return [JobId(row["job_id"]) for row in ended]
+    ended = await end_queued(connection, tenant_no, {id_: reasons[job_id] for id_, job_id in waiting}, SKIP)
+    job_ids = dict(waiting)
+    return [job_ids[id_] for id_ in ended]
 
 
 async def forget_claims(connection: Connection, limit: int) -> int:

@@ -24,7 +24,7 @@ from ondot.flow.plan import Planning, plan_timers
 from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
 from ondot.model.errors import Conflict
-from ondot.model.execution import State
+from ondot.model.execution import CANCEL, SKIP
 from ondot.model.gates import changed_rates, encoded_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState, completed, same_spec
@@ -106,7 +106,7 @@ async def pause(
         skipped = await skip_owed(connection, database, tenant_no, job_id, "paused")
         if timer.fires_left is not None:
             timer = replace(timer, fires_left=timer.fires_left + skipped)
-        await end_waiting(connection, tenant_no, job_id, State.SKIPPED, "paused", Waiting.FIRES)
+        await end_waiting(connection, tenant_no, job_id, SKIP, "paused", Waiting.FIRES)
         await change_job(
             connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version, state_reason=because
         )
@@ -165,7 +165,7 @@ async def delete(
         timer = await settle_and_take_back(connection, database, tenant_no, job, retries_too=True)
         await skip_owed(connection, database, tenant_no, job_id, "deleted")
         await end_backfill(connection, tenant_no, job_id, "CANCELLED")
-        await end_waiting(connection, tenant_no, job_id, State.CANCELLED, "job deleted", Waiting.ALL)
+        await end_waiting(connection, tenant_no, job_id, CANCEL, "job deleted", Waiting.ALL)
         await refuse_if_running(connection, tenant_no, job)
         await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
         detail = {"name": job.spec.name, "state": job.state.value, "version": job.version}

@@ -92,18 +92,18 @@ SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no
 
 -- name: end_executions :many
 -- transition: cancel, skip        locks: executions        index: execution_pkey
--- Ends what was taken out of the queue, with its reason, into history.
--- $1 tenant_no (NULL: of any), $2 ids, $3 state, $4 reason
-WITH ended AS (
+-- Ends executions that were taken out of the queue, each with its reason.
+-- $1 tenant_no (NULL: of any), $2 ids, $3 reasons, $4 the state they end in, $5 the states that it may follow
+WITH unqueued AS (
     DELETE FROM ondot.execution
-    WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state IN ('PENDING', 'RETRYING', 'BLOCKED')
+    WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state = ANY ($5::text[])
     RETURNING *
-), passed AS (
+), ended AS (
+    SELECT u.*, 0 AS failed, 0 AS lost, $4::text AS new_state, r.reason, NULL AS result, NULL AS error
+    FROM unqueued u JOIN unnest($2, $3::text[]) AS r(id, reason) USING (id)
+),
+{{end}},
+passed AS (
     DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM ended WHERE gated))
 )
-INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
-    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, replay_of)
-SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
-       pool_no, attempt_no, failures, losses, class, $3::text, origin, $4::text, payload, replay_of
-FROM ended
-RETURNING id;
+SELECT id FROM ended;

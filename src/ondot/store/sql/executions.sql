@@ -3,18 +3,15 @@
 -- A run-now or a replay: no fire, so the unique key of fires does not count it.
 -- $1 tenant_no, $2 id, $3 job_id, $4 job_version, $5 pool_no, $6 class, $7 origin, $8 payload (NULL: the job's own),
 -- $9 the execution it runs again (NULL: none), $10 its gates (NULL: none), $11 seconds in which it must start (NULL: any time)
-WITH queued AS (
-    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT $5::integer, $6::smallint, $1::integer, ondot.clock(), $2::uuid WHERE $10::text IS NULL
-), gated AS (
-    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
-    SELECT $2, ondot.clock(), $1, $5, $6, false, $10::jsonb WHERE $10 IS NOT NULL
-)
-INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, payload,
-                             replay_of, gated, start_by)
-VALUES ($2, $3::uuid, ondot.clock(), ondot.clock(), $1, $4::integer, $5, $6, 'PENDING', $7::text, $8::text::json,
-        $9::uuid, $10 IS NOT NULL, ondot.clock() + make_interval(secs => $11::double precision))
-RETURNING id, fire_at;
+WITH fire AS (
+    SELECT $2::uuid AS execution_id, $3::uuid AS job_id, ondot.clock() AS fire_at, ondot.clock() AS ready_at,
+           $1::integer AS tenant_no, $4::integer AS job_version, $5::integer AS pool_no, $6::smallint AS class,
+           $7::text AS origin, $10::text AS stages, false AS is_fire,
+           ondot.clock() + make_interval(secs => $11::double precision) AS start_by, $8::text::json AS payload,
+           $9::uuid AS replay_of
+),
+{{plan}}
+SELECT execution_id, fire_at FROM planned;
 
 -- name: find_payloads :many
 -- index: execution_pkey

@@ -23,25 +23,20 @@ WITH new AS (
 ), timed AS (
     INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, tenant_no, partition_no)
     SELECT id, fire_at, 1, 1, $1, partition_no FROM new WHERE execution_id IS NULL
-), refused AS (
-    INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no, attempt_no,
-                               failures, losses, class, state, origin, reason)
-    SELECT execution_id, id, fire_at, ready_at, ondot.clock(), $1, 1, pool_no, 0, 0, 0, class, 'SKIPPED', 'fire', refusal
-    FROM new WHERE refusal IS NOT NULL
-), queued AS (
-    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, $1, ready_at, execution_id FROM new WHERE execution_id IS NOT NULL AND stages IS NULL AND refusal IS NULL
-), gated AS (
-    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
-    SELECT execution_id, ready_at, $1, pool_no, class, true, stages::jsonb
-    FROM new WHERE execution_id IS NOT NULL AND stages IS NOT NULL AND refusal IS NULL
-), planned AS (
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
-                                 gated, start_by)
-    SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire', stages IS NOT NULL,
-           ready_at + make_interval(secs => deadline_s)
+), fire AS (
+    SELECT execution_id, id AS job_id, fire_at, ready_at, $1 AS tenant_no, 1 AS job_version, pool_no, class,
+           'fire' AS origin, stages, true AS is_fire, ready_at + make_interval(secs => deadline_s) AS start_by,
+           NULL::json AS payload, NULL::uuid AS replay_of
     FROM new WHERE execution_id IS NOT NULL AND refusal IS NULL
-)
+),
+{{plan}},
+ended AS (
+    SELECT execution_id AS id, id AS job_id, fire_at, ready_at, $1 AS tenant_no, 1 AS job_version, pool_no, class,
+           refusal AS reason,
+           {{never_made}}
+    FROM new WHERE refusal IS NOT NULL
+),
+{{end}}
 SELECT ondot.clock() AS now FROM new LIMIT 1;
 
 -- name: insert_due_jobs :one
@@ -63,11 +58,12 @@ WITH new AS (
     INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
     SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json FROM new
 ), queued AS (
-    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, $1, ready_at, execution_id FROM new
+    {{insert_into_ready}}
+    FROM (SELECT *, $1 AS tenant_no FROM new) n
 ), planned AS (
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
-    SELECT execution_id, id, fire_at, ready_at, $1, 1, pool_no, class, 'PENDING', 'fire' FROM new
+    {{insert_into_execution}}
+    FROM (SELECT *, id AS job_id, $1 AS tenant_no, 1 AS job_version, 'fire' AS origin, NULL AS stages,
+                 NULL::timestamptz AS start_by, NULL::json AS payload, NULL::uuid AS replay_of FROM new) n
 )
 SELECT ondot.clock() AS now FROM new LIMIT 1;
 

@@ -12,15 +12,16 @@
 -- $9 delays in seconds, $10 classes, $11 leases of which this is the last, $12 failures in a row after which the job is
 -- paused (NULL: it is not), $13 instants before which it is not tried again (NULL: none; a year away at most)
 WITH outcome AS (
-    SELECT * FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                         $9::double precision[], $10::smallint[], $12::integer[], $13::timestamptz[])
+    SELECT *, (outcome IN ('FAILED', 'TIMED_OUT'))::integer AS failed, (outcome = 'WORKER_LOST')::integer AS lost
+    FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+                $9::double precision[], $10::smallint[], $12::integer[], $13::timestamptz[])
          AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class, pause_after, retry_at)
 ), finished AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1::uuid AND e.state = 'RUNNING'
       AND o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'SKIPPED')
-    RETURNING e.*, o.new_state, o.outcome, o.result, o.error, o.pause_after,
+    RETURNING e.*, o.new_state, o.outcome, o.failed, o.lost, o.result, o.error, o.pause_after,
               CASE WHEN o.new_state = 'CANCELLED' THEN coalesce(e.cancel_reason, o.reason) ELSE o.reason END AS reason
 ), stopped AS (
     -- Apart: one condition on both rows is none on the outcomes alone, and the planner, which then expects many of them,
@@ -29,7 +30,8 @@ WITH outcome AS (
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1 AND e.state = 'RUNNING' AND e.cancel_at IS NOT NULL
       AND o.new_state IN ('RETRYING', 'PENDING')
-    RETURNING e.*, 'CANCELLED', o.outcome, o.result, o.error, o.pause_after, coalesce(e.cancel_reason, o.reason)
+    RETURNING e.*, 'CANCELLED', o.outcome, o.failed, o.lost, o.result, o.error, o.pause_after,
+              coalesce(e.cancel_reason, o.reason)
 ), ended AS (
     SELECT * FROM finished UNION ALL SELECT * FROM stopped
 ), again AS (
@@ -38,24 +40,17 @@ WITH outcome AS (
         ready_at = greatest(ondot.clock() + make_interval(secs => o.delay_s),
                             CASE WHEN o.retry_at IS NOT NULL
                                  THEN least(o.retry_at, ondot.clock() + interval '366 days') END),
-        failures = e.failures + (o.outcome IN ('FAILED', 'TIMED_OUT'))::integer,
-        losses = e.losses + (o.outcome = 'WORKER_LOST')::integer,
+        failures = e.failures + o.failed, losses = e.losses + o.lost,
         gated = e.gated AND EXISTS (SELECT FROM ondot.gated d WHERE d.execution_id = e.id)
     FROM outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1 AND e.state = 'RUNNING' AND e.cancel_at IS NULL
       AND o.new_state IN ('RETRYING', 'PENDING')
-    RETURNING e.id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at, e.state, e.gated, o.outcome,
-              o.error
-), recorded AS (
-    INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
-        pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, replay_of)
-    SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
-           pool_no, attempt_no, failures + (outcome IN ('FAILED', 'TIMED_OUT'))::integer,
-           losses + (outcome = 'WORKER_LOST')::integer, class, new_state, origin, reason, payload,
-           result::json, error::jsonb, replay_of
-    FROM ended
-), buried AS (
+    RETURNING e.id AS execution_id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at, e.state,
+              e.gated, o.outcome, o.error
+),
+{{end}},
+buried AS (
     INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, payload)
     SELECT id, tenant_no, job_id, job_version, ondot.clock(), reason, error::jsonb, payload
     FROM ended WHERE new_state = 'FAILED'
@@ -64,15 +59,15 @@ WITH outcome AS (
     SELECT id, attempt_no, tenant_no, $1, outcome, started_at, ondot.clock(), error::jsonb
     FROM (SELECT id, attempt_no, tenant_no, outcome, started_at, error FROM ended WHERE outcome <> 'SUCCEEDED'
           UNION ALL
-          SELECT id, attempt_no, tenant_no, outcome, started_at, error FROM again) a
+          SELECT execution_id, attempt_no, tenant_no, outcome, started_at, error FROM again) a
     ON CONFLICT DO NOTHING
 ), queued AS (
-    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, tenant_no, ready_at, id FROM again WHERE NOT gated
+    {{insert_into_ready}}
+    FROM again WHERE NOT gated
 ), through AS MATERIALIZED (
     SELECT id, pool_no, class, ready_at, true AS is_over FROM ended WHERE gated
     UNION ALL
-    SELECT id, pool_no, class, ready_at, false FROM again
+    SELECT execution_id, pool_no, class, ready_at, false FROM again
 ), pool_slots AS (
     DELETE FROM ondot.slot WHERE ctid = ANY (ARRAY(
         SELECT s.row_at FROM through t CROSS JOIN LATERAL (
@@ -114,7 +109,7 @@ WITH outcome AS (
 )
 SELECT id, new_state, CASE WHEN gated THEN pool_no END, NULL::timestamptz, gated FROM ended
 UNION ALL
-SELECT id, state, pool_no, ready_at, gated FROM again;
+SELECT execution_id, state, pool_no, ready_at, gated FROM again;
 
 -- name: succeed_executions :one
 -- transition: succeed        locks: executions, then leases        index: execution_pkey
@@ -134,11 +129,9 @@ WITH outcome AS (
     RETURNING e.id, e.job_id, e.fire_at, e.ready_at, e.started_at, e.tenant_no, e.job_version, e.pool_no, e.attempt_no,
               e.failures, e.losses, e.class, e.origin, e.payload, e.replay_of, o.result
 ), recorded AS (
-    INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
-        pool_no, attempt_no, failures, losses, class, state, origin, payload, result, replay_of)
-    SELECT id, job_id, $1, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
-           pool_no, attempt_no, failures, losses, class, 'SUCCEEDED', origin, payload, result::json, replay_of
-    FROM ended
+    {{insert_into_history}}
+    FROM (SELECT *, $1 AS worker_id, 0 AS failed, 0 AS lost, 'SUCCEEDED' AS new_state, NULL AS reason, NULL AS error
+          FROM ended) e
 ), given_back AS (
     DELETE FROM ondot.lease WHERE id = ANY ($5::uuid[]) AND worker_id = $1
       AND (SELECT count(*) FROM ended) = cardinality($2)

@@ -47,17 +47,17 @@ WITH step AS (
     ) o
     CROSS JOIN LATERAL (SELECT job_version FROM ondot.timer WHERE job_id = o.job_id LIMIT 1) t
     CROSS JOIN LATERAL (SELECT FROM ondot.job WHERE id = o.job_id AND state = 'ACTIVE' LIMIT 1) j
-), fire AS (
+), asked AS (
     SELECT f.*, k.job_id, k.tenant_no, k.job_version, k.origin
     FROM unnest($9::uuid[], $10::uuid[], $11::timestamptz[], $12::double precision[], $13::integer[], $14::smallint[],
                 $15::text[])
          AS f(execution_id, owed_id, fire_at, delay_s, pool_no, class, stages)
     JOIN taken k ON k.id = f.owed_id
-), planned AS (
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, gated)
-    SELECT f.execution_id, f.job_id, f.fire_at, ondot.clock() + make_interval(secs => f.delay_s), f.tenant_no,
-           f.job_version, f.pool_no, f.class, 'PENDING', f.origin, f.stages IS NOT NULL
-    FROM fire f
+), fire AS (
+    -- Of the past, and asked for: they wait where a fire of now would be skipped.
+    SELECT f.*, ondot.clock() + make_interval(secs => f.delay_s) AS ready_at, false AS is_fire,
+           NULL::timestamptz AS start_by, NULL::json AS payload, NULL::uuid AS replay_of
+    FROM asked f
     LEFT JOIN LATERAL (
         SELECT true AS is_there FROM ondot.execution
         WHERE job_id = f.job_id AND fire_at = f.fire_at AND origin IN ('fire', 'backfill') LIMIT 1
@@ -67,17 +67,9 @@ WITH step AS (
         WHERE job_id = f.job_id AND fire_at = f.fire_at AND origin IN ('fire', 'backfill') AND id >= $16::uuid LIMIT 1
     ) h ON true
     WHERE e.is_there IS NULL AND h.is_there IS NULL
-    ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
-    RETURNING id, pool_no, class, tenant_no, ready_at, fire_at, gated
-), queued AS (
-    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, tenant_no, ready_at, id FROM planned WHERE NOT gated
-), gated AS (
-    -- Of the past, and asked for: they wait where a fire of now would be skipped.
-    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
-    SELECT p.id, p.ready_at, p.tenant_no, p.pool_no, p.class, false, f.stages::jsonb
-    FROM planned p JOIN fire f ON f.execution_id = p.id WHERE p.gated
-), moved AS (
+),
+{{plan}},
+moved AS (
     UPDATE ondot.owed o
     SET from_at = k.from_at, to_at = k.to_at, count = k.count,
         turn_at = ondot.clock() + make_interval(secs => $8::double precision)
@@ -90,13 +82,13 @@ WITH step AS (
         state = CASE WHEN n.is_over THEN 'DONE' ELSE b.state END,
         ended_at = CASE WHEN n.is_over THEN ondot.clock() END
     FROM (
-        SELECT k.id, k.is_over, count(f.execution_id) AS asked, count(p.id) AS made
-        FROM taken k LEFT JOIN fire f ON f.owed_id = k.id LEFT JOIN planned p ON p.id = f.execution_id
+        SELECT k.id, k.is_over, count(f.execution_id) AS asked, count(p.execution_id) AS made
+        FROM taken k LEFT JOIN asked f ON f.owed_id = k.id LEFT JOIN planned p USING (execution_id)
         WHERE k.origin = 'backfill' GROUP BY k.id, k.is_over
     ) n
     WHERE b.id = n.id AND b.state = 'RUNNING'
 )
-SELECT f.owed_id, f.fire_at, p.pool_no, p.ready_at FROM planned p JOIN fire f ON f.execution_id = p.id;
+SELECT f.owed_id, f.fire_at, p.pool_no, p.ready_at FROM planned p JOIN asked f USING (execution_id);
 
 -- name: put_off_owed :none
 -- locks: owed rows        index: owed_pkey

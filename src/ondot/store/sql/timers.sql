@@ -70,7 +70,8 @@ WITH step AS (
     DELETE FROM ondot.timer WHERE ctid = ANY (ARRAY(SELECT row_at FROM taken WHERE ends))
 ), fire AS (
     SELECT f.execution_id, f.job_id, f.fire_at, greatest(coalesce(f.ready_at, f.fire_at), ondot.clock()) AS ready_at,
-           f.pool_no, f.class, f.stages, f.start_by, coalesce(f.is_fire, true) AS is_fire, k.tenant_no, k.job_version
+           f.pool_no, f.class, f.stages, f.start_by, coalesce(f.is_fire, true) AS is_fire, k.tenant_no, k.job_version,
+           'fire' AS origin, NULL::json AS payload, NULL::uuid AS replay_of
     FROM unnest($8::uuid[], $9::uuid[], $10::timestamptz[], $11::timestamptz[], $12::integer[], $13::smallint[],
                 $25::text[], $26::timestamptz[], $27::boolean[])
          AS f(execution_id, job_id, fire_at, ready_at, pool_no, class, stages, start_by, is_fire)
@@ -81,22 +82,9 @@ WITH step AS (
         WHERE h.job_id = f.job_id AND h.fire_at = f.fire_at AND h.origin IN ('fire', 'backfill') AND h.id >= $28::uuid
         LIMIT 1
     ) END IS NULL
-), planned AS (
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
-                                 gated, start_by)
-    SELECT execution_id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, 'PENDING', 'fire',
-           stages IS NOT NULL, start_by
-    FROM fire
-    ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
-    RETURNING id, pool_no, class, tenant_no, ready_at, gated
-), queued AS (
-    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, tenant_no, ready_at, id FROM planned WHERE NOT gated
-), gated AS (
-    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
-    SELECT p.id, p.ready_at, p.tenant_no, p.pool_no, p.class, f.is_fire, f.stages::jsonb
-    FROM planned p JOIN fire f ON f.execution_id = p.id WHERE p.gated
-), skipped AS (
+),
+{{plan}},
+skipped AS (
     INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at, job_version)
     SELECT s.job_id, s.from_at, s.to_at, k.tenant_no, s.reason, s.count, ondot.clock(), k.job_version
     FROM unnest($14::uuid[], $15::timestamptz[], $16::timestamptz[], $17::text[], $18::integer[])

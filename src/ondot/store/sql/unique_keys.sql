@@ -58,17 +58,18 @@ WITH aside AS (
     WHERE a.fire_at IS NOT NULL AND t.job_id = a.job_id AND t.tenant_no = $1::integer
       AND (a.is_paused OR t.next_fire_at < 'infinity')
     RETURNING t.job_id, t.job_version, a.fire_at, a.execution_id, a.reason
-)
-INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no, attempt_no, failures,
-                           losses, class, state, origin, reason)
-SELECT g.execution_id, g.job_id, g.fire_at, g.fire_at, ondot.clock(), $1, g.job_version, coalesce(j.pool_no, o.pool_no),
-       0, 0, 0, 2, 'SKIPPED', 'fire', g.reason
-FROM (SELECT * FROM gone UNION ALL SELECT * FROM kept) g
-LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) j ON true
-LEFT JOIN LATERAL (
-    SELECT pool_no FROM ondot.job_once WHERE id = g.job_id AND id = ANY ($2) AND tenant_no = $1 LIMIT 1
-) o ON true
-RETURNING job_id;
+), ended AS (
+    SELECT g.execution_id AS id, g.job_id, g.fire_at, g.fire_at AS ready_at, $1 AS tenant_no, g.job_version,
+           coalesce(j.pool_no, o.pool_no) AS pool_no, 2 AS class, g.reason,
+           {{never_made}}
+    FROM (SELECT * FROM gone UNION ALL SELECT * FROM kept) g
+    LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) j ON true
+    LEFT JOIN LATERAL (
+        SELECT pool_no FROM ondot.job_once WHERE id = g.job_id AND id = ANY ($2) AND tenant_no = $1 LIMIT 1
+    ) o ON true
+),
+{{end}}
+SELECT job_id FROM ended;
 
 -- name: waiting_of :many
 -- index: execution_fire
@@ -76,24 +77,6 @@ RETURNING job_id;
 SELECT id, job_id FROM ondot.execution
 WHERE job_id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
   AND attempt_no = 0;
-
--- name: end_aside :many
--- transition: skip        locks: executions        index: execution_pkey
--- As end_executions, with a reason for each: who took its place.
--- $1 tenant_no, $2 ids, $3 reasons
-WITH ended AS (
-    DELETE FROM ondot.execution
-    WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state IN ('PENDING', 'RETRYING', 'BLOCKED')
-    RETURNING *
-), passed AS (
-    DELETE FROM ondot.gated WHERE execution_id = ANY (ARRAY(SELECT id FROM ended WHERE gated))
-)
-INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
-    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, replay_of)
-SELECT e.id, e.job_id, e.worker_id, e.fire_at, e.ready_at, e.started_at, ondot.clock(), e.tenant_no, e.job_version,
-       e.pool_no, e.attempt_no, e.failures, e.losses, e.class, 'SKIPPED', e.origin, w.reason, e.payload, e.replay_of
-FROM ended e JOIN unnest($2, $3::text[]) AS w(id, reason) ON w.id = e.id
-RETURNING job_id;
 
 -- name: forget_claims :one
 -- locks: claims, SKIP LOCKED        index: claim_look

@@ -1,0 +1,57 @@
+-- The SQL that makes executions and ends them: each text exists once, here, and {{name}} includes it in the statements
+-- of the other files and in functions. Plain jobs have a fast path of their own (insert_due_jobs, submit_specs,
+-- succeed_executions), which includes the same INSERT without the parts that have nothing to do.
+
+-- fragment: insert_into_execution
+-- transition: plan. FROM follows. Its rows have the columns that are selected here; stages: its gates (NULL: none).
+INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, gated,
+                             start_by, payload, replay_of)
+SELECT execution_id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, 'PENDING', origin,
+       stages IS NOT NULL, start_by, payload, replay_of
+
+-- fragment: insert_into_ready
+-- FROM follows.
+INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+SELECT pool_no, class, tenant_no, ready_at, execution_id
+
+-- fragment: plan
+-- transition: plan. Makes the executions of the CTE `fire`, and puts each into the queue, or into the line before its
+-- gates. `is_fire`: it may be skipped where it would have to wait. A fire that has an execution already is left out.
+planned AS (
+    {{insert_into_execution}}
+    FROM fire
+    ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING
+    RETURNING id AS execution_id, pool_no, class, tenant_no, ready_at, fire_at, gated
+), queued AS (
+    {{insert_into_ready}}
+    FROM planned WHERE NOT gated
+), gated AS (
+    INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
+    SELECT execution_id, p.ready_at, p.tenant_no, p.pool_no, p.class, f.is_fire, f.stages::jsonb
+    FROM planned p JOIN fire f USING (execution_id) WHERE p.gated
+)
+
+-- fragment: insert_into_history
+-- Any transition to an end. FROM follows. Its rows are those of `execution`, with new_state, reason, result, error, and
+-- with failed and lost: what the last attempt adds to failures and losses.
+INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
+    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, replay_of)
+SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
+       pool_no, attempt_no, failures + failed, losses + lost, class, new_state, origin, reason, payload, result::json,
+       error::jsonb, replay_of
+
+-- fragment: end
+-- Every end includes this, whoever ends the execution. What must happen at every end (unblock children, send events)
+-- belongs here, as one more CTE over `ended`, for the rows whose flag `gated` is set: it means that the end has more to
+-- do than to move the row. A plan with gates and a lease in a limited pool set it; a later feature sets it too. Only
+-- succeed_executions does without, and it leaves rows with the flag to complete_executions.
+recorded AS (
+    {{insert_into_history}}
+    FROM ended
+)
+
+-- fragment: never_made
+-- transition: refuse. The columns of `ended` for a fire that ends before it has an execution.
+NULL::uuid AS worker_id, NULL::timestamptz AS started_at, 0 AS attempt_no, 0 AS failures, 0 AS losses, 0 AS failed,
+0 AS lost, 'SKIPPED' AS new_state, 'fire' AS origin, NULL::json AS payload, NULL::text AS result, NULL::text AS error,
+NULL::uuid AS replay_of
