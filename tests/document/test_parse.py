@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from ondot.api.responses import JobOut, job_out, preview_out
 from ondot.document.body import JobBody, job_field
 from ondot.document.json_text import read_json
-from ondot.document.parse import check_fields, job_spec, job_specs
+from ondot.document.parse import job_spec, job_specs
 from ondot.document.render import SpecOut, spec_out
 from ondot.document.requests import preview_request, run_payload
 from ondot.document.shorthand import SHORT_NAMES
@@ -399,11 +399,14 @@ def test_a_job_without_a_name_is_called_after_what_it_calls(body: dict[str, obje
     assert job_spec(body, NOW).name == name
 
 
-def test_some_fields_are_checked_by_themselves_and_returned_in_the_long_form() -> None:
-    assert check_fields({"maxRetries": 3, "timeout": "5m"}) == {"retry": {"max_retries": 3}, "timeout": "5m"}
+def test_a_fault_names_a_field_as_it_was_spelled_before_it_came_into_the_body() -> None:
+    body = {"function": "report", "retry": {"max_retries": -1}, "timeout": "8d"}
     with pytest.raises(InvalidBody) as refused:
-        check_fields({"pool": "No", "timeout": "8d", "priority": "urgent"})
-    assert [fault.pointer for fault in refused.value.faults] == ["/pool", "/priority", "/timeout"]
+        job_spec(body, NOW, origins={("retry", "max_retries"): ("retries",)})
+    assert [(fault.pointer, fault.message.split()[0]) for fault in refused.value.faults] == [
+        ("/retries", "`retries`"),
+        ("/timeout", "`timeout`"),
+    ]
 
 
 def test_a_field_is_found_by_its_path_with_its_meaning() -> None:

@@ -76,7 +76,7 @@ async def test_enqueue_asks_for_one_run_now_with_the_options_of_the_function(app
         "name": "send",
         "target": {"function": "send"},
         "retry": {"max_retries": 5},
-        "timeout": 120,
+        "timeout": "2m",
         "priority": "high",
         "pool": "mail",
         "labels": {"team": "bi"},
@@ -159,7 +159,7 @@ def test_the_schedules_of_an_app_are_jobs_that_the_server_takes() -> None:
     assert daily == {
         "name": "daily_report",
         "target": {"function": "daily_report"},
-        "schedule": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin", "jitter": 30},
+        "schedule": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin", "jitter": "30s"},
         "retry": {"max_retries": 5},
         "key": "function:daily_report",
     }
@@ -325,9 +325,9 @@ def test_a_function_may_have_a_recurrence_rule_and_all_else_a_schedule_has() -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cron": "@daily", "rrule": "FREQ=DAILY"}, "takes one of"),
-        ({"pause_after_failures": 3}, "is of a job that recurs"),
-        ({"schedule": {"misfire": {}}}, "is of a schedule"),
+        ({"cron": "@daily", "rrule": "FREQ=DAILY"}, "`cron` and `rrule` are two schedules"),
+        ({"pause_after_failures": 3}, "is for a job that recurs"),
+        ({"schedule": {"misfire": {}}}, "is part of a schedule"),
         ({"every": 5, "schedule": {"every": 6}}, "given twice"),
     ],
 )

@@ -14,7 +14,7 @@ In reading order, from the bytes of a request to a spec of the model, and back:
     merge_patch     a merge patch on the long form
     errors          every fault as a sentence with a pointer into the body as it was written
     reading         a body in its long form, checked, with its faults
-    parse           jobs: one, a batch, a patch, or some fields alone
+    parse           jobs: one, a batch, or a patch
     requests        preview, run now, resume, backfill
     render          the one list of a job's fields for writing: a spec in the long form
 """

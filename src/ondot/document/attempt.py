@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationInfo, field_validator
 
 from ondot.document.fields import (
-    MAX_NAME,
     Argv,
     Body,
     Duration,
@@ -22,6 +21,7 @@ from ondot.document.limits import DAY_S
 from ondot.document.structs import to_struct
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
 from ondot.model.retry import Backoff, Retry
+from ondot.model.text import MAX_NAME
 
 _HTTP: Final = HttpTarget(url="")
 _RETRY: Final = Retry()

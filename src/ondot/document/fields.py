@@ -18,10 +18,9 @@ from pydantic_core import PydanticCustomError
 
 from ondot.model.duration import EXPECTED, seconds
 from ondot.model.headers import why_reserved
-from ondot.model.text import hidden_in
+from ondot.model.text import MAX_NAME, hidden_in, is_function_name
 
 LARGEST_INTEGER: Final = 2**31 - 1
-MAX_NAME: Final = 200
 """Characters of a name or a key."""
 MAX_LABELS: Final = 64
 MAX_LABEL_NAME: Final = 63
@@ -162,7 +161,7 @@ def _pool(name: str) -> str:
 
 
 def _function(name: str) -> str:
-    if not name or len(name) > MAX_NAME or _BLANK_OR_CONTROL.search(name) or hidden_in(name):
+    if not is_function_name(name):
         raise ValueError(
             "the name under which a worker registered the function, without blanks, at most 200 characters"
         )

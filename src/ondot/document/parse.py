@@ -6,9 +6,11 @@ database's: `in` and the anchor of `every` become instants here, and an `at` of 
 nobody means it.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +26,7 @@ from ondot.document.reading import MAX_PAYLOAD_BYTES, Reading, encode_payload, n
 from ondot.document.render import schedule_out
 from ondot.document.schedule import Before
 from ondot.document.schedule_body import ScheduleBody
-from ondot.document.shorthand import SHORT
+from ondot.document.shorthand import SHORT, Path
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
 from ondot.model.ids import EPOCH
 from ondot.model.job import JobSpec
@@ -47,29 +49,25 @@ _A_PATCH: Final = 'with the fields to change, for example {"timeout": "10m"}'
 
 
 def job_spec(
-    raw: object, now: datetime, *, pointer: str = "", current: JobSpec | None = None, may_be_over: bool = False
+    raw: object,
+    now: datetime,
+    *,
+    pointer: str = "",
+    current: JobSpec | None = None,
+    may_be_over: bool = False,
+    origins: Mapping[Path, Path] = MappingProxyType({}),
 ) -> JobSpec:
     """The job that a body asks for; with `current` the version that it replaces.
 
     A schedule without a fire from now on is refused unless it `may_be_over`, as that of code written long ago may.
+    `origins` names fields as they were spelled before they came into the body: by their paths in its long form.
     Raises InvalidBody or InvalidSchedule with every fault, or TooLarge.
     """
     before = None
     if current is not None and current.schedule is not None:
         before = Before(current.schedule, schedule_out(current.schedule), keeps_anchors=False)
-    reading = read(JobBody, raw, pointer, _A_JOB)
+    reading = read(JobBody, raw, pointer, _A_JOB, origins=origins)
     return _job_spec(reading, now, before, pointer, current=current, may_be_over=may_be_over)
-
-
-def check_fields(raw: object) -> dict[str, object]:
-    """Check some fields of a job by themselves, before there is a whole job; returns them in the long form.
-
-    For programs that want to know early, without a target and without `now`. Raises as `job_spec` does.
-    """
-    reading = read(JobBody, raw, "", _A_JOB)
-    if reading.faults:
-        raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
-    return reading.long
 
 
 def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:

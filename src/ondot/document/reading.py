@@ -4,8 +4,10 @@ What a later release will bring is refused with those words and never ignored. A
 up to twenty, with pointers into the body as it was written.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -94,7 +96,13 @@ class Reading(Generic[Form]):
 
 
 def read(
-    form: type[Form], raw: object, pointer: str, example: str, *, base: dict[str, object] | None = None
+    form: type[Form],
+    raw: object,
+    pointer: str,
+    example: str,
+    *,
+    base: dict[str, object] | None = None,
+    origins: Mapping[Path, Path] = MappingProxyType({}),
 ) -> Reading[Form]:
     """A body in its long form, checked; with a base the body is a patch, and what is checked is the base with it."""
     if not isinstance(raw, dict):
@@ -103,7 +111,7 @@ def read(
     assert isinstance(fields, dict)
     long = lengthened(fields, is_patch=base is not None)
     body = long.body if base is None else merged(base, long.body, form)
-    reading = Reading[Form](Written(raw, pointer, long.origins), body)
+    reading = Reading[Form](Written(raw, pointer, long.origins | dict(origins)), body)
     for path, message in long.faults:
         reading.add((), reading.written.fault(reading.written.spelled(path), message))
     reading.check_kinds()

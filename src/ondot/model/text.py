@@ -9,6 +9,9 @@ a message.
 import unicodedata
 from typing import Final
 
+MAX_NAME: Final = 200
+"""Characters of a name or key."""
+
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _BLANK_LETTERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
 """Letters without a shape: fillers of Hangul."""
@@ -23,6 +26,11 @@ def hidden_in(text: str) -> str | None:
             name = unicodedata.name(char, "a control character" if unicodedata.category(char) == "Cc" else "")
             return f"U+{ord(char):04X}{', ' if name else ''}{name.lower()}, at character {place}"
     return None
+
+
+def is_function_name(name: str) -> bool:
+    """Whether a function may have this name: what can be seen, without blanks and backslashes."""
+    return 0 < len(name) <= MAX_NAME and not hidden_in(name) and not any(c.isspace() or c == "\\" for c in name)
 
 
 def visible(text: str) -> str:

@@ -17,14 +17,9 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 import msgspec
 
 from ondot.model.errors import InvalidSchedule
-from ondot.model.ids import EPOCH
-from ondot.model.job import Priority
-from ondot.model.schedule import Cron, Interval, Rrule, Schedule, When, check, every_of
-from ondot.model.schedule.rrule import begins_of
-from ondot.sdk.checks import duration_of
 from ondot.sdk.client import Client
-from ondot.sdk.handler import Handler, checked_name
-from ondot.sdk.options import Duration, JobOptions, checked_options
+from ondot.sdk.handler import Handler, function_name
+from ondot.sdk.options import JobOptions, read_options
 from ondot.sdk.transaction import enqueuing, open_transaction
 
 P = ParamSpec("P")
@@ -47,72 +42,23 @@ class Ondot:
 
     @overload
     def job(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        cron: str | None = None,
-        timezone: str | None = None,
-        every: Duration | None = None,
-        rrule: str | None = None,
-        jitter: Duration | None = None,
-        schedule: Mapping[str, Any] | None = None,
-        retries: int | None = None,
-        timeout: Duration | None = None,
-        priority: Priority | None = None,
-        pool: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        pause_after_failures: int | None = None,
-        key: str | None = None,
-        **more: Unpack[JobOptions],
+        self, function: None = None, /, **options: Unpack[JobOptions]
     ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
 
-    def job(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        cron: str | None = None,
-        timezone: str | None = None,
-        every: Duration | None = None,
-        rrule: str | None = None,
-        jitter: Duration | None = None,
-        schedule: Mapping[str, Any] | None = None,
-        retries: int | None = None,
-        timeout: Duration | None = None,
-        priority: Priority | None = None,
-        pool: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        pause_after_failures: int | None = None,
-        key: str | None = None,
-        **more: Unpack[JobOptions],
-    ) -> Any:
+    def job(self, function: Callable[..., Any] | None = None, /, **options: Unpack[JobOptions]) -> Any:
         """Register a function. With `cron`, `every` or `rrule` it has a schedule, which the worker registers.
 
-        `schedule` is what else the schedule has, as in the API: `{"misfire": {"policy": "all"}, "calendar": {…}}`.
-        `more` is what else a job has, by the names of the API: see `ondot.sdk.options`.
+        The options are the fields of a job, by the names of the API: see `ondot.sdk.options`. `schedule` holds the
+        other fields of the schedule: `{"misfire": {"policy": "all"}, "calendar": {…}}`.
         """
-        options: dict[str, Any] = {
-            "retries": retries,
-            "timeout": timeout,
-            "priority": priority,
-            "pool": pool,
-            "labels": labels,
-            "pause_after_failures": pause_after_failures,
-            "key": key,
-            **more,
-        }
 
         def register(function: Callable[..., Any]) -> Handler[..., Any]:
-            name_ = checked_name(name, function)
-            with _told_of(name_):
-                timing = _timing(cron=cron, timezone=timezone, every=every, rrule=rrule, jitter=jitter, more=schedule)
-                given = checked_options(options, recurs=timing is not None)
+            name = function_name(options.get("name"), function)
+            with _naming(name):
+                given, timing = read_options(options, name)
             handler = Handler(
                 function,
-                name=name_,
+                name=name,
                 timing=timing,
                 pause_after_failures=given.pop("pause_after_failures", None),
                 key=given.pop("key", None),
@@ -120,12 +66,12 @@ class Ondot:
                 submit=self._submit,
                 submit_many=self._submit_many,
             )
-            if handler.name in self._handlers:
+            if name in self._handlers:
                 raise ValueError(
-                    f"There is a job {handler.name!r} already, of {self._handlers[handler.name].function!r}; "
+                    f"There is a job {name!r} already, of {self._handlers[name].function!r}; "
                     "give this one another name: @app.job(name=…)."
                 )
-            self._handlers[handler.name] = handler
+            self._handlers[name] = handler
             return handler
 
         return register if function is None else register(function)
@@ -172,59 +118,14 @@ class Ondot:
 
 
 @contextmanager
-def _told_of(name: str) -> Iterator[None]:
-    """What is wrong with an option is told with the function's name: a module has many."""
+def _naming(name: str) -> Iterator[None]:
+    """Put the function's name before an error in its options: a module has many functions."""
     try:
         yield
     except InvalidSchedule as error:
         raise InvalidSchedule(f"{name}: {error.message}", error.faults, **error.facts) from None
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _timing(
-    *,
-    cron: str | None,
-    timezone: str | None,
-    every: Duration | None,
-    rrule: str | None,
-    jitter: Duration | None,
-    more: Mapping[str, Any] | None,
-) -> dict[str, Any] | None:
-    """The schedule of a body. Raises InvalidSchedule, or TypeError for a company that makes no sense."""
-    if sum(kind is not None for kind in (cron, every, rrule)) > 1:
-        raise TypeError("A job takes one of `cron`, `every` and `rrule`.")
-    if timezone is not None and cron is None and rrule is None:
-        raise TypeError("`timezone` goes with `cron` or `rrule`: intervals measure real time.")
-    timing: dict[str, Any] = {}
-    if jitter is not None:
-        timing["jitter"] = duration_of("jitter", jitter)
-    if timezone is not None:
-        timing["timezone"] = timezone
-    when: When
-    if every is not None:
-        timing["every"] = duration_of("every", every)
-        when = Interval(every_s=float(timing["every"]), anchor_at=EPOCH)
-    elif cron is not None:
-        timing["cron"] = cron
-        every_s = every_of(cron)
-        zone = timezone or "UTC"
-        when = Cron(expression=cron, timezone=zone) if every_s is None else Interval(every_s=every_s, anchor_at=EPOCH)
-    elif rrule is not None:
-        timing["rrule"] = rrule
-        begins, zone_given = begins_of(rrule) or (EPOCH.replace(tzinfo=None), None)
-        when = Rrule(text=rrule, begins=begins, timezone=timezone or zone_given or "UTC")
-    else:
-        if jitter is not None or more is not None:
-            option = "jitter" if jitter is not None else "schedule"
-            raise TypeError(f"`{option}` is of a schedule; give it with `cron`, `every` or `rrule`.")
-        return None
-    check(Schedule(when=when, jitter_s=float(timing.get("jitter", 0))))
-    if twice := timing.keys() & (more or {}).keys():
-        raise TypeError(f"`{min(twice)}` is given twice, alone and in `schedule`; leave one out.")
-    return timing | dict(more or {})
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 def portions(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

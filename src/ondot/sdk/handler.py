@@ -12,23 +12,25 @@ filled for each job.
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from ondot.sdk.checks import duration_of
+from ondot.model.text import MAX_NAME, is_function_name
 from ondot.sdk.context import Context
 from ondot.sdk.options import (
-    AT_CREATION,
-    OF_SCHEDULE,
+    ENQUEUED_ONLY,
+    RECURRING_ONLY,
     Duration,
     fill,
     names_in,
     of_function,
+    seconds_of,
     templates,
     with_keys_filled,
+    without,
 )
 
 P = ParamSpec("P")
@@ -39,7 +41,6 @@ Submit = Callable[[dict[str, Any]], Awaitable[Answer]]
 """Creates a job from its body."""
 SubmitMany = Callable[[list[dict[str, Any]]], Awaitable[list[Answer]]]
 
-MAX_NAME: Final = 200
 _INSTANT: Final = 'an aware datetime, or text in RFC 3339 such as "2030-01-31T09:00:00Z"'
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 TASK_NAME: Final = "ondot function "
@@ -62,7 +63,7 @@ class Handler(Generic[P, R]):
     ) -> None:
         """`options` go into the bodies of the jobs of this function, `timing` is the schedule of the recurring one."""
         self.function: Final = function
-        self.name: Final = checked_name(name, function)
+        self.name: Final = function_name(name, function)
         self.is_async: Final = inspect.iscoroutinefunction(function)
         self.options: Final = of_function(options or {}, self.name)
         self.timing: Final = dict(timing) if timing else None
@@ -78,6 +79,10 @@ class Handler(Generic[P, R]):
         named = [p for p in self._own_parameters() if p.kind in _NAMED]
         self._named: Final = frozenset(p.name for p in named)
         self._needed: Final = frozenset(p.name for p in named if p.default is p.empty)
+        self._defaults: Final = {
+            p.name: p.default for p in self.signature.parameters.values() if p.default is not p.empty
+        }
+        self._enqueued: Final = without(self.options, RECURRING_ONLY)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -107,7 +112,7 @@ class Handler(Generic[P, R]):
         """Have a worker run it once: at an instant, or after a while. Gives the job that was made."""
         if (at is None) == (in_ is None):
             raise TypeError("schedule takes one of `at` (an aware datetime) and `in_` (a timedelta, or seconds).")
-        when = {"in": duration_of("in_", in_)} if at is None else {"at": _instant(at)}
+        when = {"in": seconds_of("in_", in_)} if at is None else {"at": _instant(at)}
         body = self.body(arguments)
         if "debounce" in body:
             raise TypeError(f"{self.name}: `debounce` says itself when it runs; use enqueue.")
@@ -115,25 +120,23 @@ class Handler(Generic[P, R]):
 
     def body(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The body of a job that runs this function once with these arguments. Raises TypeError if they do not fit."""
-        return self._body(dict(arguments or {}), without=OF_SCHEDULE)
+        return self._body(self._enqueued, dict(arguments or {}))
 
     def recurring_body(self) -> dict[str, Any] | None:
         """The body of the job that its own schedule asks for; None if it has none."""
         if self.timing is None:
             return None
-        body = {**self._body({}, without=AT_CREATION), "schedule": dict(self.timing), "key": self.key}
+        body = {**self._body(without(self.options, ENQUEUED_ONLY), {}), "schedule": dict(self.timing), "key": self.key}
         if self.pause_after_failures is not None:
             body["pause_after_failures"] = self.pause_after_failures
         return body
 
-    def _body(self, given: dict[str, Any], without: Collection[str]) -> dict[str, Any]:
+    def _body(self, options: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         self.bound(None, given)
-        options = {name: value for name, value in self.options.items() if name not in without}
-        arguments = self._defaults() | given
-        body: dict[str, Any] = {
+        body = {
             "name": self.name,
             "target": {"function": self.name},
-            **with_keys_filled(options, lambda name, template: self._filled(name, template, arguments)),
+            **with_keys_filled(options, lambda option, template: self._filled(option, template, given)),
         }
         if given:
             try:
@@ -204,19 +207,17 @@ class Handler(Generic[P, R]):
                 missing = [name for name in names_in(template) if name not in named]
             except ValueError as error:
                 raise TypeError(f"{self.name}: the key of `{option}` cannot be filled: {error}") from None
-            if missing and (not takes_any or (self.timing is not None and option not in AT_CREATION)):
+            if missing and (not takes_any or (self.timing is not None and option not in ENQUEUED_ONLY)):
                 raise TypeError(f"{self.name}: `{option}` names {missing[0]!r}; it takes {self._takes()}.")
 
-    def _defaults(self) -> dict[str, Any]:
-        return {p.name: p.default for p in self.signature.parameters.values() if p.default is not p.empty}
-
-    def _filled(self, option: str, template: str, arguments: Mapping[str, Any]) -> str:
+    def _filled(self, option: str, template: str, given: Mapping[str, Any]) -> str:
+        arguments = {**self._defaults, **given}
         if missing := [name for name in names_in(template) if name not in arguments]:
             raise TypeError(f"{self.name}: `{option}` is {template!r}, and there is no argument {missing[0]!r}.")
         try:
             return fill(template, arguments)
         except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(f"{self.name}: `{option}` cannot be filled: {error}") from None
+            raise TypeError(f"{self.name}: cannot fill `{option}`: {error}") from None
 
 
 def _instant(at: object) -> str:
@@ -233,11 +234,11 @@ def _instant(at: object) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def checked_name(given: str | None, function: object) -> str:
+def function_name(given: str | None, function: object) -> str:
     name = str(getattr(function, "__name__", "")) if given is None else given
     if not name or name == "<lambda>":
         raise TypeError(f"{function!r} has no name of its own; give it one: @app.job(name=…).")
-    if len(name) > MAX_NAME or not name.isprintable() or any(c.isspace() or c == "\\" for c in name):
+    if not is_function_name(name):
         raise ValueError(f"{name[:MAX_NAME]!r} cannot be a function's name: no blanks, at most {MAX_NAME} characters.")
     return name
 

@@ -1,45 +1,50 @@
-"""What a registered function may ask for besides its schedule (E4, E12, E13, E16), and the keys in it.
+"""The options of a registered function (E4, E12, E13, E16), and the keys in them.
 
-The options are the fields of a job's body, by the same names; what each may be is in `checks`. `concurrency` and `rate`
-are of the function: each enqueue makes a job of its own, so they become limits by a key that all its jobs share, or
-that of `concurrency_key` if there is one. Jobs that are made without the handler know nothing of any of it.
-Three say what becomes of a job as it is created, and go with what is enqueued only; `overlap` is between the fires of
-one job, and goes with the one that recurs.
-A key may be a template that is filled from the arguments: `"customer:{customer_id}"`.
+The options are the fields of a job's body, by the same names, so `document` checks them: as the module is imported, not
+at the first enqueue. Only rules about functions are here. `concurrency` and `rate` limit the function: each enqueue
+makes a job of its own, so they become limits by a key that all its jobs share, or by `concurrency_key` if there is one.
+Jobs that are made without the handler have none of these options.
+`unique`, `debounce` and `throttle` apply to a job that is enqueued; `overlap`, `key` and `pause_after_failures` to the
+one that recurs. A key may be a template, which is filled from the arguments: `"customer:{customer_id}"`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from string import Formatter
 from typing import Any, Final, TypedDict
 
 import msgspec
 
+from ondot.model.duration import as_written, seconds
+from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.gates import Overlap
-from ondot.sdk.checks import OPTIONS, checked, unknown
+from ondot.model.job import Priority
+from ondot.model.text import MAX_NAME
 
+Path = tuple[str, ...]
 Duration = timedelta | float | str
 """A timedelta, seconds, or text such as "90s", "15m", "1h30m"."""
 
-OF_SCHEDULE: Final = ("overlap",)
-"""Of the job that recurs alone."""
-
-OF_RECURRING: Final = ("key", "pause_after_failures")
-"""Of its body beside the options."""
-
-BY_KEY: Final = {"concurrency": "key_concurrency", "rate": "key_rate"}
-"""Limits of the function, and how they stand in the bodies of its jobs."""
-
-MAX_KEY: Final = 200
-
-AT_CREATION: Final = ("unique", "debounce", "throttle")
-"""Of what is enqueued alone."""
-
-KEYS: Final = ("concurrency_key", "order_key")
-
 
 class JobOptions(TypedDict, total=False):
+    """The options of `@app.job`. A test compares them with the fields of a job."""
+
+    name: str | None
+    cron: str | None
+    timezone: str | None
+    every: Duration | None
+    rrule: str | None
+    jitter: Duration | None
+    schedule: Mapping[str, Any] | None
+    retries: int | None
     retry: Mapping[str, Any] | None
+    timeout: Duration | None
+    priority: Priority | None
+    pool: str | None
+    labels: Mapping[str, str] | None
+    pause_after_failures: int | None
+    key: str | None
     overlap: Overlap | None
     concurrency: int | None
     rate: str | Mapping[str, Any] | None
@@ -54,81 +59,186 @@ class JobOptions(TypedDict, total=False):
     throttle: Mapping[str, Any] | None
 
 
-def checked_options(options: Mapping[str, Any], *, recurs: bool) -> dict[str, Any]:
-    """The options as they go into a body, None left out. Raises TypeError for a company that makes no sense."""
-    for name in options:
-        if name not in OPTIONS:
-            raise TypeError(f"A job has no option `{name}`; {unknown(name, OPTIONS)}")
-    given = checked(OPTIONS, options)
+SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule")
+IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter")
+"""Options that are fields of the body's schedule."""
+
+RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures")
+ENQUEUED_ONLY: Final = ("unique", "debounce", "throttle")
+KEYS: Final = ("concurrency_key", "order_key")
+
+BY_KEY: Final = {"concurrency": "key_concurrency", "rate": "key_rate"}
+"""Limits of the function, and their names in the bodies of its jobs."""
+
+
+def read_options(options: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The options of the function of this name as fields of a body, and its schedule; None is left out.
+
+    Raises TypeError for an option that does not exist or does not fit beside another, InvalidSchedule for a schedule,
+    and ValueError for any other value that a job cannot have.
+    """
+    for option in options:
+        if option not in JobOptions.__annotations__:
+            close = get_close_matches(option, JobOptions.__annotations__, n=1)
+            advice = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(JobOptions.__annotations__)}."
+            raise TypeError(f"A job has no option `{option}`; {advice}")
+    given = {option: _to_json(option, value) for option, value in options.items() if option != "name"}
+    given = {option: value for option, value in given.items() if value is not None and value != {}}
+    origins: dict[Path, Path] = {("schedule", option): (option,) for option in IN_SCHEDULE if option in given}
+    schedule = _take_schedule(given)
+    _check_company(given, recurs=schedule is not None)
+    if "retries" in given:
+        origins["retry", "max_retries"] = ("retries",)
+        given["retry"] = given.get("retry", {}) | {"max_retries": given.pop("retries")}
+    if given or schedule:
+        _check_bodies(given, schedule, name, origins)
+    return given, schedule
+
+
+def seconds_of(option: str, duration: object) -> int | float:
+    try:
+        return as_written(seconds(_to_json(option, duration)))
+    except ValueError as error:
+        raise ValueError(f"`{option}` must be {error}; got {duration!r:.80}.") from None
+
+
+def _to_json(option: str, value: Any) -> Any:
+    """The value as JSON has it: durations as seconds, exceptions by the name of their type, as an error has it."""
+    match value:
+        case timedelta():
+            return as_written(value.total_seconds())
+        case type() if issubclass(value, BaseException):
+            return value.__qualname__
+        case BaseException():
+            raise ValueError(
+                f"`{option}` must name types of exceptions, got an instance: write {type(value).__name__}."
+            )
+        case Mapping():
+            return {
+                str(name): _to_json(f"{option}.{name}", inner) for name, inner in value.items() if inner is not None
+            }
+        case list() | tuple() | set() | frozenset():
+            return [_to_json(option, entry) for entry in value]
+    return value
+
+
+def _take_schedule(given: dict[str, Any]) -> dict[str, Any] | None:
+    """The schedule that the options ask for, taken out of them."""
+    schedule: dict[str, Any] = {option: given.pop(option) for option in IN_SCHEDULE if option in given}
+    more = given.pop("schedule", {})
+    if not isinstance(more, dict):
+        raise TypeError(f'`schedule` must be a mapping such as {{"misfire": {{"policy": "all"}}}}, got {more!r:.80}.')
+    kinds = [kind for kind in SCHEDULES if kind in schedule]
+    if len(kinds) > 1:
+        raise TypeError(f"`{kinds[0]}` and `{kinds[1]}` are two schedules, and a job has one; leave one out.")
+    if "timezone" in schedule and "cron" not in schedule and "rrule" not in schedule:
+        raise TypeError("`timezone` needs `cron` or `rrule`: intervals measure real time.")
+    if not kinds and (schedule or more):
+        raise TypeError(f"`{next(iter(schedule), 'schedule')}` is part of a schedule; add `cron`, `every` or `rrule`.")
+    if twice := schedule.keys() & more.keys():
+        raise TypeError(f"`{min(twice)}` is given twice, alone and in `schedule`; leave one out.")
+    return schedule | more or None
+
+
+def _check_company(given: Mapping[str, Any], *, recurs: bool) -> None:
+    """Rules about functions, which the fields of a job do not have."""
     if "overlap" in given and not recurs:
         raise TypeError(
-            "`overlap` says what a fire does that finds the one before it live, and each enqueue makes a job of its "
-            "own: use `concurrency` or `throttle`, or give it with `cron`, `every` or `rrule`."
+            "`overlap` is about the fires of one job, and each enqueue makes a job of its own. Use `concurrency` or "
+            "`throttle`, or add `cron`, `every` or `rrule`."
         )
-    for name in OF_RECURRING:
-        if name in given and not recurs:
-            raise TypeError(f"`{name}` is of a job that recurs; give it with `cron`, `every` or `rrule`.")
-    for name, by_key in BY_KEY.items():
-        if by_key in given and "concurrency_key" not in given:
-            raise TypeError(f"`{by_key}` limits by a key; give `concurrency_key` too, or `{name}` for all of it.")
-        if by_key in given and name in given:
-            raise TypeError(f"With a `concurrency_key`, `{name}` is that of each key, as is `{by_key}`; leave one out.")
-    claims = [name for name in AT_CREATION if name in given]
-    if len(claims) > 1:
-        raise TypeError(
-            f"`{claims[0]}` and `{claims[1]}` do not go together: a job takes one of `unique`, which keeps the first "
-            "of several, `debounce`, the last, and `throttle`, so many in a time."
-        )
-    if "retries" in given and "max_retries" in given.get("retry", ()):
-        raise TypeError("`retries` is given twice, alone and as `max_retries` in `retry`; leave one out.")
-    if "retries" in given:
-        given["retry"] = given.get("retry", {}) | {"max_retries": given.pop("retries")}
-    return {name: value for name, value in given.items() if value != {}}
+    for option in RECURRING_ONLY:
+        if option in given and not recurs:
+            raise TypeError(f"`{option}` is for a job that recurs; add `cron`, `every` or `rrule`.")
+    for option, by_key in BY_KEY.items():
+        if option in given and by_key in given:
+            raise TypeError(
+                f"With a `concurrency_key`, `{option}` is the limit of each key, as is `{by_key}`; leave one out."
+            )
+    retry = given.get("retry", {})
+    if "retries" in given and (not isinstance(retry, dict) or "max_retries" in retry):
+        raise TypeError("`retries` is given twice, alone and in `retry`; leave one out.")
+
+
+def _check_bodies(
+    given: Mapping[str, Any],
+    schedule: Mapping[str, Any] | None,
+    name: str,
+    origins: Mapping[Path, Path],
+) -> None:
+    """Read the bodies that the options make as a server would: of an enqueue, and of the job that recurs."""
+    from ondot.document.parse import job_spec  # here: a program without options need not load pydantic
+
+    fields = with_keys_filled(given, _sample)
+    bodies = [without(fields, RECURRING_ONLY)]
+    if schedule is not None:
+        bodies.append(without(fields, ENQUEUED_ONLY) | {"schedule": schedule})
+    for body in bodies:
+        try:
+            whole = {"name": name, "target": {"function": name}, **body}
+            job_spec(whole, datetime.now(UTC), may_be_over=True, origins=origins)
+        except InvalidSchedule:
+            raise
+        except InvalidBody as refusal:
+            raise ValueError(refusal.message) from None
+
+
+def _sample(_: str, template: str) -> str:
+    """A template as it may be once it is filled. One that cannot be filled is the handler's to reject."""
+    try:
+        return fill(template, dict.fromkeys(names_in(template), 0))
+    except ValueError:
+        return template
+
+
+def without(fields: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def of_function(options: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The options with the limits of the function as those of a key: its own, or one that all its jobs share."""
+    """The options, with the limits of the function as limits by a key: its own, or one that all its jobs share."""
     done = {BY_KEY.get(option, option): value for option, value in options.items()}
     if "concurrency_key" not in done and not done.keys().isdisjoint(BY_KEY.values()):
         key = f"function:{name}"
-        if len(key) > MAX_KEY:
-            raise ValueError(f"{name}: this name is too long to limit it by; give it another, or a `concurrency_key`.")
+        if len(key) > MAX_NAME:
+            raise ValueError(f"{name}: this name is too long to limit it by; choose another, or a `concurrency_key`.")
         # A name is no template.
         done["concurrency_key"] = key.replace("{", "{{").replace("}", "}}")
     return done
 
 
 def templates(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keys of these options, each with the option that it is of."""
-    for name in (*KEYS, *AT_CREATION):
-        key = _key_of(options.get(name))
+    """The keys of these options, each with its option."""
+    for name in (*KEYS, *ENQUEUED_ONLY):
+        option = options.get(name)
+        key = option.get("key") if isinstance(option, Mapping) else option
         if isinstance(key, str):
             yield name, key
 
 
-def with_keys_filled(options: Mapping[str, Any], filled: Callable[[str, str], str]) -> dict[str, Any]:
-    """The options with each template (told with the option that it is of) in its filled form."""
+def with_keys_filled(options: Mapping[str, Any], fill_key: Callable[[str, str], str]) -> dict[str, Any]:
+    """The options with each template filled; `fill_key` gets the option and its template."""
     done = dict(options)
     for name, template in templates(options):
-        value = options[name]
-        done[name] = {**value, "key": filled(name, template)} if isinstance(value, Mapping) else filled(name, template)
+        value, key = options[name], fill_key(name, template)
+        done[name] = {**value, "key": key} if isinstance(value, Mapping) else key
     return done
 
 
 def names_in(template: str) -> list[str]:
-    """The arguments that a template names. Raises ValueError if it is none."""
+    """The arguments that a template names. Raises ValueError if it is not a template."""
     names = []
     for _, name, form, conversion in Formatter().parse(template):
         if name is None:
             continue
         if not name.isidentifier() or form or conversion:
-            raise ValueError(f"{template!r}: name arguments alone, such as {{customer_id}}; {{{{ is a brace.")
+            raise ValueError(f"{template!r}: name arguments alone, such as {{customer_id}}; write {{{{ for a brace.")
         names.append(name)
     return names
 
 
 def fill(template: str, arguments: Mapping[str, Any]) -> str:
-    """The template with the arguments as they travel in it: text as it is, all else as JSON."""
+    """The template with the arguments in it as they travel: text as it is, all else as JSON."""
     parts = []
     for literal, name, _, _ in Formatter().parse(template):
         parts.append(literal)
@@ -136,7 +246,3 @@ def fill(template: str, arguments: Mapping[str, Any]) -> str:
             value = msgspec.to_builtins(arguments[name], str_keys=True)
             parts.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     return "".join(parts)
-
-
-def _key_of(option: object) -> object:
-    return option.get("key") if isinstance(option, Mapping) else option
