@@ -105,7 +105,7 @@ class Case:
         batch = await self.leaser.one_pass(BATCH)
         took_s = time.perf_counter() - began_s
         client_s, server_s = time.thread_time() - client_before_s, _server_s(pids) - server_before
-        self.leaser.held()
+        self.leaser.acknowledge()
         ids = {assignment.leased.id for assignment in batch.assignments}
         if len(ids) != BATCH or ids & self.seen:
             raise RuntimeError(f"{self.name}: a pass brought {len(ids):,} of {BATCH:,}, {len(ids & self.seen):,} twice")

@@ -94,7 +94,7 @@ class Worker:
         batch = await self.leaser.one_pass(slots)
         for assignment in batch.assignments:
             self.completer.hold(assignment.lease_id, 1)
-        self.leaser.held()
+        self.leaser.acknowledge()
         return batch.assignments
 
     async def run_one(self, report: Report | None = None) -> Assignment:

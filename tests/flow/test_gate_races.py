@@ -14,16 +14,18 @@ from ondot.flow.gate import admit_pass, expire_pass
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
+from ondot.model.fairness import Scope
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.outcome import Cancelled
 from ondot.store.planned import lock_gates_of_job
-from ondot.store.queue import Survey, hold_briefly, pool_room
+from ondot.store.queue import Survey, end_if_frozen, find_room
 from tests.flow.test_locks import lease_on
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, World, every, job
 
 ONE = Limits(key="k", key_concurrency=1)
+SCOPES = (Scope("pool", DEFAULT_POOL),)
 
 
 @proves("E13", "L6")
@@ -189,15 +191,15 @@ async def test_the_room_of_a_pool_is_counted_after_it_is_locked(world: World) ->
     await world.submit_all([job() for _ in range(4)])
     one, other = await world.worker(), await world.worker()
     async with world.second_connection() as connection, connection.transaction(), asyncio.timeout(20):
-        room = await pool_room(connection, DEFAULT_POOL, 10)
+        room = await find_room(connection, SCOPES, 10)
         assert room is not None
-        assert room.room == 2
+        assert room.count == 2
         assert await other.lease() == []  # somebody else has the pool
     assert len(await one.lease()) == 2
     async with world.second_connection() as connection, connection.transaction():
-        room = await pool_room(connection, DEFAULT_POOL, 10)
+        room = await find_room(connection, SCOPES, 10)
         assert room is not None
-        assert room.room == 0
+        assert room.count == 0
 
 
 @proves("E13", "S8")
@@ -287,8 +289,8 @@ async def test_a_pool_that_gets_its_limit_between_a_look_and_a_lease_is_not_leas
     lanes = worker.leaser._lanes
     look = lanes.survey
 
-    async def look_and_be_late(*, anew: bool = False) -> Survey | None:
-        survey = await look(anew=anew)
+    async def look_and_be_late(*, again: bool = False) -> Survey | None:
+        survey = await look(again=again)
         await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
         return survey
 
@@ -306,8 +308,8 @@ async def test_nor_do_those_begin_that_have_a_token_of_their_job(world: World) -
     lanes = worker.leaser._lanes
     look = lanes.survey
 
-    async def look_and_be_late(*, anew: bool = False) -> Survey | None:
-        survey = await look(anew=anew)
+    async def look_and_be_late(*, again: bool = False) -> Survey | None:
+        survey = await look(again=again)
         limits = PoolLimits(2, None)
         await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
         return survey
@@ -338,8 +340,8 @@ async def test_a_worker_that_freezes_while_it_holds_a_pool_is_ended_by_the_serve
     """The transaction that leases from a limited pool, or by a rate, is of several statements."""
     async with world.second_connection() as frozen, world.second_connection() as other, asyncio.timeout(20):
         await frozen.execute("BEGIN")
-        await hold_briefly(frozen)
-        assert await pool_room(frozen, DEFAULT_POOL, 1) is not None
+        await end_if_frozen(frozen)
+        assert await find_room(frozen, SCOPES, 1) is not None
         # Waits until the server has had enough of the other.
         await other.execute("SELECT FROM ondot.pool WHERE pool_no = 1 FOR UPDATE")
         # Its locks go a moment before it does.

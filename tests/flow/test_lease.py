@@ -91,7 +91,7 @@ async def test_suspects_get_no_more_slots_than_their_share_and_hold_nobody_else_
     await world.value("UPDATE ondot.ready SET class = 5")
     worker = await world.worker()
     assert len((await worker.leaser.one_pass(10, 2)).assignments) == 2
-    worker.leaser.held()
+    worker.leaser.acknowledge()
     await world.submit_all([job(f"other {n}") for n in range(3)])
     await world.advance(3600)
     batch = await worker.leaser.one_pass(10, 0)
@@ -114,7 +114,7 @@ async def test_innocents_are_leased_though_more_suspects_run_than_their_share(wo
     for _ in range(5):
         suspects = sum(name != "innocent" for name in started)
         batch = await worker.leaser.one_pass(10, free - suspects)
-        worker.leaser.held()
+        worker.leaser.acknowledge()
         started += [one.spec.name for one in batch.assignments if one.spec]
     assert (started.count("innocent"), len(started)) == (2, 2 + max(free, 0))
 
@@ -129,7 +129,7 @@ async def test_suspects_pass_a_rate_only_while_their_worker_has_room_for_them(wo
     await world.submit_all([job("innocent", limits=limits) for _ in range(3)])
     worker = await world.worker()
     batch = await worker.leaser.one_pass(10, 1)
-    worker.leaser.held()
+    worker.leaser.acknowledge()
     assert sorted(one.spec.name for one in batch.assignments if one.spec) == ["innocent"] * 3 + ["suspect"]
     assert (await worker.leaser.one_pass(10, 0)).assignments == []
     await world.advance(1)  # a second later they are looked at again
@@ -147,7 +147,7 @@ async def test_a_suspect_that_comes_back_without_a_call_stays_one(world: World, 
         await worker.run_one(NotBegun("the worker stops"))
     else:
         assert len((await worker.leaser.one_pass(1)).assignments) == 1
-        worker.leaser.held()
+        worker.leaser.acknowledge()
         await world.advance(60)
         await worker.beat()
         await world.recover()
@@ -271,7 +271,7 @@ async def test_a_lease_on_its_way_is_named_until_it_is_held(world: World) -> Non
     assert worker.leaser.pending == batch.assignments[0].lease_id
     adopted = await worker.leaser.one_pass(10)
     assert [entry.leased.id for entry in adopted.assignments] == [entry.leased.id for entry in batch.assignments]
-    worker.leaser.held()
+    worker.leaser.acknowledge()
     assert worker.leaser.pending is None
 
 

@@ -14,7 +14,7 @@ from ondot.model.explain import explain_execution, goes_before
 from ondot.model.explain_facts import ExecutionFacts, Held, Holder, JobFacts, Line, Pool, Range
 from ondot.model.explain_fire import FireExecution, OnRecord, explain_fire, read_schedule
 from ondot.model.explain_job import explain_job
-from ondot.model.fairness import Lane, Waiting, in_order
+from ondot.model.fairness import Lane, Waiting, order_lanes
 from ondot.model.gates import GateKind
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobState
@@ -370,7 +370,7 @@ def test_what_is_counted_before_it_is_what_a_worker_would_take_first(
     before_at = dict(goes_before(mine, NOW))[other]
     # On the very instant the better class goes first, which one that counts need not tell apart.
     for seconds in (ready_s - 0.5, 0.5 - ready_s):
-        first, _ = in_order([own, Waiting(lane(other), after(seconds))])
+        first, _ = order_lanes([own, Waiting(lane(other), after(seconds))])
         assert (first == lane(other)) == (after(seconds) < before_at)
 
 

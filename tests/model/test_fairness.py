@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondot.model.execution import PriorityClass
-from ondot.model.fairness import A_FEW, MOST_LANES, PENALTY_S, Lane, Take, Turns, Waiting, in_order
+from ondot.model.fairness import A_FEW, MOST_LANES, PENALTY_S, Lane, Take, Turns, Waiting, order_lanes
 from ondot.model.ids import DEFAULT_TENANT, PoolNo, TenantNo
 from tests.proves import proves
 
@@ -33,14 +33,14 @@ def test_every_class_has_a_bound_and_a_better_class_no_longer_one() -> None:
 @proves("E2")
 def test_of_lanes_that_have_waited_equally_long_the_better_class_goes_first() -> None:
     entries = [waiting(priority_class, 5) for priority_class in reversed(PriorityClass)]
-    assert [lane.priority_class for lane in in_order(entries)] == list(PriorityClass)
+    assert [lane.priority_class for lane in order_lanes(entries)] == list(PriorityClass)
 
 
 @given(lanes)
 @proves("E2", "L6")
 def test_a_lane_is_overtaken_only_by_what_came_within_its_bound(entries: list[Waiting]) -> None:
     ready_at = {entry.lane: entry.ready_at for entry in entries}
-    order = in_order(entries)
+    order = order_lanes(entries)
     assert sorted(order, key=str) == sorted(ready_at, key=str)
     for place, lane in enumerate(order):
         for earlier in order[:place]:
@@ -53,7 +53,7 @@ def test_a_lane_is_overtaken_only_by_what_came_within_its_bound(entries: list[Wa
 def test_the_order_does_not_depend_on_the_order_of_the_survey(entries: list[Waiting], random: object) -> None:
     shuffled = list(entries)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert in_order(shuffled) == in_order(entries)
+    assert order_lanes(shuffled) == order_lanes(entries)
 
 
 # Tenants --------------------------------------------------------------------------------------------------------------
@@ -69,8 +69,8 @@ class Queue:
 
     def lease(self, limit: int) -> dict[Lane, int]:
         entries = [Waiting(lane, NOON) for lane, depth in self.depths.items() if depth]
-        self.turns.see(entries)
-        takes = self.turns.shares(self.turns.in_turn(entries), limit)
+        self.turns.update(entries)
+        takes = self.turns.share_out(self.turns.order(entries), limit)
         left, brought = limit, {}
         for take in takes:
             got = min(take.count, self.depths[take.lane], left)
@@ -79,7 +79,7 @@ class Queue:
             self.taken[take.lane.tenant_no] += got
             if got:
                 brought[take.lane] = got
-        self.turns.took(takes, brought, limit)
+        self.turns.record(takes, brought, limit)
         return brought
 
 
@@ -191,8 +191,8 @@ def test_a_tenants_better_lane_goes_first_and_the_next_gets_what_it_leaves() -> 
 def test_one_lease_takes_from_a_bounded_number_of_lanes(count: int, limit: int) -> None:
     turns = Turns()
     entries = [Waiting(of(tenant), NOON) for tenant in range(count)]
-    turns.see(entries)
-    takes = turns.shares(turns.in_turn(entries), limit)
+    turns.update(entries)
+    takes = turns.share_out(turns.order(entries), limit)
     assert 0 < len(takes) <= MOST_LANES
     assert sum(take.count for take in takes) == limit
     assert all(take.count > 0 for take in takes)
@@ -202,8 +202,8 @@ def test_one_lease_takes_from_a_bounded_number_of_lanes(count: int, limit: int) 
 def test_a_lane_that_was_cut_by_the_limit_is_not_taken_for_an_empty_one() -> None:
     turns = Turns()
     takes = [Take(of(1), 10), Take(of(2), 10)]
-    assert turns.took(takes, {of(1): 10}, limit=10) == []
-    assert turns.took(takes, {of(1): 10}, limit=20) == [of(2)]
+    assert turns.record(takes, {of(1): 10}, limit=10) == []
+    assert turns.record(takes, {of(1): 10}, limit=20) == [of(2)]
 
 
 tenants_lanes = st.lists(
@@ -224,10 +224,12 @@ def test_whatever_lanes_gave_before_each_is_asked_for_at_least_one_and_no_more_t
     entries = [Waiting(lane, NOON) for lane in lanes]
     turns = Turns()
     for asked, gave in before:
-        turns.see(entries)
-        takes = turns.shares(turns.in_turn(entries), asked)
-        turns.took(takes, {take.lane: min(count, take.count) for take, count in zip(takes, gave, strict=False)}, asked)
-    turns.see(entries)
-    takes = turns.shares(turns.in_turn(entries), limit)
+        turns.update(entries)
+        takes = turns.share_out(turns.order(entries), asked)
+        turns.record(
+            takes, {take.lane: min(count, take.count) for take, count in zip(takes, gave, strict=False)}, asked
+        )
+    turns.update(entries)
+    takes = turns.share_out(turns.order(entries), limit)
     assert takes
     assert all(1 <= take.count <= limit for take in takes)

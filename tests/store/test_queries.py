@@ -105,7 +105,7 @@ OVER_ALL_TENANTS: Final = {
     "queue_depth": "the state of the installation",
     # Workers serve every tenant: what they name was leased by them, and is fenced by worker and attempt.
     "find_cancels": "what this worker runs",
-    "pool_room": "a worker of the pool",
+    "scope_room": "a worker of the pool",
     "survey_lanes": "a lane names its tenant",
     "lease_executions": "a lane names its tenant",
     "find_lease": "by a lease of this worker",

@@ -1,11 +1,21 @@
-"""④ A worker leases a batch (E1, E2, E11, E13): which lanes is policy (`model.fairness`), SQL only takes.
+"""④ A worker leases a batch (E1, E2, E11, E13). Policy chooses the lanes (`model.fairness`), SQL only takes.
+
+One pass has four steps. Survey: what waits in the lanes and before the gates of this worker's pools (`flow.lanes`).
+Portions: the work that is due, cut into parts that one statement leases. Room: how much of a portion its limits allow.
+Lease: take that much, by lanes or by rates. The first portion that yields something ends the pass.
+
+Limits counted at the lease belong to scopes: today to the pool of a lane. A lane without limits has no scope, and its
+lease is a single statement outside a transaction. Otherwise the scopes are locked, one statement answers how much room
+all of them have together (`scope_room`), and the lease takes their slots and tokens in the same transaction. A limit of
+another kind, a tenant's, is one more `Scope` on the lanes that `survey_lanes` returns, and one more row in the
+statements `lock_scopes`, `scope_room` and `take_tokens`; nothing here changes.
 
 The lease id is minted before the first try: after a lost reply the worker asks by it, and adopts what it got. A worker
-never leases more than its free slots, nor, where payloads are large and the line is slow, more than it can read within
-a deadline. What there is to lease from is known to `flow.lanes`.
+never leases more than its free slots. Where payloads are large and the connection is slow, it leases no more than it
+can read within a deadline.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -15,8 +25,8 @@ from msgspec import Struct
 from ondot.flow.gate import admit_pass
 from ondot.flow.lanes import Lanes
 from ondot.model.execution import PriorityClass
-from ondot.model.fairness import Lane, Take, Waiting
-from ondot.model.ids import JobId, LeaseId, PoolNo, WorkerId
+from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take, Waiting
+from ondot.model.ids import LeaseId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import SUSPECT_FROM
 from ondot.store.adaptive_batch import Portions
@@ -27,36 +37,38 @@ from ondot.store.jobs import stopped_jobs
 from ondot.store.queue import (
     Leased,
     RatedPool,
+    Room,
     Survey,
     admit_at_rates,
+    end_if_frozen,
     find_lease,
-    hold_briefly,
+    find_room,
     lease_admitted,
     lease_executions,
-    pool_room,
     take_tokens,
 )
 from ondot.telemetry.metrics import LATENESS, LEASED
 
 BATCH = 1_000
 MOST_GATES = 6
+"""Rounds of admission in a pass: an execution that passes one gate may stand before the next."""
 LOCKED_FOR = timedelta(milliseconds=5)
 FULL_FOR = timedelta(seconds=1)
 
 
 class Assignment(Struct, frozen=True):
-    """One attempt to be run. `spec` None: it cannot be read any more, and the attempt fails with that reason."""
+    """One attempt to run. `spec` None: it cannot be decoded any more, and the attempt fails with that reason."""
 
     leased: Leased
     lease_id: LeaseId
     spec: JobSpec | None
     payload: bytes
     over: str | None = None
-    """Why the call may not be made any more: its job was deleted or paused before it ever began."""
+    """Why the call must not be made any more: its job was deleted or paused before the first call."""
 
     @property
     def is_suspect(self) -> bool:
-        """A function that took workers with it runs apart, and few of them at once (E6)."""
+        """A function that took workers down runs in a child process, and few such run at once (E6)."""
         return (
             self.leased.losses >= SUSPECT_FROM
             and self.spec is not None
@@ -66,9 +78,9 @@ class Assignment(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one pass brought. `next_at`: when the next work known to this worker may start, by the database's clock.
+    """The result of one pass. `next_at`: when the next work known to this worker may start, by the database's clock.
 
-    `more`: there is due work left. `contended`: there was, but others had it locked.
+    `more`: due work is left. `contended`: due work is there, but other workers have it locked.
     """
 
     assignments: list[Assignment]
@@ -77,49 +89,68 @@ class Batch:
     contended: bool = False
 
 
-class _IsLost(Exception):
-    """This worker was declared lost and may lease no more: tokens and places go back with the transaction."""
+class _NotLeased(Exception):
+    """Admitted work could not be leased: this worker is marked lost, or a pool got a limit after the survey.
+
+    Raised to give tokens and slots back with the transaction.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class _Portion:
-    """Lanes that are leased from in one statement."""
+    """Work that one statement leases: of lanes, in their order, or of pools with work that waits for a rate."""
 
-    lanes: list[Lane]
-    limited_pool: PoolNo | None
-    of_suspects: bool
+    scopes: Scopes
+    lanes: Sequence[Lane] = ()
+    rated_pools: Sequence[PoolNo] = ()
+    of_suspects: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.scopes and not self.rated_pools
 
 
-def _portions(due: list[Waiting], in_turn: list[Lane]) -> list[_Portion]:
-    """The lanes in their order, cut where they are counted apart: a pool with limits, suspects.
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a portion yielded. Nothing: `again_at` is when to ask again; None: other workers have it locked."""
 
-    A cut in the lanes of one tenant leaves those of the others together.
+    lease_id: LeaseId
+    leased: list[Leased]
+    again_at: datetime | None = None
+
+
+def _rated_portions(rates: Sequence[RatedPool]) -> list[_Portion]:
+    """Pools without limits of their own in one portion, first; the others by their scopes."""
+    by_scopes: dict[Scopes, list[PoolNo]] = {}
+    for pool in sorted(rates, key=lambda pool: bool(pool.scopes)):
+        by_scopes.setdefault(pool.scopes, []).append(pool.pool_no)
+    return [_Portion(scopes, rated_pools=pool_nos) for scopes, pool_nos in by_scopes.items()]
+
+
+def _lane_portions(due: Sequence[Waiting], in_turn: list[Lane]) -> list[_Portion]:
+    """The lanes in their order, cut where scopes change and between suspects and others, which have slots of their own.
+
+    A cut in the lanes of one tenant does not separate those of other tenants.
     """
-    limited = {entry.lane.pool_no for entry in due if entry.is_limited}
+    limited = {entry.lane: entry.scopes for entry in due if entry.scopes}
 
-    def apart(lane: Lane) -> tuple[PoolNo | None, bool]:
-        pool_no = lane.pool_no if lane.pool_no in limited else None
-        return pool_no, lane.priority_class is PriorityClass.SUSPECT
+    def kind_of(lane: Lane) -> tuple[Scopes, bool]:
+        return limited.get(lane, NO_SCOPES), lane.priority_class is PriorityClass.SUSPECT
 
-    if len(kinds := {apart(lane) for lane in in_turn}) == 1:
-        return [_Portion(in_turn, *kinds.pop())]
+    if len(kinds := {kind_of(lane) for lane in in_turn}) == 1:
+        [(scopes, of_suspects)] = kinds
+        return [_Portion(scopes, in_turn, of_suspects=of_suspects)]
     tenants = [
-        [(how, list(lanes)) for how, lanes in groupby(own, key=apart)]
+        [(kind, list(lanes)) for kind, lanes in groupby(own, key=kind_of)]
         for _, own in groupby(in_turn, key=lambda lane: lane.tenant_no)
     ]
     portions = []
     while tenants:
-        how = tenants[0][0][0]
-        portions.append(_Portion([lane for own in tenants if own[0][0] == how for lane in own[0][1]], *how))
-        tenants = [rest for own in tenants if (rest := own[1:] if own[0][0] == how else own)]
+        scopes, of_suspects = kind = tenants[0][0][0]
+        lanes = [lane for own in tenants if own[0][0] == kind for lane in own[0][1]]
+        portions.append(_Portion(scopes, lanes, of_suspects=of_suspects))
+        tenants = [rest for own in tenants if (rest := own[1:] if own[0][0] == kind else own)]
     return portions
-
-
-def _counted_apart(rates: list[RatedPool]) -> list[tuple[list[PoolNo], bool]]:
-    """Pools to be asked together, and whether they have limits of their own: each of those alone."""
-    together = [pool.pool_no for pool in rates if not pool.is_limited]
-    apart: list[tuple[list[PoolNo], bool]] = [([pool.pool_no], True) for pool in rates if pool.is_limited]
-    return [(together, False), *apart] if together else apart
 
 
 def _next_at(survey: Survey) -> datetime | None:
@@ -130,8 +161,16 @@ def _next_at(survey: Survey) -> datetime | None:
     return min((instant for instant in instants if instant > survey.now), default=None)
 
 
-def _came_back(row: Leased) -> bool:
-    return row.attempt_no > 1 and row.origin == "fire" and row.returned
+def _ask_again_at(room: Room | None, now: datetime) -> datetime:
+    """None: another worker has the scopes locked. Full: the completion of an attempt wakes the pool before."""
+    if room is None:
+        return now + LOCKED_FOR
+    return room.token_at if room.token_at is not None and room.token_at > now else now + FULL_FOR
+
+
+def _may_be_stopped(row: Leased) -> bool:
+    """A fire that was leased before and given back without a call: its job may have been stopped meanwhile."""
+    return row.origin == "fire" and row.was_returned
 
 
 class Leaser:
@@ -143,32 +182,29 @@ class Leaser:
         self._pool_nos = tuple(pool_nos)
         self._lanes = Lanes(database, pool_nos)
         self.pending: LeaseId | None = None
-        """A lease that was asked for and is not held yet. It is named with every beat: while the loop is busy, or the
-        reply is lost, nobody may take it for one that its worker never heard of."""
+        """A lease that was asked for and that the worker has not acknowledged. Every beat names it: while the loop is
+        busy, or the reply is lost, recovery must not take it for a lease that its worker never got."""
         self._at_once = Portions(BATCH)
         self._assigned: list[Assignment] = []
-        """Of the pending lease, what was read before reading broke off: the next try goes on after it."""
+        """What was read of the pending lease before reading failed: the next try continues after it."""
 
     @property
     def bounds(self) -> list[tuple[Lane, datetime]]:
-        """Below these this worker looks no more; told with every beat, so that housekeeping can sweep there."""
+        """This worker looks at no row below these. Every beat names them, so that housekeeping can sweep there."""
         return self._lanes.bounds
 
-    async def one_pass(self, free_slots: int, free_for_suspects: int | None = None) -> Batch:
-        """Admit who may pass a gate, then lease up to `free_slots` of what is due in the lanes that deserve it most.
+    def acknowledge(self) -> None:
+        """The worker has taken over the assignments of the last pass."""
+        self.pending = None
 
-        `free_for_suspects`: how many of them may go to work that has taken workers with it; None: as many.
+    async def one_pass(self, free_slots: int, free_for_suspects: int | None = None) -> Batch:
+        """Admit at gates, then lease up to `free_slots` of the work that is due, most deserving lanes first.
+
+        `free_for_suspects`: how many of the slots may go to work that took workers down. None: all of them.
         """
         if self.pending is not None:
             return await self._adopt(self.pending)
-        survey = await self._lanes.survey()
-        is_contended = False
-        for _ in range(MOST_GATES):
-            if survey is None or survey.gates_at is None or survey.gates_at > survey.now or is_contended:
-                break
-            # Once for each gate that stands behind another.
-            is_contended = not await admit_pass(self._database, self._pool_nos)
-            survey = await self._lanes.survey(anew=True)
+        survey, contended = await self._admit_and_survey()
         if survey is None:
             return Batch([])
         due = [entry for entry in survey.waiting if entry.ready_at <= survey.now]
@@ -176,151 +212,105 @@ class Leaser:
         next_at = _next_at(survey)
         if free_slots <= 0:
             return Batch([], next_at, more=bool(due or rates))
-        is_rate_locked = False
-        for pool_nos, is_limited in _counted_apart(rates):
-            try:
-                batch = await self._lease_by_rates(
-                    pool_nos, free_slots, free_for_suspects, next_at, is_limited=is_limited
-                )
-            except _IsLost:
-                batch = self._brought(Batch([]))
-            if batch is not None and batch.assignments:
-                return batch
-            is_rate_locked = is_rate_locked or batch is None
-        if not due:
-            # A gate or a rate that is due still is one that somebody else has locked.
-            is_gate_due = survey.gates_at is not None and survey.gates_at <= survey.now
-            return Batch([], next_at, contended=is_rate_locked or (is_contended and is_gate_due))
-        return await self._lease_first(due, free_slots, free_for_suspects, next_at)
-
-    async def _lease_by_rates(
-        self,
-        pool_nos: list[PoolNo],
-        free_slots: int,
-        free_for_suspects: int | None,
-        next_at: datetime | None,
-        *,
-        is_limited: bool,
-    ) -> Batch | None:
-        """Lease who may start by their rates: tokens are taken in the transaction of the lease. None: nobody may yet.
-
-        A pool with limits of its own is asked alone, since they are counted in the same transaction.
-        """
-        lease_id = LeaseId(self._database.clock.new_id())
-        async with self._database.transaction() as connection:
-            await hold_briefly(connection)
-            if is_limited:
-                allowed = await pool_room(connection, pool_nos[0], free_slots)
-                if allowed is None:
-                    return None
-                free_slots = allowed.room
-            if not free_slots:
-                # Whoever completes an attempt of the pool wakes it; and the next poll looks again.
-                return Batch([])
-            free_slots = min(free_slots, self._at_once.size)
-            started = await admit_at_rates(connection, pool_nos, free_slots, free_for_suspects)
-            if not started:
-                return None
-            self.pending = lease_id
-            leased = await lease_admitted(connection, lease_id, self._worker_id, started, limited=is_limited)
-            if len(leased) < len(started):
-                raise _IsLost
-            if is_limited:
-                await take_tokens(connection, pool_nos[0], len(leased))
-        async with self._database.connection() as connection:
-            assignments = await self._assign(connection, lease_id, leased)
-        return self._brought(Batch(assignments, next_at, more=True))
-
-    async def _lease_first(
-        self, due: list[Waiting], free_slots: int, free_for_suspects: int | None, next_at: datetime | None
-    ) -> Batch:
-        """One lease: of the most deserving lanes up to the first that is counted apart, or of that one.
-
-        The others are the next pass's. What is counted apart and has no room is passed over.
-        """
-        contended = False
-        for portion in _portions(due, self._lanes.in_turn(due)):
+        for portion in self._portions(due, rates):
             limit = min(free_slots, self._at_once.size)
             if portion.of_suspects and free_for_suspects is not None:
                 limit = min(limit, free_for_suspects)
             if limit <= 0:
                 continue
-            lease_id = LeaseId(self._database.clock.new_id())
-            takes = self._lanes.shares(portion.lanes, limit)
-            if portion.limited_pool is None:
-                leased = await self._take(lease_id, takes, limit)
-            else:
-                leased, token_at = await self._take_limited(lease_id, portion.limited_pool, takes, limit)
-                if not leased and token_at is not None:
-                    next_at = min(next_at or token_at, token_at)
-                    continue
-            if leased:
+            taken = await self._lease(portion, limit, free_for_suspects)
+            if taken.leased:
                 async with self._database.connection() as connection:
-                    assignments = await self._assign(connection, lease_id, leased)
-                return self._brought(Batch(assignments, next_at, more=True))
-            self.pending = None
-            contended = True
+                    assignments = await self._assign(connection, taken.lease_id, taken.leased)
+                return Batch(assignments, next_at, more=True)
+            if taken.again_at is None:
+                contended = True
+            else:
+                next_at = min(next_at or taken.again_at, taken.again_at)
         return Batch([], next_at, contended=contended)
 
-    async def _take(self, lease_id: LeaseId, takes: list[Take], limit: int) -> list[Leased]:
+    async def _admit_and_survey(self) -> tuple[Survey | None, bool]:
+        """What waits once all that may pass a gate has; and whether other workers have a gate locked that is due."""
+        survey = await self._lanes.survey()
+        for _ in range(MOST_GATES):
+            if survey is None or survey.gates_at is None or survey.gates_at > survey.now:
+                return survey, False
+            changed = await admit_pass(self._database, self._pool_nos)
+            survey = await self._lanes.survey(again=True)
+            if not changed:
+                break
+        return survey, survey is not None and survey.gates_at is not None and survey.gates_at <= survey.now
+
+    def _portions(self, due: list[Waiting], rates: list[RatedPool]) -> Iterator[_Portion]:
+        yield from _rated_portions(rates)
+        if due:
+            yield from _lane_portions(due, self._lanes.order(due))
+
+    async def _lease(self, portion: _Portion, limit: int, free_for_suspects: int | None) -> _Taken:
+        """Lease up to `limit` of a portion, as far as its scopes have room."""
+        lease_id = LeaseId(self._database.clock.new_id())
+        takes: list[Take] = []
+        try:
+            async with self._database.connection() if portion.is_plain else self._database.transaction() as connection:
+                if not portion.is_plain:
+                    await end_if_frozen(connection)
+                if portion.scopes:
+                    room = await find_room(connection, portion.scopes, limit)
+                    if room is None or not room.count:
+                        return _Taken(lease_id, [], _ask_again_at(room, self._database.clock.now()))
+                    limit = room.count
+                if portion.rated_pools:
+                    leased = await self._take_at_rates(connection, lease_id, portion, limit, free_for_suspects)
+                else:
+                    takes = self._lanes.share_out(portion.lanes, limit)
+                    self.pending = lease_id
+                    leased = await lease_executions(
+                        connection,
+                        lease_id,
+                        self._worker_id,
+                        limit=limit,
+                        takes=takes,
+                        from_ats=self._lanes.heads_of(takes),
+                        takes_slots=bool(portion.scopes),
+                    )
+                if portion.scopes:
+                    await take_tokens(connection, portion.scopes, len(leased))
+        except _NotLeased:
+            leased = []
+        if takes:
+            # After the commit: bounds that rose for a lease that was rolled back would hide its rows.
+            self._lanes.record(takes, leased, limit)
+        if not leased:
+            self.pending = None
+        return _Taken(lease_id, leased)
+
+    async def _take_at_rates(
+        self, connection: Connection, lease_id: LeaseId, portion: _Portion, limit: int, free_for_suspects: int | None
+    ) -> list[Leased]:
+        """Lease the executions that get a token of their rates. The token is taken in the transaction of the lease."""
+        admitted = await admit_at_rates(connection, portion.rated_pools, limit, free_for_suspects)
+        if not admitted:
+            return []
         self.pending = lease_id
-        from_ats = self._lanes.heads_of(takes)
-        async with self._database.connection() as connection:
-            leased = await lease_executions(
-                connection, lease_id, self._worker_id, limit=limit, takes=takes, from_ats=from_ats
-            )
-        self._lanes.took(takes, leased, limit)
+        leased = await lease_admitted(connection, lease_id, self._worker_id, admitted, takes_slots=bool(portion.scopes))
+        if len(leased) < len(admitted):
+            raise _NotLeased
         return leased
 
-    async def _take_limited(
-        self, lease_id: LeaseId, pool_no: PoolNo, takes: list[Take], limit: int
-    ) -> tuple[list[Leased], datetime | None]:
-        """Lease from a pool that has limits of its own; nothing, and when to ask again, if it has no room."""
-        async with self._database.transaction() as connection:
-            await hold_briefly(connection)
-            allowed = await pool_room(connection, pool_no, limit)
-            if allowed is None or not allowed.room:
-                # Full: whoever completes one of its attempts wakes it. Without a token: then.
-                now = self._database.clock.now()
-                if allowed is None:
-                    return [], now + LOCKED_FOR
-                is_for_token = allowed.token_at is not None and allowed.token_at > now
-                return [], allowed.token_at if is_for_token else now + FULL_FOR
-            self.pending = lease_id
-            leased = await lease_executions(
-                connection,
-                lease_id,
-                self._worker_id,
-                limit=allowed.room,
-                takes=takes,
-                from_ats=self._lanes.heads_of(takes),
-                of_limited_pool=True,
-            )
-            await take_tokens(connection, pool_no, len(leased))
-        self._lanes.took(takes, leased, allowed.room)
-        return leased, None
-
     async def _adopt(self, lease_id: LeaseId) -> Batch:
-        """The reply to a lease was lost: take up what it got, if it got anything."""
+        """The reply to a lease was lost: take over what it got, if it got anything."""
         async with self._database.connection() as connection:
             leased = await find_lease(connection, lease_id, self._worker_id)
             assignments = await self._assign(connection, lease_id, leased)
-            return self._brought(Batch(assignments, more=True))
-
-    def _brought(self, batch: Batch) -> Batch:
-        """A lease that got nothing is over; one that got something stays pending until the worker holds it."""
-        if not batch.assignments:
+        if not assignments:
             self.pending = None
-        return batch
-
-    def held(self) -> None:
-        """The worker has taken over what the last pass brought."""
-        self.pending = None
+        return Batch(assignments, more=True)
 
     async def _assign(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
+        """Read specs and payloads, as many at a time as fit into a deadline."""
         rest = leased
         if self._assigned:
-            # Who was taken from this worker meanwhile is not run, though it was read.
+            # An execution that recovery took from this worker meanwhile is not run, though it was read.
             ids = {row.id for row in leased}
             self._assigned = [assignment for assignment in self._assigned if assignment.leased.id in ids]
             read = {assignment.leased.id for assignment in self._assigned}
@@ -341,20 +331,15 @@ class Leaser:
         specs = await self._database.specs.find(connection, versions)
         own = [row.id for row in leased if row.own_payload]
         payloads = await find_payloads(connection, own) if own else {}
-        over = await self._over(connection, leased)
+        returned = {row.job_id for row in leased if _may_be_stopped(row)}
+        over = await stopped_jobs(connection, sorted(returned)) if returned else {}
         return [
             Assignment(
                 row,
                 lease_id,
                 spec := specs.get(version),
                 payloads.get(row.id) or (bytes(spec.payload) if spec else b"null"),
-                over.get(row.job_id) if _came_back(row) else None,
+                over.get(row.job_id) if _may_be_stopped(row) else None,
             )
             for row, version in zip(leased, versions, strict=True)
         ]
-
-    @staticmethod
-    async def _over(connection: Connection, leased: list[Leased]) -> dict[JobId, str]:
-        """Fires that were leased before and given back without a call: their jobs may have been stopped meanwhile."""
-        returned = {row.job_id for row in leased if _came_back(row)}
-        return await stopped_jobs(connection, sorted(returned)) if returned else {}

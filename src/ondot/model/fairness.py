@@ -1,17 +1,17 @@
-"""Which lanes a worker takes from, in which order, and how many from each (E2): policy here, SQL only takes.
+"""Which lanes a worker takes from, in which order, and how many from each (E2). Policy is here, SQL only takes.
 
 A lane is one (class, tenant) of a pool's queue. A tenant's lanes are served by how long their head has waited, with a
-head start for each class: a class's penalty is the longest that work of a better class may overtake it for. So `low`
-work that has waited `PENALTY_S[LOW]` longer than the oldest `high` work goes first: nothing starves, and the bound is
-stated. Among tenants age counts for nothing, else one with a deep backlog would hold up all others: `Turns` gives each
-its share, whoever was given least first.
+penalty for each class: the longest time for which work of a better class may overtake it. So `low` work that has waited
+`PENALTY_S[LOW]` longer than the oldest `high` work goes first. Nothing starves, and the bound is stated. Among tenants
+age does not count, because one with a deep backlog would delay all others: `Turns` gives each tenant its share, and the
+one that got least goes first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ondot.model.execution import PriorityClass
 from ondot.model.ids import PoolNo, TenantNo
@@ -27,30 +27,40 @@ PENALTY_S: dict[PriorityClass, float] = {
 _PENALTIES = [timedelta(seconds=PENALTY_S[priority_class]) for priority_class in PriorityClass]
 
 MOST_LANES = 100
-"""That one lease takes from: with more tenants than these, some have their turn in the next."""
+"""Lanes that one lease takes from: with more tenants than that, some have their turn in the next lease."""
 A_FEW = 8
-"""Asked of a lane beyond what it gave when it had less than was asked for: if it gives that, it has become deep."""
+"""Asked of a lane beyond its last yield, if that was less than asked: when it yields this too, it has become deep."""
 
 
 class Lane(NamedTuple):
-    """A tuple, since thousands of them are looked up for a survey."""
+    """A tuple, because one survey looks up thousands of them."""
 
     pool_no: PoolNo
     priority_class: PriorityClass
     tenant_no: TenantNo
 
 
+class Scope(NamedTuple):
+    """Something with limits that count the attempts of its work when they are leased: a pool, by its number."""
+
+    kind: Literal["pool"]
+    no: int
+
+
+Scopes = tuple[Scope, ...]
+NO_SCOPES: Final[Scopes] = ()
+
+
 class Waiting(NamedTuple):
-    """A lane that has work, and since when its head may start."""
+    """A lane that has work, since when its head may start, and the scopes whose limits hold for it."""
 
     lane: Lane
     ready_at: datetime
-    is_limited: bool = False
-    """Its pool has limits of its own, which are counted when it is leased from."""
+    scopes: Scopes = NO_SCOPES
 
 
-def in_order(waiting: Iterable[Waiting]) -> list[Lane]:
-    """The lanes to take from, most deserving first."""
+def order_lanes(waiting: Iterable[Waiting]) -> list[Lane]:
+    """The lanes of a tenant, most deserving first."""
     return [
         entry.lane
         for entry in sorted(
@@ -66,17 +76,17 @@ def in_order(waiting: Iterable[Waiting]) -> list[Lane]:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Up to so many of one lane."""
+    """Up to `count` from one lane."""
 
     lane: Lane
     count: int
 
 
 class Turns:
-    """Whose turn it is among tenants: deficit round robin, by what each was given so far for its weight.
+    """Whose turn it is among tenants: deficit round robin, by what each got so far, divided by its weight.
 
-    A tenant that comes (back) to wait begins level with the one that was given least: it has a claim from now on, none
-    on what it did not need. Kept for one worker; workers that each share fairly share fairly together.
+    A tenant that starts to wait, or waits again, starts level with the one that got least: its claim counts from now
+    on, not for what it did not need before. Each worker keeps its own turns; if each shares fairly, all together do.
     """
 
     def __init__(self, weight: Callable[[TenantNo], float] = lambda _: 1.0) -> None:
@@ -84,46 +94,48 @@ class Turns:
         self._given: dict[TenantNo, float] = {}
         self._level = 0.0
         self._few: dict[Lane, int] = {}
-        """Lanes that lately gave less than they were asked for, and what is asked of them: the rest is others'."""
+        """Lanes that yielded less than was asked of them, and what is asked of them next: others get the rest."""
 
-    def see(self, waiting: Iterable[Waiting]) -> None:
-        """Who waits, by a new survey."""
+    def update(self, waiting: Iterable[Waiting]) -> None:
+        """Take over which lanes wait by a new survey."""
         lanes = {entry.lane for entry in waiting}
         tenants = {lane.tenant_no for lane in lanes}
         known = [self._given[tenant_no] for tenant_no in tenants if tenant_no in self._given]
         self._level = max(self._level, min(known, default=self._level)) if tenants else 0.0
-        came = dict.fromkeys(tenants - self._given.keys(), self._level)
-        # Who went away with more than the others have now is not level with them when it comes back at once.
-        stayed = {
+        new = dict.fromkeys(tenants - self._given.keys(), self._level)
+        # A tenant that left with more than the others have now is not level with them if it returns at once.
+        known_before = {
             tenant_no: max(given, self._level)
             for tenant_no, given in self._given.items()
             if tenant_no in tenants or (tenants and given > self._level)
         }
-        self._given = stayed | came
+        self._given = known_before | new
         self._few = {lane: few for lane, few in self._few.items() if lane in lanes}
 
-    def in_turn(self, waiting: Iterable[Waiting]) -> list[Lane]:
-        """All lanes, tenant by tenant: whoever was given least first, and of each the most deserving lane first."""
+    def order(self, waiting: Iterable[Waiting]) -> list[Lane]:
+        """All lanes, tenant by tenant: the one that got least first, and for each the most deserving lane first."""
         order: dict[TenantNo, list[Lane]] = {}
-        for lane in in_order(waiting):
+        for lane in order_lanes(waiting):
             order.setdefault(lane.tenant_no, []).append(lane)
-        # The sort is stable: of tenants that are level, the one whose head has waited longest goes first.
+        # The sort is stable: among level tenants, the one whose head has waited longest goes first.
         return [lane for tenant_no in sorted(order, key=self._given_to) for lane in order[tenant_no]]
 
-    def shares(self, lanes: Sequence[Lane], limit: int) -> list[Take]:
-        """How many to take from each of these lanes, which are in turn. They are cut at the limit in all.
+    def share_out(self, lanes: Sequence[Lane], limit: int) -> list[Take]:
+        """How many to take from each of these lanes, which are in their order, up to the limit in total.
 
-        Those that were given least are raised until all are level, and from there on by weight.
+        Tenants that got least are raised until all are level, then all of them by weight.
         """
         lanes = lanes[:MOST_LANES]
         tenants = [(tenant_no, list(own)) for tenant_no, own in groupby(lanes, key=lambda lane: lane.tenant_no)]
         if len(tenants) == 1:
             return [Take(lane, limit) for lane in lanes]
-        shares = self._raised(tenants, limit)
-        return [take for (_, own), share in zip(tenants, shares, strict=True) for take in self._of_one(own, share)]
+        shares = self._share_by_tenant(tenants, limit)
+        return [
+            take for (_, own), share in zip(tenants, shares, strict=True) for take in self._takes_of_one(own, share)
+        ]
 
-    def took(self, takes: Sequence[Take], taken: Mapping[Lane, int], limit: int) -> list[Lane]:
-        """What a lease brought of what it asked for. Gives the lanes that have no more, as far as it could see."""
+    def record(self, takes: Sequence[Take], taken: Mapping[Lane, int], limit: int) -> list[Lane]:
+        """Record what a lease yielded. Returns the lanes that are empty now, as far as it could see."""
         is_cut = sum(taken.values()) >= limit
         emptied = []
         for take in takes:
@@ -137,8 +149,8 @@ class Turns:
                 self._few.pop(take.lane, None)
         return emptied
 
-    def _of_one(self, lanes: list[Lane], share: int) -> Iterator[Take]:
-        """A tenant's share from its first lane, and of the next what the ones before are not believed to have."""
+    def _takes_of_one(self, lanes: list[Lane], share: int) -> Iterator[Take]:
+        """A tenant's share from its first lane; from the next ones the part that those before may lack."""
         for lane in lanes:
             if share <= 0:
                 return
@@ -148,12 +160,12 @@ class Turns:
     def _given_to(self, tenant_no: TenantNo) -> float:
         return self._given.get(tenant_no, self._level)
 
-    def _raised(self, tenants: Sequence[tuple[TenantNo, list[Lane]]], limit: int) -> list[int]:
-        """What each tenant gets of the limit, in whole numbers; no more than it is believed to have."""
+    def _share_by_tenant(self, tenants: Sequence[tuple[TenantNo, list[Lane]]], limit: int) -> list[int]:
+        """What each tenant gets of the limit, in whole numbers, and no more than it is likely to have."""
         rooms = [sum(self._few.get(lane, limit) for lane in own) for _, own in tenants]
         starts = [self._given_to(tenant_no) for tenant_no, _ in tenants]
         weights = [self._weight(tenant_no) for tenant_no, _ in tenants]
-        level = _level_of(starts, weights, rooms, limit)
+        level = _fill_level(starts, weights, rooms, limit)
         shares = [
             min(room, max(int((level - start) * weight), 0))
             for start, weight, room in zip(starts, weights, rooms, strict=True)
@@ -166,8 +178,8 @@ class Turns:
         return shares
 
 
-def _level_of(starts: Sequence[float], weights: Sequence[float], rooms: Sequence[int], amount: float) -> float:
-    """Up to which level an amount fills vessels that begin at a height, are as wide as a weight, and hold so much."""
+def _fill_level(starts: Sequence[float], weights: Sequence[float], rooms: Sequence[int], amount: float) -> float:
+    """The level to which an amount fills vessels, each with the height where it starts, its width and its volume."""
     changes = sorted(
         change
         for start, weight, room in zip(starts, weights, rooms, strict=True)

@@ -235,7 +235,7 @@ class Incarnation:
             batch = await self._leaser.one_pass(free, free_for_suspects(self._slots, self._running.suspects))
             if batch.assignments:
                 self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
-                self._leaser.held()
+                self._leaser.acknowledge()
             for number, assignment in enumerate(batch.assignments, 1):
                 self._begin(group, assignment)
                 if number % AT_A_TIME == 0:

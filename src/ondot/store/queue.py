@@ -1,4 +1,4 @@
-"""The queue: survey the lanes, admit at gates, lease a batch, sweep what was committed late."""
+"""The queue: survey the lanes, admit at gates, lease a batch, sweep rows that were committed late."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ondot.model.execution import Origin, PriorityClass
-from ondot.model.fairness import Lane, Take, Waiting
+from ondot.model.fairness import NO_SCOPES, Lane, Scope, Scopes, Take, Waiting
 from ondot.model.ids import EPOCH, ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
@@ -18,21 +18,21 @@ _SQL = load_queries("queue")
 
 FROZEN_FOR_MS = 3_000
 UNKNOWN_AT_ONCE = 1_000
-"""Lanes that one survey finds beyond the known ones: what is found is known to the next, which goes on from there."""
+"""Lanes that one survey finds beyond the known ones. The next survey knows those, and finds more."""
 LAST_TENANT = 2**31 - 1
 
 _CLASSES = tuple(PriorityClass)
 _GATES = -1
-"""Stands for a class where a survey tells of gates; those of rates have the number below it."""
+"""In place of a class: the row of a survey is about gates. Rates have the number below it."""
 CLASS_ADMITTED = 6
-"""The lane of those who were given tokens, for as long as the transaction takes."""
+"""The class of executions that got tokens, until the end of the transaction."""
 
 
 class Leased(Struct, frozen=True):
-    """One leased execution: thin on purpose, since a frozen client that has not read its rows holds their locks.
+    """One leased execution. It is thin, because a frozen client that has not read its rows keeps them locked.
 
-    Instants come as seconds since 1970 (exact to the microsecond): most are only compared, and four datetimes for each
-    row took as long to read as all the rest of it.
+    Instants are seconds since 1970, exact to the microsecond: most are only compared, and decoding four datetimes took
+    as long as the rest of the row.
     """
 
     id: ExecutionId
@@ -61,8 +61,8 @@ class Leased(Struct, frozen=True):
         return datetime.fromtimestamp(self.ready_s, UTC)
 
     @property
-    def returned(self) -> bool:
-        """Leased before, and given back each time before its call began."""
+    def was_returned(self) -> bool:
+        """Leased before, and given back each time before its call started."""
         return self.attempt_no > 1 and self.failures == 0 and self.losses == 0
 
 
@@ -71,7 +71,7 @@ UNPLANNED_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OldestDue:
-    """How long the oldest due fire has waited: for a worker of `pool`, or to be planned. None: nothing waits."""
+    """How long the oldest due fire has waited for a worker of `pool`, or to be planned. None: nothing waits."""
 
     pool: str | None
     waiting_s: float | None
@@ -82,25 +82,24 @@ class OldestDue:
         return max(self.waiting_s or 0.0, self.unplanned_s or 0.0, 0.0)
 
     def limit_s(self, ready_lag_s: float) -> float:
-        """How long the oldest may wait. Fires are planned well ahead: one that is due and not planned is no backlog,
-        nobody has planned its partition for the whole horizon."""
+        """How long the oldest may wait. Fires are planned well ahead, so one that is due and not planned is no backlog:
+        no node has planned its partition for the whole horizon."""
         is_unplanned = (self.unplanned_s or 0.0) >= (self.waiting_s or 0.0)
         return min(UNPLANNED_S, ready_lag_s) if is_unplanned else ready_lag_s
 
 
 @dataclass(frozen=True, slots=True)
 class RatedPool:
+    """A pool with work that waits for a rate, and when the first of it may pass."""
+
     pool_no: PoolNo
     look_at: datetime
-    is_limited: bool
+    scopes: Scopes
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The heads of lanes, due or to come, and when somebody may be admitted at a gate, by the database's clock.
-
-    `rates`: the pools before whose rates somebody waits, and since or until when.
-    """
+    """The heads of lanes, due or later, and when the first execution may pass a gate, by the database's clock."""
 
     waiting: list[Waiting]
     gates_at: datetime | None
@@ -110,7 +109,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an execution at a gate (`ondot.admit` says what there is)."""
+    """What happened to an execution at a gate; `ondot.admit` describes each verdict."""
 
     execution_id: ExecutionId
     verdict: Literal["ready", "next", "start", "skip", "replace", "cancel"]
@@ -121,16 +120,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many attempts a limited pool may begin; if none for want of a token, when there will be one."""
+    """How many attempts may start by all limits that count. `token_at`: when there is a token again."""
 
-    room: int
+    count: int
     token_at: datetime | None
 
 
 async def survey_lanes(
     connection: Connection, pool_nos: Sequence[PoolNo], lanes: Sequence[Lane], from_ats: Sequence[datetime]
 ) -> Survey | None:
-    """What waits in these lanes, in all others of these pools, and before their gates; None when nothing does."""
+    """What waits in these lanes, in all other lanes of these pools, and before their gates. None: nothing waits."""
     gaps = list(zip(*gaps_between(pool_nos, lanes), strict=True)) or [()] * 4
     rows = await connection.fetch(
         _SQL["survey_lanes"].text, *_columns(lanes), from_ats, pool_nos, *gaps, UNKNOWN_AT_ONCE
@@ -140,18 +139,19 @@ async def survey_lanes(
     waiting: list[Waiting] = []
     gates: list[datetime] = []
     rates: list[RatedPool] = []
-    for pool_no, class_no, tenant_no, ready_at, _, is_limited in rows:
+    for pool_no, class_no, tenant_no, ready_at, _, pool_is_limited in rows:
+        scopes = (Scope("pool", pool_no),) if pool_is_limited else NO_SCOPES
         if class_no >= 0:
-            waiting.append(Waiting(Lane(pool_no, _CLASSES[class_no], tenant_no), ready_at, is_limited))
+            waiting.append(Waiting(Lane(pool_no, _CLASSES[class_no], tenant_no), ready_at, scopes))
         elif class_no == _GATES:
             gates.append(ready_at)
         else:
-            rates.append(RatedPool(pool_no, ready_at, is_limited))
+            rates.append(RatedPool(pool_no, ready_at, scopes))
     return Survey(waiting, min(gates, default=None), rates, rows[0]["now"])
 
 
 async def admit(connection: Connection, pool_nos: Sequence[PoolNo]) -> list[Verdict]:
-    """Let through the gates of these pools who may, but for the rates."""
+    """Admit executions at the gates of these pools, except at rates."""
     rows = await connection.fetch(_SQL["admit"].text, pool_nos, False, 0, None)
     return [Verdict(*row.values()) for row in rows]
 
@@ -159,44 +159,50 @@ async def admit(connection: Connection, pool_nos: Sequence[PoolNo]) -> list[Verd
 async def admit_at_rates(
     connection: Connection, pool_nos: Sequence[PoolNo], free_slots: int, free_for_suspects: int | None
 ) -> list[Verdict]:
-    """Take tokens for what may start now. It is to be leased by the same transaction (`lease_admitted`)."""
+    """Take tokens for the executions that may start now. The same transaction must lease them (`lease_admitted`)."""
     rows = await connection.fetch(_SQL["admit"].text, pool_nos, True, free_slots, free_for_suspects)
     return [Verdict(*row.values()) for row in rows]
 
 
 async def lease_admitted(
-    connection: Connection, lease_id: LeaseId, worker_id: WorkerId, verdicts: Sequence[Verdict], *, limited: bool
+    connection: Connection, lease_id: LeaseId, worker_id: WorkerId, verdicts: Sequence[Verdict], *, takes_slots: bool
 ) -> list[Leased]:
-    """Lease who was given tokens by this transaction. Nobody else sees them before its end."""
+    """Lease the executions that got tokens in this transaction. No other transaction sees them before its end."""
     lanes = sorted({(verdict.pool_no, verdict.tenant_no) for verdict in verdicts})
     columns = [pool_no for pool_no, _ in lanes], [CLASS_ADMITTED] * len(lanes), [tenant_no for _, tenant_no in lanes]
     count = len(verdicts)
     from_ats, counts = [EPOCH] * len(lanes), [count] * len(lanes)
     rows = await connection.fetch(
-        _SQL["lease_executions"].text, lease_id, worker_id, count, *columns, from_ats, limited, counts
+        _SQL["lease_executions"].text, lease_id, worker_id, count, *columns, from_ats, takes_slots, counts
     )
     return [Leased(*row) for row in rows]
 
 
-async def hold_briefly(connection: Connection) -> None:
-    """What this transaction locks is given back soon, also if this process freezes in it."""
-    await connection.fetchval(_SQL["hold_briefly"].text, str(FROZEN_FOR_MS))
+async def end_if_frozen(connection: Connection) -> None:
+    """Let the server end this transaction, and free its locks, if this process freezes in it."""
+    await connection.fetchval(_SQL["end_if_frozen"].text, str(FROZEN_FOR_MS))
 
 
-async def pool_room(connection: Connection, pool_no: PoolNo, wanted: int) -> Room | None:
-    """Lock a limited pool and see how much it allows; None while another worker has it locked."""
-    if await connection.fetchval(_SQL["lock_pool"].text, pool_no) is None:
+async def find_room(connection: Connection, scopes: Scopes, wanted: int) -> Room | None:
+    """Lock these scopes and count how much all of them allow. None: another worker has one of them locked."""
+    pool_nos = _pools_of(scopes)
+    if len(await connection.fetch(_SQL["lock_scopes"].text, pool_nos)) < len(scopes):
         return None
-    row = await connection.fetchrow(_SQL["pool_room"].text, pool_no, wanted)
+    row = await connection.fetchrow(_SQL["scope_room"].text, pool_nos, wanted)
     assert row is not None
     if row["is_overdrawn"]:
-        # Written as it was read: an instant of before the clock was set back would stay one bucket ahead for as long.
-        await take_tokens(connection, pool_no, 0)
+        # Written as it was read: an instant from before the clock was set back would stay one bucket ahead until then.
+        await take_tokens(connection, scopes, 0)
     return Room(max(row["room"], 0), row["token_at"])
 
 
-async def take_tokens(connection: Connection, pool_no: PoolNo, count: int) -> None:
-    await connection.execute(_SQL["take_tokens"].text, pool_no, count)
+async def take_tokens(connection: Connection, scopes: Scopes, count: int) -> None:
+    await connection.execute(_SQL["take_tokens"].text, _pools_of(scopes), count)
+
+
+def _pools_of(scopes: Scopes) -> list[int]:
+    """All of them, as long as `Scope` has one kind."""
+    return [scope.no for scope in scopes]
 
 
 async def lease_executions(
@@ -207,17 +213,18 @@ async def lease_executions(
     limit: int,
     takes: Sequence[Take],
     from_ats: Sequence[datetime],
-    of_limited_pool: bool = False,
+    takes_slots: bool = False,
 ) -> list[Leased]:
+    """Take up to `limit` from these lanes, in their order. `takes_slots`: their pool is limited, and has room."""
     lanes, counts = [take.lane for take in takes], [take.count for take in takes]
     rows = await connection.fetch(
-        _SQL["lease_executions"].text, lease_id, worker_id, limit, *_columns(lanes), from_ats, of_limited_pool, counts
+        _SQL["lease_executions"].text, lease_id, worker_id, limit, *_columns(lanes), from_ats, takes_slots, counts
     )
     return [Leased(*row) for row in rows]
 
 
 async def find_lease(connection: Connection, lease_id: LeaseId, worker_id: WorkerId) -> list[Leased]:
-    """What a lease whose reply was lost holds."""
+    """The executions of a lease whose reply was lost."""
     rows = await connection.fetch(_SQL["find_lease"].text, lease_id, worker_id)
     return [Leased(*row) for row in rows]
 
@@ -234,7 +241,7 @@ async def oldest_due(connection: Connection) -> OldestDue:
 
 
 def gaps_between(pool_nos: Sequence[PoolNo], lanes: Sequence[Lane]) -> list[tuple[int, int, int, int]]:
-    """(pool, class, after, before): where between these lanes, tenant by tenant, there may be others of these pools."""
+    """(pool, class, after, before): the ranges of tenants between these lanes in which these pools may have others."""
     known: dict[tuple[int, int], list[int]] = {}
     for lane in lanes:
         known.setdefault((lane.pool_no, lane.priority_class), []).append(lane.tenant_no)

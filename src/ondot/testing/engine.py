@@ -129,7 +129,7 @@ class Engine:
             # Below the bound of its lane: a clock that was set back, or a transaction that took long.
             return await sweep_pass(self._database, self._dispatcher) if instant.to_lease else 0
         self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
-        self._leaser.held()
+        self._leaser.acknowledge()
         # The same order in every run, which a lease does not promise.
         ordered = sorted(batch.assignments, key=lambda one: (one.leased.ready_at, one.leased.fire_at, one.leased.id))
         attempts = await asyncio.gather(*(self._attempt(assignment, instant.at) for assignment in ordered))

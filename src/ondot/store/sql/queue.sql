@@ -1,10 +1,10 @@
 -- name: survey_lanes :many
 -- locks: none        index: ready_pkey
--- The head of each lane: since when its oldest may start, or when its next may. Of the lanes that the worker knows, by
--- their bounds, and of those that it does not, by jumps from tenant to tenant within the gaps between the known ones: a
--- jump that came upon a known lane would walk over all the dead rows that its bound is for. No bound is nearer than two
--- seconds to now: once the database's clock was set back, work enters the queue below the bounds of before. Classes -1
--- and -2 stand for the gates of a pool, rates apart: when somebody may be admitted there.
+-- The head of each lane: since when its oldest execution may start, or when its next one may. Known lanes are read from
+-- their bounds on. Unknown ones are found by jumps from tenant to tenant in the gaps between the known lanes: a jump onto
+-- a known lane would walk over all the dead rows below its bound. No bound is nearer than two seconds to now: after the
+-- database's clock was set back, work enters the queue below the bounds from before. Classes -1 and -2 are the gates of a
+-- pool, -2 its rates: when the first execution may pass there. The last column is the scope of the pool, if it has limits.
 -- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats, $5 the pools themselves, gaps: $6 pool_nos, $7 classes, $8 tenants
 -- after, $9 and before these, $10 how many unknown lanes at most
 WITH RECURSIVE unknown AS (
@@ -25,7 +25,7 @@ WITH RECURSIVE unknown AS (
     ) head
 )
 SELECT l.pool_no, l.class, l.tenant_no, l.ready_at, ondot.clock() AS now,
-       p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL AS is_limited
+       p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL AS pool_is_limited
 FROM (
     SELECT k.pool_no, k.class, k.tenant_no, head.ready_at
     FROM unnest($1::integer[], $2::smallint[], $3::integer[], $4::timestamptz[])
@@ -53,57 +53,58 @@ CROSS JOIN LATERAL (
 
 -- name: admit :many
 -- locks: gates and lines, SKIP LOCKED, then executions        index: line_look, waiting_pkey
--- $1 pool_nos, $2 at rates, or at the other gates, $3 free slots, $4 free slots for suspects (NULL: as many)
+-- $1 pool_nos, $2 at rates (false: at the other gates), $3 free slots, $4 free slots for suspects (NULL: all of them)
 SELECT execution_id, verdict, pool_no, tenant_no, ready_at
 FROM ondot.admit($1::integer[], $2::boolean, $3::integer, $4::integer);
 
--- name: hold_briefly :one
--- A worker that is frozen in a transaction holds gates or a pool for others: the server ends it after these milliseconds.
+-- name: end_if_frozen :one
+-- A worker that freezes in a transaction keeps gates or a pool locked: the server ends the transaction after this time.
 -- $1 milliseconds
 SELECT set_config('idle_in_transaction_session_timeout', $1::text, true) AS set;
 
--- name: lock_pool :one
--- locks: the pool row, SKIP LOCKED        index: pool_pkey
--- Until the end of the transaction that leases from it. What runs is counted by a statement after it: the snapshot of
--- this one is older than the lock.
--- $1 pool_no
-SELECT pool_no FROM ondot.pool WHERE pool_no = $1::integer FOR UPDATE SKIP LOCKED;
+-- name: lock_scopes :many
+-- locks: the rows of the scopes, SKIP LOCKED        index: pool_pkey
+-- Until the end of the transaction that leases. Attempts are counted by a statement after this one, because the snapshot
+-- of this one is older than its locks.
+-- $1 pool_nos
+SELECT pool_no FROM ondot.pool WHERE pool_no = ANY ($1::integer[]) ORDER BY pool_no FOR UPDATE SKIP LOCKED;
 
--- name: pool_room :one
--- locks: none, the pool row is held        index: pool_pkey, slot_pkey
--- How many attempts a limited pool may begin now; and if a token is waited for, when there will be one. A bucket is never
--- emptier than empty: its instant may be further off after the clock was set back, or another rate was set.
--- $1 pool_no, $2 wanted
-SELECT least($2::integer, p.concurrency - p.held,
-             floor(extract(epoch FROM ondot.clock() - p.full_at) / p.every_s) + p.rate_burst)::integer AS room,
-       p.full_at - make_interval(secs => (p.rate_burst - 1) * p.every_s) AS token_at,
-       coalesce(p.token_at > p.full_at, false) AS is_overdrawn
+-- name: scope_room :one
+-- locks: none, the scopes are locked already        index: pool_pkey, slot_pkey
+-- How many attempts may start now by the limits of all these scopes; and when all of them have a token. Each scope is a
+-- row of the subquery: another kind of scope is a UNION ALL there. A bucket is never emptier than empty, although its
+-- instant may be further ahead: after the clock was set back, or another rate was set.
+-- $1 pool_nos, $2 wanted
+SELECT least($2::integer, min(s.concurrency - s.running),
+             min(floor(extract(epoch FROM ondot.clock() - s.full_at) / s.every_s) + s.rate_burst))::integer AS room,
+       max(s.full_at - make_interval(secs => (s.rate_burst - 1) * s.every_s)) AS token_at,
+       coalesce(bool_or(s.token_at > s.full_at), false) AS is_overdrawn
 FROM (
     SELECT p.concurrency, p.token_at, p.rate_burst, p.rate_per_s / p.rate_limit AS every_s,
-           (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(p.pool_no)) AS held,
+           (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = ondot.pool_gate(p.pool_no)) AS running,
            least(greatest(p.token_at, ondot.clock()),
                  ondot.clock() + make_interval(secs => p.rate_burst * p.rate_per_s / p.rate_limit)) AS full_at
-    FROM ondot.pool p WHERE p.pool_no = $1::integer
-) p;
+    FROM ondot.pool p WHERE p.pool_no = ANY ($1::integer[])
+) s;
 
 -- name: take_tokens :none
--- locks: the pool row, held already
--- $1 pool_no, $2 how many
+-- locks: the rows of the scopes, locked already
+-- $1 pool_nos, $2 how many
 UPDATE ondot.pool
 SET token_at = least(greatest(token_at, ondot.clock()),
                      ondot.clock() + make_interval(secs => rate_burst * rate_per_s / rate_limit))
                + make_interval(secs => $2::integer * rate_per_s / rate_limit)
-WHERE pool_no = $1::integer AND rate_limit IS NOT NULL;
+WHERE pool_no = ANY ($1::integer[]) AND rate_limit IS NOT NULL;
 
 -- name: lease_executions :many
 -- transition: start        locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey, execution_pkey
--- Lanes are taken in the order given, of each up to its count, and up to the limit in all. `from_at` is the head that a
--- survey saw a moment ago: below it are dead rows, and what the next survey finds. A pool that got a limit since the
--- survey gives nothing, unless its slots are counted ($8). A worker that was declared
--- lost gets nothing; one whose loss commits at this very moment may get a last batch, which recovery finds by its lease
--- row in the next pass, and which it does not begin, having had no confirmed beat for its timeout.
+-- Takes from the lanes in the order given, up to the count of each and the limit of all. `from_at` is the head that a
+-- survey saw a moment ago: below it are dead rows, and rows that the next survey finds. A pool that got a limit after the
+-- survey yields nothing, unless its slots are counted ($8). A worker that is marked lost gets nothing. One whose loss
+-- commits at this moment may get a last batch: recovery finds it by its lease row in the next pass, and the worker does
+-- not start it, because it has had no confirmed beat for its timeout.
 -- $1 lease_id, $2 worker_id, $3 limit, $4 pool_nos, $5 classes, $6 tenant_nos, $7 from_ats, $8 of a limited pool: each
--- holds one of its slots, $9 counts
+-- takes one of its slots, $9 counts
 WITH taken AS (
     DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
         SELECT head.ctid
@@ -133,7 +134,7 @@ WITH taken AS (
     RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
               date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
               e.origin, e.payload IS NOT NULL AS own_payload, e.gated, date_part('epoch', e.start_by) AS start_by_s
-), held AS (
+), lease_row AS (
     INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
     SELECT $1::uuid, $2, ondot.clock(), array_agg(id), array_agg(attempt_no) FROM started HAVING count(*) > 0
 ), slotted AS (
@@ -145,7 +146,7 @@ SELECT * FROM started;
 
 -- name: find_lease :many
 -- index: lease_pkey, execution_pkey
--- What a lease whose reply was lost holds, in the form of lease_executions.
+-- The executions of a lease whose reply was lost, in the form of lease_executions.
 -- $1 lease_id, $2 worker_id
 SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
        date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
@@ -157,8 +158,8 @@ WHERE l.id = $1::uuid AND l.worker_id = $2;
 
 -- name: sweep_late_ready :many
 -- locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey
--- Rows committed late, below the bounds of the workers that take from their lane. Re-inserted as of now: whoever looks
--- there from the start (a worker that never took from this lane) finds them there as well.
+-- Rows committed late, below the bounds of the workers that take from their lane. They are inserted again as of now, where
+-- all workers find them, also one that never took from this lane and reads it from the start.
 -- $1 limit
 WITH bound AS (
     SELECT b.pool_no, b.class, b.tenant_no, min(b.from_at) AS from_at
@@ -187,7 +188,7 @@ SELECT pool_no, count(*) AS count FROM late GROUP BY pool_no;
 
 -- name: oldest_due :one
 -- index: ready_pkey, line_look, timer_due
--- What /readyz follows (L7): the oldest fire that is due and not served, unplanned or waiting for a worker. Catch-up
+-- For /readyz (L7): the oldest fire that is due and has not started, whether unplanned or waiting for a worker. Catch-up
 -- work is late by its nature and does not count.
 WITH lane AS (
     SELECT p.pool_no, p.name, c.class, t.tenant_no
@@ -200,7 +201,7 @@ WITH lane AS (
         ORDER BY r.ready_at LIMIT 1
     ) head
     UNION ALL
-    -- Somebody might pass, and no worker of the pool has looked.
+    -- An execution might pass a gate, and no worker of the pool has looked.
     SELECT p.name, line.look_at
     FROM ondot.pool p CROSS JOIN (VALUES (false), (true)) AS k(is_rate) CROSS JOIN LATERAL (
         SELECT l.look_at FROM ondot.line l
