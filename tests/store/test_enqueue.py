@@ -197,6 +197,15 @@ async def test_bad_input_raises_an_error_that_says_what_to_do(world: World, argu
     assert await world.count("job_once") == 0
 
 
+@proves("E11", "T1")
+async def test_another_tenant_enqueues_into_a_pool_that_exists_and_creates_none(world: World) -> None:
+    await world.fetch("INSERT INTO ondot.tenant (tenant_no, name) VALUES (2, 'other')")
+    with pytest.raises(INVALID, match='Unknown pool "gpu"'):
+        await enqueue(world, "'report', pool => 'gpu', tenant => 'other'")
+    await enqueue(world, "'report', tenant => 'other'")
+    assert [one.leased.tenant_no for one in await (await world.worker()).lease()] == [2]
+
+
 @proves("E11", "E16")
 @pytest.mark.parametrize("field", ["unique", "debounce", "throttle", "key", "schedule", "pause_after_failures"])
 async def test_what_needs_the_api_is_refused_by_name(world: World, field: str) -> None:

@@ -15,12 +15,13 @@ from importlib.resources import files
 from typing import Final
 
 from ondot.model.execution import PriorityClass
-from ondot.model.ids import PARTITIONS
+from ondot.model.ids import DEFAULT_TENANT, PARTITIONS
 from ondot.model.schedule.preview import LAST_YEAR
 from ondot.settings import Settings
 from ondot.store.queue import CLASS_ADMITTED
 
 CONSTANTS: Final[Mapping[str, object]] = {
+    "default_tenant": DEFAULT_TENANT,
     "partitions": PARTITIONS,
     "horizon_s": f"{Settings.model_fields['horizon_s'].default:g}",
     "last_year": LAST_YEAR,

@@ -1,5 +1,5 @@
--- ondot.pool_no_of(tenant, pool): the number of a pool, which is created when it is first named. Pools belong to the
--- installation: the tenant is not used.
+-- ondot.pool_no_of(tenant, pool): the number of a pool. Pools belong to the installation. Only the first tenant creates
+-- one by naming it, as store.pools does.
 -- Callers: ondot.submit_spec, ondot.submit_specs.
 CREATE OR REPLACE FUNCTION ondot.pool_no_of(tenant integer, pool text) RETURNS integer
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -7,7 +7,10 @@ DECLARE
     found_no integer;
 BEGIN
     SELECT p.pool_no INTO found_no FROM ondot.pool p WHERE p.name = pool;
-    IF found_no IS NULL THEN
+    IF found_no IS NULL AND tenant <> {{default_tenant}} THEN
+        RAISE EXCEPTION 'Unknown pool "%".', pool USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Use a pool of this installation, or ask its owner to create it.';
+    ELSIF found_no IS NULL THEN
         INSERT INTO ondot.pool (name) VALUES (pool) ON CONFLICT DO NOTHING;
         SELECT p.pool_no INTO found_no FROM ondot.pool p WHERE p.name = pool;
     END IF;
