@@ -184,7 +184,8 @@ def test_every_transition_in_a_header_is_one_of_the_state_machines(query: Query)
 def test_the_sql_that_makes_and_the_sql_that_records_an_execution_is_written_once(table: str) -> None:
     spelled = {
         path.name: count
-        for path in resources.files("ondot.store").joinpath("sql").iterdir()
+        for folder in ("sql", "functions")
+        for path in resources.files("ondot.store").joinpath(folder).iterdir()
         if (count := path.read_text().count(f"INSERT INTO ondot.{table} ("))
     }
     assert spelled == {"transitions.sql": 1}

@@ -2,9 +2,10 @@
 
 `migrate up` applies the files whose text has changed, after the migrations. The first migrations call some of the
 functions, so on an empty database all of them are created first, without their triggers, which need tables.
-A constant that Python knows too is written `{{name}}` in SQL and filled in from `CONSTANTS`; a new value changes the
-text, and with it the checksum. Roles of the release before run on these functions: a signature that they call stays
-until the release after, whose migration drops it. A file says in its header if it exists only for them.
+A constant that Python knows too, or a fragment of `sql/transitions.sql`, is written `{{name}}` in SQL and filled in
+from `CONSTANTS`; a new value changes the text, and with it the checksum. Roles of the release before run on these
+functions: a signature that they call stays until the release after, whose migration drops it. A file says in its
+header if it exists only for them.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from ondot.model.execution import PriorityClass
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS
 from ondot.model.schedule.preview import LAST_YEAR
 from ondot.settings import Settings
+from ondot.store.queries import fragments
 from ondot.store.queue import CLASS_ADMITTED
 
 CONSTANTS: Final[Mapping[str, object]] = {
@@ -27,6 +29,7 @@ CONSTANTS: Final[Mapping[str, object]] = {
     "last_year": LAST_YEAR,
     "class_admitted": CLASS_ADMITTED,
     **{f"class_{each.name.lower()}": each.value for each in PriorityClass},
+    **fragments(),
 }
 
 _TRIGGERS: Final = "\n-- triggers\n"

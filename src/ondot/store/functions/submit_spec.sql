@@ -12,12 +12,12 @@ CREATE OR REPLACE FUNCTION ondot.submit_spec(
     tenant text DEFAULT 'default'
 ) RETURNS TABLE (id uuid, due_at timestamptz, created_at timestamptz)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     instant timestamptz := ondot.clock();
     due timestamptz := coalesce(submit_spec.fire_at, instant);
     ready timestamptz := greatest(due, instant);
     job uuid := ondot.new_id();
-    execution uuid;
     stored json;
     of_tenant integer;
     of_pool integer;
@@ -45,13 +45,17 @@ BEGIN
         INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, tenant_no, partition_no)
         VALUES (job, due, 1, 1, of_tenant, ondot.partition_of(job));
     ELSE
-        execution := ondot.new_id();
-        INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
-                                     start_by)
-        VALUES (execution, job, due, ready, of_tenant, 1, of_pool, of_class, 'PENDING', 'fire',
-                ready + make_interval(secs => (spec->>'start_deadline_s')::double precision));
-        INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-        VALUES (of_pool, of_class, of_tenant, ready, execution);
+        WITH fire AS (
+            SELECT ondot.new_id() AS execution_id, job AS job_id, due AS fire_at, ready AS ready_at,
+                   of_tenant AS tenant_no, 1 AS job_version, of_pool AS pool_no, of_class AS class, 'fire' AS origin,
+                   NULL AS stages, ready + make_interval(secs => (spec->>'start_deadline_s')::double precision) AS start_by,
+                   NULL::json AS payload, NULL::uuid AS replay_of
+        ), queued AS (
+            {{insert_into_ready}}
+            FROM fire
+        )
+        {{insert_into_execution}}
+        FROM fire;
     END IF;
     RETURN QUERY SELECT job, due, instant;
 END $$;

@@ -59,13 +59,16 @@ BEGIN
     ), timed AS (
         INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, tenant_no, partition_no)
         SELECT n.job_id, instant, 1, 1, of_tenant, ondot.partition_of(n.job_id) FROM new n WHERE n.is_limited
+    ), fire AS NOT MATERIALIZED (
+        SELECT n.execution_id, n.job_id, instant AS fire_at, instant AS ready_at, of_tenant AS tenant_no, 1 AS job_version,
+               n.pool_no, n.class, 'fire' AS origin, NULL AS stages, n.start_by, NULL::json AS payload,
+               NULL::uuid AS replay_of
+        FROM new n WHERE NOT n.is_limited
     ), queued AS (
-        INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-        SELECT n.pool_no, n.class, of_tenant, instant, n.execution_id FROM new n WHERE NOT n.is_limited
+        {{insert_into_ready}}
+        FROM fire
     )
-    INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin,
-                                 start_by)
-    SELECT n.execution_id, n.job_id, instant, instant, of_tenant, 1, n.pool_no, n.class, 'PENDING', 'fire', n.start_by
-    FROM new n WHERE NOT n.is_limited;
+    {{insert_into_execution}}
+    FROM fire;
     RETURN QUERY SELECT j.id, instant FROM unnest(job_ids) WITH ORDINALITY AS j(id, position) ORDER BY j.position;
 END $$;
