@@ -150,7 +150,7 @@ async def test_what_waits_on_a_database_that_is_held_says_so_and_not_that_nobody
     assert WHY in told.job.summary
     assert COMMAND in str(reason.what_to_do)
     assert told.fire is not None
-    assert "everything is held" in told.fire.message
+    assert "nothing starts" in told.fire.message
     await accept(world)
     assert await codes(world, id_) == ["no_worker"]
     assert await job_codes(world, accepted.id) == ["no_scheduler", "late_plan"]
@@ -228,7 +228,7 @@ async def test_a_fire_that_overlaps_tells_who_runs_and_once_skipped_why(world: W
     await admit_pass(world.database, [DEFAULT_POOL])
     told = await explained(world, second)
     assert (told.state, told.reasons[0].facts["reason"]) == ("SKIPPED", "overlap")
-    assert "an execution of its job had not ended, and the job is to skip fires that overlap" in told.summary
+    assert "the previous execution of its job was still running, and the job skips overlapping fires" in told.summary
 
 
 @proves("E17", "E16")
@@ -402,7 +402,7 @@ async def test_a_job_whose_schedule_is_planned_apart_says_what_it_costs(world: W
         told = (await explained_job(world, costly.id)).job
         assert [reason.code for reason in told.reasons] == ["not_due", "costly_schedule"]
         assert told.reasons[1].facts["looks"] > 1_000
-        assert "planned after all others" in told.reasons[1].message
+        assert "planned after all other jobs" in told.reasons[1].message
         await world.advance(1)
 
 
@@ -421,7 +421,7 @@ async def test_what_is_owed_and_cannot_be_found_is_named(world: World) -> None:
     world.database.specs._specs.clear()
     told = (await explained_job(world, accepted.id)).job
     owed = next(reason for reason in told.reasons if reason.code == "catching_up")
-    assert "its fires cannot be found" in owed.message
+    assert "its fires cannot be computed" in owed.message
     assert owed.what_to_do is not None
     assert "ondot job backfills" in owed.what_to_do
 

@@ -73,8 +73,8 @@ def test_what_is_no_duration_is_refused_with_what_is_expected(written: object) -
         seconds(written)
 
 
-def test_months_and_years_are_refused_with_advice_to_take_days() -> None:
-    with pytest.raises(ValueError, match="take days"):
+def test_months_and_years_are_refused_with_advice_to_use_days() -> None:
+    with pytest.raises(ValueError, match="use days"):
         seconds("P1M")
 
 

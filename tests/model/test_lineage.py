@@ -21,7 +21,7 @@ REPLICATED = Server("7000", 3, 16400, is_synchronous=True)
         (REPLICATED, Server("7000", 4, 16400, is_synchronous=False), None),
         (KNOWN, Server("8000", 3, 16400, is_synchronous=False), "another PostgreSQL cluster"),
         (REPLICATED, Server("8000", 3, 16400, is_synchronous=True), "another PostgreSQL cluster"),
-        (REPLICATED, Server("7000", 3, 17000, is_synchronous=True), "tables were made anew"),
+        (REPLICATED, Server("7000", 3, 17000, is_synchronous=True), "tables were created again"),
     ],
 )
 def test_only_a_synchronous_standby_is_known_to_have_all(known: Server, found: Server, word: str | None) -> None:

@@ -87,12 +87,12 @@ def test_a_worker_that_is_seen_for_the_first_time_is_not_judged_by_its_past() ->
 
 
 @proves("E6", "L4")
-def test_what_people_are_told_of_a_silent_worker_is_what_the_watch_does_also_after_an_outage() -> None:
+def test_what_is_shown_about_a_silent_worker_is_what_the_watch_does_also_after_an_outage() -> None:
     assert [is_silent("ALIVE", seconds, TIMEOUT_S) for seconds in (5, 5.1, 46)] == [False, True, True]
     assert (is_silent("DRAINING", 6, TIMEOUT_S), is_silent("LOST", 6, TIMEOUT_S)) == (True, False)
     assert when_lost(TIMEOUT_S) == (
-        "A scheduler declares lost whom it has watched be silent for 10 s; an outage of PostgreSQL of more than 3 s"
-        " does not count, and for 5 s after it nobody is judged"
+        "A worker that sends no heartbeat for 10 s is marked lost; an outage of PostgreSQL longer than 3 s does not"
+        " count, and no worker is marked lost in the 5 s after it"
     )
     for outage_s in (gap_s(TIMEOUT_S) + 0.1, 46):
         watch = Watch(TIMEOUT_S)

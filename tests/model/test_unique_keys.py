@@ -7,7 +7,7 @@ import pytest
 
 from ondot.model.ids import JobId
 from ondot.model.job import Debounce, Throttle, Unique
-from ondot.model.unique_keys import SKEW, Claim, Refused, Runs, Wish, decide_claim, is_put_off, key_of
+from ondot.model.unique_keys import SKEW, Claim, Runs, Skipped, Wish, decide_claim, is_put_off, key_of
 from tests.proves import proves
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,8 +47,8 @@ def test_a_key_that_nobody_has_is_taken(wish: Wish) -> None:
 def test_a_unique_key_is_held_while_its_job_lives_and_within_its_time() -> None:
     wish = Unique(key="k", within_s=60)
     live, ended = claimed(wish, NOW), claimed(wish, NOW, is_live=False)
-    assert isinstance(decide_claim(wish, SECOND, live, NOW + s(3600)), Refused)
-    assert decide_claim(wish, SECOND, ended, NOW + s(59)) == Refused(ended, f"unique: the job {FIRST} has the key 'k'")
+    assert isinstance(decide_claim(wish, SECOND, live, NOW + s(3600)), Skipped)
+    assert decide_claim(wish, SECOND, ended, NOW + s(59)) == Skipped(ended, f"unique: the job {FIRST} has the key 'k'")
     assert isinstance(decide_claim(wish, SECOND, ended, NOW + s(60)), Runs)
 
 
@@ -58,9 +58,9 @@ def test_after_the_clock_was_set_back_a_unique_key_is_held_for_its_own_length_fr
     ended = claimed(wish, NOW, is_live=False)
     earlier = NOW - s(3600)
     verdict = decide_claim(wish, SECOND, ended, earlier)
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, Skipped)
     assert (verdict.claim.since_at, verdict.claim.until_at) == (earlier, earlier + s(60))
-    assert isinstance(decide_claim(wish, SECOND, verdict.claim, earlier + s(59)), Refused)
+    assert isinstance(decide_claim(wish, SECOND, verdict.claim, earlier + s(59)), Skipped)
     assert isinstance(decide_claim(wish, SECOND, verdict.claim, earlier + s(60)), Runs)
 
 
@@ -75,7 +75,7 @@ def test_after_the_clock_was_set_back_the_window_of_a_throttle_begins_anew() -> 
 @proves("E16")
 def test_a_node_whose_clock_is_a_little_behind_counts_into_the_same_window() -> None:
     wish = Throttle(key="k", per_s=60, limit=1)
-    assert isinstance(decide_claim(wish, SECOND, claimed(wish, NOW), NOW - SKEW), Refused)
+    assert isinstance(decide_claim(wish, SECOND, claimed(wish, NOW), NOW - SKEW), Skipped)
 
 
 @proves("E16")

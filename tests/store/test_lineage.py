@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ondot.model.errors import Held
+from ondot.model.errors import DatabaseHeld
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.settings import Settings
 from ondot.store import lineage
@@ -63,7 +63,7 @@ async def test_on_another_server_timeline_or_table_nothing_begins_until_a_person
     async with connected(database_url) as connection:
         await connection.execute(f"UPDATE ondot.lineage SET {change}")
         for _ in range(2):
-            with pytest.raises(Held, match="--accept-database"):
+            with pytest.raises(DatabaseHeld, match="--accept-database"):
                 await works(database_url)
         held = await read_lineage(connection)
         assert held is not None
@@ -100,9 +100,9 @@ async def test_who_has_seen_more_flushed_than_there_is_holds_all_and_accepts_wit
             await each.check(connection)
             await each.check(connection)
             set_back(each)
-        with pytest.raises(Held, match="log of changes"):
+        with pytest.raises(DatabaseHeld, match="log ends"):
             await witness.check(connection)
-        with pytest.raises(Held):
+        with pytest.raises(DatabaseHeld):
             await works(database_url)
         await accept(connection, actor="ops", reason=None)
         await witness.check(connection)
@@ -114,7 +114,7 @@ async def test_who_has_seen_more_flushed_than_there_is_holds_all_and_accepts_wit
             await frozen.check(connection)
             set_back(frozen)
             await connection.execute(f"UPDATE ondot.lineage SET accepted_at = {copy}")
-            with pytest.raises(Held, match="log of changes"):
+            with pytest.raises(DatabaseHeld, match="log ends"):
                 await frozen.check(connection)
             await accept(connection, actor="ops", reason=None)
 
@@ -133,7 +133,7 @@ async def test_a_standby_that_is_behind_what_was_confirmed_is_not_followed(datab
         await connection.execute("UPDATE ondot.lineage SET timeline = timeline - 1, is_synchronous = true")
         witness._last = replace(witness._last, server=server, flushed=witness._last.written + 2**40)
         witness.confirm()
-        with pytest.raises(Held, match="log of changes"):
+        with pytest.raises(DatabaseHeld, match="log ends"):
             await witness.check(connection)
 
 
@@ -171,10 +171,10 @@ async def test_who_is_told_to_goes_on_with_any_but_lifts_no_hold_of_others(
     await works(database_url)
     async with connected(database_url) as connection:
         await connection.execute("UPDATE ondot.lineage SET system_id = 'another'")
-        with pytest.raises(Held):
+        with pytest.raises(DatabaseHeld):
             await works(database_url)
         await works(database_url, **setting)
-        with pytest.raises(Held):
+        with pytest.raises(DatabaseHeld):
             await works(database_url)
         await connection.execute("UPDATE ondot.lineage SET held_at = NULL, held_why = NULL")
         await works(database_url, **setting)

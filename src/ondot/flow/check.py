@@ -167,7 +167,7 @@ class SelfCheck:
             planned = await write_steps(connection, self._database.clock, steps)
             standing = {timer.job_id for timer in (await timers_standing(connection, suspects))[0]}
             moved = [str(timer.job_id) for timer in timers if timer.job_id not in standing]
-            new = self._memory.not_told(suspect for suspect in suspects if suspect.name in faults)
+            new = self._memory.select_new(suspect for suspect in suspects if suspect.name in faults)
             if moved:
                 await _count(connection, Kind.OVERDUE_TIMER, moved)
             if new:
@@ -201,7 +201,7 @@ class SelfCheck:
     async def _name_unowned(self, suspects: list[Suspect]) -> None:
         async with self._database.transaction() as connection:
             unowned = set(await look_at_partitions(connection)) & set(suspects)
-            if new := self._memory.not_told(unowned):
+            if new := self._memory.select_new(unowned):
                 await _count(connection, Kind.PARTITION, sorted(suspect.name for suspect in new))
         if unowned:
             _tell(Kind.PARTITION, sorted(suspect.name for suspect in unowned), done="left to the schedulers")

@@ -17,7 +17,7 @@ from ondot.model.errors import Conflict
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.schedule import Once, Schedule
-from ondot.model.unique_keys import Claim, ClaimKey, Refused, Runs, claim_of, decide_claim, is_put_off, key_of
+from ondot.model.unique_keys import Claim, ClaimKey, Runs, Skipped, claim_of, decide_claim, is_put_off, key_of
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import LockedJob, NewOnceJob, change_job, lock_job
@@ -53,7 +53,7 @@ async def claim_keys(
         verdict = decide_claim(wish, job_id, held.get(key), now)
         held[key] = verdict.claim
         match verdict:
-            case Refused(reason=reason):
+            case Skipped(reason=reason):
                 claimed[job_id] = _refused(database, claimed[job_id], reason)
             case Runs(fire_at=fire_at, replaces=replaces):
                 if replaces in claimed:
@@ -73,7 +73,7 @@ async def move_unique_key(connection: Connection, tenant_no: TenantNo, job: Lock
     held = await lock_claims(connection, tenant_no, {key_of(wish): job.id for wish in (old, new) if wish}, job.now)
     if new is not None:
         verdict = decide_claim(new, job.id, held.get(key_of(new)), job.now)
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Skipped):
             raise Conflict(
                 f"The unique key {new.key!r} is taken by the job {verdict.claim.job_id}: "
                 "choose another key, or try again when that job has ended and the key is free."

@@ -1,8 +1,8 @@
-"""What nobody owns: the kinds that the self-check looks for, and what it remembers between two looks (P4, P5, L6).
+"""Rows without an owner: the kinds that the self-check looks for, and its memory between two checks (P4, P5, L6).
 
-Every state has an owner who will move it on. What the self-check finds has none, so each finding is a bug of ondot. A
-race must not look like one: what is seen once is only suspected, and is found if it is still there, unchanged, a while
-later. The suspect's key holds what would have changed if somebody had moved it on.
+Every state has an owner that moves it on. A row that the self-check finds has none, so each finding is a bug in ondot.
+A race must not look like a finding: a row seen once is only suspected; it is found if it is still there, unchanged,
+some time later. A suspect's key holds the columns that an owner would have changed.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a kind is, and what was done about it."""
+    """What a kind is, and how it is repaired."""
 
     what: str
     done: str
@@ -35,15 +35,15 @@ class Meaning:
 
 MEANINGS: Final = {
     Kind.RUNNING_OF_GONE_WORKER: Meaning(
-        "executions that ran under a worker that is gone, and that recovery did not know of",
-        "given to recovery, at the cost of a lost worker",
+        "executions running on a worker that is gone, unknown to recovery",
+        "handed to recovery; each counts one lost worker",
     ),
     Kind.RUNNING_WITHOUT_LEASE: Meaning(
-        "executions that ran under a worker that lives and had no lease that named them",
-        "taken from their worker and given to recovery, at the cost of a lost worker",
+        "executions running on a live worker without a lease that names them",
+        "taken from their worker and handed to recovery; each counts one lost worker",
     ),
     Kind.OVERDUE_TIMER: Meaning(
-        "jobs whose fire was long due and not planned, though a scheduler owns their partition",
+        "jobs with a fire that is long due and not planned, although a scheduler owns their partition",
         "planned now, by their misfire policy",
     ),
     Kind.UNQUEUED: Meaning(
@@ -51,28 +51,28 @@ MEANINGS: Final = {
         "put back into their queue or line",
     ),
     Kind.QUEUED_WITHOUT_EXECUTION: Meaning(
-        "places in the queue or in a line that no execution waited in",
+        "rows in a queue or line without an execution that waits",
         "deleted",
     ),
-    Kind.EMPTY_LEASE: Meaning("leases of which nothing ran any more", "deleted"),
+    Kind.EMPTY_LEASE: Meaning("leases without a running execution", "deleted"),
     Kind.SLOT_WITHOUT_HOLDER: Meaning(
         "slots of limits that no execution held",
-        "given back, and who waits for them called",
+        "freed; the executions that wait for them are admitted",
     ),
     Kind.LINE_OVERLOOKED: Meaning(
-        "lines before limits with room, which no worker was to look at",
-        "called",
+        "lines at limits that have room, which no worker was going to look at",
+        "put on the list that workers look at",
     ),
     Kind.PARTITION: Meaning(
-        "partitions that were missing, or without an owner while schedulers lived",
-        "made if they were missing; a scheduler takes what has no owner",
+        "partitions that were missing, or had no owner while schedulers were alive",
+        "created if missing; a scheduler takes those without an owner",
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Something that nobody seems to own: where it is, which it is, and as what it was seen."""
+    """A row that seems to have no owner: its kind, its table, and the key and columns it was seen with."""
 
     kind: Kind
     place: Place
@@ -80,27 +80,27 @@ class Suspect:
 
     @property
     def name(self) -> str:
-        """What people call it: its id, or its number."""
+        """Its id or number, for people."""
         return str(self.key[0])
 
 
-APART_S: Final[dict[Place, float]] = {"timers": 30.0, "leases": 120.0, "partitions": 30.0}
-"""How long after the first look it must still be there. A plan of very many timers takes a while, a worker names the
-leases it holds with its beats, and partitions of a dead node are taken when its lease is over."""
-SOONEST_S: Final = 10.0
+CONFIRM_AFTER_S: Final[dict[Place, float]] = {"timers": 30.0, "leases": 120.0, "partitions": 30.0}
+"""How long after it was first seen it must still be there. Planning very many timers takes long, a worker names the
+leases it holds in its heartbeats, and another node takes a dead node's partitions when the lease ends."""
+CONFIRM_SOONEST_S: Final = 10.0
 
 
 @dataclass(slots=True)
 class Memory:
-    """Of one housekeeper; nothing is lost with it but the time until the next look."""
+    """The memory of one housekeeper. If it is lost, a finding is only reported later."""
 
     most: int = 5_000
     _since_s: dict[Suspect, float] = field(default_factory=dict)
-    _told: set[Suspect] = field(default_factory=set)
+    _reported: set[Suspect] = field(default_factory=set)
 
     @property
     def is_full(self) -> bool:
-        """So much is suspected that it is to be seen to before looking any further."""
+        """Whether there are so many suspects that they must be handled before the check looks for more."""
         return len(self._since_s) >= self.most
 
     def suspect(self, suspects: Iterable[Suspect], *, monotonic_s: float) -> None:
@@ -108,10 +108,10 @@ class Memory:
             self._since_s.setdefault(suspect, monotonic_s)
 
     def take_ripe(self, *, monotonic_s: float, limit: int) -> list[Suspect]:
-        """Those seen long enough ago, of one kind and place, to be looked at once more: suspected no longer."""
+        """Remove and return suspects of one kind and place that were seen long enough ago to be checked again."""
         ripe: list[Suspect] = []
         for suspect, since_s in self._since_s.items():
-            is_ripe = monotonic_s - since_s >= APART_S.get(suspect.place, SOONEST_S)
+            is_ripe = monotonic_s - since_s >= CONFIRM_AFTER_S.get(suspect.place, CONFIRM_SOONEST_S)
             if is_ripe and (not ripe or (suspect.kind, suspect.place) == (ripe[0].kind, ripe[0].place)):
                 ripe.append(suspect)
                 if len(ripe) == limit:
@@ -120,10 +120,10 @@ class Memory:
             del self._since_s[suspect]
         return ripe
 
-    def not_told(self, suspects: Iterable[Suspect]) -> list[Suspect]:
-        """Of what was found and stays as it is, what is new: the rest was counted before."""
-        new = [suspect for suspect in suspects if suspect not in self._told]
-        if len(self._told) >= self.most:
-            self._told.clear()
-        self._told.update(new)
+    def select_new(self, suspects: Iterable[Suspect]) -> list[Suspect]:
+        """The findings that were not reported before; a finding that cannot be repaired is reported once."""
+        new = [suspect for suspect in suspects if suspect not in self._reported]
+        if len(self._reported) >= self.most:
+            self._reported.clear()
+        self._reported.update(new)
         return new

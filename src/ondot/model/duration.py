@@ -1,9 +1,8 @@
 """Durations as people write them: seconds, `"90s"`, `"15m"`, `"1h30m"`, `"2d"`, or ISO 8601 `"PT15M"`,
 `"P1DT2H"`.
 
-Inside ondot a duration is a number of seconds, so that a stored spec and an answer read the same to every
-language. Months and years have no fixed length and are refused, and so is text without a unit: "15" could be
-anything.
+Inside ondot a duration is a number of seconds, so that stored specs and responses are the same in every language.
+Months and years have no fixed length and are rejected. Text without a unit is rejected too: "15" is ambiguous.
 """
 
 import re
@@ -14,7 +13,7 @@ EXPECTED: Final = 'a duration: a number of seconds, or text such as "90s", "15m"
 
 _LONGEST_TEXT: Final = 64
 _NUMBER: Final = r"(\d+(?:\.\d+)?)"
-# `m(?!s)`: the minutes must not eat the m of milliseconds.
+# `m(?!s)`: minutes must not match the m of milliseconds.
 _SHORT: Final = re.compile(
     rf"(?:{_NUMBER}w)?\s*(?:{_NUMBER}d)?\s*(?:{_NUMBER}h)?\s*(?:{_NUMBER}m(?!s))?\s*(?:{_NUMBER}s)?\s*(?:{_NUMBER}ms)?",
     re.ASCII,
@@ -27,7 +26,7 @@ _UNITS_S: Final = (604_800.0, 86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 
 
 def seconds(written: object) -> float:
-    """The duration in seconds, never negative. Raises ValueError, with what was expected as its text."""
+    """The duration in seconds, never negative. Raises ValueError with the expected form as its text."""
     if isinstance(written, (int, float)) and not isinstance(written, bool):
         return _checked(written)
     if not isinstance(written, str) or len(written) > _LONGEST_TEXT:
@@ -36,13 +35,13 @@ def seconds(written: object) -> float:
     match = _SHORT.fullmatch(text) or _ISO.fullmatch(text)
     if match is None or not any(match.groups()):
         if _ISO_CALENDAR.match(text):
-            raise ValueError('a duration of fixed length, and months and years have none: take days, such as "P30D"')
+            raise ValueError('a duration of fixed length, which months and years do not have: use days, such as "P30D"')
         raise ValueError(EXPECTED)
     return _checked(sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS_S, strict=False) if n))
 
 
 def as_written(duration_s: float) -> int | float:
-    """Seconds for an answer: 90 rather than 90.0."""
+    """Seconds for a response: 90 rather than 90.0."""
     return int(duration_s) if duration_s.is_integer() else duration_s
 
 
@@ -55,4 +54,4 @@ def _checked(value: float) -> float:
         raise ValueError("a duration of zero or more")
     if not isfinite(duration_s):
         raise ValueError(EXPECTED)
-    return duration_s + 0.0  # -0.0 is a sign nobody meant
+    return duration_s + 0.0  # -0.0 becomes 0.0

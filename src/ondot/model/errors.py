@@ -2,27 +2,27 @@
 
     OndotError
     ├── InvalidRequest        the caller's input
-    │   ├── NotJson             400  the body could not be read as JSON at all
-    │   ├── InvalidBody         422  fields with faults, each with a JSON pointer
-    │   │   └── InvalidSchedule      a schedule that cannot be read, or never fires
+    │   ├── NotJson             400  the body is not JSON
+    │   ├── InvalidBody         422  fields with errors, each with a JSON pointer
+    │   │   └── InvalidSchedule      a schedule that cannot be parsed, or never fires
     │   ├── InvalidParameters   422  of the query or a header
     │   ├── KeyReused           422  an idempotency key with another body
     │   └── TooLarge            413
-    ├── Unauthorized          401  no API key, or one that is not known
-    │   └── TooManyWrongKeys  429  an address keeps sending wrong ones
-    ├── Forbidden             403  another site's page or a proxy, where no key is asked for
+    ├── Unauthorized          401  no API key, or an unknown one
+    │   └── TooManyWrongKeys  429  an address keeps sending wrong keys
+    ├── Forbidden             403  another site's page or a proxy, where no key is required
     ├── NotFound              404
     ├── Conflict              409  the state does not allow it
     ├── PreconditionFailed    412  If-Match names an older version
-    ├── QueueFull             429  so much waits in a pool that no more is taken for now
-    ├── Unavailable           503  the database is away; try again
-    │   ├── Held              503  it may lack what was acknowledged: nothing is begun until a person has looked
-    │   └── Busy              503  as many large bodies are being read as may be at once
+    ├── QueueFull             429  too much work waits in a pool
+    ├── Unavailable           503  the database cannot be reached; try again
+    │   ├── DatabaseHeld      503  it may lack acknowledged work: nothing starts until a person accepts it
+    │   └── Busy              503  too many large bodies are being read at once
     └── Misconfigured              this installation: settings, schema, embedded server
 
-A code is a promise (`urn:ondot:problem:<code>`); a message says what to do. Facts are fields, so that logs and
-answers can carry them apart from the sentence. A refusal that is expected, such as the completion of a stale worker,
-is a value and not in this tree.
+A code is stable (`urn:ondot:problem:<code>`); a message states what to do. Facts are fields, so that logs and responses
+can carry them beside the sentence. An expected refusal, such as the completion of a stale worker, is a value and not an
+error.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a body: where (a JSON pointer) and what to do about it."""
+    """One error in a body: where (a JSON pointer) and what to do about it."""
 
     pointer: str
     message: str
@@ -103,7 +103,7 @@ class Forbidden(OndotError):
 
 class NotFound(OndotError):
     code = "not-found"
-    title = "There is no such thing"
+    title = "Not found"
 
 
 class Conflict(OndotError):
@@ -123,12 +123,12 @@ class QueueFull(OndotError):
 
 class Unavailable(OndotError):
     code = "unavailable"
-    title = "The database is away"
+    title = "The database cannot be reached"
 
 
-class Held(Unavailable):
+class DatabaseHeld(Unavailable):
     code = "held"
-    title = "Nothing is begun until a person has looked"
+    title = "Nothing starts until a person accepts the database"
 
 
 class Busy(Unavailable):

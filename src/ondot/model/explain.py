@@ -1,9 +1,9 @@
 """Why an execution is not running, and when it may start (E17): facts in, reasons out, the most decisive first.
 
-The facts are what the database held at one instant (`store.explain`); nothing here asks for more. Reasons stand in the
-order in which they would have to go away: everything is held, a person asked it to end, its time has not come, a gate
-keeps it, its pool cannot take it. What cannot be known is not guessed: `may_start_at` is null where it depends on
-somebody else's end. `model.explain_job` does the same for jobs. Codes are promises, sentences are not.
+`store.explain` reads all facts at one instant. Reasons are listed in the order in which they have to go away: nothing
+starts on this database, the execution is cancelled, it is not due, a gate keeps it, its pool has no room. Nothing is
+guessed: `may_start_at` is null where it depends on the end of another execution. `model.explain_job` does the same for
+jobs. Codes are stable, sentences may change.
 """
 
 from datetime import datetime, timedelta
@@ -12,16 +12,16 @@ from typing import Any, Final
 from ondot.model.execution import PriorityClass, State
 from ondot.model.explain_facts import (
     COUNTED_AT_MOST,
-    HOLDERS_TOLD,
+    HOLDERS_SHOWN,
     WHY_ENDED,
     ExecutionFacts,
     Explanation,
-    Held,
+    HeldSlots,
     Line,
     Pool,
     Reason,
-    counted,
-    told,
+    format_instant,
+    pluralize,
     why_held,
 )
 from ondot.model.fairness import PENALTY_S
@@ -30,11 +30,11 @@ from ondot.model.liveness import SILENT, when_lost
 from ondot.model.schedule.words import duration
 
 SOON: Final = timedelta(seconds=5)
-"""A due execution before which nothing stands is taken within milliseconds: after this long something holds it up."""
+"""A due execution with nothing ahead starts within milliseconds. After this long, something delays it."""
 
 
 def goes_before(priority_class: PriorityClass, ready_at: datetime) -> list[tuple[PriorityClass, datetime]]:
-    """What the queue serves before an execution: of each class that which was ready before this instant."""
+    """For each class, the instant before which a ready execution is served first."""
     own = PENALTY_S[priority_class]
     return [(other, ready_at + timedelta(seconds=own - PENALTY_S[other])) for other in PriorityClass]
 
@@ -46,14 +46,14 @@ def explain_execution(facts: ExecutionFacts) -> Explanation:
     waits_more = [reason for reason in reasons[1:] if reason.code not in {"running", "start_deadline", "no_function"}]
     if waits_more:
         also = waits_more[0].message
-        summary = f"{summary.removesuffix('.')}; besides, {also[0].lower()}{also[1:]}"
+        summary = f"{summary.removesuffix('.')}; also, {also[0].lower()}{also[1:]}"
     return Explanation(facts.id, facts.state.value, summary, _may_start_at(facts, reasons), reasons, facts.now)
 
 
 def _may_start_at(facts: ExecutionFacts, reasons: tuple[Reason, ...]) -> datetime | None:
-    """The latest of the instants at which its reasons end; None if one of them has none, or it waits no more.
+    """The latest instant at which its reasons end. None if a reason has no known end, or it no longer waits.
 
-    Of what is not due yet only the instants count: what else stands in its way now may be gone by then.
+    If it is not due yet, only the instants count: other obstacles may be gone by then.
     """
     if facts.state not in {State.PENDING, State.RETRYING} or facts.cancel_at is not None or facts.held_at is not None:
         return None
@@ -78,11 +78,11 @@ def _reasons(facts: ExecutionFacts) -> list[Reason]:
         case State.BLOCKED:
             return [
                 *_cancelling(facts),
-                Reason("blocked", "It waits for the steps of its workflow before it to succeed."),
+                Reason("blocked", "It waits for earlier steps of its workflow to succeed."),
             ]
         case State.PENDING | State.RETRYING:
             waits = [*why_held(facts.held_at, facts.held_why), *_cancelling(facts), *_time(facts), *_gate(facts)]
-            if facts.held_at is None:  # else the workers stand still, and seem to be gone
+            if facts.held_at is None:  # workers that are held send no heartbeats, so they look dead
                 waits += _pool(facts, is_kept=bool(waits))
             return [*waits, *_no_function(facts), *_start_deadline(facts)]
 
@@ -93,14 +93,14 @@ def _ended(facts: ExecutionFacts) -> Reason:
     if error and facts.state is State.FAILED:
         because += f"{'; ' if because else ': '}the last error was {error.rstrip('.')}"
     advice = {
-        State.FAILED: f"Mend the cause, then run it again: `ondot dead-letter replay {facts.id}`.",
-        State.SKIPPED: f"To run it after all, start one now: `ondot job run {facts.job_id}`.",
-        State.CANCELLED: f"To run it after all, start one now: `ondot job run {facts.job_id}`.",
+        State.FAILED: f"Fix the cause, then run it again: `ondot dead-letter replay {facts.id}`.",
+        State.SKIPPED: f"To run the job now: `ondot job run {facts.job_id}`.",
+        State.CANCELLED: f"To run the job now: `ondot job run {facts.job_id}`.",
     }.get(facts.state)
-    assert facts.ended_at is not None, "only what has ended is in a final state"
+    assert facts.ended_at is not None, "an execution in a final state has an end"
     return Reason(
         "ended",
-        f"It ended {facts.state.value} at {told(facts.ended_at)}{because}.",
+        f"It ended {facts.state.value} at {format_instant(facts.ended_at)}{because}.",
         what_to_do=advice,
         facts={
             "ended_at": facts.ended_at,
@@ -117,29 +117,29 @@ def _cancelling(facts: ExecutionFacts) -> list[Reason]:
     if facts.cancel_at is None:
         return []
     because = f" ({facts.cancel_reason})" if facts.cancel_reason else ""
-    rest = "gets its grace, and is then ended by force" if facts.state is State.RUNNING else "will not start any more"
-    message = f"It was asked to end at {told(facts.cancel_at)}{because}; it {rest}."
+    rest = "may finish within its grace period" if facts.state is State.RUNNING else "will not start"
+    message = f"It was cancelled at {format_instant(facts.cancel_at)}{because}; it {rest}."
     return [Reason("cancelling", message, facts={"since": facts.cancel_at, "reason": facts.cancel_reason})]
 
 
 def _running(facts: ExecutionFacts) -> Reason:
     since = facts.started_at or facts.now
     on = f" on {facts.worker_host}" if facts.worker_host else ""
-    message = f"It is running{on} since {told(since)} (attempt {facts.attempt_no})"
+    message = f"It has been running{on} since {format_instant(since)} (attempt {facts.attempt_no})"
     if facts.progress is not None:
         message += f", {facts.progress:.0%} done"
     if facts.progress_message:
         message += f": {facts.progress_message}"
     silent_s = max((facts.now - (facts.worker_beat_at or facts.now)).total_seconds(), 0.0)
     advice = None
-    heard_at = facts.worker_beat_at if silent_s > facts.heartbeat_s * SILENT else None
-    if heard_at is not None:
+    last_beat_at = facts.worker_beat_at if silent_s > facts.heartbeat_s * SILENT else None
+    if last_beat_at is not None:
         message += (
-            f"; but nothing was heard of its worker since {told(heard_at)}. {when_lost(facts.heartbeat_s)}. This then"
-            " starts again, at the cost of one of its worker losses"
+            f"; but its worker has sent no heartbeat since {format_instant(last_beat_at)}."
+            f" {when_lost(facts.heartbeat_s)}. The execution then starts again and counts one more lost worker"
         )
     if silent_s > facts.heartbeat_s * 2:
-        advice = "If there was no outage: is a scheduler running? `ondot doctor` says."
+        advice = "If there was no outage, check that a scheduler is running: `ondot doctor`."
     progress = None
     if facts.progress is not None or facts.progress_message is not None:
         progress = {"fraction": facts.progress, "message": facts.progress_message}
@@ -152,7 +152,7 @@ def _running(facts: ExecutionFacts) -> Reason:
             "attempt": facts.attempt_no,
             "worker_id": facts.worker_id,
             "worker_host": facts.worker_host,
-            "silent_since": heard_at,
+            "silent_since": last_beat_at,
             "progress": progress,
         },
     )
@@ -162,13 +162,14 @@ def _time(facts: ExecutionFacts) -> list[Reason]:
     if facts.ready_at <= facts.now:
         return []
     if facts.state is State.PENDING:
-        message = f"It is due at {told(facts.ready_at)}, in {_wait(facts.ready_at - facts.now)}."
+        message = f"It is due at {format_instant(facts.ready_at)}, in {_wait(facts.ready_at - facts.now)}."
         return [Reason("not_due", message, facts.ready_at, facts={"ready_at": facts.ready_at})]
     error = _in_a_line(facts.last_error)
     after = f"; the last attempt ended {facts.last_outcome.value}" if facts.last_outcome else ""
     after += f" with {error.rstrip('.')}" if after and error else ""
     of = f" of {facts.retry.max_retries}" if facts.retry else ""
-    message = f"Retry {facts.failures}{of} is at {told(facts.ready_at)}, in {_wait(facts.ready_at - facts.now)}{after}."
+    when = f"{format_instant(facts.ready_at)}, in {_wait(facts.ready_at - facts.now)}"
+    message = f"Retry {facts.failures}{of} is at {when}{after}."
     return [
         Reason(
             "backoff",
@@ -199,8 +200,8 @@ def _rate(facts: ExecutionFacts, line: Line) -> Reason | None:
     if token_at <= max(facts.now, facts.ready_at):
         return None
     message = (
-        f"{_subject(line)} may start one every {duration(line.every_s or 0.0)}: it is {_place(line)},"
-        f" and its turn comes at {told(token_at)} at the earliest."
+        f"Waiting for {_owner(line)} rate limit, one start every {duration(line.every_s or 0.0)}: it is {_place(line)}"
+        f" and may start at {format_instant(token_at)} at the earliest."
     )
     rate = {"every_s": line.every_s, "token_at": token_at}
     return Reason("rate", message, token_at, "Wait for its turn, or raise the rate.", _in_line(line) | rate)
@@ -210,20 +211,21 @@ def _slots(facts: ExecutionFacts, line: Line) -> Reason | None:
     limit = line.limit or 1
     if line.held.count + line.ahead < limit:
         return None
-    taken = _taken(line.held) if line.held.count >= limit else "those before it go first"
+    taken = _taken(line.held) if line.held.count >= limit else "earlier executions go first"
     is_due = facts.ready_at <= facts.now
-    message = f"{_subject(line)} may run {limit:,} at a time: {taken}, and it is {_place(line)}{_policy(line, is_due)}."
-    if not is_due:
-        message = f"At present {message[0].lower()}{message[1:]}"
+    waits = "Waiting for" if is_due else "At present it would wait for"
+    message = (
+        f"{waits} {_owner(line)} limit, {limit:,} at a time: {taken}, and it is {_place(line)}{_policy(line, is_due)}."
+    )
     advice = {
-        "order": "Wait for the one before it, which keeps its place over its retries",
+        "order": "Wait for the one before it, which keeps its place while it retries",
         "overlap": "Wait for it",
         "concurrency": "Wait for one of them, or raise the limit",
     }[line.kind]
     if line.held.holders:
-        advice += f"; or end it: `ondot execution cancel {line.held.holders[0].id}`"
+        advice += f"; or cancel it: `ondot execution cancel {line.held.holders[0].id}`"
     elif line.first is not None:
-        advice += f"; what the first waits for: `ondot execution explain {line.first}`"
+        advice += f"; to see what the first in line waits for: `ondot execution explain {line.first}`"
     return Reason(line.kind, message, None, f"{advice}.", _in_line(line) | {"limit": limit} | _holding(line.held))
 
 
@@ -236,44 +238,45 @@ def _place(line: Line) -> str:
     return f"number {line.ahead + 1:,} in line" if line.ahead < COUNTED_AT_MOST else "far back in line"
 
 
-def _subject(line: Line) -> str:
+def _owner(line: Line) -> str:
+    """The owner of a limit, in the possessive."""
     of, _, name = line.name.partition(":")
     if of == "job":
-        return "Its job"
+        return "its job's"
     if function := of_function(name):
-        return f"Function {function}"
-    return f"Jobs with the order key {name!r}" if line.kind == "order" else f"Jobs with the concurrency key {name!r}"
+        return f"{function}'s"
+    return f"order key {name!r}'s" if line.kind == "order" else f"concurrency key {name!r}'s"
 
 
 def _policy(line: Line, is_due: bool) -> str:
     match line.overlap, line.is_fire:
         case "skip", True:
-            return "; if it finds it so when it is due, it is skipped"
+            return "; if that is still so when it is due, it is skipped"
         case "skip", False:
-            return "; a fire would be skipped, but what a person started waits"
+            return "; a fire would be skipped, but a run that a person started waits"
         case "cancel", True:
-            return "; what runs was asked to end for it" if is_due else "; what still runs then is asked to end for it"
+            return "; the running one was cancelled for it" if is_due else "; if one still runs then, it is cancelled"
     return ""
 
 
-def _taken(held: Held) -> str:
+def _taken(held: HeldSlots) -> str:
     states = [holder.state for holder in held.holders]
     retrying = states.count(State.RETRYING)
-    words = f"{counted(held.count, 'slot')} {'is' if held.count == 1 else 'are'} taken"
+    words = f"{pluralize(held.count, 'slot')} {'is' if held.count == 1 else 'are'} taken"
     if held.holders:
-        words += f" ({'since' if held.count == 1 else 'the first since'} {told(held.holders[0].since)})"
+        words += f" ({'since' if held.count == 1 else 'the first since'} {format_instant(held.holders[0].since)})"
     if retrying:
-        words += f", {retrying} by {'one that waits' if retrying == 1 else 'some that wait'} for a retry"
+        words += f", {retrying} by {'an execution that waits' if retrying == 1 else 'executions that wait'} for a retry"
     return words
 
 
-def _holding(held: Held) -> dict[str, Any]:
-    holders = [{"id": one.id, "since": one.since, "state": one.state} for one in held.holders[:HOLDERS_TOLD]]
+def _holding(held: HeldSlots) -> dict[str, Any]:
+    holders = [{"id": one.id, "since": one.since, "state": one.state} for one in held.holders[:HOLDERS_SHOWN]]
     return {"held": held.count, "holders": holders}
 
 
 def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
-    """What the workers say to it. While something else keeps it (`is_kept`), only what will not pass by itself."""
+    """Reasons in its pool. While something else keeps it (`is_kept`), only those that do not pass by themselves."""
     pool = facts.pool
     if pool.alive == 0:
         return [_no_worker(pool)]
@@ -282,28 +285,28 @@ def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
     name = f"The pool {pool.name!r}"
     ahead = sum(facts.queue_ahead.values())
     if pool.concurrency is not None and pool.held.count >= pool.concurrency:
-        message = f"{name} may run {pool.concurrency:,} at a time: {_taken(pool.held)}."
+        message = f"{name} runs at most {pool.concurrency:,} at a time: {_taken(pool.held)}."
         advice = f"Wait for one of them, or raise the concurrency of {pool.name!r}."
         return [Reason("pool_concurrency", message, None, advice, {"limit": pool.concurrency} | _holding(pool.held))]
     if pool.every_s is not None:
         token_at = _token_at(pool.token_at, pool.every_s, pool.burst, ahead, facts.now)
         if token_at > facts.now:
             message = (
-                f"{name} may start one every {duration(pool.every_s)}: with {_queue(facts)} before it,"
-                f" its turn comes at {told(token_at)} at the earliest."
+                f"{name} starts at most one every {duration(pool.every_s)}: with {_queue(facts)} before it,"
+                f" it may start at {format_instant(token_at)} at the earliest."
             )
             advice = f"Wait for its turn, or raise the rate of {pool.name!r}."
-            told_facts = {"every_s": pool.every_s, "token_at": token_at, "ahead": _by_class(facts)}
-            return [Reason("pool_rate", message, token_at, advice, told_facts)]
+            details = {"every_s": pool.every_s, "token_at": token_at, "ahead": _by_class(facts)}
+            return [Reason("pool_rate", message, token_at, advice, details)]
     is_suspect = facts.priority_class is PriorityClass.SUSPECT
     if pool.running >= pool.slots:
         busy = f"All slots of the pool {pool.name!r} are busy"
     elif not is_suspect and ahead >= pool.slots - pool.running:
-        busy = f"The pool {pool.name!r} works off its queue"
+        busy = f"The pool {pool.name!r} is working through its queue"
     else:
         return [_suspect(facts) if is_suspect else _next(facts, ahead)]
     message = (
-        f"{busy}: {pool.running:,} of {pool.slots:,} slots taken on {counted(pool.alive, 'worker')},"
+        f"{busy}: {pool.running:,} of {pool.slots:,} slots taken on {pluralize(pool.alive, 'worker')},"
         f" with {_queue(facts)} before it."
     )
     advice = f"Wait, or add workers: `ondot worker --pool {pool.name}`. If the queue does not move, run `ondot doctor`."
@@ -313,54 +316,53 @@ def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
 def _no_worker(pool: Pool) -> Reason:
     message = f"No live worker serves the pool {pool.name!r}"
     if pool.draining:
-        message += f": {counted(pool.draining, 'worker')} of it {'is' if pool.draining == 1 else 'are'} stopping"
+        message += f": {pluralize(pool.draining, 'worker')} {'is' if pool.draining == 1 else 'are'} stopping"
     elif pool.seen_at is not None:
-        message += f": the last one was seen at {told(pool.seen_at)}"
+        message += f": the last heartbeat of one was at {format_instant(pool.seen_at)}"
     advice = f"Start one: `ondot worker --pool {pool.name}`."
     return Reason("no_worker", f"{message}.", None, advice, _fleet(pool) | {"seen_at": pool.seen_at})
 
 
 def _suspect(facts: ExecutionFacts) -> Reason:
-    """A function that took workers with it: few of them run at once, so that to wait long is no fault."""
+    """A function that crashed its workers. Few of these run at once, so a long wait is expected."""
     pool, ahead = facts.pool, facts.queue_ahead.get(PriorityClass.SUSPECT, 0)
     if facts.now - facts.ready_at <= SOON and pool.suspects + ahead < pool.suspect_slots:
         return _next(facts, sum(facts.queue_ahead.values()))
     message = (
-        f"It took {counted(facts.losses, 'worker')} with it, so it runs apart: of such, the workers of the pool"
-        f" {pool.name!r} run at most {pool.suspect_slots:,} at once; {pool.suspects:,}"
-        f" {'runs' if pool.suspects == 1 else 'run'} now, and {counted(ahead, 'execution')} of them"
-        f" {'stands' if ahead == 1 else 'stand'} before it."
+        f"{pluralize(facts.losses, 'worker')} died while running it, so it runs in a child process. The pool"
+        f" {pool.name!r} runs at most {pool.suspect_slots:,} such executions at once; {pool.suspects:,}"
+        f" {'runs' if pool.suspects == 1 else 'run'} now, and {ahead:,} {'waits' if ahead == 1 else 'wait'} before it."
     )
     advice = (
-        f"Wait, or mend the function that ends its workers; how its attempts ended: `ondot execution get {facts.id}`."
+        f"Wait, or fix the function that crashes its workers; to see its attempts: `ondot execution get {facts.id}`."
     )
-    told_facts = {"losses": facts.losses, "at_once": pool.suspect_slots, "suspects": pool.suspects}
-    return Reason("suspect", message, None, advice, _fleet(pool) | told_facts | {"ahead": _by_class(facts)})
+    details = {"losses": facts.losses, "at_once": pool.suspect_slots, "suspects": pool.suspects}
+    return Reason("suspect", message, None, advice, _fleet(pool) | details | {"ahead": _by_class(facts)})
 
 
 def _next(facts: ExecutionFacts, ahead: int) -> Reason:
-    told_facts = _fleet(facts.pool) | {"ahead": _by_class(facts), "since": facts.ready_at}
+    details = _fleet(facts.pool) | {"ahead": _by_class(facts), "since": facts.ready_at}
     waited = facts.now - facts.ready_at
     before = f" after {_queue(facts)} before it" if ahead else ""
     if waited <= SOON:
-        return Reason("next", f"A worker should take it any moment{before}.", facts=told_facts)
-    where = "" if facts.queued or facts.line else ", and it stands in no queue"
+        return Reason("next", f"A worker should start it any moment{before}.", facts=details)
+    where = "" if facts.queued or facts.line else ", and it is in no queue"
     message = (
-        f"It has been ready for {_wait(waited)}{where}, and a worker should have taken it{before}. What may have held"
-        " it up: an outage of PostgreSQL that is just over, workers that are silent, a machine that is very busy."
+        f"It has been ready for {_wait(waited)}{where}, and a worker should have started it{before}. Possible causes:"
+        " a recent outage of PostgreSQL, workers that send no heartbeats, a very busy machine."
     )
     advice = (
-        "Look again in a few seconds. If it still waits then, something is wrong: run `ondot doctor`, and look into the"
+        "Look again in a few seconds. If it still waits then, something is wrong: run `ondot doctor` and read the"
         " workers' logs."
     )
-    return Reason("next", message, None, advice, told_facts)
+    return Reason("next", message, None, advice, details)
 
 
 def _no_function(facts: ExecutionFacts) -> list[Reason]:
-    """What workers have registered is not known; what one of them answered is."""
+    """The database does not know which functions workers have registered, only what the last one answered."""
     if not facts.last_error or facts.last_error.get("code") != "unknown_function":
         return []
-    message = f"The worker that took it last does not have its function: {_in_a_line(facts.last_error)}."
+    message = f"The last worker that leased it does not have its function: {_in_a_line(facts.last_error)}."
     advice = "Start the workers of its pool with the module that registers it: `ondot worker MODULE:APP`."
     return [Reason("no_function", message, None, advice)]
 
@@ -368,14 +370,14 @@ def _no_function(facts: ExecutionFacts) -> list[Reason]:
 def _start_deadline(facts: ExecutionFacts) -> list[Reason]:
     if facts.start_by is None or facts.attempt_no > 0:
         return []
-    message = f"If it has not started by {told(facts.start_by)}, it ends SKIPPED: that is its start deadline."
+    message = f"If it has not started by {format_instant(facts.start_by)}, its start deadline, it ends SKIPPED."
     return [Reason("start_deadline", message, facts.start_by, facts={"start_by": facts.start_by})]
 
 
 def _token_at(full_at: datetime | None, every_s: float | None, burst: int, ahead: int, now: datetime) -> datetime:
-    """When a token bucket that is full again at `full_at` has one for who comes after so many others."""
+    """When a token bucket that is full again at `full_at` has a token for an execution with `ahead` before it."""
     every = timedelta(seconds=every_s or 0.0)
-    # Never emptier than empty, as `ondot.token_full_at` reads it: the instant may be of before the clock was set back.
+    # Never emptier than empty, as in `ondot.token_full_at`: the instant may be from before the clock was set back.
     full_at = min(max(full_at or now, now), now + burst * every)
     return max(now, full_at + (ahead - (burst - 1)) * every)
 
@@ -410,6 +412,6 @@ def _in_a_line(error: dict[str, Any] | None) -> str | None:
 
 
 def _wait(length: timedelta) -> str:
-    """A length of time for people: no fractions of a second, unless that is all there is."""
+    """A duration for people: no fractions of a second, unless it is shorter than one."""
     seconds = length.total_seconds()
     return duration(round(seconds) if seconds >= 1 else round(seconds, 3))

@@ -1,5 +1,7 @@
-"""What is known of an execution or job that does not run, and the reasons that follow from it (E17): the words between
-`store.explain`, which reads the facts, `model.explain` and `model.explain_job`, which decide, and the API."""
+"""Facts about an execution or job that does not run, and the reasons that follow from them (E17).
+
+`store.explain` reads the facts; `model.explain` and `model.explain_job` decide the reasons; the API shows them.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -16,17 +18,17 @@ from ondot.model.schedule import Schedule
 from ondot.model.schedule.cost import Cost
 
 COUNTED_AT_MOST: Final = 1_000
-"""Those before it in a line are counted up to here, for each class of the queue."""
-HOLDERS_TOLD: Final = 5
+"""Executions ahead in a line are counted up to this number, for each class of the queue."""
+HOLDERS_SHOWN: Final = 5
 WHY_ENDED: Final = {
-    "overlap": "an execution of its job had not ended, and the job is to skip fires that overlap",
+    "overlap": "the previous execution of its job was still running, and the job skips overlapping fires",
     "expired": "it had not started by its start deadline",
-    "paused": "its job was paused before it began",
+    "paused": "its job was paused before it started",
 }
-"""The short reasons in history, told at length."""
+"""The short reasons stored in history, as sentences."""
 
 ACCEPT: Final = (
-    "What ran last may be missing in it, and would run again: look, then say `ondot doctor --accept-database`."
+    "The latest runs may be missing from it and would run again: check, then run `ondot doctor --accept-database`."
 )
 
 Code = Literal[
@@ -60,7 +62,7 @@ Code = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that it waits for. `until`: when that is over, if it is known. `facts` go beside them as fields."""
+    """One thing that it waits for. `until`: when the wait ends, if known. `facts`: the same as fields."""
 
     code: Code
     message: str
@@ -81,7 +83,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a slot of a gate. `state` None: it ended a moment ago."""
+    """An execution that holds a slot of a gate. `state` None: it ended a moment ago."""
 
     id: ExecutionId
     since: datetime
@@ -89,8 +91,8 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """The slots of a gate: how many are taken, and who has had them longest."""
+class HeldSlots:
+    """The slots of a gate that are taken: how many, and the executions that have held them longest."""
 
     count: int = 0
     holders: tuple[Holder, ...] = ()
@@ -98,8 +100,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Before which gate it stands. `ahead`: how many stand before it, `first` the first of them; `beyond`: the kinds of
-    gates still to come."""
+    """The gate that it waits at. `ahead`: how many wait before it, `first`: the first of them; `beyond`: the kinds of
+    the gates after this one."""
 
     kind: GateKind
     name: str
@@ -111,15 +113,15 @@ class Line:
     every_s: float | None = None
     burst: int = 1
     token_at: datetime | None = None
-    held: Held = Held()
+    held: HeldSlots = HeldSlots()
     beyond: tuple[GateKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool, the workers that serve it, and its limits. `silent`: workers that should have beaten and have not.
+    """A pool, the workers that serve it, and its limits. `silent`: workers that missed a heartbeat.
 
-    `suspect_slots`: how many suspects its workers run at once; `suspects`: how many they run, read for a suspect only.
+    `suspect_slots`: how many suspects its workers run at once; `suspects`: how many run now, read for a suspect only.
     """
 
     name: str
@@ -132,7 +134,7 @@ class Pool:
     suspects: int = 0
     seen_at: datetime | None = None
     concurrency: int | None = None
-    held: Held = Held()
+    held: HeldSlots = HeldSlots()
     every_s: float | None = None
     burst: int = 1
     token_at: datetime | None = None
@@ -140,7 +142,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFacts:
-    """An execution at one instant, live or ended. `retry` None: its job's spec cannot be read any more."""
+    """An execution at one instant, live or ended. `retry` None: its job's spec is no longer stored."""
 
     id: ExecutionId
     job_id: JobId
@@ -155,7 +157,7 @@ class ExecutionFacts:
     worker_host: str | None = None
     worker_beat_at: datetime | None = None
     heartbeat_s: float = math.inf
-    """A worker that was not heard of for so long is declared lost."""
+    """A worker that sends no heartbeat for this long is marked lost."""
     attempt_no: int = 0
     failures: int = 0
     losses: int = 0
@@ -178,9 +180,9 @@ class ExecutionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Fires from the one instant to the other: skipped for a reason, or still owed (`reason` is then their origin).
+    """Fires between two instants: skipped for a reason, or still owed (`reason` is then their origin).
 
-    Of what is owed: by which version's schedule, from which end, and why its fires cannot be found.
+    For owed fires: which version's schedule, from which end, and why they cannot be computed.
     """
 
     from_at: datetime
@@ -196,7 +198,7 @@ class Range:
 class JobFacts:
     """A job at one instant. `timer_at`: its next fire that is not planned; `next_fire_at`: the next, planned or not.
 
-    `node`: the host whose scheduler owns the job's partition; None: no live one does. `cost`: of its coming fires.
+    `node`: the host of the scheduler that owns the job's partition; None: no live one does. `cost`: of its next fires.
     """
 
     id: JobId
@@ -222,17 +224,18 @@ class JobFacts:
 
 
 def why_held(at: datetime | None, why: str | None) -> list[Reason]:
-    """That nothing is begun on this database until a person has looked (`model.lineage`); none if it is not so."""
+    """The reason that nothing starts on this database until a person accepts it (`model.lineage`), if that is so."""
     if at is None:
         return []
-    return [Reason("held", f"Everything is held since {told(at)}: {why}.", None, ACCEPT, {"since": at, "reason": why})]
+    message = f"Nothing starts since {format_instant(at)}: {why}."
+    return [Reason("held", message, None, ACCEPT, {"since": at, "reason": why})]
 
 
-def told(instant: datetime) -> str:
-    """An instant in a sentence, without fractions that nobody asked about."""
+def format_instant(instant: datetime) -> str:
+    """An instant for a sentence, without fractions of a second."""
     return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def counted(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """ "1 worker", "3 workers"."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

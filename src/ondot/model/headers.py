@@ -1,8 +1,8 @@
 """Headers that a job may not set on its HTTP calls, because ondot or the connection sets them (E11, T3).
 
-Names are compared as a receiver may see them. CGI, WSGI and some proxies turn every character of a name that is not a
-letter or a digit into `_`: to such a receiver `webhook_id` and `webhook.id` are the `webhook-id` that it trusts. So
-all of them are folded to `-` before the comparison.
+Names are compared as a receiver may see them. CGI, WSGI and some proxies replace every character that is not a letter
+or a digit by `_`, so they read `webhook_id` and `webhook.id` as the `webhook-id` that they trust. All such
+characters are replaced by `-` before the comparison.
 """
 
 import re
@@ -34,7 +34,7 @@ _OF_THE_CONNECTION_PREFIXES: Final = ("proxy-",)
 
 @lru_cache(maxsize=4096)
 def why_reserved(name: str) -> str | None:
-    """Why a job may not set this header, as a sentence that says what to do; None if it may."""
+    """Why a job may not set this header, as a sentence that states what to do; None if it may."""
     folded = _NOT_ALPHANUMERIC.sub("-", name.lower())
     if folded in _OF_ONDOT or folded.startswith(_OF_ONDOT_PREFIXES):
         return f"ondot sets the header {name} itself, so that receivers can trust it: leave it out."

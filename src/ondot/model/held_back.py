@@ -1,6 +1,6 @@
-"""Executions that are due and wait for a limit (E13): held back is waiting, and is said wherever waiting is.
+"""Executions that are due and wait for a limit (E13). They count as waiting everywhere that waiting is shown.
 
-A line is what waits before one gate in one pool. Counts go up to a ceiling, so that looking stays cheap.
+A line is the executions that wait at one gate in one pool. Counting stops at a ceiling, so that it stays cheap.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from ondot.model.ids import JobId
 from ondot.model.schedule.words import duration
 
 FUNCTION_KEY: Final = "function:"
-"""What begins the concurrency key of an SDK function that has a limit of its own (`sdk.options`)."""
+"""The prefix of the concurrency key of an SDK function with its own limit (`sdk.options`)."""
 BEHIND_S: Final = 5.0
-"""A limit is there to make some wait; one that has waited for this long is worth a word."""
+"""Limits make work wait; a wait of this long is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLine:
-    """What waits before one gate. `job_id` and `job_name` are of the first in line; `limit` is in words."""
+    """Executions that wait at one gate. `job_id` and `job_name`: of the first in line; `limit`: in words."""
 
     job_id: JobId
     job_name: str
@@ -31,7 +31,7 @@ class HeldLine:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """`is_least`: there are more than were counted. `lines`: the longest first."""
+    """`is_least`: there are more than `count`. `lines`: longest first."""
 
     now: datetime
     count: int = 0
@@ -54,12 +54,12 @@ class HeldBack:
 
 
 def of_function(key: str) -> str | None:
-    """The function that a concurrency key stands for: nobody wrote that key, so people are shown the function."""
+    """The function that a concurrency key belongs to: users did not write that key, so they see the function."""
     return key.removeprefix(FUNCTION_KEY) if key.startswith(FUNCTION_KEY) else None
 
 
 def limit_in_words(stage: Mapping[str, Any]) -> str:
-    """The limit of a gate, as it is stored with an execution: "1 at a time", "key 'erp': one every 6 seconds"."""
+    """A gate's limit in words: "1 at a time", "key 'erp': one every 6 seconds". `stage` is as stored."""
     of, _, key = stage["name"].partition(":")
     match stage["kind"]:
         case "rate":

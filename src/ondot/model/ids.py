@@ -1,7 +1,7 @@
-"""Ids: UUIDv7 everywhere, so that an id sorts by the time it was made and finds its own day partition.
+"""Ids: UUIDv7 everywhere, so that an id sorts by its creation time and leads to its day partition.
 
-They are minted by whoever will need to ask for them again after a lost reply, with a time taken from the database's
-clock (`store.clock`), never from the node's own.
+The process that will need the id after a lost reply creates it, with the time of the database's clock (`store.clock`),
+never with its own.
 """
 
 import struct
@@ -32,7 +32,7 @@ _TWO_HALVES = struct.Struct(">QQ")
 
 
 def ticks_at(at: datetime) -> int:
-    """An instant as an id holds it: milliseconds and 12 bits below them (RFC 9562, method 3)."""
+    """An instant as stored in an id: milliseconds and 12 bits below them (RFC 9562, method 3)."""
     return (at - EPOCH) // _MICROSECOND * TICKS_A_MILLISECOND // 1000
 
 
@@ -43,7 +43,7 @@ def uuid7(ticks: int, random: int) -> bytes:
 
 
 def instant_of(id_: UUID) -> datetime:
-    """When a UUIDv7 was minted, to the millisecond. One that nobody minted may be of any time: up to the year 9000."""
+    """When a UUIDv7 was created, to the millisecond. An invented one may be of any time, up to the year 9000."""
     return EPOCH + timedelta(milliseconds=min(id_.int >> 80, _LAST_MS))
 
 
@@ -53,5 +53,5 @@ def first_id_at(at: datetime) -> UUID:
 
 
 def partition_of(job_id: UUID) -> int:
-    """The partition a job belongs to: from the random bits, so that jobs made in one burst spread evenly."""
+    """The partition of a job: from the random bits, so that jobs created in one burst spread evenly."""
     return job_id.int % PARTITIONS

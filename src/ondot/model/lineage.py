@@ -1,19 +1,19 @@
-"""Whether PostgreSQL still has what it acknowledged, as far as a server tells of itself (P1–P3).
+"""Whether PostgreSQL still has everything it acknowledged, as far as the server can show it (P1–P3).
 
-A cluster has an identifier for life, and its history a timeline that is numbered anew with each promotion and each
-recovery to a point in time; a table that a dump brought back is another table. Who finds another identifier, table or
-timeline, or a log that ends before what it has seen flushed, stands on a copy that may be older: what ran since would
-run again. Only a standby that was synchronous has all, if it is as far as whoever saw a commit confirmed.
+A cluster has an identifier for life. Its timeline gets a new number with each promotion and each point-in-time
+recovery. A table restored from a dump is another table. If ondot finds another identifier, table or timeline, or a log
+that ends before a position it has seen flushed, the database may be an older copy: work done since would run again.
+Only a synchronous standby has everything, if it is as far as the latest commit that was confirmed.
 """
 
 from dataclasses import dataclass
 
-from ondot.model.errors import Held
+from ondot.model.errors import DatabaseHeld
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server as it is, or as it was known. `is_synchronous`: a standby has each commit before it is acknowledged."""
+    """A server, now or as last recorded. `is_synchronous`: a standby has each commit before it is acknowledged."""
 
     system_id: str
     timeline: int
@@ -22,39 +22,39 @@ class Server:
 
     @property
     def history(self) -> tuple[str, int]:
-        """Within one, positions in the log only grow."""
+        """Within one history, positions in the log only grow."""
         return self.system_id, self.timeline
 
 
 def why_broken(known: Server, found: Server) -> str | None:
-    """Why what is found may lack what was acknowledged by what was known; None if it has it all."""
+    """Why the server found may lack commits that the known one acknowledged; None if it has them all."""
     if known.system_id != found.system_id:
         return (
             "this is another PostgreSQL cluster than the one that ondot last ran on"
-            " (a dump that was restored, a new server, pg_upgrade?)"
+            " (a restored dump, a new server, pg_upgrade?)"
         )
     if known.table_id != found.table_id:
-        return "ondot's tables were made anew, with what was in them before (a dump that was restored?)"
+        return "ondot's tables were created again, with their former rows (a restored dump?)"
     if known.timeline != found.timeline and not known.is_synchronous:
         return (
-            f"PostgreSQL has gone from timeline {known.timeline} to {found.timeline} and was not replicated"
-            " synchronously (a standby that was promoted, a backup that was restored?)"
+            f"PostgreSQL went from timeline {known.timeline} to {found.timeline} without synchronous replication"
+            " (a promoted standby, a restored backup?)"
         )
     return None
 
 
 def why_set_back(flushed: int, written: int) -> str | None:
-    """`flushed`: how far the log was seen to be safe, in bytes; `written`: where it ends now."""
+    """`flushed`: the position up to which the log was seen flushed, in bytes; `written`: where it ends now."""
     if written >= flushed:
         return None
     return (
-        f"PostgreSQL's log of changes ends {flushed - written:,} bytes before what was safe in it already"
+        f"PostgreSQL's log ends {flushed - written:,} bytes before a position that was already flushed"
         " (an older copy of its disk, a standby that was behind?)"
     )
 
 
-def held(why: str) -> Held:
-    return Held(
-        f"Held, since {why}. Fires since then may have run already: look what is missing, then say"
+def held_error(why: str) -> DatabaseHeld:
+    return DatabaseHeld(
+        f"Nothing starts, because {why}. Fires since then may have run already: check what is missing, then run"
         " `ondot doctor --accept-database`."
     )

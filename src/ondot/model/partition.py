@@ -9,7 +9,7 @@ from ondot.model.ids import PARTITIONS, NodeId
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What a node does next: take up to so many free partitions, or give these back."""
+    """What a node does next: take up to `take` free partitions, or release those in `give_back`."""
 
     take: int
     give_back: tuple[int, ...]
@@ -18,7 +18,8 @@ class Balance:
 def balance(owned: frozenset[int], live_nodes: int, rank: int) -> Balance:
     """Decide for the node that is `rank`-th (from 0) of `live_nodes` in the order of their ids.
 
-    Shares differ by at most one, and every node computes the same ones, so what one gives back is what another takes.
+    Shares differ by at most one, and every node computes the same shares, so the partitions that one releases are those
+    that another takes.
     """
     least, extra = divmod(PARTITIONS, max(live_nodes, 1))
     share = least + (1 if rank < extra else 0)
@@ -28,7 +29,7 @@ def balance(owned: frozenset[int], live_nodes: int, rank: int) -> Balance:
 
 
 def bequeath(partitions: Iterable[int], heirs: Mapping[NodeId, int]) -> dict[int, NodeId]:
-    """Who gets what from a node that leaves: each partition goes to whoever has the fewest by then."""
+    """The new owners of a leaving node's partitions: each goes to the node with the fewest at that point."""
     least = [(owned, node_id) for node_id, owned in heirs.items()]
     heapify(least)
     given = {}

@@ -1,13 +1,13 @@
-"""What planning does to one timer (S6, E11): which fires become executions, which are skipped, where it stands then.
+"""What planning does to one timer (S6, E11): which fires become executions, which are skipped, and its next fire.
 
-Pure: flow.plan calls it for each timer that is due before the horizon, flow.submit for a job's first fire, flow.settle
-for what the old schedule still owes. A fire is missed when it was not planned by `fire_at + grace`; a short
-failover therefore misses nothing. The misfire policy says what happens to missed fires: `skip` records them, `once`
-runs the latest and records the others as coalesced, `all` runs those within `window`, the newest `limit` of them.
-Missed fires are never listed one by one unless they run: an outage of any length costs a step the same.
+Pure. `flow.plan` calls it for each timer that is due before the horizon, `flow.submit` for a job's first fire, and
+`flow.change.settle` for the fires that an old schedule still owes. A fire is missed when it was not planned by
+`fire_at + grace`, so a short failover misses nothing. The misfire policy decides: `skip` records missed fires, `once`
+runs the latest and records the others as coalesced, `all` runs those within `window`, at most the newest `limit`.
+Missed fires are not listed one by one unless they run, so an outage of any length costs the same.
 
-`fired_through` is where all that came before has its end on record: an execution, or a place in a skipped range. The
-fires that the calendar leaves out are on record too, up to there.
+Every fire up to `fired_through` has a record: an execution, or a place in a skipped range. This includes the fires that
+the calendar excludes.
 """
 
 from dataclasses import dataclass, replace
@@ -25,20 +25,20 @@ from ondot.model.schedule.counting import count_fires, last_fire, newest_fires
 from ondot.model.schedule.looks import bounded
 
 COUNTED_AT_MOST: Final = 1_000
-"""Fires that are counted one by one, where arithmetic cannot: beyond it a range says that it does not know."""
+"""The most fires that are counted one by one, where arithmetic cannot count. A longer range has no count."""
 
 EXECUTION_AHEAD: Final = timedelta(days=1)
-"""No execution of a fire is made sooner than this before it. Plans look at most half an hour ahead (three horizons),
-the rest is for clocks that differ."""
+"""No execution is created earlier than this before its fire. Plans look at most half an hour ahead (three horizons);
+the rest allows for clocks that differ."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Where a job stands. `next_fire_at` None: no further fire, or paused (`infinity` in the database).
+    """A job's position in its schedule. `next_fire_at` None: no further fire, or paused (`infinity` in the database).
 
-    `guard_until`: fires up to this instant may have ended ahead of their time, so a plan looks for them in history.
+    `guard_until`: fires up to this instant may have ended before they were due, so a plan looks for them in history.
     """
 
     job_id: JobId
@@ -53,21 +53,21 @@ class Timer:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the guard reaches the next fire: from there on all fires are later."""
+        """Whether the guard covers the next fire. If not, it covers no later fire either."""
         return self.guard_until is not None and self.next_fire_at is not None and self.guard_until >= self.next_fire_at
 
 
 def first_execution_id(fire_at: datetime) -> UUID:
-    """No execution of a recurring job's fire has a smaller id: where a search of history by day may begin (P3).
+    """No execution of a recurring job's fire has a smaller id: a search of history by day may start here (P3).
 
-    A one-time job that gave up its place has an execution that is as old as the job: search from the job's id.
+    The execution of a replaced one-time job is as old as the job: there, search from the job's id.
     """
     return first_id_at(max(fire_at - EXECUTION_AHEAD, EPOCH))
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRange:
-    """Fires from `from_at` to `to_at`, both included, that will not run, and why. `count` None: not counted."""
+    """Fires from `from_at` to `to_at`, both included, that will not run, and the reason. `count` None: not counted."""
 
     from_at: datetime
     to_at: datetime
@@ -85,7 +85,7 @@ class OwedRange:
 
 
 class Step(Struct, frozen=True, kw_only=True, gc=False):
-    """One advance of a timer. A single missed fire that runs after all is `catch_up`, several are `owed`."""
+    """One advance of a timer. A single missed fire that still runs is `catch_up`, several are `owed`."""
 
     fires: tuple[datetime, ...]
     catch_up: datetime | None
@@ -98,7 +98,7 @@ class Step(Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
-    """What becomes of missed fires: `run` are those that run, ascending."""
+    """Missed fires: `run` are those that run, ascending; the others are `skipped`."""
 
     run: list[datetime]
     skipped: SkippedRange | None
@@ -114,9 +114,9 @@ def advance(
     limit: int,
     resumes: MissedPolicy | None = None,
 ) -> Step:
-    """Plan at most `limit` fires of one timer up to the horizon, and settle those that were missed.
+    """Plan at most `limit` fires of one timer up to the horizon, and settle the missed ones.
 
-    `resumes`: the job was paused, all up to now was missed, and this is what is to become of it.
+    `resumes`: the job was paused, so every fire up to now was missed, and this policy decides about them.
     """
     policy, late_before = schedule.misfire, now - timedelta(seconds=schedule.misfire.grace_s)
     if resumes is not None:
@@ -157,15 +157,15 @@ def advance(
 
 
 class _Upcoming:
-    """The next fire of a schedule; or, where its exclude rules leave out more than one looks through at once, none,
-    and an instant from which to look again."""
+    """The next fire of a schedule. If its exclude rules skip more fires than one search may look at: none, and the
+    instant from which to search again."""
 
     def __init__(self, schedule: Schedule, next_fire_at: datetime | None) -> None:
         self._schedule = schedule
         self.fire_at = next_fire_at
         self.look_again_at: datetime | None = None
         if schedule.exclude and next_fire_at is not None:
-            self.go_on(next_fire_at - _MICROSECOND)  # a timer may stand where to look again, and not at a fire
+            self.go_on(next_fire_at - _MICROSECOND)  # a timer may hold an instant to search from, not a fire
 
     def go_on(self, after: datetime) -> None:
         self.fire_at, self.look_again_at = next_or_look_again(self._schedule, after)
@@ -182,7 +182,7 @@ def next_or_look_again(schedule: Schedule, after: datetime) -> tuple[datetime | 
 def _settle(
     schedule: Schedule, policy: Misfire, first_at: datetime, late_before: datetime, now: datetime, because: str | None
 ) -> _Missed:
-    """Split the fires from `first_at` on, before `late_before`, into those that run and the range of the others."""
+    """Split the fires from `first_at` to before `late_before` into those that run and the range of the others."""
     before_first = first_at - _MICROSECOND
     reason = because or ("coalesced" if policy.policy == "once" else "misfire")
     try:
@@ -195,7 +195,7 @@ def _settle(
             run = newest_fires(schedule, oldest_at, late_before, policy.limit)
         skipped_to = last_fire(schedule, before_first, run[0]) if run else last_at
     except GivenUp:
-        # More is excluded on the way than one looks through at once: what cannot be told apart is on record as a whole.
+        # More fires are excluded than one search may look at: the whole range is recorded as skipped.
         last_at = late_before - _MICROSECOND
         return _Missed([], SkippedRange(first_at, last_at, reason, None), last_at)
     return _Missed(run, skipped_range(schedule, first_at, skipped_to, reason) if skipped_to else None, last_at)
@@ -228,12 +228,12 @@ def range_between(schedule: Schedule, after: datetime, before: datetime, reason:
 
 
 def calendar_range(schedule: Schedule, after: datetime, before: datetime) -> SkippedRange | None:
-    """What the calendar leaves out between two instants, both excluded, between which it keeps nothing."""
+    """The fires that the calendar excludes between two instants (both excluded) between which it keeps none."""
     return None if schedule.calendar is None else range_between(unrestricted(schedule), after, before, "calendar")
 
 
 def settled_range(schedule: Schedule, after: datetime, now: datetime, *, paused: bool) -> SkippedRange | None:
-    """What a change finds unrecorded up to now, with nothing left to plan: the fires of a pause, or days left out."""
+    """Fires up to now without a record when nothing is left to plan: those of a pause, or excluded by the calendar."""
     if paused:
         return range_between(schedule, after, now + _MICROSECOND, "paused")
     return calendar_range(schedule, after, now + _MICROSECOND)
@@ -242,13 +242,14 @@ def settled_range(schedule: Schedule, after: datetime, now: datetime, *, paused:
 def _skipped(
     schedule: Schedule, timer: Timer, missed: _Missed | None, fires: list[datetime]
 ) -> tuple[SkippedRange, ...]:
-    """What goes on record as not run: missed, or left out by the calendar."""
+    """The ranges to record as not run: missed, or excluded by the calendar."""
     left_out = _left_out(schedule, timer, missed, fires)
     return (missed.skipped, *left_out) if missed and missed.skipped else tuple(left_out)
 
 
 def _left_out(schedule: Schedule, timer: Timer, missed: _Missed | None, fires: list[datetime]) -> list[SkippedRange]:
-    """What the calendar leaves out before the timer's fire and between those after it; a skipped range says it all."""
+    """The fires that the calendar excludes before the timer's fire and between later ones. A skipped range covers its
+    own."""
     if schedule.calendar is None or timer.fired_through is None or timer.next_fire_at is None:
         return []
     first_at = timer.next_fire_at
@@ -262,9 +263,9 @@ def _left_out(schedule: Schedule, timer: Timer, missed: _Missed | None, fires: l
 
 @bounded
 def cut(skipped: SkippedRange, schedule: Schedule, filled: list[datetime]) -> list[SkippedRange]:
-    """What is left of a skipped range when some of its instants, ascending, were run after all.
+    """The parts of a skipped range that remain when some of its fires (`filled`, ascending) ran later.
 
-    By the schedule that the range was recorded by. What its calendar leaves out between them stays on record as that.
+    `schedule` is the one that the range was recorded by. Fires that its calendar excludes stay recorded as such.
     """
     edges = [skipped.from_at - _MICROSECOND, *filled, skipped.to_at + _MICROSECOND]
     parts: list[SkippedRange] = []
@@ -274,7 +275,7 @@ def cut(skipped: SkippedRange, schedule: Schedule, filled: list[datetime]) -> li
             parts.append(part)
     uncounted = [n for n, part in enumerate(parts) if part.count is None]
     if skipped.count is not None and len(uncounted) == 1:
-        # Counted ones take away from the whole, however large the part that nobody walked through.
+        # The one uncounted part is the total minus the counted parts, however large it is.
         known = sum(part.count or 0 for part in parts if part.reason == skipped.reason)
         [n] = uncounted
         parts[n] = replace(parts[n], count=max(skipped.count - known - len(filled), 0))
@@ -285,7 +286,7 @@ def cut(skipped: SkippedRange, schedule: Schedule, filled: list[datetime]) -> li
 def fires_from(
     schedule: Schedule, from_at: datetime, to_at: datetime, *, newest_first: bool, at_most: int
 ) -> list[datetime]:
-    """The first `at_most` fires of a range, both ends included, from its one end or the other; ascending."""
+    """The first `at_most` fires of a range (both ends included), counted from either end; ascending."""
     if newest_first:
         return newest_fires(schedule, from_at - _MICROSECOND, to_at + _MICROSECOND, at_most)
     return fires_between(schedule, from_at - _MICROSECOND, to_at, at_most=at_most)
@@ -293,7 +294,7 @@ def fires_from(
 
 @bounded
 def fires_between(schedule: Schedule, after: datetime, until: datetime, *, at_most: int) -> list[datetime]:
-    """The fires after `after` up to and with `until`, the first `at_most` of them."""
+    """The first `at_most` fires after `after`, up to and including `until`."""
     fires: list[datetime] = []
     fire_at = next_fire(schedule, after)
     while fire_at is not None and fire_at <= until and len(fires) < at_most:
@@ -305,9 +306,9 @@ def fires_between(schedule: Schedule, after: datetime, until: datetime, *, at_mo
 def fired_through_after_take_back(
     schedule: Schedule, fired_through: datetime | None, first_taken_at: datetime | None, bound_at: datetime
 ) -> datetime:
-    """Where `fired_through` stands once a change has settled all up to `bound_at` and taken back what came after.
+    """The new `fired_through` after a change settled every fire up to `bound_at` and took back the later ones.
 
-    Unless the database's clock was set back: what ran or was recorded beyond it must not run again.
+    If the database's clock was set back, fires that ran or were recorded after `bound_at` must not run again.
     """
     if first_taken_at is None:
         return max(fired_through or bound_at, bound_at)

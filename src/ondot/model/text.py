@@ -1,9 +1,8 @@
-"""Text that people read: what may not stand in a name, and how what does is shown.
+"""Text that people read: which characters a name may not contain, and how stored ones are shown.
 
-A name, key, label or reason is one line of characters that can be seen. Control characters steer a terminal, a
-right-to-left override shows `gpj.exe` as `exe.jpg`, and what has no width makes two names that look the same. They are
-refused where text comes in, and shown by their numbers where text of before is written out: to a terminal, a page or
-a message.
+A name, key, label or reason is one line of visible characters. Control characters can steer a terminal, a right-to-left
+override shows `gpj.exe` as `exe.jpg`, and characters without width make two names look the same. Such characters are
+rejected on input. Where older text is written to a terminal, a page or a message, they are shown by their numbers.
 """
 
 import unicodedata
@@ -14,11 +13,11 @@ MAX_NAME: Final = 200
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _BLANK_LETTERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
-"""Letters without a shape: fillers of Hangul."""
+"""Letters without a shape: Hangul fillers."""
 
 
 def hidden_in(text: str) -> str | None:
-    """The first character of a text that cannot be seen, by its number and name; None if all can."""
+    """The number and name of the first invisible character of a text; None if all are visible."""
     if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
         return None
     for place, char in enumerate(text, start=1):
@@ -34,7 +33,7 @@ def is_function_name(name: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """The text with what cannot be seen shown as its number; line breaks and tabs stay."""
+    """The text with invisible characters shown by their numbers; line breaks and tabs stay."""
     if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
         return text
     return "".join(_escaped(char) if char not in "\n\t" and _is_hidden(char) else char for char in text)

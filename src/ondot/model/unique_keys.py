@@ -1,10 +1,10 @@
-"""Keys of jobs that run once (E16): whether a job that names one runs, when, and what becomes of the one before it.
+"""Keys of one-time jobs (E16): whether a job with a key runs, when, and whether it replaces an earlier one.
 
-    unique     no second one while the first lives, nor for a while after it was made
-    throttle   at most so many in a window, which begins with the first; those above are skipped
-    debounce   the last of those that come close together, a while after it came
+    unique     no second job while the first is live, or within a time after it was created
+    throttle   at most `limit` jobs in a window that starts with the first; further ones are skipped
+    debounce   only the last of several jobs in quick succession, some time after it was submitted
 
-Pure: the key's row and the clock in, a decision out. A job that does not run is on record with the reason.
+Pure: takes the key's row and the clock, returns a decision. A job that does not run is recorded with the reason.
 """
 
 from dataclasses import dataclass, replace
@@ -16,16 +16,16 @@ from ondot.model.job import Debounce, JobSpec, Throttle, Unique
 Wish = Unique | Throttle | Debounce
 
 ClaimKey = tuple[str, str]
-"""Kind and key: what a row is found by."""
+"""Kind and key: the primary key of a row within its tenant."""
 
 SKEW = timedelta(seconds=1)
-"""Two nodes' readings of the database's clock differ by less: what lies further ahead was written before the clock was
+"""Two nodes' readings of the database's clock differ by less. An instant further ahead was written before the clock was
 set back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Which job has a key. `is_live`: it has not ended; one that is paused has not."""
+    """The job that holds a key. `is_live`: it has not ended; a paused job is live."""
 
     job_id: JobId
     since_at: datetime
@@ -36,10 +36,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The job runs; `fire_at` if the key says when. The key is its own from then on, as `claim` says.
-
-    `replaces`: the job that it takes the place of.
-    """
+    """The job runs, at `fire_at` if the key decides when. `claim`: the key's new row; `replaces`: the job replaced."""
 
     claim: Claim
     fire_at: datetime | None = None
@@ -47,8 +44,8 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The job does not run, for this reason. `claim` is the key's as it was, but for a clock that was set back."""
+class Skipped:
+    """The job does not run, for this reason. `claim` is the key's row, corrected if the clock was set back."""
 
     claim: Claim
     reason: str
@@ -63,19 +60,19 @@ def key_of(wish: Wish) -> ClaimKey:
 
 
 def is_put_off(held: Claim, now: datetime) -> bool:
-    """Whether a debounced job still waits for others: the next with its key takes its place."""
+    """Whether a debounced job still waits: the next job with its key replaces it."""
     return held.is_live and held.until_at > now
 
 
-def decide_claim(wish: Wish, job_id: JobId, held: Claim | None, now: datetime) -> Runs | Refused:
+def decide_claim(wish: Wish, job_id: JobId, held: Claim | None, now: datetime) -> Runs | Skipped:
     set_back = held is not None and held.since_at - now > SKEW
     if held is not None and set_back:
-        # Or it would hold for its own length, and for as long again as the clock was set back.
+        # Otherwise the key would stay taken longer by the time that the clock was set back.
         held = replace(held, since_at=now, until_at=now + (held.until_at - held.since_at))
     match wish:
         case Unique():
             if held is not None and (held.is_live or held.until_at > now):
-                return Refused(held, f"unique: the job {held.job_id} has the key {wish.key!r}")
+                return Skipped(held, f"unique: the job {held.job_id} has the key {wish.key!r}")
             until_at = now + timedelta(seconds=wish.within_s or 0)
             return Runs(Claim(job_id, now, until_at, 1, is_live=True))
         case Throttle():
@@ -85,7 +82,7 @@ def decide_claim(wish: Wish, job_id: JobId, held: Claim | None, now: datetime) -
             if held.count < wish.limit:
                 return Runs(Claim(job_id, held.since_at, held.since_at + window, held.count + 1, is_live=True))
             ends = (held.since_at + window).isoformat()
-            return Refused(held, f"throttle: {held.count} with the key {wish.key!r} have come already, until {ends}")
+            return Skipped(held, f"throttle: {held.count} jobs with the key {wish.key!r} ran already, until {ends}")
         case Debounce():
             before = held if held is not None and is_put_off(held, now) else None
             since_at = before.since_at if before else now

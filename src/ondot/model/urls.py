@@ -1,9 +1,9 @@
-"""URLs that may hold secrets: how the database's is written, and how it is shown without them (P12, T5).
+"""URLs that may contain secrets: how the database's is written, and how it is shown without them (P12, T5).
 
-`place_of` builds what people see from the parts that hold no secret, and copies nothing else: a part that it does not
-know is not shown. A database URL that two readers could split differently is refused when it is read (`fault_of`). With
-`u:s3cr3t#x@h` a standard reader sees the host `u` and the port `s3cr3t`, and so the password would be in every error
-about the connection. No message here quotes what was written.
+`place_of` builds the text for people from the parts that contain no secret and copies nothing else: an unknown part is
+not shown. A database URL that two parsers could split differently is rejected (`fault_of`). In `u:s3cr3t#x@h` a common
+parser sees the host `u` and the port `s3cr3t`, so the password would be in every error about the connection. No message
+here quotes the URL.
 """
 
 import re
@@ -15,8 +15,8 @@ HIDDEN: Final = "***"
 
 _BEGIN: Final = "must begin with postgresql://, e.g. postgresql://user:password@host/database"
 _ENCODE: Final = (
-    "cannot be read without doubt: in a user name, password or option write # as %23, / as %2F, ? as %3F, @ as %40,"
-    " % as %25, a blank as %20; a port is a number, and options are name=value"
+    "is ambiguous: in a user name, password or option write # as %23, / as %2F, ? as %3F, @ as %40, % as %25, a blank"
+    " as %20; a port is a number, and options are name=value"
 )
 _BLANK_OR_CONTROL: Final = re.compile(r"[\s\x00-\x20\x7f]")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.%\w-]+\]|[^:@\[\]]*)(:[0-9]+)?")
@@ -28,7 +28,7 @@ _WITHOUT_SECRETS: Final = frozenset(
 
 
 def fault_of(url: str) -> str | None:
-    """What is wrong with a database URL, as the end of a sentence; None if all readers read it alike."""
+    """What is wrong with a database URL, as the end of a sentence; None if all parsers agree on it."""
     scheme, colon, _ = url.partition("://")
     if not colon or scheme not in SCHEMES:
         return _BEGIN
@@ -47,7 +47,7 @@ def fault_of(url: str) -> str | None:
 
 
 def place_of(url: str) -> str:
-    """A database URL for people: who connects, where, to which database, and nothing more."""
+    """A database URL for people: user, host and database, nothing more."""
     if fault_of(url) is not None:
         return "the database of ONDOT_DATABASE_URL"
     parts = urlsplit(url)
@@ -58,7 +58,7 @@ def place_of(url: str) -> str:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """A message of somebody else about a database URL, with nothing in it that only the URL's owner may know."""
+    """A library's message about a database URL, without the URL's secrets."""
     parts = _split(url)
     if parts is None:
         return text.replace(url, HIDDEN)
@@ -71,7 +71,7 @@ def without_secrets(text: str, url: str) -> str:
 
 
 def without_userinfo(url: str) -> str:
-    """The URL of a server for people: a user name and password before the host, and options, are left out."""
+    """A server's URL for people, without user name, password and options."""
     parts = _split(url)
     if parts is None:
         return HIDDEN

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ondot.model.errors import Held, Unavailable
+from ondot.model.errors import DatabaseHeld, Unavailable
 from ondot.roles.loop import pause_after
 from ondot.roles.pulse import Pulse, Stall
 from ondot.settings import Settings
@@ -168,7 +168,7 @@ class BeatThread:
     def _failed(self, error: Exception) -> float:
         self._missed += 1
         # Until a beat is confirmed: who cannot reach the database has heard nothing else of it.
-        self.is_held = self.is_held or isinstance(error, Held)
+        self.is_held = self.is_held or isinstance(error, DatabaseHeld)
         if not isinstance(error, (*AWAY, Unavailable)):
             log.exception("beat.failed", exc_info=error)
         elif self._missed == 1:

@@ -16,9 +16,9 @@ from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.explain import goes_before
 from ondot.model.explain_facts import (
     COUNTED_AT_MOST,
-    HOLDERS_TOLD,
+    HOLDERS_SHOWN,
     ExecutionFacts,
-    Held,
+    HeldSlots,
     Holder,
     JobFacts,
     Line,
@@ -77,19 +77,19 @@ async def read_executions(
     return [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead, heartbeat_s) for one in found]
 
 
-async def _held(connection: Connection, tenant_no: TenantNo, waits: Sequence[Record]) -> dict[UUID, Held]:
+async def _held(connection: Connection, tenant_no: TenantNo, waits: Sequence[Record]) -> dict[UUID, HeldSlots]:
     gates = {row["gate_id"] for row in waits if row["gate_id"] is not None}
     gates |= {row["pool_gate"] for row in waits if row["pool_concurrency"] is not None}
     if not gates:
         return {}
-    rows = await connection.fetch(_SQL["explain_gates"].text, tenant_no, sorted(gates), HOLDERS_TOLD, LIVE_AT_MOST)
-    held: dict[UUID, Held] = {}
+    rows = await connection.fetch(_SQL["explain_gates"].text, tenant_no, sorted(gates), HOLDERS_SHOWN, LIVE_AT_MOST)
+    held: dict[UUID, HeldSlots] = {}
     for row in rows:
-        holders = held.get(row["gate_id"], Held()).holders
+        holders = held.get(row["gate_id"], HeldSlots()).holders
         if row["execution_id"] is not None:
             state = State(row["state"]) if row["state"] else None
             holders += (Holder(ExecutionId(row["execution_id"]), row["held_at"], state),)
-        held[row["gate_id"]] = Held(row["held"], holders)
+        held[row["gate_id"]] = HeldSlots(row["held"], holders)
     return held
 
 
@@ -130,7 +130,7 @@ async def _queue_ahead(
 def _execution(
     row: Record,
     spec: JobSpec | None,
-    held: Mapping[UUID, Held],
+    held: Mapping[UUID, HeldSlots],
     workers: Mapping[PoolNo, Record],
     suspects: Mapping[PoolNo, int],
     ahead: Mapping[UUID, dict[PriorityClass, int]],
@@ -171,21 +171,21 @@ def _execution(
     )
 
 
-def _pool(row: Record, workers: Record | None, suspects: int, held: Mapping[UUID, Held]) -> Pool:
+def _pool(row: Record, workers: Record | None, suspects: int, held: Mapping[UUID, HeldSlots]) -> Pool:
     fleet = {} if workers is None else {name: value for name, value in workers.items() if name != "pool_no"}
     return Pool(
         row["pool"],
         **fleet,
         suspects=suspects,
         concurrency=row["pool_concurrency"],
-        held=held.get(row["pool_gate"], Held()),
+        held=held.get(row["pool_gate"], HeldSlots()),
         every_s=row["pool_every_s"],
         burst=row["pool_burst"] or 1,
         token_at=row["pool_token_at"],
     )
 
 
-def _line(row: Record, held: Mapping[UUID, Held]) -> Line | None:
+def _line(row: Record, held: Mapping[UUID, HeldSlots]) -> Line | None:
     if row["gate_id"] is None or row["stages"] is None:
         return None
     stages: list[dict[str, Any]] = msgspec.json.decode(row["stages"])
@@ -201,7 +201,7 @@ def _line(row: Record, held: Mapping[UUID, Held]) -> Line | None:
         every_s=here.get("every_s"),
         burst=here.get("burst", 1),
         token_at=row["gate_token_at"],
-        held=held.get(row["gate_id"], Held()),
+        held=held.get(row["gate_id"], HeldSlots()),
         beyond=tuple(stage["kind"] for stage in stages[row["stage"] + 1 :]),
     )
 

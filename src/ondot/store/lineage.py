@@ -12,7 +12,7 @@ from datetime import datetime
 import asyncpg
 
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.lineage import Server, held, why_broken, why_set_back
+from ondot.model.lineage import Server, held_error, why_broken, why_set_back
 from ondot.store.audit import record
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
@@ -65,7 +65,7 @@ class Witness:
         """How far a synchronous standby is, too: a commit after this was confirmed."""
 
     async def check(self, connection: Connection) -> None:
-        """Raises Held if nothing may be begun on this database."""
+        """Raises DatabaseHeld if nothing may be begun on this database."""
         # As of before the question: others, who ask at the same time, may be answered first.
         last, confirmed = self._last, self._confirmed
         found = await read_lineage(connection)
@@ -77,7 +77,7 @@ class Witness:
             if not self._go_on:
                 if found.held_why is None and await connection.fetchval(_SQL["hold_lineage"].text, why):
                     log.error("database.held", why=why, then="look, then say `ondot doctor --accept-database`")
-                raise held(why)
+                raise held_error(why)
             if found.held_why is None:
                 log.warning("database.replaced", why=why, then="goes on, as the settings say")
         if found.known != found.server:
@@ -128,7 +128,7 @@ async def read_lineage(connection: Connection) -> Lineage | None:
 
 
 async def accept(connection: Connection, *, actor: str, reason: str | None) -> str | None:
-    """A person says that this is the right database; in a transaction. Gives why it was held, None if it was not."""
+    """Record that a person accepts this database, in a transaction. Returns why it was held; None if it was not."""
     found = await read_lineage(connection)
     if found is None or (why := found.why_not) is None:
         return None

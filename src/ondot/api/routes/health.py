@@ -15,7 +15,7 @@ from ondot.api.dependencies import Asked, Services
 from ondot.model.errors import OndotError, Unavailable
 from ondot.model.held_back import HeldBack
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.lineage import held
+from ondot.model.lineage import held_error
 from ondot.model.liveness import is_stalled
 from ondot.store.check import found_by_check
 from ondot.store.connection import Connection
@@ -50,7 +50,7 @@ async def ready(request: Request, asked: Asked, response: Response) -> dict[str,
     if lineage is not None and lineage.why_not is not None:
         response.status_code = 503
         response.headers["Retry-After"] = "60"
-        return {"status": "held", "why": held(lineage.why_not).message}
+        return {"status": "held", "why": held_error(lineage.why_not).message}
     limit_s = due.limit_s(asked.database.settings.ready_lag_s)
     limited = _held_back_out(held_up, with_names=await _may_know_names(asked, request))
     if due.lag_s <= limit_s:
