@@ -253,8 +253,8 @@ def no_token() -> None:
 def no_gates() -> None:
     """Limits are read, and not kept."""
     for module in (run_now, plan, change, backfill):
-        _put(module, "encoded_stages", lambda *_args: None)
-    _put(jobs, "encoded_stages", lambda *_args: None)
+        _put(module, "encode_stages", lambda *_args: None)
+    _put(jobs, "encode_stages", lambda *_args: None)
 
 
 # Recovering ----------------------------------------------------------------------------------------------------------

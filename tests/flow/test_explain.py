@@ -13,7 +13,7 @@ from ondot.flow.gate import admit_pass
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.explain_facts import Explanation
-from ondot.model.gates import Limits, Rate, encoded_stages
+from ondot.model.gates import Limits, Rate, encode_stages
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, NodeId, partition_of
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.misfire import Misfire
@@ -61,7 +61,7 @@ async def gate_by_hand(world: World, id_: ExecutionId, limits: Limits) -> None:
         "INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)"
         " SELECT id, ready_at, tenant_no, pool_no, class, true, $2::text::jsonb FROM ondot.execution WHERE id = $1",
         id_,
-        encoded_stages(limits, DEFAULT_TENANT, row.job_id),
+        encode_stages(limits, DEFAULT_TENANT, row.job_id),
     )
 
 

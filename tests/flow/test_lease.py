@@ -1,5 +1,8 @@
 """④ Lease: what is due, never early, never more than there is room for, and no lane starves."""
 
+import re
+from contextlib import AsyncExitStack
+
 import asyncpg
 import pytest
 
@@ -312,3 +315,34 @@ async def test_what_is_behind_live_work_is_catch_up_and_does_not_make_the_instal
     await world.advance(5)
     async with world.database.connection() as connection:
         assert (await oldest_due(connection)).lag_s == 0
+
+
+PLAIN = ["survey_lanes", "lease_executions", "find_once_specs"]
+LIMITED = [
+    "survey_lanes",
+    "end_if_frozen",
+    "lock_scopes",
+    "scope_room",
+    "lease_executions",
+    "take_tokens",
+    "find_once_specs",
+]
+
+
+@proves("E13", "N2")
+@pytest.mark.parametrize(("limits", "statements"), [(None, PLAIN), (PoolLimits(5, Rate(limit=5, per_s=1)), LIMITED)])
+async def test_only_limits_cost_a_lease_more_than_one_statement(
+    world: World, limits: PoolLimits | None, statements: list[str]
+) -> None:
+    worker = await world.worker()
+    if limits is not None:
+        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+    await world.submit(job())
+    sent: list[str] = []
+    async with AsyncExitStack() as stack:
+        for _ in range(world.database.settings.database_connections):
+            connection = await stack.enter_async_context(world.database.connection())
+            connection.add_query_logger(lambda query: sent.append(query.query))
+    assert len(await worker.lease()) == 1
+    assert [found[1] for text in sent if (found := re.match(r"-- name: (\w+)", text))] == statements
+    assert any(text.startswith("BEGIN") for text in sent) == (limits is not None)

@@ -14,7 +14,7 @@ from ondot.flow.change.change import update
 from ondot.flow.gate import Tidying
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass
-from ondot.model.gates import Limits, Rate, gate_id, rate_gate, stages
+from ondot.model.gates import Limits, Rate, gate_id, list_stages, rate_gate
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import JobSpec
 from ondot.store.sql_functions import functions
@@ -271,5 +271,5 @@ async def test_the_database_names_the_gate_of_a_rate_as_python_does(world: World
         [rate.burst for rate in several],
     )
     assert [row["gate"] for row in rows] == [rate_gate(of, rate) for rate in several]
-    [stage] = stages(Limits(key="k", key_rate=several[0]), DEFAULT_TENANT, JobId(of))
+    [stage] = list_stages(Limits(key="k", key_rate=several[0]), DEFAULT_TENANT, JobId(of))
     assert stage.gate == rows[0]["gate"]

@@ -10,7 +10,7 @@ both named: ondot does not guess which of them was meant.
 from dataclasses import dataclass, field
 from typing import Final
 
-from ondot.model.gates import parts_of_rate
+from ondot.model.gates import split_rate
 
 Path = tuple[str, ...]
 
@@ -254,7 +254,7 @@ def _lengthen_text(long: Lengthened, name: str, content: dict[str, object]) -> N
 
 def rate_object(written: str) -> dict[str, object] | None:
     """`10/1m` in full; None if it is none, which is refused where the fields are checked."""
-    parts = parts_of_rate(written)
+    parts = split_rate(written)
     return None if parts is None else {"limit": parts[0], "per": parts[1], "burst": 1}
 
 

@@ -25,7 +25,7 @@ from ondot.flow.skipped import cut_skipped
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
 from ondot.model.execution import CANCEL, PriorityClass
-from ondot.model.gates import encoded_stages
+from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState
 from ondot.model.planning import EXECUTION_AHEAD, fires_from
@@ -238,7 +238,7 @@ async def _steps(
                 delay_s,
                 numbers[run.pool],
                 int(PriorityClass.CATCH_UP),
-                encoded_stages(run.limits, entry.tenant_no, entry.job_id),
+                encode_stages(run.limits, entry.tenant_no, entry.job_id),
             )
             for id_, fire_at in zip(ids, instants, strict=True)
         )

@@ -18,7 +18,7 @@ from msgspec import Struct
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass
-from ondot.model.gates import encoded_stages
+from ondot.model.gates import encode_stages
 from ondot.model.ids import EPOCH, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.misfire import MissedPolicy
@@ -172,7 +172,7 @@ def _fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedF
     timer, spec, pool_no = planning.timer, planning.spec, planning.pool_no
     assert spec.schedule is not None
     later = jitter_offset(timer.job_id, spec.schedule.jitter_s) if spec.schedule.jitter_s else None
-    stages = encoded_stages(spec.limits, timer.tenant_no, timer.job_id)
+    stages = encode_stages(spec.limits, timer.tenant_no, timer.job_id)
     deadline = None if spec.start_deadline_s is None else timedelta(seconds=spec.start_deadline_s)
     fires: list[PlannedFire] = []
     if step.catch_up:

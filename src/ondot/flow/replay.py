@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ondot.model.gates import encoded_stages, stages
+from ondot.model.gates import encode_stages, list_stages
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.store.connection import Connection
@@ -88,7 +88,7 @@ async def make_replays(
             origin="replay",
             payload=payload,
             replay_of=entry.ended.execution_id,
-            stages=encoded_stages(entry.spec.limits, tenant_no, entry.ended.job_id),
+            stages=encode_stages(entry.spec.limits, tenant_no, entry.ended.job_id),
         )
         made.append(Replayed(entry.ended, ExecutionId(id_), entry.spec, pool_no, ready_at))
     return made, refused
@@ -127,7 +127,7 @@ async def _to_make(
 
 def _first_gate(entry: _ToMake, tenant_no: TenantNo) -> int:
     limits = entry.spec.limits
-    passed = stages(limits, tenant_no, entry.ended.job_id) if limits is not None else []
+    passed = list_stages(limits, tenant_no, entry.ended.job_id) if limits is not None else []
     return passed[0].gate.int if passed else 0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
 from ondot.model.errors import Conflict, NotFound
-from ondot.model.gates import encoded_stages
+from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
 from ondot.store.audit import By, record_change
@@ -49,7 +49,7 @@ async def run_now(
             priority_class=int(job.spec.priority_class),
             origin="run",
             payload=payload.decode() if payload is not None else None,
-            stages=encoded_stages(job.spec.limits, tenant_no, job_id),
+            stages=encode_stages(job.spec.limits, tenant_no, job_id),
             start_within_s=job.spec.start_deadline_s,
         )
         detail = {"name": job.spec.name, "execution_id": execution_id, "own_payload": payload is not None or None}

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ondot.model.gates import encoded_stages
+from ondot.model.gates import encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
 from ondot.store.clock import ANY_TIME
@@ -104,7 +104,7 @@ async def insert_once_jobs(
         tenant_no,
         *columns,
         [partition_of(job.id) for job in jobs],
-        [encoded_stages(job.spec.limits, tenant_no, job.id) for job in jobs],
+        [encode_stages(job.spec.limits, tenant_no, job.id) for job in jobs],
         [job.spec.start_deadline_s for job in jobs],
         [job.refusal for job in jobs],
         *within,

@@ -25,7 +25,7 @@ from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
 from ondot.model.errors import Conflict
 from ondot.model.execution import CANCEL, SKIP
-from ondot.model.gates import changed_rates, encoded_stages
+from ondot.model.gates import changed_rates, encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState, completed, same_spec
 from ondot.model.misfire import MissedPolicy
@@ -201,7 +201,7 @@ async def update_locked(
     # Pools and keys before gates, as a submit takes them: who makes the same pool at this moment may wait for a gate.
     pool_no = (await database.pools.numbers(connection, tenant_no, [spec.pool]))[spec.pool]
     await move_unique_key(connection, tenant_no, job, spec)
-    stages = encoded_stages(spec.limits, tenant_no, job.id)
+    stages = encode_stages(spec.limits, tenant_no, job.id)
     timer = await settle_and_take_back(connection, database, tenant_no, job, stages=stages)
     if rates := changed_rates(job.spec.limits, spec.limits, tenant_no, job.id):
         await carry_tokens(connection, tenant_no, rates)

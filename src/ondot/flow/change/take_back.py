@@ -12,7 +12,7 @@ from functools import partial
 from ondot.flow.change.settle import lock_timer_of, schedule_of, settle
 from ondot.flow.plan import tell_skipped, thought
 from ondot.model.errors import Conflict
-from ondot.model.gates import encoded_stages
+from ondot.model.gates import encode_stages
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.planning import SkippedRange, Timer, calendar_range, cut, fired_through_after_take_back
 from ondot.model.schedule import Once, Schedule
@@ -43,7 +43,7 @@ async def settle_and_take_back(
     # After the timer, and before settling plans what is due: that touches lines, and whoever ends what waits there has
     # the gates locked and waits for the lines.
     await lock_timer_of(connection, tenant_no, job)
-    of_old = encoded_stages(job.spec.limits, tenant_no, job.id)
+    of_old = encode_stages(job.spec.limits, tenant_no, job.id)
     await lock_gates_of_job(connection, tenant_no, job.id, versions=[of_old, stages])
     timer = await settle(connection, database, tenant_no, job)
     schedule = schedule_of(job)
