@@ -63,7 +63,7 @@ def leased_of(spec: JobSpec | None, *, failures: int = 0, losses: int = 0) -> As
         losses,
         "fire",
         own_payload=False,
-        gated=False,
+        has_more_at_end=False,
     )
     return Assignment(leased, LeaseId(clock.new_id()), spec, b"7")
 

@@ -28,7 +28,7 @@ class Attempt(NamedTuple):
     attempt_no: int = 3
     failures: int = 0
     losses: int = 0
-    gated: bool = False
+    has_more_at_end: bool = False
 
 
 ATTEMPT: LeasedAttempt = Attempt()

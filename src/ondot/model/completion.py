@@ -51,14 +51,14 @@ class LeasedAttempt(AttemptKey, Protocol):
     @property
     def losses(self) -> int: ...
     @property
-    def gated(self) -> bool: ...
+    def has_more_at_end(self) -> bool: ...
 
 
 class Completion(Struct, frozen=True):
     """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text).
 
-    `pause_after`: failures in a row after which the job is paused. `gated`: it was leased with gates to give back.
-    `delay_s`, `retry_at`: the next attempt starts after both; a year away at most.
+    `pause_after`: failures in a row after which the job is paused. `has_more_at_end`: its end has more to do than to
+    record it, such as to return slots. `delay_s`, `retry_at`: the next attempt starts after both; a year away at most.
     """
 
     execution_id: ExecutionId
@@ -71,7 +71,7 @@ class Completion(Struct, frozen=True):
     delay_s: float = 0.0
     priority_class: int = 0
     pause_after: int | None = None
-    gated: bool = False
+    has_more_at_end: bool = False
     retry_at: datetime | None = None
 
     @property
@@ -83,11 +83,11 @@ class Completion(Struct, frozen=True):
     @property
     def is_plain(self) -> bool:
         """A success that changes nothing but its own execution: nearly all are."""
-        return self.transition is SUCCEED and self.pause_after is None and not self.gated
+        return self.transition is SUCCEED and self.pause_after is None and not self.has_more_at_end
 
 
 def succeed(
-    attempt: AttemptKey, result: str | None = None, *, pause_after: int | None = None, gated: bool = False
+    attempt: AttemptKey, result: str | None = None, *, pause_after: int | None = None, has_more_at_end: bool = False
 ) -> Completion:
     return Completion(
         attempt.id,
@@ -96,7 +96,7 @@ def succeed(
         Outcome.SUCCEEDED,
         result=result,
         pause_after=pause_after,
-        gated=gated,
+        has_more_at_end=has_more_at_end,
     )
 
 
@@ -207,7 +207,9 @@ def decide(attempt: LeasedAttempt, spec: JobSpec, report: Report, random: float)
     """What follows from a report. `random` in [0, 1) spreads retries."""
     match report:
         case Succeeded():
-            return succeed(attempt, report.result, pause_after=spec.pause_after_failures, gated=attempt.gated)
+            return succeed(
+                attempt, report.result, pause_after=spec.pause_after_failures, has_more_at_end=attempt.has_more_at_end
+            )
         case Failed():
             return _decide_failure(attempt, spec, report, random)
         case Cancelled():

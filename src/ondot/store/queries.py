@@ -20,7 +20,7 @@ Returns = Literal["many", "one", "none"]
 
 _NAME = re.compile(r"^-- name: (?P<name>\w+) :(?P<returns>many|one|none)$", re.MULTILINE)
 _FRAGMENT = re.compile(r"^-- fragment: (\w+)\n(?:--.*\n)*", re.MULTILINE)
-_INCLUDE = re.compile(r"^(?P<indent> *)\{\{(?P<name>\w+)\}\}", re.MULTILINE)
+_INCLUDE = re.compile(r"(?P<indent>^ *)?\{\{(?P<name>\w+)\}\}", re.MULTILINE)
 _HEADER = re.compile(r"^-- +(?P<header>(?:transition|locks|index):.*)$", re.MULTILINE)
 _ENTRY = re.compile(r"(transition|locks|index): (.*?)(?= {2,}\w+:|$)")
 
@@ -60,7 +60,7 @@ def fragments() -> Mapping[str, str]:
 
 
 def _include(text: str, texts: Mapping[str, str]) -> str:
-    return _INCLUDE.sub(lambda found: indent(texts[found["name"]], found["indent"]), text)
+    return _INCLUDE.sub(lambda found: indent(texts[found["name"]], found["indent"] or ""), text)
 
 
 def _read(noun: str) -> str:

@@ -49,7 +49,7 @@ class Leased(Struct, frozen=True):
     losses: int
     origin: Origin
     own_payload: bool
-    gated: bool
+    has_more_at_end: bool
     start_by_s: float | None = None
 
     @property

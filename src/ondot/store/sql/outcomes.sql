@@ -125,7 +125,7 @@ WITH outcome AS (
 ), ended AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
-      AND e.worker_id = $1::uuid AND e.state = 'RUNNING' AND NOT e.gated
+      AND e.worker_id = $1::uuid AND e.state = 'RUNNING' AND NOT {{has_more_at_end}}
     RETURNING e.id, e.job_id, e.fire_at, e.ready_at, e.started_at, e.tenant_no, e.job_version, e.pool_no, e.attempt_no,
               e.failures, e.losses, e.class, e.origin, e.payload, e.replay_of, o.result
 ), recorded AS (

@@ -133,7 +133,7 @@ WITH taken AS (
     WHERE e.id = ANY (ARRAY(SELECT execution_id FROM taken)) AND e.state IN ('PENDING', 'RETRYING')
     RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
               date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
-              e.origin, e.payload IS NOT NULL AS own_payload, e.gated, date_part('epoch', e.start_by) AS start_by_s
+              e.origin, e.payload IS NOT NULL AS own_payload, {{has_more_at_end}}, date_part('epoch', e.start_by) AS start_by_s
 ), lease_row AS (
     INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
     SELECT $1::uuid, $2, ondot.clock(), array_agg(id), array_agg(attempt_no) FROM started HAVING count(*) > 0
@@ -150,7 +150,7 @@ SELECT * FROM started;
 -- $1 lease_id, $2 worker_id
 SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
        date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
-       e.origin, e.payload IS NOT NULL AS own_payload, e.gated, date_part('epoch', e.start_by) AS start_by_s
+       e.origin, e.payload IS NOT NULL AS own_payload, {{has_more_at_end}}, date_part('epoch', e.start_by) AS start_by_s
 FROM ondot.lease l
 CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
 JOIN ondot.execution e ON e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = $2::uuid AND e.state = 'RUNNING'

@@ -40,11 +40,16 @@ SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tena
        pool_no, attempt_no, failures + failed, losses + lost, class, new_state, origin, reason, payload, result::json,
        error::jsonb, replay_of
 
+-- fragment: has_more_at_end
+-- Whether the end of an execution `e` has more to do than to record it. A lease returns it, and succeed_executions leaves
+-- such rows to complete_executions, so that plain successes stay fast. Today: slots of its gates or its pool are
+-- returned (a plan with gates and a lease in a limited pool set `gated`). A later feature adds its own column here.
+e.gated
+
 -- fragment: end
--- Every end includes this, whoever ends the execution. What must happen at every end (unblock children, send events)
--- belongs here, as one more CTE over `ended`, for the rows whose flag `gated` is set: it means that the end has more to
--- do than to move the row. A plan with gates and a lease in a limited pool set it; a later feature sets it too. Only
--- succeed_executions does without, and it leaves rows with the flag to complete_executions.
+-- Every end includes this, whoever ends the execution; only succeed_executions, which leaves rows that have more to do
+-- alone, does without. What must happen at every end (unblock children, send events) belongs here, as one more CTE over
+-- `ended`.
 recorded AS (
     {{insert_into_history}}
     FROM ended
