@@ -44,7 +44,7 @@ from ondot.store.dead_letters import LetterFilter, list_letters
 from ondot.store.executions import latest_execution, list_executions, list_job_executions
 from ondot.store.explain import read_fire
 from ondot.store.jobs import list_jobs
-from ondot.store.overview import latest_executions
+from ondot.store.overview import list_latest_executions
 from ondot.store.specs import Specs
 from ondot.store.timers import get_timer
 from ondot.transports.polling import PollingTransport
@@ -111,7 +111,7 @@ async def _steps(database: Database, by_key: Database, turns: int) -> dict[str, 
             connection, DEFAULT_TENANT, recurring, limit=PAGE, horizon_s=20
         ),
         "latest_of_job": lambda connection: latest_execution(connection, DEFAULT_TENANT, recurring),
-        "overview": lambda connection: latest_executions(connection, DEFAULT_TENANT, PAGE),
+        "overview": lambda connection: list_latest_executions(connection, DEFAULT_TENANT, PAGE),
         "list_jobs": lambda connection: list_jobs(connection, DEFAULT_TENANT, limit=PAGE),
         "list_letters": lambda connection: list_letters(connection, DEFAULT_TENANT, LetterFilter(), limit=PAGE),
         "list_audit": lambda connection: list_audit(connection, DEFAULT_TENANT, limit=PAGE),

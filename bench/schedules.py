@@ -32,6 +32,7 @@ from started import place
 from structlog.testing import capture_logs
 
 from ondot.embedded.server import EmbeddedPostgres
+from ondot.flow.days import make_days
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.flow.submit import submit
@@ -40,7 +41,6 @@ from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.schedule import Calendar, Cron, Interval, Rrule, Schedule, cron, next_fire, when
 from ondot.settings import load_settings
 from ondot.store.database import open_database
-from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up
 from ondot.testing.clock import HAND_CLOCK, turn_clock
 from ondot.transports.polling import PollingTransport

@@ -22,10 +22,10 @@ from structlog.testing import capture_logs
 
 from ondot.embedded.binaries import OLDEST_MAJOR, find_binaries
 from ondot.embedded.server import DATABASE, EmbeddedPostgres
+from ondot.flow.days import make_days
 from ondot.settings import Settings
 from ondot.store.connection import Connection
 from ondot.store.database import connect_options, open_database
-from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up
 from ondot.testing.server import FAST, quickest_place
 from tests.store.guard import GUARD

@@ -37,7 +37,7 @@ from ondot.store.database import Database, open_database
 from ondot.store.executions import ExecutionRow, get_execution
 from ondot.store.jobs import JobRow, get_job
 from ondot.store.outcomes import Written
-from ondot.store.workers import Heard, beat_worker, register_worker
+from ondot.store.workers import BeatReply, beat_worker, register_worker
 from ondot.testing.clock import HAND_CLOCK, turn_clock
 from ondot.transports.polling import PollingTransport
 from tests.servers import connected, settings_for
@@ -109,7 +109,7 @@ class Worker:
     async def complete_all(self, assignments: Sequence[Assignment], report: Report | None = None) -> list[Written]:
         return await self.completer.write([done(assignment, report) for assignment in assignments])
 
-    async def beat(self) -> Heard | None:
+    async def beat(self) -> BeatReply | None:
         async with self.world.database.connection() as connection:
             return await beat_worker(
                 connection,

@@ -24,9 +24,9 @@ from started import free_port, place
 from structlog.testing import capture_logs
 
 from ondot.embedded.server import EmbeddedPostgres
+from ondot.flow.days import make_days
 from ondot.settings import load_settings
 from ondot.store.database import open_database
-from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up
 
 HERE = Path(__file__).resolve().parent

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from ondot.embedded.server import EmbeddedPostgres
+from ondot.flow.days import make_days
 from ondot.store.database import Database, open_database
-from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up
 from ondot.testing.server import FAST, quickest_place
 from tests.proves import proves

@@ -273,7 +273,7 @@ def recovers_by_age() -> None:
     """What has run for a while is taken for lost."""
     _rewrite(
         workers._SQL,
-        "orphaned_leases",
+        "find_orphaned_leases",
         ("WHERE w.id IS NULL", "WHERE l.leased_at < ondot.clock() - interval '1 second' OR w.id IS NULL"),
         ("coalesce(w.state IN ('ALIVE', 'DRAINING'), false)", "false"),
     )
@@ -283,7 +283,7 @@ def recovers_by_id() -> None:
     """What a lost worker had is given back, whoever runs it by now."""
     _rewrite(
         workers._SQL,
-        "lost_executions",
+        "find_lost_executions",
         ("e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = l.worker_id", "e.id = m.id"),
         ("l.id AS lease_id, l.worker_id", "l.id AS lease_id, e.worker_id"),
     )

@@ -19,9 +19,9 @@ from pathlib import Path
 import asyncpg
 
 from ondot.embedded.server import DATABASE, ROLE
+from ondot.flow.days import make_days
 from ondot.store.connection import AWAY
 from ondot.store.database import open_database
-from ondot.store.days import make_days
 from ondot.store.migrate import migrate_up
 from ondot.store.sql_functions import functions
 from tests.faults.instance import LOOK_AGAIN_S, Instance, Mode

@@ -11,7 +11,7 @@ from ondot.flow.check import OVERDUE_S, PLACES, SelfCheck
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.check import Kind, Suspect
 from ondot.model.ids import DEFAULT_TENANT, NodeId
-from ondot.store.check import Found, found_by_check, look_at, look_at_partitions, look_at_timers, walk_start
+from ondot.store.check import Found, list_found, look_at, look_at_partitions, look_at_timers, walk_start
 from ondot.store.nodes import beat_node, take_partitions
 from tests.world import World
 
@@ -61,7 +61,7 @@ class Checker:
 
     async def found(self) -> list[Found]:
         async with self.world.database.connection() as connection:
-            return await found_by_check(connection)
+            return await list_found(connection)
 
     async def counts(self) -> dict[str, int]:
         return {entry.kind: entry.count for entry in await self.found()}

@@ -13,7 +13,7 @@ from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import PARTITIONS, WorkerId
 from ondot.model.outcome import Succeeded
-from ondot.store.adaptive_batch import Portions
+from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.database import open_database
 from ondot.store.outcomes import Written
 from tests.faults.proxy import a_proxy
@@ -130,7 +130,7 @@ async def test_what_a_lost_worker_ran_with_large_payloads_is_recovered_over_a_sl
     assert len(await worker.lease()) == MANY
     await lose(world, worker)
     async with slow_database(world) as database:
-        at_once = Portions(AT_ONCE)
+        at_once = AdaptiveBatch(AT_ONCE)
         for _ in range(TRIES):
             try:
                 leases = await recover_pass(database, world.dispatcher, at_once)
@@ -160,7 +160,7 @@ async def test_more_lost_executions_than_a_statement_can_write_in_time_are_recov
         settings_for(world.url).model_copy(update={"statement_timeout_s": DEADLINE_S}), hurried=True
     )
     database.clock.freeze(world.now)
-    at_once = Portions(AT_ONCE)
+    at_once = AdaptiveBatch(AT_ONCE)
     for _ in range(TRIES):
         try:
             leases = await recover_pass(database, world.dispatcher, at_once)
@@ -179,11 +179,11 @@ async def test_a_lease_that_goes_back_in_parts_stays_until_nothing_of_it_runs(wo
     worker = await world.worker()
     await worker.lease()
     await lose(world, worker)
-    assert await recover_pass(world.database, world.dispatcher, Portions(2)) == 1
+    assert await recover_pass(world.database, world.dispatcher, AdaptiveBatch(2)) == 1
     assert set(await world.states()) == {State.RETRYING}
     assert await world.count("lease") == 1
-    assert await recover_pass(world.database, world.dispatcher, Portions(2)) == 1
-    assert await recover_pass(world.database, world.dispatcher, Portions(2)) == 0
+    assert await recover_pass(world.database, world.dispatcher, AdaptiveBatch(2)) == 1
+    assert await recover_pass(world.database, world.dispatcher, AdaptiveBatch(2)) == 0
     assert await world.value("SELECT count(*) FROM ondot.attempt WHERE outcome = 'WORKER_LOST'") == 5
     assert (await world.count("ready"), await world.count("lease")) == (5, 0)
 

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
+from ondot.flow.days import make_days
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.model import check
 from ondot.model.execution import State
 from ondot.roles import housekeeper
 from ondot.roles.housekeeper import Housekeeper
-from ondot.store.check import found_by_check
+from ondot.store.check import list_found
 from ondot.store.database import open_database
-from ondot.store.days import make_days
 from ondot.transports.polling import PollingTransport
 from tests.proves import proves
 from tests.servers import connected, settings_for
@@ -36,7 +36,7 @@ async def test_a_housekeeper_on_duty_checks_and_every_node_makes_partitions(
         await connection.execute("INSERT INTO ondot.ready VALUES (1, 2, 1, now() - interval '1 h', gen_random_uuid())")
 
         async def found(kind: str) -> None:
-            while kind not in {entry.kind for entry in await found_by_check(connection)}:
+            while kind not in {entry.kind for entry in await list_found(connection)}:
                 await asyncio.sleep(0.01)
 
         keeping = asyncio.create_task(keeper.run())

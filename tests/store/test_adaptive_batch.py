@@ -1,16 +1,16 @@
-"""Portions become smaller by time-outs, and larger by what succeeds."""
+"""AdaptiveBatch become smaller by time-outs, and larger by what succeeds."""
 
 import asyncpg
 import pytest
 
 from ondot.model.errors import Unavailable
 from ondot.store import adaptive_batch
-from ondot.store.adaptive_batch import Portions
+from ondot.store.adaptive_batch import AdaptiveBatch
 from tests.proves import proves
 
 
-def _fail(at_once: Portions, error: Exception) -> int:
-    with pytest.raises(type(error)), at_once.tried(at_once.size):
+def _fail(at_once: AdaptiveBatch, error: Exception) -> int:
+    with pytest.raises(type(error)), at_once.adapt(at_once.size):
         raise error
     return at_once.size
 
@@ -28,40 +28,40 @@ def _unavailable(cause: Exception) -> Unavailable:
     ids=["nobody answers", "cancelled", "told above"],
 )
 def test_a_time_out_asks_for_a_quarter_down_to_one(error: Exception) -> None:
-    at_once = Portions(100)
+    at_once = AdaptiveBatch(100)
     assert [_fail(at_once, error) for _ in range(5)] == [25, 6, 1, 1, 1]
 
 
 @proves("L4")
 @pytest.mark.parametrize("error", [ConnectionResetError(), _unavailable(ConnectionResetError()), ValueError()])
 def test_another_failure_says_nothing_about_the_size(error: Exception) -> None:
-    assert _fail(Portions(100), error) == 100
+    assert _fail(AdaptiveBatch(100), error) == 100
 
 
 @proves("L4")
 def test_the_next_try_is_smaller_than_what_did_not_fit_and_not_than_what_might_have_been_asked() -> None:
-    at_once = Portions(1000)
-    with pytest.raises(TimeoutError), at_once.tried(40):
+    at_once = AdaptiveBatch(1000)
+    with pytest.raises(TimeoutError), at_once.adapt(40):
         raise TimeoutError
     assert at_once.size == 10
 
 
 @proves("L4")
 def test_what_was_quick_lets_twice_as_many_through_and_what_was_slow_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once = Portions(100)
+    at_once = AdaptiveBatch(100)
     at_once.size = 1
     sizes = []
     for _ in range(8):
-        with at_once.tried(at_once.size):
+        with at_once.adapt(at_once.size):
             sizes.append(at_once.size)
     assert sizes == [1, 2, 4, 8, 16, 32, 64, 100]
     monkeypatch.setattr(adaptive_batch, "QUICK_S", -1.0)
     at_once.size = 7
-    with at_once.tried(7):
+    with at_once.adapt(7):
         pass
     assert at_once.size == 8
-    with at_once.tried(3):
+    with at_once.adapt(3):
         pass
-    with at_once.tried(8, may_grow=False):
+    with at_once.adapt(8, may_grow=False):
         pass
     assert at_once.size == 8

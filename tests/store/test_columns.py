@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.store.columns import once
+from ondot.store.columns import collapse_equal
 from tests.proves import proves
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2))))
 @proves("N2")
 def test_a_column_that_is_filled_up_from_its_first_entry_is_the_column_that_was_given(values: list[int | None]) -> None:
-    sent = once(values)
+    sent = collapse_equal(values)
     first = sent[0] if sent else None
     filled = sent if len(sent) == len(values) else [first] * len(values)
     assert filled == values
@@ -18,6 +18,6 @@ def test_a_column_that_is_filled_up_from_its_first_entry_is_the_column_that_was_
 
 @proves("N2")
 def test_equal_entries_are_sent_once_and_absent_ones_not_at_all() -> None:
-    assert once(["a"] * 1000) == ["a"]
-    assert once([None] * 1000) == []
-    assert once(["a", None]) == ["a", None]
+    assert collapse_equal(["a"] * 1000) == ["a"]
+    assert collapse_equal([None] * 1000) == []
+    assert collapse_equal(["a", None]) == ["a", None]

@@ -12,7 +12,7 @@ from tests.proves import proves
 from tests.world import World
 
 
-async def beat(world: World, node_id: NodeId) -> nodes.Standing:
+async def beat(world: World, node_id: NodeId) -> nodes.NodeBeat:
     async with world.database.connection() as connection:
         return await nodes.beat_node(connection, node_id, host="here", pid=1, release="0", lease_s=5)
 

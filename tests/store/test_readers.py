@@ -133,7 +133,7 @@ async def test_logs_and_progress_are_kept_but_not_the_progress_of_a_stale_attemp
         await logs.save_progress(connection, worker.id, [logs.Progress(id_, 1, None, 0.75, None)])
         await logs.save_progress(connection, worker.id, [logs.Progress(id_, 2, "null", 0.0, "stale")])
         assert await logs.find_checkpoint(connection, id_) == '{"at":  5}'
-        running = await overview.running_now(connection, DEFAULT_TENANT, 10)
+        running = await overview.list_running(connection, DEFAULT_TENANT, 10)
     assert [(row.id, row.progress) for row in running] == [(id_, 0.75)]
     execution = await world.execution(id_)
     assert (execution.progress, execution.progress_message, execution.checkpoint) == (0.75, "half", {"at": 5})
@@ -167,10 +167,10 @@ async def test_nobody_sees_a_row_of_another_tenant(world: World) -> None:
         assert await executions.list_executions(connection, OTHER, limit=10, horizon_s=20) == []
         assert await executions.list_job_executions(connection, OTHER, job_id, limit=10, horizon_s=20) == []
         assert await executions.latest_execution(connection, OTHER, job_id) is None
-        assert await overview.running_now(connection, OTHER, 10) == []
-        assert await overview.coming_fires(connection, OTHER, planned=10, timers=10) == []
-        assert await overview.latest_executions(connection, OTHER, 10) == []
-        assert await overview.latest_dead_letters(connection, OTHER, 10) == []
+        assert await overview.list_running(connection, OTHER, 10) == []
+        assert await overview.list_coming_fires(connection, OTHER, planned=10, timers=10) == []
+        assert await overview.list_latest_executions(connection, OTHER, 10) == []
+        assert await overview.list_latest_dead_letters(connection, OTHER, 10) == []
         assert await executions.list_skipped(connection, OTHER, job_id, 10) == []
         for id_ in ids:
             assert await executions.get_execution(connection, OTHER, id_) is None

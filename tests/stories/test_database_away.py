@@ -11,7 +11,7 @@ import pytest
 
 from ondot.model.errors import Unavailable
 from ondot.roles.loop import LONGEST_PAUSE_S, pause_after
-from ondot.store.database import ACQUIRE_TIMEOUT_S, Database, hurried_s, open_database
+from ondot.store.database import ACQUIRE_TIMEOUT_S, Database, hurried_timeout_s, open_database
 from tests.faults.postgres import a_postgres
 from tests.faults.proxy import a_proxy
 from tests.proves import proves
@@ -88,7 +88,7 @@ async def test_a_dead_connection_costs_its_deadline_once_and_not_once_for_each_o
                     await connection.fetchval("SELECT 1")
             took_s = time.monotonic() - begun_s
             print(f"noticed after {took_s:.2f} s")  # noqa: T201
-            assert took_s < hurried_s(settings) + 2.0
+            assert took_s < hurried_timeout_s(settings) + 2.0
             assert database.pool.get_idle_size() == 0
             proxy.mend()
             assert await database.read_clock() == 0
@@ -122,7 +122,7 @@ async def test_what_hurries_has_a_deadline_below_the_lease_and_what_may_take_its
         asked = "SELECT extract(epoch FROM current_setting($1)::interval)::float8"
         for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
             async with database.connection() as hot, database.patient.connection() as patient:
-                assert await hot.fetchval(asked, name) == hurried_s(settings) < settings.lease_s
+                assert await hot.fetchval(asked, name) == hurried_timeout_s(settings) < settings.lease_s
                 assert await patient.fetchval(asked, name) == settings.statement_timeout_s
     finally:
         await database.close()

@@ -19,7 +19,7 @@ from tests.world import World, every, job
 
 async def held_of(world: World, *, lines: int = 5) -> HeldBack:
     async with world.database.connection() as connection:
-        return await store.held_back(connection, world.database.specs, DEFAULT_TENANT, lines=lines)
+        return await store.read_held_back(connection, world.database.specs, DEFAULT_TENANT, lines=lines)
 
 
 async def a_backlog(world: World) -> None:

@@ -9,7 +9,7 @@ from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.retry import Retry
 from ondot.model.schedule import Misfire
 from ondot.store.logs import Progress, save_progress
-from ondot.store.overview import Missed, missed_fires
+from ondot.store.overview import Missed, count_missed_fires
 from ondot.ui.health import Health
 from ondot.ui.overview import (
     MISSED_WITHIN,
@@ -36,7 +36,7 @@ async def overview_of(world: World, tenant_no: TenantNo = DEFAULT_TENANT) -> Ove
 
 async def missed_of(world: World) -> Missed:
     async with world.database.connection() as connection:
-        return await missed_fires(connection, DEFAULT_TENANT, MISSED_WITHIN)
+        return await count_missed_fires(connection, DEFAULT_TENANT, MISSED_WITHIN)
 
 
 def section(overview: Overview, kind: type[S]) -> S:

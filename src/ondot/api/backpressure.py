@@ -26,8 +26,8 @@ from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.schedule import Once, jitter_offset
 from ondot.store.database import Database
+from ondot.store.idempotency import find_keys_in_use, has_key
 from ondot.store.pools import pool_depths
-from ondot.store.repeats import has_key, keys_in_use
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, SUBMISSIONS_REFUSED
 
 LOOK_EVERY: Final = timedelta(seconds=1)
@@ -109,7 +109,7 @@ class Backpressure:
         refusal = await self._let_in(tenant_no, adding)
         if refusal is not None and (keys := [spec.key for spec in specs if spec.key is not None]):
             async with self._database.connection() as connection:
-                known = await keys_in_use(connection, tenant_no, keys)
+                known = await find_keys_in_use(connection, tenant_no, keys)
             # A job whose key is taken is changed, and not one more.
             adding = _adding((spec for spec in specs if spec.key not in known), now, self._horizon_at(now))
             refusal = await self._let_in(tenant_no, adding)

@@ -133,7 +133,7 @@ Check = Callable[["Connection", Settings], Awaitable[Finding]]
 
 
 async def examine_database(settings: Settings) -> list[Finding]:
-    from ondot.store.database import REFUSED, open_database
+    from ondot.store.database import LOGIN_REFUSED, open_database
 
     findings: list[Finding] = []
     database = await open_database(settings, connections=1)
@@ -148,7 +148,7 @@ async def examine_database(settings: Settings) -> list[Finding]:
                     findings.append(await _looked_at(name, check, connection, settings))
     except Misconfigured as error:
         findings.append(Finding("database", "problem", error.message, "Correct it, then run `ondot doctor` again."))
-    except REFUSED as error:
+    except LOGIN_REFUSED as error:
         message = f"PostgreSQL refuses ONDOT_DATABASE_URL: {error}."
         findings.append(Finding("database", "problem", message, "Correct it, or create what it names."))
     except Unavailable as error:
@@ -232,7 +232,7 @@ async def look_at_schedulers(connection: "Connection", _settings: Settings) -> F
 
 async def look_at_workers(connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.fleet import list_workers
-    from ondot.store.overview import queue_depth
+    from ondot.store.overview import read_queue_depth
 
     is_held = await _is_held(connection)
     alive: list[WorkerRow] = []
@@ -240,7 +240,7 @@ async def look_at_workers(connection: "Connection", settings: Settings) -> Findi
     for worker in await list_workers(connection):
         if worker.state == "ALIVE":
             (silent if not is_held and _silent(worker, settings) else alive).append(worker)
-    waiting = {depth.pool for depth in await queue_depth(connection)}
+    waiting = {depth.pool for depth in await read_queue_depth(connection)}
     return judge_workers(_pools_of(alive), len(alive), waiting, _pools_of(silent))
 
 
@@ -297,10 +297,10 @@ async def look_at_lag(connection: "Connection", settings: Settings) -> Finding:
 
 
 async def look_at_limits(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.overview import held_back
+    from ondot.store.overview import read_held_back
     from ondot.store.specs import Specs
 
-    return judge_held_back(await held_back(connection, Specs(), None, lines=LIMITS_TOLD))
+    return judge_held_back(await read_held_back(connection, Specs(), None, lines=LIMITS_TOLD))
 
 
 async def look_at_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
@@ -316,28 +316,28 @@ async def look_at_dead_letters(connection: "Connection", _settings: Settings) ->
 
 
 async def look_at_paused_jobs(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.overview import paused_by_itself
+    from ondot.store.overview import list_paused_by_itself
 
-    return judge_paused_jobs(await paused_by_itself(connection, DEFAULT_TENANT, PAUSED_TOLD))
+    return judge_paused_jobs(await list_paused_by_itself(connection, DEFAULT_TENANT, PAUSED_TOLD))
 
 
 async def look_at_self_check(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.check import found_by_check
+    from ondot.store.check import list_found
 
     now = await connection.fetchval("SELECT ondot.clock()")
-    return judge_self_check(await found_by_check(connection), now)
+    return judge_self_check(await list_found(connection), now)
 
 
 async def look_at_snapshots(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.server import old_snapshots
+    from ondot.store.server import find_old_snapshots
 
-    return judge_snapshots(await old_snapshots(connection, OLD_SNAPSHOT_S))
+    return judge_snapshots(await find_old_snapshots(connection, OLD_SNAPSHOT_S))
 
 
 async def look_at_connections(connection: "Connection", settings: Settings) -> Finding:
-    from ondot.store.server import connections_in_use
+    from ondot.store.server import count_connections
 
-    room, used = await connections_in_use(connection)
+    room, used = await count_connections(connection)
     return judge_connections(room, used, _connections_of_a_role(settings))
 
 

@@ -20,7 +20,8 @@
   check     rows that no process owns → repaired, counted, logged
   auto_pause  jobs that keep failing → paused
   zones     new rules of time zones → stored fires recomputed
-  retain    day partitions, rows that have aged out, rows that were committed late
+  days      day partitions, made ahead
+  retain    rows that have aged out, rows that were committed late
 
 A stage's unit of work is one pass: a bounded function that tests call and roles repeat.
 

@@ -22,7 +22,7 @@ from ondot.model.ids import ExecutionId, WorkerId
 from ondot.model.job import JobSpec
 from ondot.ports.objects import Objects, key_of
 from ondot.ports.target import Call, Cancel, OpenTransaction
-from ondot.store.connection import REFUSED, is_about_content
+from ondot.store.connection import DATABASE_ERROR, is_about_content
 from ondot.store.database import Database
 from ondot.store.logs import LogLine, Progress, Stream, add_log_lines, find_checkpoint, save_progress
 from ondot.store.objects import ObjectRow, add_objects
@@ -285,7 +285,7 @@ async def _or_dropped(writing: Awaitable[None], what: str, count: int) -> None:
     """What PostgreSQL will never take is dropped: kept, it would hold up the words of all other attempts for ever."""
     try:
         await writing
-    except (REFUSED, ValueError) as error:
+    except (DATABASE_ERROR, ValueError) as error:
         if not is_about_content(error):
             raise
         log.warning("notes.dropped", what=what, count=count, error=str(error)[:500])

@@ -7,7 +7,7 @@ itself; this pass pauses whose count is full. A job that somebody resumes begins
 from ondot.flow.change.change import pause
 from ondot.model.errors import Conflict, NotFound
 from ondot.store.database import Database
-from ondot.store.streaks import forget_streak, streaks_over
+from ondot.store.streaks import find_streaks_over, forget_streak
 from ondot.telemetry.log import get_logger
 
 JOBS_A_PASS = 100
@@ -18,7 +18,7 @@ log = get_logger()
 async def pause_failing_pass(database: Database) -> int:
     """Pause the jobs that failed as often in a row as they may; gives how many."""
     async with database.connection() as connection:
-        streaks = await streaks_over(connection, JOBS_A_PASS)
+        streaks = await find_streaks_over(connection, JOBS_A_PASS)
     for streak in streaks:
         reason = f"{streak.failures} failures in a row"
         try:

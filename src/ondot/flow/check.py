@@ -24,6 +24,7 @@ from ondot.store.check import (
     drop_ready,
     drop_slots,
     drop_waiting,
+    find_stuck_timers,
     lease_to_recovery,
     look_at,
     look_at_partitions,
@@ -31,7 +32,6 @@ from ondot.store.check import (
     make_partitions,
     queue_again,
     record_found,
-    timers_standing,
     walk_start,
 )
 from ondot.store.connection import Connection
@@ -160,12 +160,12 @@ class SelfCheck:
     async def _plan(self, suspects: list[Suspect]) -> None:
         """Plan what is overdue as any plan does, but by its ids: no bound of any scan hides it from here."""
         async with self._database.transaction() as connection:
-            timers, now = await timers_standing(connection, suspects)
+            timers, now = await find_stuck_timers(connection, suspects)
             if now is None:
                 return
             steps, faults = await self._steps(connection, timers, now)
             planned = await write_steps(connection, self._database.clock, steps)
-            standing = {timer.job_id for timer in (await timers_standing(connection, suspects))[0]}
+            standing = {timer.job_id for timer in (await find_stuck_timers(connection, suspects))[0]}
             moved = [str(timer.job_id) for timer in timers if timer.job_id not in standing]
             new = self._memory.select_new(suspect for suspect in suspects if suspect.name in faults)
             if moved:

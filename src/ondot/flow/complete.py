@@ -20,8 +20,8 @@ from ondot.model.completion import Completion, fail_unstorable
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
-from ondot.store.adaptive_batch import Portions
-from ondot.store.connection import REFUSED, Connection, is_about_content
+from ondot.store.adaptive_batch import AdaptiveBatch
+from ondot.store.connection import DATABASE_ERROR, Connection, is_about_content
 from ondot.store.database import Database
 from ondot.store.outcomes import Unchanged, Written, complete_executions, find_outcomes, succeed_executions
 from ondot.telemetry.log import get_logger
@@ -66,7 +66,7 @@ class Completer:
         self._arrived = asyncio.Event()
         self._open: Counter[LeaseId] = Counter()
         self._ended: list[LeaseId] = []
-        self._at_once = Portions(BATCH)
+        self._at_once = AdaptiveBatch(BATCH)
         self._writing = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -145,9 +145,9 @@ class Completer:
             portion = batch[: self._at_once.size]
             tries += 1
             try:
-                with self._at_once.tried(len(portion)):
+                with self._at_once.adapt(len(portion)):
                     await self.write(portion)
-            except (REFUSED, Unavailable, ValueError) as error:
+            except (DATABASE_ERROR, Unavailable, ValueError) as error:
                 # ValueError: it could not even be sent (half of a surrogate pair).
                 if not is_about_content(error):
                     if tries % TOLD_EVERY == 1:

@@ -24,7 +24,7 @@ from ondot.model.schedule.cost import measure_cost
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import SkippedRow, latest_ended, list_skipped
-from ondot.store.explain import find_executions, oldest_live, read_executions, read_fire, read_job
+from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
 from ondot.store.jobs import get_job
 
 EXECUTIONS_TOLD = 5
@@ -61,7 +61,7 @@ async def explain_job(
             raise NotFound(f"There is no job {job_id}.")
         facts = await read_job(connection, tenant_no, row)
         owed_by = await database.specs.find(connection, {(job_id, owed.schedule_version) for owed in facts.owed})
-        live = await oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
+        live = await find_oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
         executions = await _executions(connection, database, tenant_no, live)
         last = None
         if not live and facts.next_fire_at is None and (ended := await latest_ended(connection, tenant_no, job_id)):

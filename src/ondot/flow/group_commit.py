@@ -37,7 +37,7 @@ from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
 from ondot.store.audit import By
 from ondot.store.clock import ClockStepped, Moment
-from ondot.store.connection import REFUSED, Connection
+from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
 from ondot.store.idempotency import take_keys
 from ondot.store.jobs import NewOnceJob
@@ -115,7 +115,7 @@ class Together:
         if not request.is_small:
             try:
                 await self._store(tenant_no, [request])
-            except REFUSED:
+            except DATABASE_ERROR:
                 return None
             return await request.answered
         self._waiting.setdefault(tenant_no, deque()).append(request)

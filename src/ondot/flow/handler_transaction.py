@@ -31,7 +31,7 @@ from ondot.model.job import JobSpec
 from ondot.ports.target import OpenTransaction
 from ondot.sdk.transaction import Opened, Stale
 from ondot.store.attempts import is_running, wait_for_execution
-from ondot.store.connection import REFUSED, Connection, away_as_unavailable, drop, is_lost
+from ondot.store.connection import DATABASE_ERROR, Connection, away_as_unavailable, drop, is_lost
 from ondot.store.database import ACQUIRE_TIMEOUT_S, Database
 from ondot.store.outcomes import Unchanged, Written, complete_executions, find_outcomes
 from ondot.store.queue import Leased
@@ -299,7 +299,7 @@ async def _roll_back(connection: Connection, transaction: Any) -> None:
         with away_as_unavailable():
             if not is_lost(connection):
                 await transaction.rollback()
-    except (Unavailable, REFUSED) as error:
+    except (Unavailable, DATABASE_ERROR) as error:
         log.warning("transaction.not_rolled_back", error=str(error), then="the connection is closed")
         drop(connection)
 

@@ -29,11 +29,11 @@ from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take, Waiting
 from ondot.model.ids import LeaseId, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import SUSPECT_FROM
-from ondot.store.adaptive_batch import Portions
+from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
-from ondot.store.jobs import stopped_jobs
+from ondot.store.jobs import find_stopped_jobs
 from ondot.store.queue import (
     Leased,
     RatedPool,
@@ -184,7 +184,7 @@ class Leaser:
         self.pending: LeaseId | None = None
         """A lease that was asked for and that the worker has not acknowledged. Every beat names it: while the loop is
         busy, or the reply is lost, recovery must not take it for a lease that its worker never got."""
-        self._at_once = Portions(BATCH)
+        self._at_once = AdaptiveBatch(BATCH)
         self._assigned: list[Assignment] = []
         """What was read of the pending lease before reading failed: the next try continues after it."""
 
@@ -317,7 +317,7 @@ class Leaser:
             rest = [row for row in leased if row.id not in read]
         while rest:
             portion = rest[: self._at_once.size]
-            with self._at_once.tried(len(portion)):
+            with self._at_once.adapt(len(portion)):
                 self._assigned += await self._read(connection, lease_id, portion)
             rest = rest[len(portion) :]
         assignments, self._assigned = self._assigned, []
@@ -332,7 +332,7 @@ class Leaser:
         own = [row.id for row in leased if row.own_payload]
         payloads = await find_payloads(connection, own) if own else {}
         returned = {row.job_id for row in leased if _may_be_stopped(row)}
-        over = await stopped_jobs(connection, sorted(returned)) if returned else {}
+        over = await find_stopped_jobs(connection, sorted(returned)) if returned else {}
         return [
             Assignment(
                 row,

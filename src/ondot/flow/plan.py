@@ -26,7 +26,7 @@ from ondot.model.planning import EXECUTION_AHEAD, SkippedRange, Step, Timer, adv
 from ondot.model.schedule import Schedule, jitter_offset
 from ondot.model.schedule.looks import A_TURN, TooCostly, allowed
 from ondot.model.schedule.rule import is_quick
-from ondot.store.adaptive_batch import Portions
+from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -222,7 +222,7 @@ class Planner:
         self._costly: dict[JobId, Planning] = {}
         self._known_costly: set[JobId] = set()
         self._passes = 0
-        self._at_once = Portions(FIRES_A_STATEMENT)
+        self._at_once = AdaptiveBatch(FIRES_A_STATEMENT)
 
     async def one_pass(self, partitions: Sequence[int]) -> int:
         """Plan the timers due before the horizon, a scan's worth at most; gives how many of them moved."""
@@ -267,7 +267,7 @@ class Planner:
             async with self._database.connection() as connection:
                 while rest:
                     portion, rest = rest[: self._at_once.size], rest[self._at_once.size :]
-                    with self._at_once.tried(len(portion)):
+                    with self._at_once.adapt(len(portion)):
                         steps = self._steps(await self._plannings(connection, portion), now, horizon_at)
                         planned = await write_steps(connection, self._database.clock, steps)
                     self._dispatcher.wake(planned.pools)

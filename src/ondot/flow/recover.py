@@ -19,7 +19,7 @@ from ondot.model.ids import LeaseId, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.liveness import BEATS_A_TIMEOUT, Watch
 from ondot.model.outcome import AttemptError
-from ondot.store.adaptive_batch import Portions
+from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.outcomes import complete_executions
@@ -27,9 +27,9 @@ from ondot.store.specs import Specs
 from ondot.store.workers import (
     LostExecution,
     OrphanedLease,
+    find_lost_executions,
+    find_orphaned_leases,
     lose_worker,
-    lost_executions,
-    orphaned_leases,
     read_beats,
 )
 from ondot.telemetry.log import get_logger
@@ -70,23 +70,23 @@ async def lose_pass(
     return lost
 
 
-async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: Portions | None = None) -> int:
+async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: AdaptiveBatch | None = None) -> int:
     """Give back what some orphaned leases hold; gives how many leases were looked at.
 
     `at_once`: how many executions go back in a statement; who repeats the pass keeps it.
     """
-    at_once = at_once or Portions(AT_ONCE)
+    at_once = at_once or AdaptiveBatch(AT_ONCE)
     beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
     async with database.connection() as connection:
-        with at_once.tried(at_once.size, may_grow=False):
+        with at_once.adapt(at_once.size, may_grow=False):
             limit = max(LEASES_A_PASS * at_once.size // AT_ONCE, 1)
-            leases = await orphaned_leases(connection, beat_every_s, limit)
+            leases = await find_orphaned_leases(connection, beat_every_s, limit)
             if not leases:
                 return 0
-            executions = await lost_executions(connection, [lease.id for lease in leases])
+            executions = await find_lost_executions(connection, [lease.id for lease in leases])
         unnamed = {lease.id for lease in leases if lease.unnamed}
         for worker_id, ids, portion in _statements(leases, executions, at_once):
-            with at_once.tried(len(portion)):
+            with at_once.adapt(len(portion)):
                 completions = await _completions(connection, database.specs, portion, unnamed)
                 # If one of them meets a cancel or an outcome, the leases stay, and the next pass looks again.
                 written = await complete_executions(connection, worker_id, completions, ids)
@@ -96,7 +96,7 @@ async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: Port
 
 
 def _statements(
-    leases: Sequence[OrphanedLease], executions: Sequence[LostExecution], at_once: Portions
+    leases: Sequence[OrphanedLease], executions: Sequence[LostExecution], at_once: AdaptiveBatch
 ) -> Iterator[tuple[WorkerId, list[LeaseId], list[LostExecution]]]:
     """What goes back in one statement each: leases of one worker, whole, and what they hold.
 

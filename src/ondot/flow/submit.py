@@ -34,7 +34,7 @@ from ondot.store.audit import By, record_change
 from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
-from ondot.store.idempotency import store_answer, take_key
+from ondot.store.idempotency import has_key, store_answer, take_key
 from ondot.store.jobs import (
     LockedJob,
     NewJob,
@@ -44,7 +44,6 @@ from ondot.store.jobs import (
     insert_jobs,
     insert_once_jobs,
 )
-from ondot.store.repeats import has_key
 
 UPSERT_TRIES = 5
 RECORDED = 100

@@ -16,7 +16,7 @@ from ondot.roles.loop import pause_after
 from ondot.roles.pulse import Pulse, Stall
 from ondot.settings import Settings
 from ondot.store.connection import AWAY, Connection, OwnConnection
-from ondot.store.database import connect, witness_for
+from ondot.store.database import connect, new_witness
 from ondot.telemetry.log import get_logger
 
 log = get_logger()
@@ -56,7 +56,7 @@ class BeatThread:
         pulse.on_stall = self.beat_now
         self._reported: Stall | None = None
         self._connection: OwnConnection | None = None
-        self._witness = witness_for(settings)
+        self._witness = new_witness(settings)
         self._missed = 0
         self._every_s = every_s
         self._stop = threading.Event()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from ondot.flow.auto_pause import pause_failing_pass
 from ondot.flow.check import SelfCheck, make_partitions_pass
+from ondot.flow.days import Days
 from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.gate import Tidying, expire_pass
@@ -14,10 +15,9 @@ from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
 from ondot.roles.loop import Passes, every
-from ondot.store.adaptive_batch import Portions
+from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.chores import find_chores
 from ondot.store.database import Database
-from ondot.store.days import Days
 
 LOSE_EVERY_S = 1.0
 LOOKS_A_TIMEOUT = 5
@@ -52,7 +52,7 @@ class Housekeeper:
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
         self._is_lost = asyncio.Event()
-        self._recovered_at_once = Portions(AT_ONCE)
+        self._recovered_at_once = AdaptiveBatch(AT_ONCE)
         self._lose_every_s = min(LOSE_EVERY_S, database.settings.heartbeat_s / LOOKS_A_TIMEOUT)
 
     async def run(self) -> None:

@@ -5,11 +5,11 @@ from typing import TypeVar
 
 import uvloop
 
+from ondot.flow.days import make_days
 from ondot.model.errors import Unavailable
 from ondot.model.urls import place_of
 from ondot.settings import Settings
 from ondot.store.database import Database, check_server, open_database
-from ondot.store.days import make_days
 from ondot.store.migrate import Applied, Status, migrate_up, read_status
 
 Result = TypeVar("Result")

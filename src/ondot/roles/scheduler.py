@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from ondot import __version__
 from ondot.flow.backfill import TURN_S, owed_pass
+from ondot.flow.days import make_days
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.model.errors import Unavailable
@@ -26,17 +27,16 @@ from ondot.roles.beat import BeatThread
 from ondot.roles.housekeeper import Housekeeper
 from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import OnHung, Pulse, Stall
-from ondot.store.connection import REFUSED, Connection
+from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
-from ondot.store.days import make_days
 from ondot.store.nodes import (
-    Standing,
+    NodeBeat,
     beat_node,
     find_heirs,
     give_back_partitions,
     hand_over_partitions,
     leave_node,
-    owned_partitions,
+    list_owned_partitions,
     report_stalled_node,
     retire_node,
     take_partitions,
@@ -66,7 +66,7 @@ async def leave(database: Database, node_id: NodeId) -> int:
     async with database.transaction() as connection:
         heirs = await find_heirs(connection, node_id)
         # Not what the last beat knew: somebody else who left may have handed some over since.
-        owned = await owned_partitions(connection, node_id)
+        owned = await list_owned_partitions(connection, node_id)
         handed_over = await hand_over_partitions(connection, node_id, bequeath(owned, heirs))
         await leave_node(connection, node_id)
     return handed_over
@@ -103,7 +103,7 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; then hand the partitions over."""
-        with suppress(Unavailable, REFUSED):
+        with suppress(Unavailable, DATABASE_ERROR):
             await make_days(self._database)
         self._beat.start()
         log.info("scheduler.started", node_id=str(self._node_id))
@@ -125,7 +125,7 @@ class Scheduler:
         await self._beat.stop()
         handed_over = 0
         # If the database is away, the lease runs out by itself.
-        with suppress(Unavailable, REFUSED):
+        with suppress(Unavailable, DATABASE_ERROR):
             handed_over = await leave(self._database, self._node_id)
         log.info("scheduler.stopped", handed_over=handed_over, of=len(self._owned))
 
@@ -169,7 +169,7 @@ class Scheduler:
             self._loop.call_soon_threadsafe(self._moved.set)
         return self._again_s(standing, is_short=not was_silent and len(owned - standing.owned) < decision.take)
 
-    def _again_s(self, standing: Standing, *, is_short: bool) -> float:
+    def _again_s(self, standing: NodeBeat, *, is_short: bool) -> float:
         """When to beat again: no later than the lease of another may be over, sooner while there is more to take."""
         again_s = SHORT_OF_SHARE_S if is_short else self._beat_every_s
         if standing.next_expiry_s is not None:

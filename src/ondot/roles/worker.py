@@ -37,7 +37,7 @@ from ondot.ports.transport import Transport, Wake
 from ondot.roles.beat import BeatThread
 from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import Culprit, OnHung, Pulse, Stall
-from ondot.store.connection import REFUSED, Connection
+from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
 from ondot.store.endings import find_cancels
 from ondot.store.workers import beat_worker, leave_worker, register_worker, report_stalled_worker
@@ -208,7 +208,7 @@ class Incarnation:
                         slots=self._slots,
                     )
                 self._isolate(heard.blocking)
-            except (Unavailable, REFUSED) as error:
+            except (Unavailable, DATABASE_ERROR) as error:
                 # Refused: of a server that is being set up, or whose password is being changed.
                 log.warning("worker.waits", error=str(error))
                 with suppress(TimeoutError):

@@ -21,7 +21,7 @@ QUICK_S: Final = 0.5
 _TIMED_OUT = (TimeoutError, asyncpg.QueryCanceledError)
 
 
-class Portions:
+class AdaptiveBatch:
     """`size` is how many there may be at once now: `most`, until something took too long."""
 
     def __init__(self, most: int) -> None:
@@ -29,7 +29,7 @@ class Portions:
         self.size = most
 
     @contextmanager
-    def tried(self, count: int, *, may_grow: bool = True) -> Iterator[None]:
+    def adapt(self, count: int, *, may_grow: bool = True) -> Iterator[None]:
         """Around what is done with so many at once; it `may_grow` only by what shows that so many do fit."""
         begun_s = time.monotonic()
         try:

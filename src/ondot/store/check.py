@@ -25,7 +25,7 @@ Cursor = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Look:
     """What one look brought; `through`: where the next begins, None if this was the last of the table."""
 
     suspects: list[Suspect]
@@ -64,11 +64,11 @@ def walk_start(place: Place, now: datetime) -> Cursor:
     return starts[place]
 
 
-async def look_at(connection: Connection, place: Place, cursor: Cursor, limit: int) -> Looked:
+async def look_at(connection: Connection, place: Place, cursor: Cursor, limit: int) -> Look:
     """Look at some rows of a table, those after `cursor`."""
     rows = await connection.fetch(_SQL[f"look_at_{place}"].text, *cursor, limit)
     through = tuple(rows[0])[: len(cursor)]
-    return Looked(_suspects(place, rows, len(cursor)), through if through[0] is not None else None)
+    return Look(_suspects(place, rows, len(cursor)), through if through[0] is not None else None)
 
 
 async def look_at_timers(connection: Connection, overdue_s: float, limit: int) -> list[Suspect]:
@@ -135,9 +135,9 @@ async def drop_leases(connection: Connection, suspects: Sequence[Suspect]) -> li
     return await _ids(connection, "drop_leases", _columns(suspects)[0])
 
 
-async def timers_standing(connection: Connection, suspects: Sequence[Suspect]) -> tuple[list[Timer], datetime | None]:
+async def find_stuck_timers(connection: Connection, suspects: Sequence[Suspect]) -> tuple[list[Timer], datetime | None]:
     """Those of these timers that have not moved since they were seen, and the database's time (None: none)."""
-    rows = await connection.fetch(_SQL["timers_standing"].text, *_columns(suspects))
+    rows = await connection.fetch(_SQL["find_stuck_timers"].text, *_columns(suspects))
     return [Timer(*row[:-1]) for row in rows], rows[0]["now"] if rows else None
 
 
@@ -145,9 +145,9 @@ async def record_found(connection: Connection, kind: Kind, count: int, example: 
     await connection.execute(_SQL["record_found"].text, kind.value, count, msgspec.json.encode(example).decode())
 
 
-async def found_by_check(connection: Connection) -> list[Found]:
+async def list_found(connection: Connection) -> list[Found]:
     """What the self-check has found since the installation was made, by kind; what it never found is missing."""
-    rows = await connection.fetch(_SQL["found_by_check"].text)
+    rows = await connection.fetch(_SQL["list_found"].text)
     return [
         Found(kind, count, first_at, last_at, msgspec.json.decode(example))
         for kind, count, first_at, last_at, example in rows

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def once(values: list[T]) -> list[T]:
+def collapse_equal(values: list[T]) -> list[T]:
     """The first alone if all are equal, none if all are None."""
     first = values[0] if values else None
     if values.count(first) < len(values):  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ _TCP_OPTIONS: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2, 
 Host = tuple[str, int]
 
 
-async def reach(dsn: str, **options: Any) -> OwnConnection:
+async def connect_to_primary(dsn: str, **options: Any) -> OwnConnection:
     """Connect. Raises what asyncpg raises; of several hosts, what is more likely to pass.
 
     Raises Misconfigured for an option of the URL that asyncpg does not accept.

@@ -47,7 +47,7 @@ AWAY = (
 DEAD = (TimeoutError, asyncpg.ReadOnlySQLTransactionError)
 """A connection on which nothing came for the whole deadline, or that leads to a standby: of no more use."""
 
-REFUSED = asyncpg.PostgresError
+DATABASE_ERROR = asyncpg.PostgresError
 """Whatever else PostgreSQL answers instead of doing what it was asked."""
 
 TAKEN = asyncpg.UniqueViolationError
@@ -87,7 +87,7 @@ class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
 
 
 @contextmanager
-def dropped_when_dead(connection: Connection) -> Iterator[None]:
+def drop_if_dead(connection: Connection) -> Iterator[None]:
     """Terminates a dead connection at once: asyncpg would wait for it as long again, to cancel and to roll back."""
     try:
         yield

@@ -22,7 +22,7 @@ import asyncpg
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.settings import Settings
 from ondot.store.clock import LAG_S, ClockStepped, DatabaseClock, Moment
-from ondot.store.connect import reach
+from ondot.store.connect import connect_to_primary
 from ondot.store.connection import (
     AWAY,
     DEAD,
@@ -30,7 +30,7 @@ from ondot.store.connection import (
     OwnConnection,
     Pool,
     away_as_unavailable,
-    dropped_when_dead,
+    drop_if_dead,
 )
 from ondot.store.lineage import Witness
 from ondot.store.pgbouncer import connection_with
@@ -55,7 +55,7 @@ SLOWER: Final = 4
 Done = TypeVar("Done")
 
 
-REFUSED = (
+LOGIN_REFUSED = (
     asyncpg.InvalidPasswordError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -82,7 +82,7 @@ class Database:
         with away_as_unavailable():
             async with self.pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
                 try:
-                    with dropped_when_dead(connection):
+                    with drop_if_dead(connection):
                         yield connection
                 except DEAD:
                     await self._drop_idle()
@@ -92,7 +92,7 @@ class Database:
     async def transaction(self) -> AsyncIterator[Connection]:
         """Opened by the flow, never by the store; no network call inside one."""
         async with self.connection() as connection, connection.transaction():
-            with dropped_when_dead(connection):
+            with drop_if_dead(connection):
                 yield connection
 
     async def _drop_idle(self) -> None:
@@ -133,7 +133,7 @@ class Database:
                 pool.terminate()
 
 
-def hurried_s(settings: Settings) -> float:
+def hurried_timeout_s(settings: Settings) -> float:
     """The deadline of what is worth nothing when the lease is over."""
     return min(settings.statement_timeout_s, max(settings.lease_s * OF_THE_LEASE, LEAST_DEADLINE_S))
 
@@ -142,7 +142,7 @@ def connect_options(
     settings: Settings, *, by_key: bool = False, hurried: bool = False, brief: bool = False
 ) -> dict[str, Any]:
     """What every connection of ondot is opened with; see `open_database`."""
-    deadline_s = hurried_s(settings) if hurried else settings.statement_timeout_s
+    deadline_s = hurried_timeout_s(settings) if hurried else settings.statement_timeout_s
     # A lock that is held for less than what is planned ahead makes nothing late.
     idle_s = min(deadline_s, settings.horizon_s * OF_THE_HORIZON) if brief else deadline_s
     session = _session(deadline_s, idle_s, by_key=by_key)
@@ -180,10 +180,10 @@ def _session(deadline_s: float, idle_s: float, *, by_key: bool) -> dict[str, str
 
 async def connect(settings: Settings, *, by_key: bool = False, hurried: bool = True) -> OwnConnection:
     """One connection of its own, for a thread that beats or a task that listens."""
-    return await reach(**connect_options(settings, by_key=by_key, hurried=hurried))
+    return await connect_to_primary(**connect_options(settings, by_key=by_key, hurried=hurried))
 
 
-def witness_for(settings: Settings) -> Witness:
+def new_witness(settings: Settings) -> Witness:
     return Witness(go_on=not settings.holds)
 
 
@@ -207,7 +207,7 @@ async def open_database(
     who does is frozen.
     """
     most = connections or settings.database_connections
-    witness = witness_for(settings) if hurried else None
+    witness = new_witness(settings) if hurried else None
     pool = await _open_pool(settings, most, witness, by_key=by_key, hurried=hurried, brief=brief)
     patient_pool = (
         await _open_pool(settings, max(most // PATIENT_SHARE, 1), witness, by_key=by_key) if hurried else None
@@ -217,7 +217,7 @@ async def open_database(
 
 async def _open_pool(settings: Settings, most: int, witness: Witness | None, **how: bool) -> Pool:
     options = connect_options(settings, **how)
-    options |= {"min_size": 0, "max_size": most, "connect": reach, "reset": _nothing_to_reset}
+    options |= {"min_size": 0, "max_size": most, "connect": connect_to_primary, "reset": _nothing_to_reset}
     if witness is not None:
         options["init"] = witness.check
     pool: Pool = asyncpg.create_pool(**options)
@@ -230,7 +230,7 @@ async def check_server(database: Database) -> None:
     try:
         async with database.connection() as connection:
             await _check(connection, database.settings)
-    except REFUSED as error:
+    except LOGIN_REFUSED as error:
         message = f"PostgreSQL refuses ONDOT_DATABASE_URL: {error}. Correct it, or create what it names."
         raise Misconfigured(message) from error
 

@@ -225,8 +225,8 @@ async def read_job(connection: Connection, tenant_no: TenantNo, job: JobRow) -> 
     )
 
 
-async def oldest_live(connection: Connection, tenant_no: TenantNo, job_id: JobId, limit: int) -> list[ExecutionId]:
-    rows = await connection.fetch(_SQL["oldest_live"].text, tenant_no, job_id, limit)
+async def find_oldest_live(connection: Connection, tenant_no: TenantNo, job_id: JobId, limit: int) -> list[ExecutionId]:
+    rows = await connection.fetch(_SQL["find_oldest_live"].text, tenant_no, job_id, limit)
     return [ExecutionId(row["id"]) for row in rows]
 
 

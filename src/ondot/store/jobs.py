@@ -12,7 +12,7 @@ from ondot.model.gates import encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
 from ondot.store.clock import ANY_TIME
-from ondot.store.columns import once
+from ondot.store.columns import collapse_equal
 from ondot.store.connection import Connection, Record
 from ondot.store.newest import newest_first
 from ondot.store.queries import load_queries
@@ -87,13 +87,13 @@ async def insert_once_jobs(
     """Gives the database's time; None, and nothing is stored, if that is not `within` (`store.clock`)."""
     columns = (
         [job.id for job in jobs],
-        once([job.spec.name for job in jobs]),
-        once([job.pool_no for job in jobs]),
+        collapse_equal([job.spec.name for job in jobs]),
+        collapse_equal([job.pool_no for job in jobs]),
         _instants([job.fire_at for job in jobs]),
-        once([_json(job.spec.labels) if job.spec.labels else "{}" for job in jobs]),
+        collapse_equal([_json(job.spec.labels) if job.spec.labels else "{}" for job in jobs]),
         [encode_spec(job.spec) for job in jobs],
         [job.execution_id for job in jobs],
-        once([int(job.spec.priority_class) for job in jobs]),
+        collapse_equal([int(job.spec.priority_class) for job in jobs]),
         _instants([job.ready_at for job in jobs]),
     )
     if all(job.is_plain for job in jobs):
@@ -113,7 +113,7 @@ async def insert_once_jobs(
 
 def _instants(ats: list[datetime]) -> list[float]:
     """As seconds since 1970, to the microsecond: a datetime takes five times as long to send."""
-    return [at.timestamp() for at in once(ats)]
+    return [at.timestamp() for at in collapse_equal(ats)]
 
 
 async def _stored_at(connection: Connection, block: str, *arguments: object) -> datetime | None:
@@ -202,9 +202,9 @@ async def change_job(
     )
 
 
-async def stopped_jobs(connection: Connection, job_ids: Sequence[JobId]) -> dict[JobId, str]:
+async def find_stopped_jobs(connection: Connection, job_ids: Sequence[JobId]) -> dict[JobId, str]:
     """Of these jobs, those that are paused or deleted, and which."""
-    rows = await connection.fetch(_SQL["stopped_jobs"].text, job_ids)
+    rows = await connection.fetch(_SQL["find_stopped_jobs"].text, job_ids)
     return {JobId(row["id"]): f"job {row['state'].lower()}" for row in rows}
 
 

@@ -12,7 +12,7 @@ _SQL = load_queries("nodes")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NodeBeat:
     """What a beat tells a node: its partitions, how many nodes live, and its place among them.
 
     `next_expiry_s`: how soon another one's lease is over if it does not beat; None: there is no other.
@@ -27,10 +27,10 @@ class Standing:
 
 async def beat_node(
     connection: Connection, node_id: NodeId, *, host: str, pid: int, release: str, lease_s: float
-) -> Standing:
+) -> NodeBeat:
     row = await connection.fetchrow(_SQL["beat_node"].text, node_id, host, pid, release, lease_s)
     assert row is not None
-    return Standing(row["now"], frozenset(row["owned"]), row["live"], row["rank"], row["next_expiry_s"])
+    return NodeBeat(row["now"], frozenset(row["owned"]), row["live"], row["rank"], row["next_expiry_s"])
 
 
 async def report_stalled_node(connection: Connection, node_id: NodeId, *, stalled_s: float, where: str) -> None:
@@ -58,8 +58,8 @@ async def find_heirs(connection: Connection, node_id: NodeId) -> dict[NodeId, in
     return {NodeId(row["id"]): row["owned"] for row in rows}
 
 
-async def owned_partitions(connection: Connection, node_id: NodeId) -> list[int]:
-    return [row["partition_no"] for row in await connection.fetch(_SQL["owned_partitions"].text, node_id)]
+async def list_owned_partitions(connection: Connection, node_id: NodeId) -> list[int]:
+    return [row["partition_no"] for row in await connection.fetch(_SQL["list_owned_partitions"].text, node_id)]
 
 
 async def hand_over_partitions(connection: Connection, node_id: NodeId, heirs: Mapping[int, NodeId]) -> int:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ondot.model.completion import Completion
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
-from ondot.store.columns import once
+from ondot.store.columns import collapse_equal
 from ondot.store.connection import Connection
 from ondot.store.day_bounds import of_days
 from ondot.store.queries import load_queries
@@ -73,8 +73,8 @@ async def succeed_executions(
         _SQL["succeed_executions"].text,
         worker_id,
         ids,
-        once([completion.attempt_no for completion in ordered]),
-        once([completion.result for completion in ordered]),
+        collapse_equal([completion.attempt_no for completion in ordered]),
+        collapse_equal([completion.result for completion in ordered]),
         last_of,
     )
     return [Written(id_, State.SUCCEEDED) for id_ in (ids if counted is None else counted)]

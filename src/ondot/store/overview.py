@@ -153,8 +153,8 @@ class RecentStates:
     is_cut: bool
 
 
-async def queue_depth(connection: Connection, ceiling: int = CEILING) -> list[Depth]:
-    rows = await connection.fetch(_SQL["queue_depth"].text, ceiling)
+async def read_queue_depth(connection: Connection, ceiling: int = CEILING) -> list[Depth]:
+    rows = await connection.fetch(_SQL["read_queue_depth"].text, ceiling)
     return [
         Depth(
             row["pool"],
@@ -172,13 +172,13 @@ async def count_fleet(connection: Connection) -> Fleet:
     return Fleet(*row.values())
 
 
-async def pools_at_work(connection: Connection, tenant_no: TenantNo) -> Sequence[PoolAtWork]:
+async def list_pools_at_work(connection: Connection, tenant_no: TenantNo) -> Sequence[PoolAtWork]:
     """The one whose work has waited longest comes first."""
     rows = await connection.fetch(_SQL["pools_at_work"].text, tenant_no, CEILING)
     return [PoolAtWork(*row.values()) for row in rows]
 
 
-async def held_back(connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int) -> HeldBack:
+async def read_held_back(connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int) -> HeldBack:
     """What is due and waits for a limit, of a tenant or of all, with the longest of its lines."""
     now = await connection.fetchval("SELECT ondot.clock()")
     rows = await connection.fetch(_SQL["held_back"].text, tenant_no, LINES_LOOKED_AT, CEILING)
@@ -214,19 +214,19 @@ def _held_line(row: Record, first: Record, named: Mapping[Version, JobSpec]) -> 
     )
 
 
-async def running_now(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[RunningRow]:
+async def list_running(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[RunningRow]:
     rows = await connection.fetch(_SQL["running_now"].text, tenant_no, limit, CEILING)
     return [RunningRow(*row.values()) for row in rows]
 
 
-async def coming_fires(
+async def list_coming_fires(
     connection: Connection, tenant_no: TenantNo, *, planned: int, timers: int
 ) -> Sequence[ComingFire]:
     rows = await connection.fetch(_SQL["coming_fires"].text, tenant_no, planned, timers)
     return [ComingFire(*row.values()) for row in rows]
 
 
-async def latest_executions(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[LatestRow]:
+async def list_latest_executions(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[LatestRow]:
     kept = await read_kept(connection)
     rows = await connection.fetch(
         _SQL["latest_executions"].text, tenant_no, limit, LOOKED_AT, first_id_at(kept.now - LATELY)
@@ -249,35 +249,37 @@ async def latest_executions(connection: Connection, tenant_no: TenantNo, limit: 
     ]
 
 
-async def recent_states(connection: Connection, tenant_no: TenantNo, first_id: UUID) -> RecentStates:
+async def count_recent_states(connection: Connection, tenant_no: TenantNo, first_id: UUID) -> RecentStates:
     rows = await connection.fetch(_SQL["recent_states"].text, tenant_no, first_id, CEILING)
     return RecentStates({row["state"]: row["count"] for row in rows}, any(row["looked_at"] == CEILING for row in rows))
 
 
-async def recent_skips(connection: Connection, tenant_no: TenantNo, window: timedelta) -> Sequence[RecentSkips]:
+async def count_recent_skips(connection: Connection, tenant_no: TenantNo, window: timedelta) -> Sequence[RecentSkips]:
     """What was recorded as skipped lately, but for what a calendar leaves out."""
     rows = await connection.fetch(_SQL["recent_skips"].text, tenant_no, window.total_seconds())
     return [RecentSkips(*row.values()) for row in rows]
 
 
-async def missed_fires(connection: Connection, tenant_no: TenantNo, within: timedelta) -> Missed:
+async def count_missed_fires(connection: Connection, tenant_no: TenantNo, within: timedelta) -> Missed:
     row = await connection.fetchrow(_SQL["missed_fires"].text, tenant_no, within.total_seconds(), LOOKED_AT)
     assert row is not None
     return Missed(*row.values())
 
 
-async def paused_by_itself(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[PausedRow]:
+async def list_paused_by_itself(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[PausedRow]:
     rows = await connection.fetch(_SQL["paused_by_itself"].text, tenant_no, limit, STANDING_STILL)
     return [PausedRow(*row.values()) for row in rows]
 
 
-async def version_made_at(connection: Connection, tenant_no: TenantNo, job_id: JobId, version: int) -> datetime | None:
+async def find_version_created_at(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, version: int
+) -> datetime | None:
     """When a version of a job was made, unlike `updated_at`, which a pause moves too."""
     made_at: datetime | None = await connection.fetchval(_SQL["version_made_at"].text, tenant_no, job_id, version)
     return made_at
 
 
-async def latest_dead_letters(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[DeadLetterRow]:
+async def list_latest_dead_letters(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[DeadLetterRow]:
     rows = await connection.fetch(_SQL["latest_dead_letters"].text, tenant_no, limit, CEILING)
     return [DeadLetterRow(*row.values()) for row in rows]
 

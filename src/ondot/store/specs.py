@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.job import JobSpec, decode_spec
-from ondot.store.adaptive_batch import Portions
+from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection
 from ondot.store.day_bounds import of_days
 from ondot.store.queries import load_queries
@@ -43,7 +43,7 @@ class Specs:
         self._kept_bytes = kept_bytes
         self._specs: OrderedDict[Version, tuple[JobSpec, int]] = OrderedDict()
         self.bytes = 0
-        self._at_once = Portions(AT_ONCE)
+        self._at_once = AdaptiveBatch(AT_ONCE)
 
     async def find(self, connection: Connection, versions: Iterable[Version]) -> dict[Version, JobSpec]:
         """The specs of these versions; one that is gone or cannot be read is missing from the answer."""
@@ -57,7 +57,7 @@ class Specs:
                 missing.append(version)
         while missing:
             portion = missing[: self._at_once.size]
-            with self._at_once.tried(len(portion)):
+            with self._at_once.adapt(len(portion)):
                 await self._read(connection, portion, found)
             missing = missing[len(portion) :]
         return found

@@ -16,9 +16,9 @@ class Streak:
     failures: int
 
 
-async def streaks_over(connection: Connection, limit: int) -> list[Streak]:
+async def find_streaks_over(connection: Connection, limit: int) -> list[Streak]:
     """Jobs that failed as often in a row as they may."""
-    rows = await connection.fetch(_SQL["streaks_over"].text, limit)
+    rows = await connection.fetch(_SQL["find_streaks_over"].text, limit)
     return [Streak(*row.values()) for row in rows]
 
 

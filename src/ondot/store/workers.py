@@ -44,7 +44,7 @@ class LostExecution:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class BeatReply:
     """What a worker hears with its beat: the time, and the functions that have blocked a worker's loop lately."""
 
     now: datetime
@@ -60,10 +60,10 @@ async def register_worker(
     release: str,
     pool_nos: Sequence[PoolNo],
     slots: int,
-) -> Heard:
+) -> BeatReply:
     row = await connection.fetchrow(_SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots)
     assert row is not None
-    return Heard(row["now"], frozenset(row["blocking"]))
+    return BeatReply(row["now"], frozenset(row["blocking"]))
 
 
 async def beat_worker(
@@ -74,7 +74,7 @@ async def beat_worker(
     running: int,
     lease_ids: Sequence[LeaseId],
     bounds: Sequence[tuple[Lane, datetime]],
-) -> Heard | None:
+) -> BeatReply | None:
     """Beat; None: this incarnation was declared lost."""
     entries = [
         {
@@ -88,7 +88,7 @@ async def beat_worker(
     row = await connection.fetchrow(
         _SQL["beat_worker"].text, worker_id, state, running, lease_ids, msgspec.json.encode(entries).decode()
     )
-    return None if row is None else Heard(row["now"], frozenset(row["blocking"]))
+    return None if row is None else BeatReply(row["now"], frozenset(row["blocking"]))
 
 
 async def report_stalled_worker(
@@ -118,13 +118,13 @@ async def lose_worker(connection: Connection, beat: Beat) -> bool:
     return await connection.fetchval(_SQL["lose_worker"].text, beat.worker_id, beat.beat_no) is not None
 
 
-async def orphaned_leases(connection: Connection, beat_every_s: float, limit: int) -> list[OrphanedLease]:
-    rows = await connection.fetch(_SQL["orphaned_leases"].text, beat_every_s, limit)
+async def find_orphaned_leases(connection: Connection, beat_every_s: float, limit: int) -> list[OrphanedLease]:
+    rows = await connection.fetch(_SQL["find_orphaned_leases"].text, beat_every_s, limit)
     return [OrphanedLease(*row.values()) for row in rows]
 
 
-async def lost_executions(connection: Connection, lease_ids: Sequence[LeaseId]) -> list[LostExecution]:
-    rows = await connection.fetch(_SQL["lost_executions"].text, lease_ids)
+async def find_lost_executions(connection: Connection, lease_ids: Sequence[LeaseId]) -> list[LostExecution]:
+    rows = await connection.fetch(_SQL["find_lost_executions"].text, lease_ids)
     return [LostExecution(*row.values()) for row in rows]
 
 

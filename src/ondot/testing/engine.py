@@ -33,7 +33,7 @@ from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
 from ondot.ports.target import Call as TargetCall
 from ondot.ports.target import Targets
 from ondot.settings import Settings
-from ondot.store.connection import REFUSED
+from ondot.store.connection import DATABASE_ERROR
 from ondot.store.database import Database
 from ondot.store.workers import register_worker
 from ondot.testing.clock import Instant, stride, turn_clock
@@ -171,7 +171,7 @@ class Engine:
     async def _write(self, batch: list[Done]) -> None:
         try:
             await self._completer.write(batch)
-        except (REFUSED, ValueError):
+        except (DATABASE_ERROR, ValueError):
             # PostgreSQL does not take what an attempt left behind. A worker's completer knows what to do.
             for done in batch:
                 self._completer.add(done)

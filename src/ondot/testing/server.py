@@ -24,7 +24,7 @@ from uuid import uuid4
 from ondot.embedded.server import EmbeddedPostgres
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.settings import Settings
-from ondot.store.connection import AWAY, REFUSED, OwnConnection
+from ondot.store.connection import AWAY, DATABASE_ERROR, OwnConnection
 from ondot.store.database import connect, open_database
 from ondot.store.migrate import migrate_up, migrations
 from ondot.store.sql_functions import functions
@@ -139,7 +139,7 @@ async def new_database(on: Server) -> AsyncIterator[str]:
             # Copying files needs checkpoints: 46 ms without fsync, where writing it all to the WAL took 280.
             strategy = "file_copy" if quick else "wal_log"
             await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY {strategy}")
-        except REFUSED as error:
+        except DATABASE_ERROR as error:
             raise Misconfigured(
                 f"No database could be made for the world: {error}. "
                 f"The role in {VARIABLE} must be allowed to create databases."
@@ -154,7 +154,7 @@ async def new_database(on: Server) -> AsyncIterator[str]:
 async def _admin(on: Server) -> AsyncIterator[OwnConnection]:
     try:
         connection = await connect(settings_for(on.url), hurried=False)
-    except (*AWAY, REFUSED) as error:
+    except (*AWAY, DATABASE_ERROR) as error:
         where = f"The PostgreSQL in {VARIABLE}" if os.environ.get(VARIABLE) else "The embedded PostgreSQL"
         raise Unavailable(f"{where} cannot be used: {error}.") from error
     try:

@@ -17,7 +17,7 @@ from ondot.model.ids import TenantNo
 from ondot.model.liveness import is_silent, is_stalled
 from ondot.store.database import Database
 from ondot.store.fleet import NodeRow, Nodes, WorkerRow, list_workers, read_nodes
-from ondot.store.overview import held_back
+from ondot.store.overview import read_held_back
 from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
 from ondot.words.fleet import (
     EXPIRED_SHOWN,
@@ -152,7 +152,7 @@ async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
         nodes = await read_nodes(connection)
         workers = await list_workers(connection, limit=WORKERS_READ + 1)
         pools = await list_pools(connection, tenant_no)
-        held = await held_back(connection, database.specs, tenant_no, lines=1)
+        held = await read_held_back(connection, database.specs, tenant_no, lines=1)
     heartbeat_s = database.settings.heartbeat_s
     return FleetView(
         nodes.now,

@@ -20,7 +20,7 @@ from ondot.model.schedule import GivenUp, for_job, in_words, jitter_offset, prev
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job
-from ondot.store.overview import version_made_at
+from ondot.store.overview import find_version_created_at
 from ondot.ui.dead_letters import Letter, open_letters_of
 from ondot.ui.limits import limits_in_words
 from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
@@ -107,7 +107,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
             connection, tenant_no, row.id, limit=EXECUTIONS_SHOWN, horizon_s=database.settings.horizon_s
         )
         skipped = await list_skipped(connection, tenant_no, row.id, SKIPPED_SHOWN)
-        version_at = await version_made_at(connection, tenant_no, row.id, row.version)
+        version_at = await find_version_created_at(connection, tenant_no, row.id, row.version)
         open_letters, letters = await open_letters_of(connection, tenant_no, row.id, LETTERS_SHOWN)
     explanation = await explain_job(database, tenant_no, job_id)
     fires, left_out = await asyncio.to_thread(_coming, row, database.clock.now())

@@ -17,11 +17,11 @@ from ondot.model.held_back import HeldBack
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.lineage import held_error
 from ondot.model.liveness import is_stalled
-from ondot.store.check import found_by_check
+from ondot.store.check import list_found
 from ondot.store.connection import Connection
 from ondot.store.fleet import list_workers, read_nodes
 from ondot.store.lineage import read_lineage
-from ondot.store.overview import Depth, count_dead_letters, count_jobs, held_back, queue_depth
+from ondot.store.overview import Depth, count_dead_letters, count_jobs, read_held_back, read_queue_depth
 from ondot.store.queue import oldest_due
 from ondot.store.specs import Specs
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
@@ -42,7 +42,7 @@ async def ready(request: Request, asked: Asked, response: Response) -> dict[str,
         async with asked.database.connection() as connection:
             due = await oldest_due(connection)
             lineage = await read_lineage(connection)
-            held_up = await held_back(connection, asked.database.specs, None, lines=LIMITS_TOLD)
+            held_up = await read_held_back(connection, asked.database.specs, None, lines=LIMITS_TOLD)
     except Unavailable as error:
         response.status_code = 503
         response.headers["Retry-After"] = "5"
@@ -123,7 +123,7 @@ async def _tell_queues(connection: Connection, registry: CollectorRegistry) -> N
     age = Gauge("ondot_queue_oldest_seconds", "Wait of the oldest due execution", ["pool", "class"], registry=registry)
     oldest_s: dict[tuple[str, str], float] = {}
     lag = Gauge("ondot_lag_seconds", "Age of the oldest due fire that is not served", registry=registry)
-    waiting = await queue_depth(connection)
+    waiting = await read_queue_depth(connection)
     shown = _longest_waiting(waiting)
     for entry in waiting:
         labels = (entry.pool if entry.pool in shown else OTHER_POOLS, entry.priority_class.name.lower())
@@ -150,7 +150,7 @@ async def _tell_held_back(connection: Connection, registry: CollectorRegistry) -
         registry=registry,
     )
     age = Gauge("ondot_held_back_oldest_seconds", "Wait of the oldest execution held back", registry=registry)
-    found = await held_back(connection, Specs(), None, lines=0)
+    found = await read_held_back(connection, Specs(), None, lines=0)
     for kind in ("concurrency", "rate", "overlap", "order"):
         held.labels(kind).set((found.by_kind or {}).get(kind, 0))
     age.set(found.oldest_s)
@@ -204,7 +204,7 @@ async def _tell_lineage(connection: Connection, registry: CollectorRegistry) -> 
 
 async def _tell_found(connection: Connection, registry: CollectorRegistry) -> None:
     found = Gauge("ondot_found", "What the self-check has ever found, over all processes", ["kind"], registry=registry)
-    for entry in await found_by_check(connection):
+    for entry in await list_found(connection):
         found.labels(entry.kind).set(entry.count)
 
 

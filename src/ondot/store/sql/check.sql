@@ -408,7 +408,7 @@ DELETE FROM ondot.lease WHERE ctid = ANY (ARRAY(
 ))
 RETURNING id;
 
--- name: timers_standing :many
+-- name: find_stuck_timers :many
 -- locks: none        index: timer_pkey
 -- Those of some timers that still stand where they were seen.
 -- $1 job_ids, $2 versions, $3 next_fire_ats
@@ -428,5 +428,5 @@ VALUES ($1::text, $2::bigint, ondot.clock(), ondot.clock(), $3::text::jsonb)
 ON CONFLICT (kind) DO UPDATE
 SET count = found.count + excluded.count, last_at = excluded.last_at, example = excluded.example;
 
--- name: found_by_check :many
+-- name: list_found :many
 SELECT kind, count, first_at, last_at, example FROM ondot.found ORDER BY kind;

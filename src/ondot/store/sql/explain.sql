@@ -136,7 +136,7 @@ CROSS JOIN LATERAL (
 ) live
 WHERE p.partition_no = $3::smallint;
 
--- name: oldest_live :many
+-- name: find_oldest_live :many
 -- locks: none        index: execution_fire, execution_other
 -- The executions of a job that have not ended, oldest fire first.
 -- $1 tenant_no, $2 job_id, $3 limit

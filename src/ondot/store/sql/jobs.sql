@@ -170,7 +170,7 @@ SET state = $3::text, version = $4, name = coalesce($6::text, name), pool_no = c
     labels = coalesce($8::text::jsonb, labels), state_reason = $9::text, updated_at = ondot.clock()
 WHERE id = $2 AND tenant_no = $1;
 
--- name: stopped_jobs :many
+-- name: find_stopped_jobs :many
 -- index: job_pkey
 -- Of these jobs, those that fire no more for now.
 -- $1 ids

@@ -61,7 +61,7 @@ WHERE n.id <> $1::uuid AND n.expires_at > ondot.clock() AND n.beat_at < ondot.cl
 ORDER BY n.id
 FOR SHARE OF n;
 
--- name: owned_partitions :many
+-- name: list_owned_partitions :many
 -- $1 node id
 SELECT partition_no FROM ondot.partition WHERE owner = $1::uuid;
 

@@ -1,4 +1,4 @@
--- name: queue_depth :many
+-- name: read_queue_depth :many
 -- index: ready_pkey
 -- What waits, by pool and class. Counted up to a ceiling, so that a queue of millions does not slow down who looks.
 -- $1 ceiling

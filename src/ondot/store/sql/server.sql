@@ -1,4 +1,4 @@
--- name: old_snapshots :many
+-- name: find_old_snapshots :many
 -- Who keeps dead rows from being removed: sessions and prepared transactions with a snapshot of long ago.
 -- $1 seconds
 SELECT 'session ' || pid || coalesce(' of ' || usename, '') || coalesce(' (' || nullif(application_name, '') || ')', '')
@@ -13,7 +13,7 @@ SELECT 'prepared transaction ' || gid || ' of ' || owner,
 FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs => $1)
 ORDER BY age_s DESC LIMIT 5;
 
--- name: connections_in_use :one
+-- name: count_connections :one
 SELECT current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
            - coalesce(current_setting('reserved_connections', true)::integer, 0) AS room,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::integer AS used;

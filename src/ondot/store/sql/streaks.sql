@@ -1,4 +1,4 @@
--- name: streaks_over :many
+-- name: find_streaks_over :many
 -- index: streak_over
 -- Jobs that failed as often in a row as they may.
 -- $1 limit

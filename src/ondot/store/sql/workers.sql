@@ -47,7 +47,7 @@ UPDATE ondot.worker SET state = 'LOST', ended_at = ondot.clock()
 WHERE id = $1::uuid AND beat_no = $2::bigint AND state IN ('ALIVE', 'DRAINING')
 RETURNING id;
 
--- name: orphaned_leases :many
+-- name: find_orphaned_leases :many
 -- index: worker_pkey
 -- Leases whose worker is lost or missing, and those that their live worker has not named for two beats, since the
 -- reply never reached it (no call was begun: recovered without cost). A beat of the future is one from before the clock
@@ -65,7 +65,7 @@ WHERE w.id IS NULL OR w.state IN ('LOST', 'GONE')
        AND w.beat_at <= ondot.clock())
 LIMIT $2::integer;
 
--- name: lost_executions :many
+-- name: find_lost_executions :many
 -- index: lease_pkey, execution_pkey, worker_pkey
 -- What is RUNNING under exactly the worker and attempt of these leases, and what had blocked that worker's loop.
 -- $1 lease_ids

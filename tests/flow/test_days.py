@@ -7,9 +7,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from ondot.flow.days import BELIEVED_AFTER_S, Days, make_days
 from ondot.model.execution import State
 from ondot.model.ids import first_id_at
-from ondot.store.days import BELIEVED_AFTER_S, Days, make_days, read_day_tables
+from ondot.store.days import read_day_tables
 from tests.proves import proves
 from tests.world import World, job
 
@@ -171,7 +172,7 @@ async def test_days_that_a_wrong_clock_made_are_removed_when_it_is_right_again(w
 
 @proves("O1", "C3")
 async def test_a_day_that_holds_much_is_never_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ondot.store.days.FEW_ROWS", 3)
+    monkeypatch.setattr("ondot.flow.days.FEW_ROWS", 3)
     now_s = 0.0
     days = Days(world.database, monotonic=lambda: now_s)
     first_id = first_id_at(world.after(12 * 86_400)).int
