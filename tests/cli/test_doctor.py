@@ -129,7 +129,7 @@ async def test_a_database_that_shuts_down_while_one_looks_is_one_finding_more(da
             " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN clock_timestamp(); END $$"
         )
     findings = await examine_database(settings_of(database_url))
-    assert [finding for finding in findings if "Could not look" in finding.message] == []
+    assert [finding for finding in findings if "Could not check" in finding.message] == []
     assert findings[-1] == checks.judge_away(findings[-1].message, may_pass=True)
 
 
@@ -171,10 +171,10 @@ def test_a_pool_with_work_needs_a_worker() -> None:
 
 def test_a_pool_whose_workers_are_all_silent_is_not_said_to_have_none() -> None:
     finding = checks.judge_workers(["default"], 1, ["default", "Heavy"], ["Heavy", "default"])
-    assert (finding.level, finding.message) == ("warning", "Work waits in Heavy, whose workers are all silent.")
-    assert finding.advice == "If they stay so, start one: `ondot worker --pool Heavy`"
+    assert (finding.level, finding.message) == ("warning", "Work waits in Heavy, and all workers of it are silent.")
+    assert finding.advice == "If this lasts, start one: `ondot worker --pool Heavy`"
     finding = checks.judge_workers([], 0, [], ["default"])
-    assert (finding.level, finding.message) == ("warning", "All are silent; nothing is due either.")
+    assert (finding.level, finding.message) == ("warning", "All are silent. No work is due.")
     assert checks.judge_workers(["default"], 1, ["default"], ["default"]).level == "ok"
 
 
@@ -204,7 +204,7 @@ async def test_the_doctor_warns_of_silent_workers_and_does_not_count_them_as_ali
 def test_workers_that_were_lost_are_counted_by_host() -> None:
     assert checks.judge_lost_workers([]).level == "ok"
     finding = checks.judge_lost_workers(["fell", "tarn", "tarn"])
-    assert (finding.level, finding.message.partition(":")[0]) == (
+    assert (finding.level, finding.message.partition(". ")[0]) == (
         "warning",
         "3 in the last 10 minutes, 2 on tarn, 1 on fell",
     )
@@ -298,7 +298,7 @@ def test_jobs_that_were_paused_for_failing_are_named_with_what_to_do() -> None:
     job_id, at = JobId(UUID("019a1de9-4d8d-7d9d-8dd7-1801991e16d7")), datetime(2026, 11, 15, tzinfo=UTC)
     finding = checks.judge_paused_jobs([PausedRow(job_id, "report", "5 failures in a row", at, total=7)])
     assert finding.level == "warning"
-    assert "7 jobs were paused for failing" in finding.message
+    assert "7 jobs are paused because of failures" in finding.message
     assert f"report ({job_id}): 5 failures in a row; and 6 more." in finding.message
     assert "ondot job resume" in (finding.advice or "")
 
@@ -308,7 +308,7 @@ async def test_the_doctor_finds_a_job_that_ondot_paused(world: World) -> None:
     await pause(world.database, DEFAULT_TENANT, by_hand.id)
     await pause(world.database, DEFAULT_TENANT, failing.id, because="5 failures in a row")
     findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
-    assert "1 job was paused for failing: doomed" in findings["paused jobs"].message
+    assert "1 job is paused because of failures: doomed" in findings["paused jobs"].message
     assert "calm" not in findings["paused jobs"].message
 
 
@@ -335,7 +335,7 @@ async def test_the_doctor_shows_what_the_self_check_found(world: World) -> None:
             await record_found(connection, Kind.EMPTY_LEASE, count, {"ids": ["019a1de9"], "done": "deleted"})
     findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
     assert findings["self-check"].level == "warning"
-    assert "5 × leases of which nothing ran any more" in findings["self-check"].message
+    assert "5 × leases without a running execution" in findings["self-check"].message
 
 
 def test_an_old_transaction_is_named() -> None:

@@ -42,7 +42,7 @@ from ondot.document.body import JobBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.model.errors import InvalidParameters, OndotError, QueueFull, TooManyWrongKeys, Unavailable
 from ondot.telemetry.log import get_logger
-from ondot.telemetry.log_throttle import Seldom
+from ondot.telemetry.log_throttle import LogThrottle
 from ondot.telemetry.metrics import REQUESTS
 
 RETRY_AFTER_S = "2"
@@ -86,7 +86,7 @@ def build_api(services: Services) -> FastAPI:
         redirect_slashes=False,  # it would send the client to whatever its Host header names
     )
     app.state.services = services
-    app.state.unavailable = Seldom(UNAVAILABLE_TOLD_S)
+    app.state.unavailable = LogThrottle(UNAVAILABLE_TOLD_S)
     app.include_router(health.router)
     for prefix, shown in (("/v1", True), ("/api/v1", False)):
         for part in PARTS:

@@ -1,4 +1,4 @@
-"""What the facts that `ondot doctor` reads say of an installation, and what to do about it: plain functions."""
+"""The judgements of `ondot doctor`: plain functions from facts to findings with advice."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -26,9 +26,9 @@ Level = Literal["ok", "warning", "problem"]
 CLOCK_WARNING_S: Final = 2.0
 DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
-HOSTS_TOLD: Final = 5
+HOSTS_SHOWN: Final = 5
 LATE_S: Final = 2.0
-FOUND_LATELY: Final = timedelta(days=1)
+RECENT: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +47,29 @@ def judge_version(version: str) -> Finding:
 
     major = int("".join(takewhile(str.isdigit, version)) or 0)
     if major < OLDEST:
-        return Finding("database", "problem", f"PostgreSQL {version} is too old.", f"Take {OLDEST} to {NEWEST}.")
+        return Finding("database", "problem", f"PostgreSQL {version} is too old.", f"Use {OLDEST} to {NEWEST}.")
     if major > NEWEST:
-        message = f"PostgreSQL {version} answers; it is newer than this release was tried on ({OLDEST} to {NEWEST})."
+        message = f"PostgreSQL {version} answers; this release was tested with {OLDEST} to {NEWEST}."
         return Finding("database", "warning", message)
     return Finding("database", "ok", f"PostgreSQL {version} answers.")
 
 
 def judge_away(message: str, *, may_pass: bool) -> Finding:
-    """`may_pass`: there is a PostgreSQL, and it cannot answer now."""
+    """`may_pass`: there is a PostgreSQL, which cannot answer now."""
     if may_pass:
         advice = (
-            "Wait, and look again: when it answers, all roles go on by themselves. If it stays so, see PostgreSQL's log"
+            "Wait, then check again: when it answers, all roles continue. If this lasts, read PostgreSQL's log"
             " (of `ondot up`: postgresql.log in its home)."
         )
     else:
-        advice = "Start it, or correct ONDOT_DATABASE_URL: the host, the port, a firewall in between?"
+        advice = "Start it, or correct ONDOT_DATABASE_URL. Check the host, the port, and any firewall in between."
     return Finding("database", "problem", message, advice)
 
 
 def judge_durability(off: Sequence[str], *, allowed: bool) -> Finding:
     if not off:
-        return Finding("durability", "ok", "What PostgreSQL confirmed survives a crash.")
-    message = f"{' and '.join(f'{name}=off' for name in off)}: a crash loses acknowledged jobs, or the database."
+        return Finding("durability", "ok", "Confirmed commits survive a crash.")
+    message = f"{' and '.join(f'{name}=off' for name in off)}: a crash can lose acknowledged jobs or the database."
     advice = f"Set {', '.join(off)} to on in postgresql.conf, and reload."
     return Finding("durability", "warning" if allowed else "problem", message, advice)
 
@@ -77,37 +77,37 @@ def judge_durability(off: Sequence[str], *, allowed: bool) -> Finding:
 def judge_lineage(found: "Lineage | None") -> Finding:
     if found is None:
         return Finding(
-            "lineage", "warning", "This PostgreSQL does not tell which one it is: a restored backup is not noticed."
+            "lineage", "warning", "This PostgreSQL does not show its identity, so a restored backup goes unnoticed."
         )
     if (why := found.why_not) is not None:
         since = f" since {found.held_at:%Y-%m-%d %H:%M:%S} UTC" if found.held_at else ""
-        message = f"Everything is held{since}: {why}. No fire is planned and nothing is started; the API answers."
+        message = f"Everything is held{since}: {why}. No fire is planned and nothing starts; the API answers."
         advice = (
-            "What was acknowledged lately may be missing, and what has run since may run again. Cancel or pause what"
-            " must not, then say `ondot doctor --accept-database`: what is missed follows each job's misfire policy."
+            "Recently acknowledged jobs may be missing, and recent runs may run again. Cancel or pause whatever must"
+            " not run twice, then run `ondot doctor --accept-database`. Missed fires follow each job's misfire policy."
         )
         return Finding("lineage", "problem", message, advice)
     if found.server.is_synchronous:
-        return Finding("lineage", "ok", "It is the server that ondot knows; a standby has every commit.")
-    return Finding("lineage", "ok", "It is the server that ondot knows.")
+        return Finding("lineage", "ok", "It is the server that ondot last ran on; a standby has every commit.")
+    return Finding("lineage", "ok", "It is the server that ondot last ran on.")
 
 
 def judge_days(tables: "Iterable[DayTable]") -> Finding:
     next_day, today, parent = min((table.next_day, table.today, table.parent) for table in tables)
-    advice = "A scheduler makes them: is one running (`ondot scheduler`)? `ondot migrate up` makes them too."
+    advice = "A scheduler creates them: check that one is running. `ondot migrate up` creates them too."
     if next_day <= today:
-        message = f"{parent} has no partition for today; what comes in is kept, and harder to drop."
+        message = f"{parent} has no partition for today; new rows are kept, but are harder to delete later."
         return Finding("days", "problem", message, advice)
     if next_day - today < DAYS_WARNING:
         return Finding("days", "warning", f"{parent} has partitions only until {next_day - DAY}.", advice)
-    return Finding("days", "ok", f"Partitions are made until {next_day - DAY}.")
+    return Finding("days", "ok", f"Partitions exist until {next_day - DAY}.")
 
 
 def judge_clock(ahead_s: float) -> Finding:
     if abs(ahead_s) < CLOCK_WARNING_S:
         return Finding("clock", "ok", f"This host and the database differ by {abs(ahead_s):.3f} s.")
     message = f"This host is {abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the database."
-    advice = "Fires follow the database's clock; synchronise both (NTP) so that logs and `--at` mean what they say."
+    advice = "Fires follow the database's clock. Synchronise both (NTP), so that log times and `--at` are right."
     return Finding("clock", "warning", message, advice)
 
 
@@ -121,25 +121,25 @@ def judge_schedulers(owned: Sequence[int]) -> Finding:
     if sum(owned) < PARTITIONS:
         message = f"{alive}, but {PARTITIONS - sum(owned)} of {PARTITIONS} partitions have no owner."
         return Finding(
-            "schedulers", "problem", message, "Look again in 10 s: partitions of a lost node are taken over."
+            "schedulers", "problem", message, "Check again in 10 s: live nodes take over the partitions of a lost one."
         )
     return Finding("schedulers", "ok", f"{alive}, all {PARTITIONS} partitions are owned.")
 
 
 def judge_workers(served: Iterable[str], alive: int, waiting: Iterable[str], silent: Collection[str] = ()) -> Finding:
-    """`served`: the pools of live workers; `silent`: of silent ones; `waiting`: the pools in which due work waits."""
-    unheard = set(waiting) - set(served)
-    unserved = sorted(unheard - set(silent))
+    """`served`: pools of live workers; `silent`: pools of silent workers; `waiting`: pools in which due work waits."""
+    without_live = set(waiting) - set(served)
+    unserved = sorted(without_live - set(silent))
     if unserved:
         advice = f"Start one: {_commands(unserved)}"
         return Finding("workers", "problem", f"Work waits in {', '.join(unserved)}, which no worker serves.", advice)
-    if unheard:
-        message = f"Work waits in {', '.join(sorted(unheard))}, whose workers are all silent."
-        return Finding("workers", "warning", message, f"If they stay so, start one: {_commands(sorted(unheard))}")
+    if without_live:
+        message = f"Work waits in {', '.join(sorted(without_live))}, and all workers of it are silent."
+        return Finding("workers", "warning", message, f"If this lasts, start one: {_commands(sorted(without_live))}")
     if not alive and silent:
-        return Finding("workers", "warning", "All are silent; nothing is due either.")
+        return Finding("workers", "warning", "All are silent. No work is due.")
     if not alive:
-        return Finding("workers", "warning", "None is alive; nothing is due either.", "Start one with `ondot worker`.")
+        return Finding("workers", "warning", "None is alive. No work is due.", "Start one with `ondot worker`.")
     return Finding("workers", "ok", f"{alive} alive, for {', '.join(sorted(set(served)))}.")
 
 
@@ -148,120 +148,121 @@ def _commands(pools: Iterable[str]) -> str:
 
 
 def judge_silent_workers(silent: Sequence[tuple[str, float]], heartbeat_s: float) -> Finding:
-    """`silent`: where each of them runs, and for how long nothing was heard of it."""
+    """`silent`: the host of each silent worker, and the seconds since its last heartbeat."""
     if not silent:
         return Finding("silent workers", "ok", "None.")
     longest_s = max(silent_s for _, silent_s in silent)
     message = f"{len(silent):,}, for up to {longest_s:.0f} s: {_by_host(host for host, _ in silent)}."
-    advice = f"Hung, stopped, or cut off from the database? See their last log lines. {when_lost(heartbeat_s)}."
+    advice = f"They may be hung, stopped, or cut off from the database: read their logs. {when_lost(heartbeat_s)}."
     return Finding("silent workers", "warning", message, advice)
 
 
 def judge_stalled(stalled: Sequence[tuple[str, str, str]]) -> Finding:
-    """`stalled`: role, host and line of code of each process whose loop stands still, or did when it was lost."""
+    """`stalled`: role, host and line of code of each process whose loop is blocked, or was when it was lost."""
     if not stalled:
         return Finding("stalled loops", "ok", "None.")
-    told = "; ".join(f"a {role} on {host}, at {where}" for role, host, where in stalled[:HOSTS_TOLD])
-    more = f"; and {len(stalled) - HOSTS_TOLD:,} more" if len(stalled) > HOSTS_TOLD else ""
+    listed = "; ".join(f"a {role} on {host}, at {where}" for role, host, where in stalled[:HOSTS_SHOWN])
+    more = f"; and {len(stalled) - HOSTS_SHOWN:,} more" if len(stalled) > HOSTS_SHOWN else ""
     advice = (
-        "Others take its work over, and it starts again by itself. Its log has the stack (`loop.stalled`). A function"
-        " of yours: make it a plain `def`, which runs in a thread, or await instead of blocking; until then it runs in"
-        " a child process. Else report it."
+        "Other processes take over the work, and the blocked one restarts by itself. Its log has the stack"
+        " (`loop.stalled`). If your function blocks: make it a plain `def`, which runs in a thread, or await instead of"
+        " blocking; until then it runs in a child process. Otherwise please report it."
     )
-    return Finding("stalled loops", "warning", f"{len(stalled):,} lately: {told}{more}.", advice)
+    return Finding("stalled loops", "warning", f"{len(stalled):,} recently: {listed}{more}.", advice)
 
 
 def judge_lost_workers(hosts: Sequence[str]) -> Finding:
-    """`hosts`: where each of those ran that were declared lost in the last ten minutes."""
+    """`hosts`: the host of each worker that was marked lost in the last ten minutes."""
     if not hosts:
         return Finding("lost workers", "ok", "None in the last 10 minutes.")
-    message = f"{len(hosts):,} in the last 10 minutes, {_by_host(hosts)}: what they ran is recovered."
-    advice = "Killed for memory (see the system's log), hung, or cut off from the database? See their last log lines."
+    message = f"{len(hosts):,} in the last 10 minutes, {_by_host(hosts)}. Their work is recovered."
+    advice = "They may have been killed for memory (see the system's log), hung, or cut off: read their last log lines."
     return Finding("lost workers", "warning", message, advice)
 
 
 def _by_host(hosts: Iterable[str]) -> str:
-    return ", ".join(f"{count:,} on {host}" for host, count in Counter(hosts).most_common(HOSTS_TOLD))
+    return ", ".join(f"{count:,} on {host}" for host, count in Counter(hosts).most_common(HOSTS_SHOWN))
 
 
 def judge_lag(due: "OldestDue", limit_s: float) -> Finding:
-    """Late is what a person would call late; a problem, what `/readyz` calls so."""
+    """A warning from the lag that people notice, a problem from the lag at which `/readyz` fails."""
     if due.lag_s <= min(LATE_S, limit_s):
-        told = f"The oldest due fire has waited {due.lag_s:.1f} s." if due.lag_s else "Nothing is late."
-        return Finding("lag", "ok", told)
+        message = f"The oldest due fire has waited {due.lag_s:.1f} s." if due.lag_s else "Nothing is late."
+        return Finding("lag", "ok", message)
     level: Level = "problem" if due.lag_s > due.limit_s(limit_s) else "warning"
-    message = f"A fire is due for {due.lag_s:.0f} s and not served."
+    message = f"A fire has been due for {due.lag_s:.0f} s and has not started."
     if (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0):
-        return Finding("lag", level, message, "It is not planned: is a scheduler running and well (see its log)?")
+        return Finding("lag", level, message, "It is not planned: check that a scheduler is running, and read its log.")
     advice = f"It waits in pool {due.pool}: add workers or slots (`ondot worker --pool {due.pool} --slots N`)."
     return Finding("lag", level, message, advice)
 
 
 def judge_held_back(held: "HeldBack") -> Finding:
     if not held.is_behind:
-        said = f"{held.counted} wait for one, none for long." if held.count else "Nothing waits for one."
-        return Finding("limits", "ok", said)
+        message = f"{held.counted} wait for one, none for long." if held.count else "Nothing waits for one."
+        return Finding("limits", "ok", message)
     worst = "; ".join(f"{line.count:,} of {line.job_name} ({line.job_id}): {line.limit}" for line in held.lines)
     waits = "execution waits" if held.count == 1 else "executions wait"
     message = f"{held.counted} due {waits} for a limit, the oldest for {held.oldest_s:.0f} s. {worst}."
     advice = (
-        "Raise the limit (`ondot job update ID --concurrency N`), let the job fire less often or end sooner, or cancel"
-        " what is not needed any more (`ondot execution cancel ID`); why one waits: `ondot execution explain ID`."
+        "Raise the limit (`ondot job update ID --concurrency N`), run the job less often, make it faster, or cancel"
+        " executions (`ondot execution cancel ID`). To see why one waits: `ondot execution explain ID`."
     )
     return Finding("limits", "warning", message, advice)
 
 
 def judge_paused_jobs(paused: "Sequence[PausedRow]") -> Finding:
-    """`paused`: the latest of the jobs that ondot paused by itself."""
+    """`paused`: the latest jobs that ondot paused by itself."""
     if not paused:
-        return Finding("paused jobs", "ok", "No job was paused for failing.")
+        return Finding("paused jobs", "ok", "No job is paused because of failures.")
     total = paused[0].total
-    told = "; ".join(f"{row.name} ({row.id}): {row.reason}" for row in paused)
+    listed = "; ".join(f"{row.name} ({row.id}): {row.reason}" for row in paused)
     more = f"; and {total - len(paused):,} more" if total > len(paused) else ""
-    message = f"{total:,} {'job was' if total == 1 else 'jobs were'} paused for failing: {told}{more}."
+    message = f"{total:,} {'job is' if total == 1 else 'jobs are'} paused because of failures: {listed}{more}."
     advice = (
-        "See why with `ondot job get ID`, mend it, then `ondot job resume ID`; all: `ondot job list --state PAUSED`."
+        "See why with `ondot job get ID`, fix the cause, then run `ondot job resume ID`. All of them:"
+        " `ondot job list --state PAUSED`."
     )
     return Finding("paused jobs", "warning", message, advice)
 
 
 def judge_snapshots(holders: Sequence[tuple[str, float]]) -> Finding:
     if not holders:
-        return Finding("snapshots", "ok", "No old transaction keeps dead rows alive.")
-    told = "; ".join(f"{holder}, for {age_s / 60:.0f} min" for holder, age_s in holders)
-    advice = "End it (pg_terminate_backend, ROLLBACK PREPARED): leasing slows down until VACUUM can clean up."
-    return Finding("snapshots", "warning", f"Old transactions keep dead rows alive: {told}.", advice)
+        return Finding("snapshots", "ok", "No old transaction keeps dead rows from being cleaned up.")
+    listed = "; ".join(f"{holder}, for {age_s / 60:.0f} min" for holder, age_s in holders)
+    advice = "End them (pg_terminate_backend, ROLLBACK PREPARED): leasing slows down until VACUUM can clean up."
+    return Finding("snapshots", "warning", f"Old transactions keep dead rows from being cleaned up: {listed}.", advice)
 
 
 def judge_connections(room: int, used: int, of_one_role: int) -> Finding:
     left = max(room - used, 0)
-    told = f"{used} of {room} connections are used."
+    message = f"{used} of {room} connections are used."
     if left < of_one_role:
         advice = "Raise max_connections, lower ONDOT_DATABASE_CONNECTIONS, or put PgBouncer in between."
-        message = f"{told} A further role (up to {of_one_role}) does not fit."
+        message = f"{message} Another role (up to {of_one_role}) does not fit."
         return Finding("connections", "problem" if left < 3 else "warning", message, advice)
-    return Finding("connections", "ok", told)
+    return Finding("connections", "ok", message)
 
 
 def judge_self_check(found: "Sequence[Found]", now: "datetime") -> Finding:
-    """`found`: what nobody owned, since the installation was made. It was mended; that it could be is a fault."""
+    """`found`: every row without an owner since the installation. Each was repaired, but is a bug in ondot."""
     if not found:
-        return Finding("self-check", "ok", "It never found anything that nobody owned.")
-    lately = [entry for entry in found if now - entry.last_at < FOUND_LATELY]
-    told = "; ".join(
+        return Finding("self-check", "ok", "It has never found a row without an owner.")
+    recent = [entry for entry in found if now - entry.last_at < RECENT]
+    listed = "; ".join(
         f"{entry.count:,} × {_what(entry.kind)} (last {entry.last_at:%Y-%m-%d %H:%M:%S} UTC,"
         f" e.g. {', '.join(entry.example['ids'][:1])}: {entry.example['done']})"
-        for entry in (lately or found)
+        for entry in (recent or found)
     )
-    if not lately:
-        return Finding("self-check", "ok", f"Nothing in the last day. Before that: {told}.")
+    if not recent:
+        return Finding("self-check", "ok", f"Nothing in the last day. Before that: {listed}.")
     advice = (
-        "Each is a fault of ondot. Please report it, with what the schedulers logged around that time"
-        " (`self_check.found`). What could not be planned is told by its job: update or delete that."
+        "Each is a bug in ondot. Please report it, with the schedulers' log of that time (`self_check.found`). If a job"
+        " could not be planned, update or delete it."
     )
-    return Finding("self-check", "warning", f"It found what nobody owned: {told}.", advice)
+    return Finding("self-check", "warning", f"It found rows without an owner: {listed}.", advice)
 
 
 def _what(kind: str) -> str:
-    """In words; a newer release may have found what this one does not know."""
+    """The kind in words. A newer release may have recorded a kind that this one does not know."""
     return MEANINGS[Kind(kind)].what if kind in {known.value for known in Kind} else kind

@@ -1,8 +1,8 @@
-"""What is wrong with an installation, and how to mend it: the checks behind `ondot doctor`.
+"""What is wrong with an installation and how to fix it: the checks behind `ondot doctor`.
 
-Each check reads a few facts, which `doctor.checks` judges. Nothing is changed, nothing is waited
-for longer than a few seconds, and no check hides another: one that cannot look says so and the next goes on. Works with
-the database down, and with nothing but an HTTP server to ask.
+Each check reads a few facts, which `doctor.checks` judges. A check changes nothing and waits for a few seconds at most.
+A check that cannot read its facts reports that, and the next one runs. Works while the database is down, and with
+nothing but an HTTP server to ask.
 """
 
 import asyncio
@@ -51,15 +51,16 @@ __all__ = ["Finding", "examine", "examine_database"]
 
 ASK_S: Final = 5.0
 OLD_SNAPSHOT_S: Final = 600
-"""A snapshot keeps dead rows alive, and the queue's index is read through them: an old one slows every lease down."""
-PAUSED_TOLD: Final = 3
-LIMITS_TOLD: Final = 3
+"""A snapshot keeps dead rows from being cleaned up, and reads of the queue's index pass over them: an old one slows
+down every lease."""
+PAUSED_SHOWN: Final = 3
+LIMITS_SHOWN: Final = 3
 PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
-"""SQLSTATEs of a server that is shutting down, has crashed, or is starting up and recovers."""
+"""SQLSTATEs of a server that is shutting down, has crashed, or is starting up."""
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every check that can be made from here: of the database if its URL is known, and of a server that was named."""
+    """Every check that is possible from here: of the database if its URL is known, of a server if its URL is set."""
     findings = [judge_settings(settings)]
     if settings.database_url is not None:
         findings.extend(asyncio.run(examine_database(settings)))
@@ -70,9 +71,9 @@ def examine(settings: Settings) -> list[Finding]:
             Finding(
                 "database",
                 "warning",
-                "No database is known here, so only the server was asked.",
-                "Set ONDOT_DATABASE_URL for the other checks, or run this beside `ondot up`, as the same user and"
-                " with the same ONDOT_HOME.",
+                "No database URL is set here, so only the server was checked.",
+                "Set ONDOT_DATABASE_URL for the other checks, or run this on the machine of `ondot up`, as the same"
+                " user and with the same ONDOT_HOME.",
             )
         )
     return findings
@@ -82,24 +83,24 @@ def examine(settings: Settings) -> list[Finding]:
 
 
 def judge_settings(settings: Settings) -> Finding:
-    """Where each setting comes from that is not at its default. Values are not told: some are secrets."""
+    """The origin of each setting that is not at its default. Values are not shown: some are secrets."""
     toml = tomllib.loads(Path(TOML).read_text()) if Path(TOML).is_file() else {}
-    told = []
+    origins = []
     for name in sorted(settings.model_fields_set):
         variable = f"ONDOT_{name.upper()}"
         if name in SECRETS and os.environ.get(f"{variable}_FILE"):
-            told.append(f"{name} from the file of {variable}_FILE")
+            origins.append(f"{name} from the file of {variable}_FILE")
         elif os.environ.get(variable):
-            told.append(f"{name} from {variable}")
+            origins.append(f"{name} from {variable}")
         elif name in toml:
-            told.append(f"{name} from {TOML}")
+            origins.append(f"{name} from {TOML}")
         else:
-            told.append(f"{name} from the home of a running `ondot up`")
-    return Finding("settings", "ok", "; ".join(told) if told else "All are at their defaults.")
+            origins.append(f"{name} from the home of a running `ondot up`")
+    return Finding("settings", "ok", "; ".join(origins) if origins else "All are at their defaults.")
 
 
 def ask_server(url: str) -> Finding:
-    """What `/readyz` says."""
+    """Judge the answer of `/readyz`."""
     shown = without_userinfo(url)
     try:
         with open_url(f"{url}/readyz", ASK_S) as response:
@@ -119,7 +120,7 @@ def judge_server(url: str, status: int, body: bytes) -> Finding:
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or "status" not in answer:
-        message = f"{url} answered {status}, and not as ondot does."
+        message = f"{url} answered {status}, and is not an ondot server."
         return Finding("server", "problem", message, "Set ONDOT_URL to the address of an ondot server.")
     if status == 200:
         return Finding("server", "ok", f"{url} is ready.")
@@ -139,20 +140,20 @@ async def examine_database(settings: Settings) -> list[Finding]:
     database = await open_database(settings, connections=1)
     try:
         async with database.connection() as connection:
-            findings.append(await look_at_version(connection, settings))
-            findings.append(await look_at_durability(connection, settings))
-            schema = await look_at_schema(connection, settings)
+            findings.append(await check_version(connection, settings))
+            findings.append(await check_durability(connection, settings))
+            schema = await check_schema(connection, settings)
             findings.append(schema)
             for name, check in (*SCHEMA_CHECKS.items(), *SERVER_CHECKS.items()):
                 if schema.level != "problem" or name in SERVER_CHECKS:
-                    findings.append(await _looked_at(name, check, connection, settings))
+                    findings.append(await _run_check(name, check, connection, settings))
     except Misconfigured as error:
         findings.append(Finding("database", "problem", error.message, "Correct it, then run `ondot doctor` again."))
     except LOGIN_REFUSED as error:
         message = f"PostgreSQL refuses ONDOT_DATABASE_URL: {error}."
-        findings.append(Finding("database", "problem", message, "Correct it, or create what it names."))
+        findings.append(Finding("database", "problem", message, "Correct it, or create the database or user it names."))
     except Unavailable as error:
-        # What has answered a moment ago is where ONDOT_DATABASE_URL says.
+        # A server that answered a moment ago is the right one.
         is_there = bool(findings) or getattr(error.__cause__, "sqlstate", None) in PASSING
         findings.append(judge_away(error.message, may_pass=is_there))
     finally:
@@ -160,7 +161,7 @@ async def examine_database(settings: Settings) -> list[Finding]:
     return findings
 
 
-async def _looked_at(name: str, check: Check, connection: "Connection", settings: Settings) -> Finding:
+async def _run_check(name: str, check: Check, connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.connection import is_lost
 
     try:
@@ -169,23 +170,23 @@ async def _looked_at(name: str, check: Check, connection: "Connection", settings
         raise
     except Exception as error:
         if is_lost(connection):
-            raise  # nobody can look any more
-        # One check that may not look must not hide the others.
-        advice = "Does the user of ONDOT_DATABASE_URL have the rights to look?"
-        return Finding(name, "warning", f"Could not look: {type(error).__name__}: {error}.", advice)
+            raise  # the other checks would fail too
+        # A check without permission must not hide the others.
+        advice = "Check that the user of ONDOT_DATABASE_URL has the permissions to read this."
+        return Finding(name, "warning", f"Could not check: {type(error).__name__}: {error}.", advice)
 
 
-async def look_at_version(connection: "Connection", _settings: Settings) -> Finding:
+async def check_version(connection: "Connection", _settings: Settings) -> Finding:
     return judge_version(await connection.fetchval("SHOW server_version"))
 
 
-async def look_at_durability(connection: "Connection", settings: Settings) -> Finding:
+async def check_durability(connection: "Connection", settings: Settings) -> Finding:
     names = ("fsync", "full_page_writes", "synchronous_commit")
     off = [name for name in names if await connection.fetchval("SELECT current_setting($1)", name) == "off"]
     return judge_durability(off, allowed=settings.allow_unsafe_database)
 
 
-async def look_at_schema(connection: "Connection", _settings: Settings) -> Finding:
+async def check_schema(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.migrate import fits, read_status
 
     status = await read_status(connection)
@@ -204,33 +205,33 @@ async def look_at_schema(connection: "Connection", _settings: Settings) -> Findi
     return Finding("schema", "ok", f"Schema {newest} fits this release.")
 
 
-async def look_at_lineage(connection: "Connection", _settings: Settings) -> Finding:
+async def check_lineage(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.lineage import read_lineage
 
     return judge_lineage(await read_lineage(connection))
 
 
-async def look_at_days(connection: "Connection", _settings: Settings) -> Finding:
+async def check_days(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.days import read_day_tables
 
     return judge_days(await read_day_tables(connection))
 
 
-async def look_at_clock(connection: "Connection", _settings: Settings) -> Finding:
+async def check_clock(connection: "Connection", _settings: Settings) -> Finding:
     sent_at, sent_s = datetime.now(UTC), time.monotonic()
     database_at = await connection.fetchval("SELECT clock_timestamp()")
     half_way_s = (time.monotonic() - sent_s) / 2
     return judge_clock((sent_at - database_at).total_seconds() + half_way_s)
 
 
-async def look_at_schedulers(connection: "Connection", _settings: Settings) -> Finding:
+async def check_schedulers(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.fleet import read_nodes
 
     nodes = await read_nodes(connection)
     return judge_schedulers([len(node.partitions) for node in nodes.rows if node.is_alive])
 
 
-async def look_at_workers(connection: "Connection", settings: Settings) -> Finding:
+async def check_workers(connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.fleet import list_workers
     from ondot.store.overview import read_queue_depth
 
@@ -244,11 +245,11 @@ async def look_at_workers(connection: "Connection", settings: Settings) -> Findi
     return judge_workers(_pools_of(alive), len(alive), waiting, _pools_of(silent))
 
 
-async def look_at_silent_workers(connection: "Connection", settings: Settings) -> Finding:
+async def check_silent_workers(connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.fleet import list_workers
 
     if await _is_held(connection):
-        return Finding("silent workers", "ok", "Not looked for: while everything is held they stand still.")
+        return Finding("silent workers", "ok", "Not checked: while everything is held, workers send no heartbeats.")
     workers = [worker for worker in await list_workers(connection) if _silent(worker, settings)]
     return judge_silent_workers([(worker.host, worker.silent_s) for worker in workers], settings.heartbeat_s)
 
@@ -268,7 +269,7 @@ async def _is_held(connection: "Connection") -> bool:
     return found is not None and found.why_not is not None
 
 
-async def look_at_stalled(connection: "Connection", _settings: Settings) -> Finding:
+async def check_stalled(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.fleet import list_workers, read_nodes
 
     nodes = [
@@ -284,26 +285,26 @@ async def look_at_stalled(connection: "Connection", _settings: Settings) -> Find
     return judge_stalled(nodes + workers)
 
 
-async def look_at_lost_workers(connection: "Connection", _settings: Settings) -> Finding:
+async def check_lost_workers(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.fleet import list_workers
 
     return judge_lost_workers([row.host for row in await list_workers(connection, state="LOST")])
 
 
-async def look_at_lag(connection: "Connection", settings: Settings) -> Finding:
+async def check_lag(connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.queue import oldest_due
 
     return judge_lag(await oldest_due(connection), settings.ready_lag_s)
 
 
-async def look_at_limits(connection: "Connection", _settings: Settings) -> Finding:
+async def check_limits(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.overview import read_held_back
     from ondot.store.specs import Specs
 
-    return judge_held_back(await read_held_back(connection, Specs(), None, lines=LIMITS_TOLD))
+    return judge_held_back(await read_held_back(connection, Specs(), None, lines=LIMITS_SHOWN))
 
 
-async def look_at_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
+async def check_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.overview import count_dead_letters
 
     count = await count_dead_letters(connection, DEFAULT_TENANT)
@@ -315,26 +316,26 @@ async def look_at_dead_letters(connection: "Connection", _settings: Settings) ->
     return Finding("dead letters", "warning", message, "See what they have in common: `ondot dead-letter groups`.")
 
 
-async def look_at_paused_jobs(connection: "Connection", _settings: Settings) -> Finding:
+async def check_paused_jobs(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.overview import list_paused_by_itself
 
-    return judge_paused_jobs(await list_paused_by_itself(connection, DEFAULT_TENANT, PAUSED_TOLD))
+    return judge_paused_jobs(await list_paused_by_itself(connection, DEFAULT_TENANT, PAUSED_SHOWN))
 
 
-async def look_at_self_check(connection: "Connection", _settings: Settings) -> Finding:
+async def check_self_check(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.check import list_found
 
     now = await connection.fetchval("SELECT ondot.clock()")
     return judge_self_check(await list_found(connection), now)
 
 
-async def look_at_snapshots(connection: "Connection", _settings: Settings) -> Finding:
+async def check_snapshots(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.server import find_old_snapshots
 
     return judge_snapshots(await find_old_snapshots(connection, OLD_SNAPSHOT_S))
 
 
-async def look_at_connections(connection: "Connection", settings: Settings) -> Finding:
+async def check_connections(connection: "Connection", settings: Settings) -> Finding:
     from ondot.store.server import count_connections
 
     room, used = await count_connections(connection)
@@ -342,7 +343,7 @@ async def look_at_connections(connection: "Connection", settings: Settings) -> F
 
 
 def _connections_of_a_role(settings: Settings) -> int:
-    """What the role that needs most, a worker, may open: the hurried ones, the patient ones, beat and listener."""
+    """The most connections that a worker opens, the role that needs most: hurried, patient, heartbeat and listener."""
     from ondot.store.database import PATIENT_SHARE
 
     most = settings.database_connections
@@ -350,21 +351,21 @@ def _connections_of_a_role(settings: Settings) -> int:
 
 
 SCHEMA_CHECKS: Final[dict[str, Check]] = {
-    "lineage": look_at_lineage,
-    "days": look_at_days,
-    "schedulers": look_at_schedulers,
-    "workers": look_at_workers,
-    "silent workers": look_at_silent_workers,
-    "stalled loops": look_at_stalled,
-    "lost workers": look_at_lost_workers,
-    "lag": look_at_lag,
-    "limits": look_at_limits,
-    "dead letters": look_at_dead_letters,
-    "paused jobs": look_at_paused_jobs,
-    "self-check": look_at_self_check,
+    "lineage": check_lineage,
+    "days": check_days,
+    "schedulers": check_schedulers,
+    "workers": check_workers,
+    "silent workers": check_silent_workers,
+    "stalled loops": check_stalled,
+    "lost workers": check_lost_workers,
+    "lag": check_lag,
+    "limits": check_limits,
+    "dead letters": check_dead_letters,
+    "paused jobs": check_paused_jobs,
+    "self-check": check_self_check,
 }
 SERVER_CHECKS: Final[dict[str, Check]] = {
-    "clock": look_at_clock,
-    "snapshots": look_at_snapshots,
-    "connections": look_at_connections,
+    "clock": check_clock,
+    "snapshots": check_snapshots,
+    "connections": check_connections,
 }

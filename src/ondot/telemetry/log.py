@@ -8,11 +8,11 @@ import structlog
 
 
 def configure_logs(log_format: Literal["auto", "json", "console"], level: str, *, role: str) -> None:
-    """Once, at the start of a process: lines for people on a terminal, JSON elsewhere."""
+    """Call it once, at the start of a process: text on a terminal, JSON elsewhere."""
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
 
     def add_role(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        """In every thread: a context variable would be known to the main one alone."""
+        """For every thread: a context variable would be set in the main thread only."""
         event["role"] = role
         return event
 

@@ -1,10 +1,10 @@
-"""What happens again and again is told now and then, with how often it happened: an outage must not fill the log."""
+"""Log a repeated event now and then, with its count: an outage must not fill the log."""
 
 import time
 from collections.abc import Callable
 
 
-class Seldom:
+class LogThrottle:
     def __init__(self, every_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
         self._clock_s = clock_s
@@ -12,7 +12,7 @@ class Seldom:
         self._times = 0
 
     def times(self) -> int:
-        """It has happened: how often since it was last told, or 0 if that is too short a while ago to tell it again."""
+        """Count one event. Returns how many to log: those since the last time, or 0 while it is too early."""
         self._times += 1
         now_s = self._clock_s()
         if now_s < self._next_s:

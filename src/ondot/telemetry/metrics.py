@@ -1,18 +1,18 @@
-"""Counters of this process (O2). What all processes share (queue depth, lag, workers) is read from the database by the
-API's `/metrics`; these count what only this process knows."""
+"""Counters of this process (O2). The API's `/metrics` reads shared values (queue depth, lag, workers) from the
+database; these count events that only this process knows."""
 
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from ondot.telemetry.batch_histogram import Observed
+from ondot.telemetry.batch_histogram import BatchHistogram
 
 REGISTRY = CollectorRegistry()
 
 POOLS_SHOWN: Final = 100
-"""Pools with a series of their own: whoever may submit a job may name a new pool with each."""
+"""The most pools with a series of their own: a client that may submit jobs may name a new pool with each."""
 OTHER_POOLS: Final = "(other)"
-"""All further ones together; no pool can have this name."""
+"""The series of all further pools; no pool can have this name."""
 
 FIRES_PLANNED = Counter("ondot_fires_planned_total", "Fires turned into executions", registry=REGISTRY)
 FIRES_SKIPPED = Counter("ondot_fires_skipped_total", "Missed fires recorded as skipped", ["reason"], registry=REGISTRY)
@@ -24,42 +24,42 @@ PLAN_CONFLICTS = Counter(
 )
 COSTLY_PLANS = Counter(
     "ondot_costly_plans_total",
-    "Timers planned apart from others, since their schedules take long to look through",
+    "Timers planned after all others, because their schedules take long to compute",
     registry=REGISTRY,
 )
 DOUBLE_FIRES = Counter(
     "ondot_double_fires_refused_total",
-    "Fires that had an execution already, by the unique key",
+    "Fires that already had an execution, by the unique key",
     registry=REGISTRY,
 )
 LEASED = Counter("ondot_executions_leased_total", "Executions leased", registry=REGISTRY)
 COMPLETED = Counter("ondot_attempts_completed_total", "Outcomes written", ["outcome"], registry=REGISTRY)
 STALE = Counter("ondot_stale_completions_total", "Outcomes of stale workers, refused (P6)", registry=REGISTRY)
-REPEATED = Counter("ondot_repeated_completions_total", "Outcomes that were recorded already", registry=REGISTRY)
-WORKERS_LOST = Counter("ondot_workers_lost_total", "Workers declared lost", registry=REGISTRY)
+REPEATED = Counter("ondot_repeated_completions_total", "Outcomes that were already recorded", registry=REGISTRY)
+WORKERS_LOST = Counter("ondot_workers_lost_total", "Workers marked lost", registry=REGISTRY)
 RECOVERED = Counter("ondot_executions_recovered_total", "Executions given back", ["how"], registry=REGISTRY)
 SWEPT = Counter("ondot_late_ready_swept_total", "Queue rows found below every worker's bound", registry=REGISTRY)
 EXECUTIONS_SKIPPED = Counter(
-    "ondot_executions_skipped_total", "Executions that were not to wait", ["reason"], registry=REGISTRY
+    "ondot_executions_skipped_total", "Executions skipped because they could not start", ["reason"], registry=REGISTRY
 )
 FOUND = Counter(
-    "ondot_self_check_found_total", "What nobody owned, found by the self-check: a fault", ["kind"], registry=REGISTRY
+    "ondot_self_check_found_total", "Rows without an owner, found by the self-check: bugs", ["kind"], registry=REGISTRY
 )
 CANCELS = Counter(
-    "ondot_cancels_heard_total", "Requests to end a running attempt, heard by its worker", registry=REGISTRY
+    "ondot_cancels_heard_total", "Cancels of running attempts, received by their worker", registry=REGISTRY
 )
 SUBMISSIONS_REFUSED = Counter(
     "ondot_submissions_refused_total",
-    "Submissions refused since the queue of their pool was full",
+    "Submissions refused because the queue of their pool was full",
     ["pool"],
     registry=REGISTRY,
 )
 LOG_DROPPED = Counter(
     "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
 )
-LATENESS = Observed(
+LATENESS = BatchHistogram(
     "ondot_start_lateness_seconds",
-    "Start of an execution after the instant it was due",
+    "Time from when an execution was due to its start",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
     registry=REGISTRY,
 )

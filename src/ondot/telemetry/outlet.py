@@ -1,9 +1,9 @@
-"""Standard output and standard error that never block who writes (P13).
+"""Standard output and standard error that never block the writer (P13).
 
-A pipe that nobody reads, or a terminal that was stopped, blocks a `write()` for as long as it likes: with it the loop
-that logs, and its work. So what a role writes goes into a queue, bounded by count and by bytes, which a thread empties.
-When it is full, what comes is dropped, counted, and reported when writing works again. A closed pipe costs the lines.
-The order is kept. Each write is one `write()` of the system as before, so lines of several processes stay whole.
+A pipe that nobody reads, or a stopped terminal, blocks `write()` indefinitely, and with it the loop that logs. So
+output goes into a queue, bounded by count and bytes, which a thread empties. When the queue is full, further writes are
+dropped, counted, and reported when writing works again. A closed pipe loses the lines. The order is kept. Each write is
+still one `write()` of the system, so lines of several processes stay whole.
 """
 
 import atexit
@@ -22,13 +22,13 @@ from ondot.telemetry.metrics import LOG_DROPPED
 MOST_WRITES: Final = 10_000
 MOST_BYTES: Final = 4 * 1024 * 1024
 FLUSH_S: Final = 1.0
-"""What is left is awaited for so long when the process ends."""
+"""How long an ending process waits for the rest to be written."""
 
 log = get_logger()
 
 
 class Outlet:
-    """As much of a text stream as is used; the rest is asked of the stream that it stands for."""
+    """The part of a text stream that ondot uses; everything else is passed to the stream beneath."""
 
     def __init__(self, beneath: TextIO, *, most_writes: int = MOST_WRITES, most_bytes: int = MOST_BYTES) -> None:
         self._beneath = beneath
@@ -42,7 +42,7 @@ class Outlet:
         atexit.register(self.drain)
 
     def _forked(self) -> None:
-        """A copy of this process has no thread, perhaps a lock that is held for ever, and no loop of ours to block."""
+        """A forked copy has no thread, perhaps a lock that is never released, and no loop that could block."""
         self._is_copy = True
         self._begin()
 
@@ -52,7 +52,7 @@ class Outlet:
         self._dropped = 0
         self._is_writing = False
         self._thread: threading.Thread | None = None
-        # One that its thread may take twice: under it garbage may be collected, and a finalizer may print.
+        # Reentrant: while it is held, garbage may be collected, and a finalizer may print.
         self._changed = threading.Condition(threading.RLock())
 
     def write(self, text: str) -> int:
@@ -80,10 +80,10 @@ class Outlet:
             self.write(line)
 
     def flush(self) -> None:
-        """Nothing: whoever writes must not wait."""
+        """Does nothing: the writer must not wait."""
 
     def drain(self, within_s: float = FLUSH_S) -> bool:
-        """Wait until all is written; False if that takes too long."""
+        """Wait until everything is written. Returns False if that takes too long."""
         deadline_s = time.monotonic() + within_s
         with self._changed:
             while self._waiting or self._is_writing:
@@ -123,7 +123,7 @@ class Outlet:
             try:
                 rest = rest[os.write(self._fd, rest) :]
             except BlockingIOError:
-                # Somebody who shares the pipe has made it non-blocking.
+                # Another process that shares the pipe made it non-blocking.
                 select.select([], [self._fd], [])
             except OSError:
                 return False
@@ -131,26 +131,26 @@ class Outlet:
 
 
 def unblock_output() -> None:
-    """For the rest of this process's life, before its logs are configured. A second call changes nothing."""
+    """Wrap stdout and stderr until the process ends. Call it before logs are configured; a second call does nothing."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, Outlet):
             continue
         if stream is None:
-            # It was closed before the process began. Kept open: what is opened next would get its number.
+            # It was closed before the process started. Kept open, or the next opened file would get its number.
             stream = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
         try:
             outlet = Outlet(stream)
         except (OSError, ValueError):
-            # No file: a test's own stream.
+            # Not a file but a test's own stream.
             continue
         setattr(sys, name, cast("TextIO", outlet))
 
 
 def drain_output() -> None:
-    """Before this process ends by a way that Python's exit does not know: `exec`, `_exit`."""
+    """Call it before the process ends without Python's exit handlers: by `exec` or `_exit`."""
     for stream in (sys.stdout, sys.stderr):
-        # Also through a writer that stands before it (`targets.function.prints`).
+        # Also through a writer that wraps it (`targets.function.prints`).
         drain = getattr(stream, "drain", None)
         if drain is not None:
             drain()
