@@ -197,7 +197,7 @@ def test_errors_that_are_and_are_not_retried_are_kept_as_text_and_once() -> None
 
 
 def test_the_codes_that_the_documents_name_are_those_that_a_retry_may_name() -> None:
-    [listed] = [line for line in (DOCS / "reference/api.md").read_text().splitlines() if "Codes: `timeout`" in line]
+    [listed] = [line for line in (DOCS / "reference/errors.md").read_text().splitlines() if "Codes: `timeout`" in line]
     codes = set(listed.partition("Codes: ")[2].replace("`", "").rstrip(".").split(", "))
     assert codes == ERROR_CODES, "add them to ERROR_CODES of document/fields.py: a close one would be refused"
 
