@@ -216,7 +216,7 @@ async def open_targets(
     if app_reference:
         max_calls = max(slots // SUSPECTS_SHARE, 1)
         in_child = ChildCaller(
-            app_reference, module="ondot.roles.child", max_calls=max_calls, max_children=MAX_CHILDREN
+            app_reference, module="ondot.roles.function_child", max_calls=max_calls, max_children=MAX_CHILDREN
         )
     targets: Targets = {
         # Receivers reject a timestamp that is minutes off, and this machine's clock may be wrong by an hour (C3).

@@ -19,7 +19,7 @@ from ondot.flow import backfill, complete, group_commit, plan, run_now, skipped,
 from ondot.flow.change import change, settle, take_back
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
-from ondot.roles import housekeeper, process, pulse, scheduler, worker
+from ondot.roles import housekeeper, leasing, process, pulse, scheduler, worker
 from ondot.store import jobs, nodes, outcomes, owed, timers, workers
 from ondot.store.queries import Query
 from ondot.targets.http import target as http
@@ -185,7 +185,7 @@ def waits_for_its_log() -> None:
 
 def no_polling() -> None:
     """Work is looked for when a wake-up comes, and never otherwise."""
-    _put(worker, "POLL_S", 3600.0)
+    _put(leasing, "POLL_S", 3600.0)
 
 
 def worker_id_from_host() -> None:
@@ -211,7 +211,7 @@ def worker_id_from_host() -> None:
 
 def any_answer_is_success() -> None:
     """A receiver that refuses is taken for one that accepts."""
-    _put(http, "_failed", lambda answer: Succeeded(answer.as_json()))
+    _put(http, "_failed", lambda answer, _now: Succeeded(answer.as_json()))
 
 
 def repeats_the_call() -> None:

@@ -34,9 +34,7 @@ class Heard:
         self.assignment = assignment
         self.objects = objects
         self.notes = Notes(world.database, worker_id, objects)
-        spec = assignment.spec
-        assert spec is not None
-        self.say = self.notes.call(assignment, spec, None).say
+        self.say = self.notes.speaker(assignment.leased)
 
     @property
     def leased(self) -> Leased:

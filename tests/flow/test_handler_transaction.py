@@ -14,14 +14,14 @@ from ondot.flow.attempt_log import Notes
 from ondot.flow.complete import Done
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment
-from ondot.flow.run import run_attempt
+from ondot.flow.run import build_call, run_attempt
 from ondot.model.completion import Completion
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import Retry
-from ondot.ports.target import Call, Target, Targets
+from ondot.ports.target import Call, Cancel, Target, Targets
 from ondot.sdk.transaction import Stale
 from ondot.store.database import open_database
 from ondot.targets.function.target import FunctionCaller
@@ -59,9 +59,8 @@ class Shop:
         notes = Notes(self.world.database, self.worker.id)
 
         def make_call(assignment: Assignment, spec: JobSpec) -> Call:
-            return notes.call(
-                assignment, spec, transaction=self.transactor.opener(assignment, spec) if shares else None
-            )
+            transaction = self.transactor.opener(assignment, spec) if shares else None
+            return build_call(assignment, spec, notes, Cancel(spec.cancel_grace_s), transaction=transaction)
 
         targets: Targets = {FunctionTarget: self.caller}
         completion = await run_attempt(assignment, targets, make_call, lambda: None)

@@ -12,16 +12,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import cast
 
-from ondot.flow.lease import Assignment
 from ondot.flow.spool import Spool, as_text
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, WorkerId
-from ondot.model.job import JobSpec
 from ondot.ports.objects import Objects, key_of
-from ondot.ports.target import Call, Cancel, OpenTransaction
 from ondot.store.connection import DATABASE_ERROR, is_about_content
 from ondot.store.database import Database
 from ondot.store.logs import LogLine, Progress, Stream, add_log_lines, find_checkpoint, save_progress
@@ -77,33 +73,6 @@ class Notes:
         self._attempts: dict[tuple[ExecutionId, int], _Said] = {}
         self._pending = _Pending()
 
-    def call(
-        self,
-        assignment: Assignment,
-        spec: JobSpec,
-        checkpoint: str | None = None,
-        *,
-        cancel: Cancel | None = None,
-        transaction: OpenTransaction | None = None,
-    ) -> Call:
-        """The call of an attempt, whose words come here."""
-        leased = assignment.leased
-        return Call(
-            execution_id=leased.id,
-            job_id=leased.job_id,
-            job_name=spec.name,
-            attempt_no=leased.attempt_no,
-            fire_s=leased.fire_s,
-            payload=assignment.payload,
-            timeout_s=spec.attempt_timeout_s,
-            say=self._speaker(leased),
-            progress=partial(self.progress, leased),
-            checkpoint=checkpoint,
-            cancel=cancel or Cancel(spec.cancel_grace_s),
-            transaction=transaction,
-            losses=leased.losses,
-        )
-
     # Hearing ---------------------------------------------------------------------------------------------------------
 
     def say(self, leased: Leased, stream: str, line: str) -> None:
@@ -128,7 +97,7 @@ class Notes:
         async with self._database.connection() as connection:
             return await find_checkpoint(connection, leased.id)
 
-    def _speaker(self, leased: Leased) -> Callable[[str, str], None]:
+    def speaker(self, leased: Leased) -> Callable[[str, str], None]:
         """Says lines of one attempt; after its end, nothing: a thread that was left behind may go on talking."""
         said: _Said | None = None
 

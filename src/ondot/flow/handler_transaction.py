@@ -7,8 +7,8 @@ back and `Stale` is raised: the effect did not happen. Once committed the execut
 does afterwards. When the reply to COMMIT is lost the database is asked what became of it, for as long as it takes.
 The worker has connections apart for it, where a handler may take its time (`Database.patient`): leasing and completing
 never wait for handlers.
-A function that runs in a child process opens its transaction there (`Attempt`, `roles.child`): its worker learns of
-the success when it writes an outcome of its own, and finds this one recorded.
+A function that runs in a child process opens its transaction there (`Attempt`, `roles.function_child`): its worker
+learns of the success when it writes an outcome of its own, and finds this one recorded.
 """
 
 import asyncio

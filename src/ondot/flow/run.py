@@ -1,40 +1,188 @@
-"""⑤ One attempt: a list of small steps, from what was leased to the outcome that is written (E3, E7, E11).
+"""⑤ One attempt, from its lease to its outcome (E3, E7, E11). `Runner.run` is the list of its steps:
 
-    may it begin → resolve target → call within its deadline → decide what follows
+    read its checkpoint → may it start? → build the call → call its target within the deadline → decide what follows
+    → keep its output → complete
 
-Nothing here knows PostgreSQL: the outcome goes to the completer, which keeps it until the database has it.
+Functions take the same steps by callbacks (`Runner.start`): a task that waits for a short function would cost more than
+the function. Nothing here talks to PostgreSQL: the outcome goes to the completer, which keeps it until it is written.
 """
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from ondot.flow.attempt_log import Notes
+from ondot.flow.complete import Completer, Done
+from ondot.flow.handler_transaction import Transactor
+from ondot.flow.in_flight import Attempt, InFlight
 from ondot.flow.lease import Assignment
+from ondot.flow.output import Outputs
 from ondot.model.completion import Completion, decide, expire, stop
+from ondot.model.errors import Unavailable
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded, timed_out
 from ondot.model.retry import Retry
-from ondot.ports.target import Call, CallReport, Interrupt, Target, Targets
+from ondot.ports.target import Call, CallReport, Cancel, Interrupt, OpenTransaction, Target, Targets
+from ondot.store.queue import Leased
+from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import CANCELS
 
 ENDS_WITHIN_S = 10.0
-"""How much longer than its timeout a target may take to end a call before the attempt is reported without it."""
+"""How much longer than its timeout a target may take to end a call, before the attempt is reported without it."""
 
 INTERRUPTED = Interrupted("The worker stopped before the attempt ended, its grace was over.")
 GONE = JobSpec(name="", target=FunctionTarget(name=""), retry=Retry(max_retries=0))
 
 MakeCall = Callable[[Assignment, JobSpec], Call]
-MayBegin = Callable[[], str | None]
-"""Why no call may be begun now (the worker is stopping, or may have been declared lost), or None."""
+MayStart = Callable[[], str | None]
+"""Why no call may start now (the worker is stopping, or may have been declared lost), or None."""
+
+log = get_logger()
 
 
-async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeCall, may_begin: MayBegin) -> Completion:
-    """Run one attempt; never raises but for its own cancellation."""
+class Runner:
+    """Runs the attempts of one incarnation of a worker."""
+
+    def __init__(
+        self,
+        targets: Targets,
+        notes: Notes,
+        transactor: Transactor,
+        completer: Completer,
+        *,
+        outputs: Outputs | None = None,
+        may_start: MayStart = lambda: None,
+        on_free: Callable[[], None] = lambda: None,
+        on_fault: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_free`: called when a slot becomes free. `on_fault`: called when a fault of ours lost an outcome."""
+        self._targets = targets
+        self._notes = notes
+        self._transactor = transactor
+        self._completer = completer
+        self._outputs = outputs
+        self.may_start = may_start
+        self._on_fault = on_fault
+        self._loop = asyncio.get_running_loop()
+        self.in_flight = InFlight(on_free)
+        self.cancels: dict[Attempt, Cancel] = {}
+        """By attempt that runs."""
+
+    async def run(self, assignment: Assignment) -> Completion:
+        """All steps but the last; `complete` follows."""
+        checkpoint = await self._read_checkpoint(assignment.leased)
+        build_call = partial(self._build_call, checkpoint=checkpoint)
+        completion = await run_attempt(assignment, self._targets, build_call, self.may_start)
+        return await self._keep_output(assignment.leased, completion)
+
+    def start(self, group: asyncio.TaskGroup, assignment: Assignment) -> None:
+        """Take all steps: by callbacks if its target can, else in a task."""
+        leased = assignment.leased
+        attempt = (leased.id, leased.attempt_no)
+        self.in_flight.add(attempt, is_suspect=assignment.is_suspect)
+        target = direct_target(assignment, self._targets)
+        if target is None:
+            self._start_task(group, attempt, self._run_and_complete(assignment))
+            return
+        end = partial(self._end_directly, group, assignment)
+        interrupt = begin_attempt(assignment, target, self._build_call, self.may_start, end)
+        if interrupt is not None:
+            self.in_flight.set_interrupt(attempt, interrupt)
+
+    def complete(self, assignment: Assignment, completion: Completion) -> None:
+        if not self.is_committed(assignment, completion):
+            self._completer.add(Done(completion, assignment.lease_id))
+
+    def is_committed(self, assignment: Assignment, completion: Completion) -> bool:
+        """Whether the handler's own transaction has written the outcome: nothing is left to do but to end the lease."""
+        if not self._transactor.settled(completion):
+            return False
+        self._completer.release(assignment.lease_id)
+        return True
+
+    def cancel(self, attempts: Iterable[Attempt]) -> None:
+        """Ask these attempts to end, once each."""
+        for attempt in attempts:
+            cancel = self.cancels.get(attempt)
+            if cancel is not None and not cancel.requested:
+                CANCELS.inc()
+                log.info("attempt.cancelled", execution_id=str(attempt[0]), attempt=attempt[1], grace_s=cancel.grace_s)
+                cancel.request()
+
+    # The steps -------------------------------------------------------------------------------------------------------
+
+    async def _read_checkpoint(self, leased: Leased) -> str | None:
+        # Before it is asked whether the call may start: cancelled here, the worker is stopping, and it will not.
+        with suppress(Unavailable, asyncio.CancelledError):
+            return await self._notes.checkpoint_of(leased)
+        return None
+
+    def _build_call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None = None) -> Call:
+        leased = assignment.leased
+        cancel = self.cancels[leased.id, leased.attempt_no] = Cancel(spec.cancel_grace_s)
+        transaction = self._transactor.opener(assignment, spec)
+        return build_call(assignment, spec, self._notes, cancel, checkpoint=checkpoint, transaction=transaction)
+
+    async def _keep_output(self, leased: Leased, completion: Completion) -> Completion:
+        self.cancels.pop((leased.id, leased.attempt_no), None)
+        if self._outputs is not None:
+            completion = await self._outputs.keep(leased, completion)
+        # Cancelled meanwhile: the worker stops, the last lines may be lost, the outcome may not.
+        with suppress(asyncio.CancelledError):
+            await self._notes.close(leased)
+        return completion
+
+    # A task ----------------------------------------------------------------------------------------------------------
+
+    def _start_task(self, group: asyncio.TaskGroup, attempt: Attempt, work: Coroutine[Any, Any, None]) -> None:
+        task = group.create_task(work, name="attempt")
+        task.add_done_callback(lambda _task: self.in_flight.remove(attempt))
+        # Not before its first step: a task that is cancelled sooner does nothing at all, and its outcome would be lost.
+        self.in_flight.set_interrupt(attempt, partial(self._loop.call_soon, task.cancel))
+
+    async def _run_and_complete(self, assignment: Assignment) -> None:
+        self.complete(assignment, await self.run(assignment))
+
+    # Callbacks -------------------------------------------------------------------------------------------------------
+
+    def _end_directly(self, group: asyncio.TaskGroup, assignment: Assignment, completion: Completion) -> None:
+        """A fault of ours in what follows must not leave the execution with a live worker."""
+        leased = assignment.leased
+        attempt = (leased.id, leased.attempt_no)
+        try:
+            self._keep_output_and_complete(group, assignment, attempt, completion)
+        except Exception:
+            log.exception("attempt.unsettled", execution_id=str(leased.id), then="the worker is recycled")
+            self.in_flight.remove(attempt)
+            self._on_fault()
+
+    def _keep_output_and_complete(
+        self, group: asyncio.TaskGroup, assignment: Assignment, attempt: Attempt, completion: Completion
+    ) -> None:
+        """Most attempts have no output to keep, and so need no task."""
+        leased = assignment.leased
+        fits = self._outputs is None or self._outputs.fits(completion)
+        if fits and not self._notes.has_words_of(leased):
+            self.cancels.pop(attempt, None)
+            self.complete(assignment, completion)
+            self.in_flight.remove(attempt)
+        else:
+            self._start_task(group, attempt, self._keep_and_complete(assignment, completion))
+
+    async def _keep_and_complete(self, assignment: Assignment, completion: Completion) -> None:
+        self.complete(assignment, await self._keep_output(assignment.leased, completion))
+
+
+async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeCall, may_start: MayStart) -> Completion:
+    """Raises nothing but its own cancellation, and that only before the call."""
     spec = assignment.spec
     if spec is None:
-        return _gone(assignment)
-    if (refusal := _refused(assignment, spec, may_begin)) is not None:
+        return _fail_without_spec(assignment)
+    if (refusal := refuse(assignment, spec, may_start)) is not None:
         return refusal
     try:
         report: Report = await _call(spec, targets, make_call(assignment, spec))
@@ -47,28 +195,28 @@ def begin_attempt(
     assignment: Assignment,
     target: Target[Any],
     make_call: MakeCall,
-    may_begin: MayBegin,
+    may_start: MayStart,
     end: Callable[[Completion], None],
 ) -> Interrupt | None:
     """The same by callbacks, without a task; None: `end` has already been called."""
     spec = assignment.spec
     assert spec is not None
-    if (refusal := _refused(assignment, spec, may_begin)) is not None:
+    if (refusal := refuse(assignment, spec, may_start)) is not None:
         end(refusal)
         return None
 
-    def complete(report: Succeeded | Failed | Cancelled | None) -> None:
+    def decide_and_end(report: Succeeded | Failed | Cancelled | None) -> None:
         end(_decide(assignment, spec, INTERRUPTED if report is None else report))
 
     try:
-        return target.begin(spec.target, make_call(assignment, spec), complete)
+        return target.begin(spec.target, make_call(assignment, spec), decide_and_end)
     except Exception as error:  # noqa: BLE001 - a fault of ours must end the attempt, not the worker
-        complete(_internal(error))
+        decide_and_end(_internal(error))
         return None
 
 
 def direct_target(assignment: Assignment, targets: Targets) -> Target[Any] | None:
-    """The target, if the attempt may go to `begin_attempt`: a later attempt has to read its checkpoint first."""
+    """The target, if `begin_attempt` may be used: a later attempt has to read its checkpoint first."""
     spec = assignment.spec
     if spec is None or assignment.leased.attempt_no > 1:
         return None
@@ -76,40 +224,50 @@ def direct_target(assignment: Assignment, targets: Targets) -> Target[Any] | Non
     return target if target is not None and target.can_begin(spec.target) else None
 
 
-def _decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
-    return decide(assignment.leased, spec, report, random.random())  # noqa: S311 - spreads retries, guards nothing
-
-
-def _gone(assignment: Assignment) -> Completion:
-    error = AttemptError("spec_gone", "The job's definition is gone.")
-    return _decide(assignment, GONE, Failed(error, retryable=False))
-
-
-def _refused(assignment: Assignment, spec: JobSpec, may_begin: MayBegin) -> Completion | None:
-    """What becomes of an attempt whose call is not to be made."""
+def refuse(assignment: Assignment, spec: JobSpec, may_start: MayStart = lambda: None) -> Completion | None:
+    """The outcome of an attempt whose call must not be made; None if it may."""
     if assignment.over:
         return stop(assignment.leased, reason=assignment.over)
-    if (late := _too_late(assignment)) is not None:
+    if (late := _expire_if_late(assignment)) is not None:
         return late
-    if reason := may_begin():
+    if reason := may_start():
         return _decide(assignment, spec, NotBegun(reason))
     return None
 
 
-def _too_late(assignment: Assignment) -> Completion | None:
-    """The end of an execution whose first call would begin after its start deadline."""
+def build_call(
+    assignment: Assignment,
+    spec: JobSpec,
+    notes: Notes,
+    cancel: Cancel,
+    *,
+    checkpoint: str | None = None,
+    transaction: OpenTransaction | None = None,
+) -> Call:
+    """Everything that the target may know; its lines and progress go to `notes`."""
     leased = assignment.leased
-    never_called = leased.failures == 0 and leased.losses == 0
-    if leased.start_by_s is None or leased.started_s <= leased.start_by_s or not never_called:
-        return None
-    return expire(leased, datetime.fromtimestamp(leased.start_by_s, UTC))
+    return Call(
+        execution_id=leased.id,
+        job_id=leased.job_id,
+        job_name=spec.name,
+        attempt_no=leased.attempt_no,
+        fire_s=leased.fire_s,
+        payload=assignment.payload,
+        timeout_s=spec.attempt_timeout_s,
+        say=notes.speaker(leased),
+        progress=partial(notes.progress, leased),
+        checkpoint=checkpoint,
+        cancel=cancel,
+        transaction=transaction,
+        losses=leased.losses,
+    )
 
 
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> CallReport:
     timeout_s = spec.attempt_timeout_s
     try:
         target = targets[type(spec.target)]
-        # A cancel may come in the last moment, and its grace is its own.
+        # A cancel may arrive in the last moment, and its grace is its own.
         more_s = spec.cancel_grace_s + ENDS_WITHIN_S + target.startup_s(spec.target, call)
         async with asyncio.timeout(None if timeout_s is None else timeout_s + more_s):
             return await target.call(spec.target, call)
@@ -117,6 +275,24 @@ async def _call(spec: JobSpec, targets: Targets, call: Call) -> CallReport:
         return _internal(error) if timeout_s is None else timed_out(timeout_s)
     except Exception as error:  # noqa: BLE001 - a fault of a target must end the attempt, not the worker
         return _internal(error)
+
+
+def _decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
+    return decide(assignment.leased, spec, report, random.random())  # noqa: S311 - spreads retries, guards nothing
+
+
+def _fail_without_spec(assignment: Assignment) -> Completion:
+    error = AttemptError("spec_gone", "The job's definition is gone.")
+    return _decide(assignment, GONE, Failed(error, retryable=False))
+
+
+def _expire_if_late(assignment: Assignment) -> Completion | None:
+    """An execution expires if its first call would start after its start deadline."""
+    leased = assignment.leased
+    was_called = leased.failures > 0 or leased.losses > 0
+    if leased.start_by_s is None or leased.started_s <= leased.start_by_s or was_called:
+        return None
+    return expire(leased, datetime.fromtimestamp(leased.start_by_s, UTC))
 
 
 def _internal(error: Exception) -> Failed:

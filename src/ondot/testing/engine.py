@@ -26,11 +26,10 @@ from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.plan import FULL_SCAN_EVERY, Planner
 from ondot.flow.retain import sweep_pass
-from ondot.flow.run import run_attempt
+from ondot.flow.run import Runner, refuse
 from ondot.model.completion import Completion
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
-from ondot.ports.target import Call as TargetCall
 from ondot.ports.target import Targets
 from ondot.settings import Settings
 from ondot.store.connection import DATABASE_ERROR
@@ -55,13 +54,16 @@ class Engine:
     def __init__(self, database: Database, dispatcher: Dispatcher, targets: Targets, slots: int) -> None:
         self._database = database
         self._dispatcher = dispatcher
-        self._targets = targets
         self._slots = slots
         self._settings = database.settings
         self._worker_id = WorkerId(database.clock.new_id())
         self._completer = Completer(database, dispatcher, self._worker_id)
-        self._notes = Notes(database, self._worker_id)
-        self._transactor = Transactor(database, dispatcher, self._worker_id)
+        self._runner = Runner(
+            targets,
+            Notes(database, self._worker_id),
+            Transactor(database, dispatcher, self._worker_id),
+            self._completer,
+        )
         self._leaser = Leaser(database, self._worker_id, ())
         self._pool_nos: tuple[PoolNo, ...] = ()
         planner = Planner(database, dispatcher)
@@ -132,41 +134,21 @@ class Engine:
         self._leaser.acknowledge()
         # The same order in every run, which a lease does not promise.
         ordered = sorted(batch.assignments, key=lambda one: (one.leased.ready_at, one.leased.fire_at, one.leased.id))
-        attempts = await asyncio.gather(*(self._attempt(assignment, instant.at) for assignment in ordered))
-        self.calls.extend(call for _, call in attempts if call is not None)
+        completions = await asyncio.gather(*(self._runner.run(assignment) for assignment in ordered))
+        ended = list(zip(ordered, completions, strict=True))
+        self.calls.extend(
+            _record(assignment, assignment.spec, completion, instant.at)
+            for assignment, completion in ended
+            if assignment.spec is not None and refuse(assignment, assignment.spec) is None
+        )
         await self._write(
             [
-                Done(completion, one.lease_id)
-                for (completion, _), one in zip(attempts, ordered, strict=True)
-                if not self._is_settled(completion, one)
+                Done(completion, assignment.lease_id)
+                for assignment, completion in ended
+                if not self._runner.is_committed(assignment, completion)
             ]
         )
         return len(ordered)
-
-    async def _attempt(self, assignment: Assignment, at: datetime) -> tuple[Completion, Call | None]:
-        """Run one attempt; gives what is to be written, and the call if one was begun."""
-        leased = assignment.leased
-        checkpoint = await self._notes.checkpoint_of(leased)
-        begun: list[TargetCall] = []
-
-        def make_call(assignment: Assignment, spec: JobSpec) -> TargetCall:
-            transaction = self._transactor.opener(assignment, spec)
-            call = self._notes.call(assignment, spec, checkpoint, transaction=transaction)
-            begun.append(call)
-            return call
-
-        completion = await run_attempt(assignment, self._targets, make_call, lambda: None)
-        await self._notes.close(leased)
-        if not begun or assignment.spec is None:
-            return completion, None
-        return completion, _recorded(begun[0], assignment.spec, completion, at)
-
-    def _is_settled(self, completion: Completion, assignment: Assignment) -> bool:
-        """Whether its handler has committed the outcome itself, in a transaction."""
-        if not self._transactor.settled(completion):
-            return False
-        self._completer.release(assignment.lease_id)
-        return True
 
     async def _write(self, batch: list[Done]) -> None:
         try:
@@ -186,23 +168,23 @@ def _with_horizon(settings: Settings, horizon_s: float) -> Settings:
     return settings.model_copy(update={"horizon_s": horizon_s})
 
 
-def _recorded(call: TargetCall, spec: JobSpec, completion: Completion, at: datetime) -> Call:
-    arguments = msgspec.json.decode(call.payload)
+def _record(assignment: Assignment, spec: JobSpec, completion: Completion, at: datetime) -> Call:
+    leased = assignment.leased
+    arguments = msgspec.json.decode(assignment.payload)
     if arguments is None and isinstance(spec.target, FunctionTarget):
         arguments = {}
-    error: dict[str, Any] | None = _decoded(completion.error)
     return Call(
         job=spec.name,
-        fire_at=call.fire_at,
+        fire_at=leased.fire_at,
         at=at,
-        attempt=call.attempt_no,
+        attempt=leased.attempt_no,
         arguments=arguments,
         outcome=completion.outcome,
         target=_name_of(spec.target),
-        result=_decoded(completion.result),
-        error=error,
-        job_id=call.job_id,
-        execution_id=call.execution_id,
+        result=_decode(completion.result),
+        error=_decode(completion.error),
+        job_id=leased.job_id,
+        execution_id=leased.id,
     )
 
 
@@ -212,5 +194,5 @@ def _name_of(target: TargetSpec) -> str:
     return target.url if isinstance(target, HttpTarget) else " ".join(target.command)
 
 
-def _decoded(text: str | None) -> Any:
+def _decode(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)

@@ -3,7 +3,7 @@
 Calls come down one pipe, and reports, lines and progress go up another, each written before the function goes on: what
 it said is with the worker even if it dies in the next moment. The child lives no longer than its worker: it ends when
 the pipe closes, and on Linux it is killed when the worker is. A child that is to open transactions is run as
-`ondot.roles.child`, which calls `main` with what opens them: nothing here knows the database.
+`ondot.roles.function_child`, which calls `main` with what opens them: nothing here knows the database.
 """
 
 import asyncio

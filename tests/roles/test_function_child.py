@@ -14,7 +14,7 @@ from ondot.flow.lease import Assignment
 from ondot.model.execution import Outcome, State
 from ondot.model.job import FunctionTarget
 from ondot.ports.target import CallReport
-from ondot.roles.child import CONNECTIONS
+from ondot.roles.function_child import CONNECTIONS
 from ondot.store.database import open_database
 from ondot.targets.function.child import ChildCaller
 from ondot.telemetry.metrics import REPEATED, STALE
@@ -37,7 +37,7 @@ async def shop(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
     monkeypatch.delenv("ONDOT_DATABASE_URL", raising=False)
     await world.value("CREATE TABLE effect (n integer)")
     worker = await world.worker()
-    caller = ChildCaller("tests.roles.child_shop:app", module="ondot.roles.child", ends_within_s=0.1)
+    caller = ChildCaller("tests.roles.child_shop:app", module="ondot.roles.function_child", ends_within_s=0.1)
     yield Shop(world, worker, Transactor(world.database, world.dispatcher, worker.id), caller)
     await caller.close()
 

@@ -1,9 +1,9 @@
-"""The child process of suspects, with a database for their transactions (E6, E11).
+"""The child process in which suspects run, with a database for their transactions (E6, E11).
 
-`python -m ondot.roles.child MODULE:APP …` is `function.child_main` whose functions have `ctx.transaction()`. Most
-suspects never ask for it, so the database is connected to by the first that does, as the worker reaches it: the worker
-tells with each call. The success is written in the worker's name, by the same fenced statement as everywhere; the
-worker, which has an outcome to write too, finds it recorded. Closing is short, for the worker waits for its children.
+`python -m ondot.roles.function_child MODULE:APP …` runs `function.child_main` with `ctx.transaction()` for its
+functions. Most never open one, so the first that does connects to the database, with the address that the worker sends
+with each call. The success is written in the worker's name, by the same fenced statement as everywhere; the worker,
+which has an outcome to write too, finds it recorded. Closing is quick, because the worker waits for its children.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ondot.model.ids import WorkerId
 
 CONNECTIONS: Final = 4
-"""Half of them for functions, as in a worker. There may be four children beside it."""
+"""Half of them for functions, as in a worker, which may have several children."""
 CLOSES_WITHIN_S: Final = 0.5
 """A worker kills a child that has not exited after a second."""
 
 
 class Transactions:
-    """Opens the transactions of a child's calls; of one worker process, which may have several ids in turn."""
+    """Opens the transactions of a child's calls, for one worker process, which may have several ids in turn."""
 
     def __init__(self) -> None:
         self._database: Database | None = None
@@ -44,13 +44,13 @@ class Transactions:
         return _Opener(self, elsewhere)
 
     async def transactor(self, attempt: Attempt) -> Transactor:
-        """Raises Unavailable if the database is away; the next to ask tries again."""
+        """Raises Unavailable if the database is away; the next call tries again."""
         async with self._opening:
             if self._database is None:
-                self._database = await _connected(attempt)
+                self._database = await _connect(attempt)
             worker_id = attempt.worker_id
             if worker_id not in self._transactors:
-                # No wake-ups are sent: who waits at a gate for what a commit gives back is found by the next poll.
+                # No wake-ups are sent: the next poll finds executions at a gate that this commit lets through.
                 self._transactors[worker_id] = Transactor(self._database, Dispatcher(PollingTransport()), worker_id)
             return self._transactors[worker_id]
 
@@ -62,7 +62,7 @@ class Transactions:
 
 
 class _Opener:
-    """One attempt's transaction, on a database that is connected to when it is first opened."""
+    """One attempt's transaction; opening it connects to the database if that has not happened yet."""
 
     def __init__(self, transactions: Transactions, elsewhere: str) -> None:
         self.elsewhere = elsewhere
@@ -88,8 +88,8 @@ class _Opener:
             transactor.forget(self._attempt)
 
 
-async def _connected(attempt: Attempt) -> Database:
-    # Not from the environment: the function may have changed it, and the directory where ondot.toml was.
+async def _connect(attempt: Attempt) -> Database:
+    # Not from the environment or ondot.toml: the function may have changed its variables and its directory.
     settings = Settings.model_construct(
         database_url=attempt.database_url,
         pgbouncer=attempt.pgbouncer,
