@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ondot.environment import DESCRIPTOR, handed_over, is_plain
+from ondot.environment import DESCRIPTOR, hand_over, is_plain
 from tests.proves import proves
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of a process")
@@ -71,7 +71,7 @@ def test_a_process_that_took_its_environment_has_it_and_shows_it_to_nobody(scrip
 
 @proves("P12", "T5")
 def test_an_environment_that_is_handed_over_is_in_no_block_at_any_time(script: Path) -> None:
-    with handed_over(given()) as (block, descriptors):
+    with hand_over(given()) as (block, descriptors):
         assert SECRET not in "".join(block.values())
         assert all(is_plain(name) or name == DESCRIPTOR for name in block)
         shown = looked(script, block, descriptors)

@@ -1,7 +1,7 @@
-"""A few living jobs, for `ondot up --demo`: each shows one thing that ondot does. They sleep far more than they work.
+"""A few jobs for `ondot up --demo`: each shows one thing that ondot does. They use hardly any processor time.
 
-The functions bring their own schedules, which the worker registers; `seed` adds two more jobs through the API, as any
-program could. What recurs has a key, so that a restart finds its jobs again and makes no twins.
+The worker registers the functions with their schedules; `seed` adds two more jobs through the API, as any program
+could. Recurring jobs have a key, so that a restart finds them again and creates no duplicates.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ app = Ondot()
 
 @app.job
 async def hello(name: str = "world") -> str:
-    """Says hello, when asked: it has no schedule. Run it from the API, the command line or Python."""
+    """Says hello when it is run: it has no schedule. Run it from the API, the command line or Python."""
     return f"Hello, {name}!"
 
 
 @app.job(every="5s")
 async def pulse(ctx: Context) -> dict[str, Any]:
-    """Beats every five seconds and returns the instant it was due: the result of an execution is kept with it."""
+    """Runs every five seconds and returns the time it was due: the result is stored with the execution."""
     return {"due": ctx.fire_at.isoformat()}
 
 
 @app.job(cron="* * * * *", timezone="Europe/Berlin")
 async def minute_report(ctx: Context, region: str = "eu") -> dict[str, Any]:
-    """A report at each full minute in Berlin. It takes eight seconds and tells how far it is."""
+    """A report every full minute, Berlin time. It takes eight seconds and reports its progress."""
     chapters = ("orders", "payments", "returns", "stock", "visits", "mails", "refunds", "summary")
     for done, chapter in enumerate(chapters):
         ctx.progress(done / len(chapters), f"writing the chapter on {chapter}")
@@ -44,7 +44,7 @@ async def minute_report(ctx: Context, region: str = "eu") -> dict[str, Any]:
 
 @app.job(every="20s", retries=4)
 async def moody_service(ctx: Context) -> str:
-    """Every second time its first attempt fails, and a retry a moment later helps: nobody has to be woken."""
+    """Every second run fails at its first attempt, and the retry succeeds: nobody has to be woken."""
     if ctx.attempt == 1 and _twenties(ctx.fire_at) % 2:
         raise ConnectionError("the service hung up: try again in a moment")
     return f"answered at attempt {ctx.attempt}"
@@ -52,7 +52,7 @@ async def moody_service(ctx: Context) -> str:
 
 @app.job(every="2m", retries=2)
 def doomed_import(ctx: Context) -> None:
-    """Fails whatever is tried, so that its executions end as dead letters: they wait for a person to look at them."""
+    """Always fails, so that its executions end as dead letters, which wait for a person."""
     ctx.log("reading customers.csv", attempt=ctx.attempt)
     raise ValueError("line 17 of customers.csv has no e-mail address")
 
@@ -60,7 +60,7 @@ def doomed_import(ctx: Context) -> None:
 def seed(url: str) -> None:
     """Create two jobs through the API of the server at `url`: a call to itself every 15 s, and a hello in 30 s.
 
-    The hello has no key: each start makes its own, since a one-time job that has run can not be had again.
+    The hello has no key, so each start creates a new one: a one-time job runs only once.
     """
     for body in (
         {

@@ -1,15 +1,14 @@
-"""The environment of our processes, kept where no job can read it (P12, T5).
+"""The environment of ondot's processes, kept where no job can read it (P12, T5).
 
-The kernel shows the environment that a program was started with in `/proc/PID/environ`, for as long as the process
-lives and whatever it does to its variables: a shell job of the same account read the database's password there. So a
-role first of all moves its variables to its own memory and overwrites the block that the kernel shows
-(`take_environment`). It also asks the kernel that no process of the same account may read its memory or attach to it;
-root may all the same.
+The kernel shows the environment that a program was started with in `/proc/PID/environ`, whatever the process later does
+to its variables: a shell job of the same account could read the database's password there. So a role first moves its
+variables to its own memory and overwrites the block that the kernel shows (`take_environment`). It also makes the
+kernel refuse other processes of the same account that read its memory or attach to it; root still may.
 
-Our processes hand their variables to each other by a descriptor and not by the block: there is no moment at which
-others could read them. What a program needs before it can read the descriptor (paths, languages, Python's own) stays
-in the block; `PLAIN` is that list, and nothing in it is a secret. All of this is for Linux; elsewhere variables are
-handed over as usual.
+ondot's processes pass their variables to each other through a descriptor, not through the block, so others can read
+them at no time. Variables that a program needs before it can read the descriptor (paths, languages, Python's own) stay
+in the block: `PLAIN` lists them, and none is a secret. All of this is for Linux; elsewhere variables are passed as
+usual.
 """
 
 import os
@@ -49,17 +48,17 @@ def is_plain(name: str) -> bool:
 
 
 def plain_environment() -> dict[str, str]:
-    """For a process that needs none of our variables."""
+    """The environment for a process that needs none of ondot's variables."""
     return {name: value for name, value in os.environ.items() if is_plain(name)}
 
 
 @contextmanager
-def handed_over(environment: Mapping[str, str]) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
-    """How to start a process of ours with these variables: the block for it, and the descriptors to pass."""
+def hand_over(environment: Mapping[str, str]) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
+    """The block and the descriptors with which to start a process of ondot that gets these variables."""
     if sys.platform != "linux":
         yield dict(environment), ()
         return
-    descriptor = _written(environment)
+    descriptor = _write(environment)
     plain = {name: value for name, value in environment.items() if is_plain(name)}
     try:
         yield {**plain, DESCRIPTOR: str(descriptor)}, (descriptor,)
@@ -68,7 +67,7 @@ def handed_over(environment: Mapping[str, str]) -> Iterator[tuple[dict[str, str]
 
 
 def take_environment() -> None:
-    """First of all in a process of ours: get what was handed over, and let nobody read it after us."""
+    """The first act of a process of ondot: read the variables passed to it, and keep others from reading them."""
     descriptor = os.environ.pop(DESCRIPTOR, None)
     if descriptor is not None:
         with os.fdopen(int(descriptor), "rb") as file:
@@ -81,18 +80,18 @@ def take_environment() -> None:
 
 
 def execute_again() -> NoReturn:
-    """The same command in the same process, with the same variables."""
-    with handed_over(os.environ) as (block, descriptors):
+    """Start the same command again in the same process, with the same variables."""
+    with hand_over(os.environ) as (block, descriptors):
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
-        os.execve(sys.executable, sys.orig_argv, block)  # noqa: S606 - what this process was started with
+        os.execve(sys.executable, sys.orig_argv, block)  # noqa: S606 - this process's own command
 
 
 if sys.platform == "linux":
     import ctypes
 
-    def _written(environment: Mapping[str, str]) -> int:
-        """A file in memory that has no name, at its beginning."""
+    def _write(environment: Mapping[str, str]) -> int:
+        """An anonymous file in memory, positioned at its start."""
         descriptor = os.memfd_create("environment")
         content = b"\0".join(os.fsencode(f"{name}={value}") for name, value in environment.items())
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -104,7 +103,7 @@ if sys.platform == "linux":
         with open("/proc/self/stat", "rb") as file:  # noqa: PTH123 - before anything else is imported
             fields = file.read().rpartition(b")")[2].split()
         start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
-        # The C library gets copies of its own first: its variables point into the block until they are set again.
+        # The C library's variables point into the block until they are set again, so they are set first.
         for name, value in os.environb.items():
             os.putenv(name, value)
         at = start
@@ -114,5 +113,5 @@ if sys.platform == "linux":
             at += len(entry) + 1
 
     def _keep_others_out() -> None:
-        """No reading of our memory, no debugger, no core dump; the kernel forgets it when another program begins."""
+        """No reading of our memory, no debugger, no core dump. The kernel resets this when another program starts."""
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,9 +1,9 @@
-"""Directories that are ours alone: nobody else can put something else in their place, or into them (P12).
+"""Private directories: no other account can replace them or write into them (P12).
 
-Root, or another account, writes into the home of ondot. If a stranger could write there, or rename a directory on the
-way to it, a symbolic link would turn those writes to any file of the machine. So every directory on the way is
-examined, through every symbolic link: it belongs to us or to root, and nobody else may rename what is in it. A sticky
-directory such as /tmp is good enough on the way: in it only the owner of an entry may rename that entry.
+ondot, perhaps as root, writes into its home. If another account could write there, or rename a directory on the path to
+it, a symbolic link could direct those writes to any file of the machine. So every directory on the path is checked,
+through every symbolic link: it must belong to us or to root, and no other account may rename its entries. A sticky
+directory such as /tmp is allowed on the path, because there only the owner of an entry may rename it.
 """
 
 import errno
@@ -22,9 +22,9 @@ MOST_LINKS: Final = 40
 
 
 def check_private(home: Path) -> None:
-    """Raises Misconfigured if somebody else could change what lies in `home`, or put another one in its place.
+    """Raises Misconfigured if another account could change the files in `home`, or replace it.
 
-    What does not exist yet is left out: it is to be made, and checked again before anything is written.
+    Directories that do not exist yet pass: the caller creates them and checks again before it writes.
     """
     path = found = None
     for path in _way_to(home):
@@ -34,22 +34,22 @@ def check_private(home: Path) -> None:
             return
         if found.st_uid not in {0, os.geteuid()}:
             raise Misconfigured(
-                f"{path} belongs to {_name(found.st_uid)}, who could change what ondot keeps in {home}: {_elsewhere()}."
+                f"{path} belongs to {_name(found.st_uid)}, who could change ondot's files in {home}: {_elsewhere()}."
             )
         if stat.S_ISDIR(found.st_mode) and not found.st_mode & stat.S_ISVTX:
             _refuse_writers(path, found, home)
     if path and found and stat.S_ISDIR(found.st_mode):
-        # The last is the home itself, where no sticky bit helps: others could make files that ondot has not made yet.
+        # In the home itself a sticky bit does not help: others could create files before ondot does.
         _refuse_writers(path, found, home)
 
 
 def open_private(path: Path, flags: int, mode: int) -> int:
-    """Open a file of ours to write to. A symbolic link in its place is an OSError (ELOOP), and not followed."""
+    """Open a private file for writing. A symbolic link is not followed: it raises an OSError (ELOOP)."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 def _way_to(home: Path) -> Iterator[Path]:
-    """Every path that is looked up on the way to `home`, from the root on; of a symbolic link also its target's."""
+    """Every path that the kernel looks up to reach `home`, from the root on, including targets of symbolic links."""
     links = 0
     done = Path("/")
     left = list(home.parts[1:])
@@ -76,8 +76,8 @@ def _way_to(home: Path) -> Iterator[Path]:
 def _refuse_writers(path: Path, found: os.stat_result, home: Path) -> None:
     if others := _who_may_write(found):
         raise Misconfigured(
-            f"{others} may write to {path}, and so change what ondot keeps in {home}: take that away with"
-            f" `chmod go-w {path}`, or {_elsewhere()}."
+            f"{others} may write to {path}, and so change ondot's files in {home}: run `chmod go-w {path}`, or"
+            f" {_elsewhere()}."
         )
 
 
@@ -90,7 +90,7 @@ def _who_may_write(found: os.stat_result) -> str | None:
 
 
 def _others_of(group: int) -> str | None:
-    """Another account that belongs to a group. Many systems have one group for each user, which is as good as none."""
+    """Another account in a group, if any. Many systems have one group for each user, with no other member."""
     us = os.geteuid()
     if group == 0 and us == 0:
         return None
@@ -111,4 +111,4 @@ def _name(uid: int) -> str:
 
 
 def _elsewhere() -> str:
-    return f"choose one of your own with --home or ONDOT_HOME, such as {default_home()}"
+    return f"choose another home with --home or ONDOT_HOME, such as {default_home()}"

@@ -1,7 +1,7 @@
 """Requests of ondot's own clients to a server of this machine go to it directly.
 
-A proxy of the environment (`HTTP_PROXY`) leads to the world outside and cannot reach this machine's loopback: with one
-set, `ondot up` would wait for itself until it gives up. For any other host the proxy is used as usual.
+A proxy from the environment (`HTTP_PROXY`) cannot reach this machine's loopback: with one set, `ondot up` would wait
+for its own server until it gives up. For any other host the proxy is used as usual.
 """
 
 from http.client import HTTPResponse

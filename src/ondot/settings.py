@@ -1,7 +1,7 @@
 """Settings: one frozen object, read once from flags, `ONDOT_*` variables and `ondot.toml`, in that order.
 
-Secrets may come from a file (`ONDOT_DATABASE_URL_FILE`, `ONDOT_API_KEY_FILE`). Every fault is reported at once, each
-with what to do. What stands here is all that can be set; docs/reference/operations.md tells the same list.
+Secrets may come from a file (`ONDOT_DATABASE_URL_FILE`, `ONDOT_API_KEY_FILE`). All errors are reported at once, each
+with what to do. This is the complete list of settings; a test compares docs/reference with it.
 """
 
 import os
@@ -28,13 +28,13 @@ SECRETS = ("database_url", "api_key")
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
-TOLD_TO_SHELL = frozenset(
+SHELL_VARIABLES = frozenset(
     f"ONDOT_{name}" for name in ("EXECUTION_ID", "JOB_ID", "JOB_NAME", "FIRE_AT", "ATTEMPT", "FENCING_TOKEN", "CALL_ID")
 )
 
 
 def default_home() -> Path:
-    """Where data of this user belongs; for root where a server's account can get to, which /root is not."""
+    """The directory for this user's data. For root: one that the account of the server can reach, unlike /root."""
     if os.geteuid() == 0:
         return Path("/var/lib/ondot")
     base = os.environ.get("XDG_DATA_HOME", "")
@@ -53,26 +53,26 @@ class Settings(BaseSettings):
 
     # Where things are.
     database_url: str | None = Field(
-        None, repr=False, description="PostgreSQL 15 to 18; without it `ondot up` brings its own"
+        None, repr=False, description="PostgreSQL 15 to 18; without it `ondot up` starts its own"
     )
     home: Path | None = Field(None, description="where `ondot up` keeps its data")
     host: str = Field("127.0.0.1", description="the address the API listens on")
     port: int = Field(1200, ge=0, le=65535, description="the port the API listens on")
-    url: str = Field("http://127.0.0.1:1200", description="the server, for clients")
+    url: str = Field("http://127.0.0.1:1200", description="the server's URL, for clients")
     api_key: str | None = Field(None, repr=False, description="the API key, for clients")
     objects_url: str | None = Field(
-        None, description="where large output lies: file:///directory or s3://bucket/prefix; else under the home"
+        None, description="storage for large output: file:///directory or s3://bucket/prefix; default: under the home"
     )
 
     # What is allowed.
-    auth: Literal["on", "off"] = Field("on", description="off: ask for no key; on loopback only")
-    allow_private_targets: bool = Field(False, description="HTTP targets in private address ranges")
+    auth: Literal["on", "off"] = Field("on", description="off: require no key; on loopback only")
+    allow_private_targets: bool = Field(False, description="allow HTTP targets in private address ranges")
     allow_shell: bool = Field(False, description="run shell targets on this worker")
     shell_user: str | None = Field(
         None, description="the account that runs shell commands; needs a worker that runs as root"
     )
     shell_env: str | None = Field(
-        None, description="further variables that shell commands get, by name, separated by commas"
+        None, description="names of further variables for shell commands, separated by commas"
     )
     shell_memory_bytes: int | None = Field(
         None, ge=1024 * 1024, description="address space of each process of a shell command"
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     )
     hold_on_restore: bool = Field(
         True,
-        description="on a restored backup or a promoted asynchronous standby nothing begins until a person accepts it",
+        description="on a restored backup or a promoted asynchronous standby nothing starts until a person accepts it",
     )
     pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
     transport: Literal["postgres", "local"] = Field(
@@ -93,24 +93,27 @@ class Settings(BaseSettings):
     )
 
     # How it behaves.
-    lease_s: float = Field(5.0, ge=0.5, le=60, description="a node's right to its partitions ends after this long")
-    heartbeat_s: float = Field(10.0, ge=0.5, le=600, description="a worker silent for this long is lost")
+    lease_s: float = Field(5.0, ge=0.5, le=60, description="how long a node's lease on its partitions lasts")
+    heartbeat_s: float = Field(10.0, ge=0.5, le=600, description="a worker without a heartbeat for this long is lost")
     horizon_s: float = Field(20.0, ge=5, le=600, description="how far ahead fires are planned")
-    grace_s: float = Field(25.0, ge=0, le=3600, description="what running attempts get on a stop")
+    grace_s: float = Field(25.0, ge=0, le=3600, description="how long a stopping worker lets attempts finish")
     ready_lag_s: float = Field(
         30.0,
         gt=0,
-        description="/readyz says no when a due fire has waited longer than this; 5 s if it is not even planned",
+        description="/readyz answers 503 when a due fire has waited longer than this; 5 s if it is not even planned",
     )
     retention_days: int = Field(
-        30, ge=1, le=3650, description="how long what has ended is kept: jobs, their versions, resolved dead letters"
+        30, ge=1, le=3650, description="how long ended jobs, their versions and resolved dead letters are kept"
     )
     queue_ceiling: int | None = Field(
-        None, ge=1, le=1_000_000, description="when so many due executions wait in a pool, no more are taken for it"
+        None, ge=1, le=1_000_000, description="while this many due executions wait in a pool, new jobs for it get 429"
     )
     slots: int = Field(100, ge=1, le=100_000, description="attempts that one worker process runs at a time")
     max_body_bytes: int = Field(
-        2 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="the largest request body, and job of a batch"
+        2 * 1024 * 1024,
+        ge=1024,
+        le=64 * 1024 * 1024,
+        description="the largest request body, and job of a batch",
     )
     max_batch_bytes: int = Field(
         16 * 1024 * 1024, ge=1024, le=256 * 1024 * 1024, description="the largest body of a batch of jobs"
@@ -119,32 +122,32 @@ class Settings(BaseSettings):
         8,
         ge=2,
         le=200,
-        description="connections of one process to PostgreSQL; half as many more for what takes its time",
+        description="connections of one process to PostgreSQL; half as many more for slow statements",
     )
-    statement_timeout_s: float = Field(30.0, ge=1, description="no statement of ondot takes longer")
+    statement_timeout_s: float = Field(30.0, ge=1, description="the timeout of ondot's statements")
     inline_bytes: int = Field(
         64 * 1024, ge=1024, le=64 * 1024 * 1024, description="larger results go to object storage"
     )
-    log_lines: int = Field(2000, ge=1, le=50_000, description="lines of an attempt that are kept in the database")
+    log_lines: int = Field(2000, ge=1, le=50_000, description="lines of an attempt kept in the database")
     log_bytes: int = Field(
         16 * 1024 * 1024,
         ge=1024 * 1024,
         le=64 * 1024 * 1024,
-        description="of the output of an attempt that has more lines, what is kept in object storage at most",
+        description="the most of a longer output that is kept in object storage",
     )
     log_format: Literal["auto", "json", "console"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     _from_toml: frozenset[str] = PrivateAttr(default=frozenset())
-    """What was read from `ondot.toml` and from nowhere else."""
+    """The settings that come from `ondot.toml` alone."""
 
     @property
     def server(self) -> tuple[str, str | None]:
         """The server's URL for a client, and the API key to send to it.
 
-        Raises Misconfigured if they come from different places: an `ondot.toml` lies in the working directory and may
-        be anybody's, so a URL in it must not get the key of the environment, nor the URL of the environment its key.
-        Arguments and variables are one place, the caller's own; the default URL is this machine and fits both.
+        Raises Misconfigured if they come from different places. An `ondot.toml` in the working directory may be
+        somebody else's: a URL in it must not get the key of the environment, and a key in it must not go to the URL of
+        the environment. Arguments and variables are one place; the default URL is this machine and fits both.
         """
         url_in_toml, key_in_toml = (name in self._from_toml for name in ("url", "api_key"))
         if self.api_key and "url" in self.model_fields_set and url_in_toml != key_in_toml:
@@ -157,7 +160,7 @@ class Settings(BaseSettings):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is begun on a database that may have forgotten what it acknowledged."""
+        """Whether nothing starts on a database that may have lost acknowledged work."""
         return self.hold_on_restore and not self.allow_unsafe_database
 
     @classmethod
@@ -241,7 +244,7 @@ class Settings(BaseSettings):
         if self.database_url is None:
             raise Misconfigured(
                 "No database: set ONDOT_DATABASE_URL=postgresql://user@host/database, or run `ondot up`,"
-                " which brings its own."
+                " which starts its own."
             )
         return self.database_url
 
@@ -251,7 +254,7 @@ def _listed(names: str | None) -> list[str]:
 
 
 def load_settings(**flags: Any) -> Settings:
-    """Read the settings; flags that were not given (None) do not count."""
+    """Read the settings; flags that are None count as not given."""
     given = {name: value for name, value in flags.items() if value is not None}
     faults = []
     for name in SECRETS:
@@ -272,7 +275,7 @@ def load_settings(**flags: Any) -> Settings:
     except ValueError as error:
         faults.append(f"{TOML}: {error}")
     if faults:
-        raise Misconfigured("The settings cannot be used:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise Misconfigured("The settings are not valid:\n" + "\n".join(f"  - {fault}" for fault in faults))
     return settings
 
 
@@ -285,13 +288,13 @@ def _only_in_toml(given: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _unknown_variables() -> list[str]:
-    """Misspelt settings. What a shell target is told of its attempt is none: it may run `ondot` itself."""
+    """Misspelt settings. The variables that a shell target gets are allowed: it may run `ondot` itself."""
     known = {f"ONDOT_{name.upper()}" for name in Settings.model_fields} | {
         f"ONDOT_{name.upper()}_FILE" for name in SECRETS
     }
     faults = []
     for name in sorted(os.environ):
-        if name.startswith("ONDOT_") and not name.startswith("ONDOT_TEST_") and name not in known | TOLD_TO_SHELL:
+        if name.startswith("ONDOT_") and not name.startswith("ONDOT_TEST_") and name not in known | SHELL_VARIABLES:
             close = get_close_matches(name, known, n=1)
             faults.append(f"{name}: there is no such setting" + (f"; did you mean {close[0]}?" if close else ""))
     return faults
@@ -302,6 +305,6 @@ def _sentence(fault: Any) -> str:
     message = str(fault["msg"]).removeprefix("Value error, ")
     if not name:
         return message
-    # A URL may hold a password, and so may what has a misspelt name.
+    # A URL may contain a password, and so may a setting with a misspelt name.
     got = f" (got {fault['input']!r})" if name in Settings.model_fields.keys() - MAY_HOLD_SECRETS else ""
     return f"ONDOT_{name.upper()}: {message}{got}"

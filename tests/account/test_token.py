@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ondot.account import token as module
-from ondot.account.sockets import CannotTell, Socket
+from ondot.account.sockets import OwnerUnknown, Socket
 from ondot.account.token import NAME, keep_token, token_for
 from ondot.model.errors import Misconfigured
 from tests.proves import proves
@@ -70,4 +70,4 @@ def test_a_client_sends_the_token_only_to_a_server_of_the_account_that_it_belong
 
 
 def _cannot_tell(_: object) -> Socket | None:
-    raise CannotTell("no such thing here")
+    raise OwnerUnknown("no such thing here")

@@ -63,7 +63,7 @@ def test_a_fault_of_the_settings_does_not_quote_a_secret(line: str, tmp_path: Pa
     (tmp_path / "ondot.toml").write_text(f"{line}\n")
     told = ondot("job", "list", cwd=tmp_path)
     assert told.code == 2
-    assert "The settings cannot be used" in told.err
+    assert "The settings are not valid" in told.err
     assert MARK not in told.out + told.err
 
 

@@ -1,4 +1,5 @@
-"""Which account of this machine is at the other end of a connection, and the token for those that are another's.
+"""The account at the other end of a local connection, and the token for other accounts.
 
-Without API keys ondot answers its own account only. `sockets` asks the kernel, `token` keeps what everybody else needs.
+Without API keys ondot answers its own account only. `sockets` asks the kernel; `token` keeps the token that everybody
+else needs.
 """

@@ -1,8 +1,8 @@
-"""To which account a TCP socket of this machine belongs, by the kernel's own tables.
+"""The account that owns a TCP socket of this machine, from the kernel's tables.
 
-The kernel is asked for one socket by its two addresses (`sock_diag`, 12 µs). Where it does not answer that, the same
-facts stand in `/proc/net/tcp` and `tcp6`: reading them took 10 ms on a machine with a large table, so it is the second
-choice. A system that has neither cannot tell, and everybody needs the token there.
+The kernel is asked for one socket by its two addresses (`sock_diag`, 12 µs). Where it does not answer, the same facts
+are in `/proc/net/tcp` and `tcp6`; reading them took 10 ms on a machine with a large table, so they come second. On a
+system with neither, the owner is unknown and everybody needs the token.
 """
 
 import os
@@ -34,8 +34,8 @@ _TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 _EVERY_UID: Final = "0 0 4294967295"
 
 
-class CannotTell(OSError):
-    """This system does not say to which account a socket belongs."""
+class OwnerUnknown(OSError):
+    """This system does not show which account owns a socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class Socket:
     inode: int
 
     def belongs_to(self, uid: int) -> bool:
-        """Whether a process of that account holds its end open. A socket whose process has closed it has inode 0 and
-        uid 0 while what it sent is still read: that is nobody's, and not root's."""
+        """Whether a process of that account has its end open. A socket that its process has closed shows inode 0 and
+        uid 0 while its data is still read: it does not belong to root."""
         return self.state == ESTABLISHED and self.inode != 0 and self.uid == uid
 
 
 def find_socket(local: Address, remote: Address) -> Socket | None:
-    """The socket with these two ends; None: there is none. Raises `CannotTell`."""
+    """The socket with these two ends; None: there is none. Raises `OwnerUnknown`."""
     try:
         return ask_kernel(local, remote)
     except OSError:
@@ -59,24 +59,24 @@ def find_socket(local: Address, remote: Address) -> Socket | None:
 
 
 def find_listener(at: Address) -> Socket | None:
-    """The socket that listens there; None: there is none. Raises `CannotTell`."""
+    """The socket that listens there; None: there is none. Raises `OwnerUnknown`."""
     anywhere = "::" if ":" in at[0] else "0.0.0.0"  # noqa: S104 - the address of no peer
     found = find_socket(at, (anywhere, 0))
     return found if found is not None and found.state == LISTEN else None
 
 
 def our_uid() -> int:
-    """The account of this process. Raises `CannotTell` if the kernel shows every foreign account as this one."""
+    """The account of this process. Raises `OwnerUnknown` if the kernel shows every foreign account as this one."""
     uid = os.geteuid()
-    if _stands_for_others(uid):
-        raise CannotTell(f"uid {uid} stands for every account outside of this user namespace")
+    if _is_overflow(uid):
+        raise OwnerUnknown(f"uid {uid} is shown for every account outside of this user namespace")
     return uid
 
 
 @cache
-def _stands_for_others(uid: int) -> bool:
-    """In a user namespace all accounts from outside are shown as one, 65534: a process that is 65534 itself would take
-    each of them for its own."""
+def _is_overflow(uid: int) -> bool:
+    """In a user namespace every account from outside is shown as 65534: a process that runs as 65534 itself would
+    mistake each of them for its own."""
     with suppress(OSError):
         overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
         return uid == overflow and " ".join(Path("/proc/self/uid_map").read_text().split()) != _EVERY_UID
@@ -86,13 +86,13 @@ def _stands_for_others(uid: int) -> bool:
 def ask_kernel(local: Address, remote: Address) -> Socket | None:
     """By `sock_diag`. Raises OSError where there is no such thing."""
     if sys.platform != "linux":
-        raise CannotTell("no sock_diag on this system")
+        raise OwnerUnknown("no sock_diag on this system")
     ends = ip_address(local[0]), ip_address(remote[0])
     family = socket.AF_INET6 if ends[0].version == 6 else socket.AF_INET
     wanted = _PORTS.pack(local[1], remote[1]) + b"".join(end.packed.ljust(16, b"\0") for end in ends)
     asked = _ASKED.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + wanted + _ANY_COOKIE
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-    # A socket for each question: it costs 10 µs more, and an answer can belong to no other question or thread.
+    # One socket for each question costs 10 µs more, but an answer cannot belong to another question or thread.
     with socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG) as netlink:
         netlink.connect((0, 0))
         netlink.send(_HEADER.pack(_HEADER.size + len(asked), _SOCK_DIAG_BY_FAMILY, _REQUEST, 1, 0) + asked)
@@ -113,10 +113,10 @@ def ask_kernel(local: Address, remote: Address) -> Socket | None:
 
 
 def read_tables(local: Address, remote: Address) -> Socket | None:
-    """By `/proc/net/tcp` and `tcp6`. Raises `CannotTell` where they are not there."""
+    """By `/proc/net/tcp` and `tcp6`. Raises `OwnerUnknown` where they are not there."""
     tables = [text for path in _TABLES if (text := _read(path)) is not None]
     if not tables:
-        raise CannotTell("no /proc/net/tcp on this system")
+        raise OwnerUnknown("no /proc/net/tcp on this system")
     listening = remote[1] == 0
     for text in tables:
         for line in text.splitlines()[1:]:
@@ -130,7 +130,7 @@ def read_tables(local: Address, remote: Address) -> Socket | None:
             )
             if same and (listening or there == (_plain(ip_address(remote[0])), remote[1])):
                 found = Socket(state, int(cells[7]), int(cells[9]))
-                # What is left of an older connection with the same two ends may stand before the one that lives.
+                # The remains of an older connection with the same two ends may be listed before the live one.
                 if state in {ESTABLISHED, LISTEN}:
                     return found
     return None
@@ -144,13 +144,13 @@ def _read(path: str) -> str | None:
 
 
 def _end(written: str) -> tuple[IPv4Address | IPv6Address, int]:
-    """`0100007F:04B0`: the address in words of 32 bits as this machine keeps them in memory, the port as a number."""
+    """`0100007F:04B0`: the address in words of 32 bits in this machine's byte order, and the port."""
     address, _, port = written.partition(":")
     words = [int(address[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(address), 8)]
     return _plain(ip_address(b"".join(words))), int(port, 16)
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """An IPv4 address, also of a socket that speaks both: a Java client's is `::ffff:127.0.0.1`."""
+    """The IPv4 address of a mapped one: a Java client's is `::ffff:127.0.0.1`."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address

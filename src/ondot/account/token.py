@@ -1,8 +1,8 @@
-"""The token of a home: what another account, or a relay, shows a server that asks its own account for no key.
+"""The token of a home: other accounts and relays send it to a server that runs without API keys.
 
-`HOME/token`, readable by the account of the server alone. It is made when a server starts that finds none, and kept, so
-that it opens all servers of one home and survives their restarts. A client sends it by itself, and only to a server of
-the account that the token belongs to.
+`HOME/token` is readable by the server's account alone. A server that finds none creates it. It is kept, so that it is
+valid for all servers of one home and survives their restarts. The client sends it automatically, and only to a server
+of the account that owns the token.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from ondot.account.sockets import CannotTell, find_listener
+from ondot.account.sockets import OwnerUnknown, find_listener
 from ondot.model.errors import Misconfigured
 from ondot.private import check_private, open_private
 
@@ -23,7 +23,7 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def keep_token(home: Path) -> str:
-    """The token of this home, made if there is none. Raises if the home is not private enough to keep one."""
+    """The token of this home, created if there is none. Raises if the home is not private enough to keep one."""
     path = home / NAME
     try:
         check_private(home)
@@ -34,7 +34,7 @@ def keep_token(home: Path) -> str:
             token = _read(path, os.geteuid())
     except OSError as error:
         raise Misconfigured(
-            f"The token for other accounts cannot be kept in {home} ({error.strerror}): make it writable for this"
+            f"Cannot store the token for other accounts in {home} ({error.strerror}): make it writable for this"
             " account, or choose another home with --home or ONDOT_HOME."
         ) from error
     if token is None:
@@ -43,9 +43,9 @@ def keep_token(home: Path) -> str:
 
 
 def token_for(url: str, home: Path) -> str | None:
-    """The token to send to this URL; None: there is none, or the server there is not this home's.
+    """The token to send to this URL. None: there is none, or the server there does not belong to this home.
 
-    Another account may listen where our server does not run now, and wait for our token: it gets none.
+    While our server is not running, another account may listen on its port and wait for the token: it must not get it.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname not in LOOPBACK:
@@ -59,15 +59,15 @@ def token_for(url: str, home: Path) -> str | None:
     if token is None or os.geteuid() not in {0, owner}:
         return None
     hosts = ("127.0.0.1", "::1") if parts.hostname == "localhost" else (parts.hostname,)
-    with suppress(CannotTell):
+    with suppress(OwnerUnknown):
         listeners = [found for host in hosts if (found := find_listener((host, parts.port or 80))) is not None]
-        # Root's too, such as a socket that a service manager opened: root can read the token anyway.
+        # Also for root's sockets, such as one that a service manager opened: root can read the token anyway.
         return token if listeners and all(found.uid in {owner, 0} for found in listeners) else None
     return token
 
 
 def _make_directory(home: Path) -> None:
-    """As `ondot up` makes it for its PostgreSQL, which for root is another account and must get through."""
+    """With the modes that `ondot up` uses: root's PostgreSQL runs as another account, which must reach its data."""
     for directory in (*reversed(home.parents), home):
         if not directory.exists():
             with suppress(FileExistsError):
@@ -76,7 +76,7 @@ def _make_directory(home: Path) -> None:
 
 
 def _read(path: Path, owner: int) -> str | None:
-    """None: not there, or not a private file of that account."""
+    """None: it does not exist, or is not a private file of that account."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def _read(path: Path, owner: int) -> str | None:
 
 
 def _write(path: Path) -> None:
-    """Whole or not at all; of two servers that start together the first one's stays."""
+    """Atomic. If two servers start at the same time, the first one's token stays."""
     fresh = path.with_name(f".{NAME}-{os.getpid()}")
     fresh.unlink(missing_ok=True)
     descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from starlette.requests import HTTPConnection
 
-from ondot.account.sockets import CannotTell, ask_kernel, our_uid, read_tables
+from ondot.account.sockets import OwnerUnknown, ask_kernel, our_uid, read_tables
 from ondot.api.known_keys import KnownKeys
 from ondot.api.peer import Peer, peer_of
 from ondot.api.wrong_keys import WrongKeys
@@ -127,7 +127,7 @@ async def _is_our_account(peer: Peer) -> bool:
         except OSError:
             # 10 ms where the kernel's table is large: others must not wait for it.
             found = await asyncio.to_thread(read_tables, peer.address, peer.ours)
-    except (CannotTell, ValueError):
+    except (OwnerUnknown, ValueError):
         return False
     return found is not None and found.belongs_to(uid)
 

@@ -67,9 +67,9 @@ async def leave(database: Database, node_id: NodeId) -> int:
         heirs = await find_heirs(connection, node_id)
         # Not what the last beat knew: somebody else who left may have handed some over since.
         owned = await list_owned_partitions(connection, node_id)
-        handed_over = await hand_over_partitions(connection, node_id, bequeath(owned, heirs))
+        hand_over = await hand_over_partitions(connection, node_id, bequeath(owned, heirs))
         await leave_node(connection, node_id)
-    return handed_over
+    return hand_over
 
 
 class Scheduler:
@@ -123,11 +123,11 @@ class Scheduler:
             for task in tasks:
                 task.cancel()
         await self._beat.stop()
-        handed_over = 0
+        hand_over = 0
         # If the database is away, the lease runs out by itself.
         with suppress(Unavailable, DATABASE_ERROR):
-            handed_over = await leave(self._database, self._node_id)
-        log.info("scheduler.stopped", handed_over=handed_over, of=len(self._owned))
+            hand_over = await leave(self._database, self._node_id)
+        log.info("scheduler.stopped", hand_over=hand_over, of=len(self._owned))
 
     async def _plan(self) -> int:
         return await self._planner.one_pass(sorted(self.owned))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from types import FrameType
 
-from ondot.environment import handed_over
+from ondot.environment import hand_over
 from ondot.roles.signs import Signs
 from ondot.telemetry.log import get_logger
 
@@ -165,7 +165,7 @@ class Supervisor:
         child.signs, child.is_hung = Signs(reader), False
         argv = [*child.argv, "--supervised-by", str(os.getpid()), "--show-life-to", str(writer)]
         try:
-            with handed_over(self.environment) as (block, descriptors):
+            with hand_over(self.environment) as (block, descriptors):
                 child.process = subprocess.Popen(  # noqa: S603 - our own command
                     argv, env=block, pass_fds=(*descriptors, writer), stdin=subprocess.DEVNULL
                 )

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-from ondot.environment import handed_over
+from ondot.environment import hand_over
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Interrupted
 from ondot.ports.target import Call, CallReport, Cancel
@@ -160,7 +160,7 @@ class Child(asyncio.Protocol):
         words = (self._app, str(os.getpid()), str(their_down), str(their_up), str(self._ends_within_s))
         loop = asyncio.get_running_loop()
         try:
-            with handed_over(os.environ) as (block, descriptors):
+            with hand_over(os.environ) as (block, descriptors):
                 process = await Process.start(
                     (sys.executable, "-P", "-u", "-m", self._module, *words),
                     block,
