@@ -12,7 +12,7 @@ from ondot.api import backpressure
 from ondot.model.errors import Conflict, QueueFull
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.retry import Retry
-from ondot.store.pools import pool_depths
+from ondot.store.pools import read_pool_depths
 from tests.api.conftest import Caller, caller_of
 from tests.proves import proves
 from tests.world import World, failed, job, once
@@ -192,7 +192,7 @@ async def test_of_many_who_come_at_once_no_more_are_taken_than_there_is_room_for
     answers = await asyncio.gather(*(sent(small, NOW) for _ in range(40)))
     assert sorted(answer.status_code for answer in answers) == [201] * CEILING + [429] * (40 - CEILING)
     async with small.world.database.connection() as connection:
-        assert await pool_depths(connection, DEFAULT_TENANT, ["default"], 100) == {"default": CEILING}
+        assert await read_pool_depths(connection, DEFAULT_TENANT, ["default"], 100) == {"default": CEILING}
 
 
 @proves("C7")
@@ -202,9 +202,9 @@ async def test_the_depth_is_read_once_a_second_however_many_ask(small: Caller, m
     async def counted(*arguments: Any) -> dict[str, int]:
         nonlocal looks
         looks += 1
-        return await pool_depths(*arguments)
+        return await read_pool_depths(*arguments)
 
-    monkeypatch.setattr(backpressure, "pool_depths", counted)
+    monkeypatch.setattr(backpressure, "read_pool_depths", counted)
     await asyncio.gather(*(sent(small, NOW) for _ in range(20)))
     assert looks == 1
     await small.world.advance(0.9)

@@ -8,7 +8,7 @@ import pytest
 
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.store import pools
-from ondot.store.pools import list_pools, pool_depths
+from ondot.store.pools import list_pools, read_pool_depths
 from ondot.store.queries import load_queries
 from tests.proves import proves
 from tests.servers import connected
@@ -28,7 +28,7 @@ async def test_no_reading_of_pools_or_workers_reads_a_whole_table(database_url: 
     queries = load_queries("pools") | load_queries("fleet")
     statements: dict[str, list[Any]] = {
         "list_pools": [1, None, 1000],
-        "pool_depths": [1, ["default"], 1000],
+        "read_pool_depths": [1, ["default"], 1000],
         "list_workers": [None, None, 100],
     }
     async with connected(database_url) as connection:
@@ -40,8 +40,8 @@ async def test_no_reading_of_pools_or_workers_reads_a_whole_table(database_url: 
             plan = json.loads(text)[0]["Plan"]
             assert not {table for table, _ in _scans(plan) if table in (*NEVER_SCANNED, "waiting")}, name
             assert _most_rows(plan) <= 1000, f"{name} counts beyond its ceiling"
-        assert await pool_depths(connection, DEFAULT_TENANT, ["default", "none"], 1000) == {"default": 1000}
-        assert await pool_depths(connection, TenantNo(2), ["default"], 1000) == {"default": 0}
+        assert await read_pool_depths(connection, DEFAULT_TENANT, ["default", "none"], 1000) == {"default": 1000}
+        assert await read_pool_depths(connection, TenantNo(2), ["default"], 1000) == {"default": 0}
 
 
 def _most_rows(node: dict[str, Any]) -> float:
@@ -59,7 +59,7 @@ async def test_depth_and_oldest_wait_are_right_over_all_classes(world: World, mo
         [row] = await list_pools(connection, DEFAULT_TENANT)
         assert (row.waiting, row.oldest_waiting_s) == (3, 4)
         assert row.oldest_waiting_at == world.now - timedelta(seconds=4)
-        assert await pool_depths(connection, DEFAULT_TENANT, ["default"], 100) == {"default": 6}
+        assert await read_pool_depths(connection, DEFAULT_TENANT, ["default"], 100) == {"default": 6}
 
 
 @proves("E1", "E13")

@@ -140,7 +140,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await dead_letters.find_job_names(connection, DEFAULT_TENANT, [job_id, once_id])
     await dead_letters.find_replay_payload(connection, DEFAULT_TENANT, letter)
     await dead_letters.lock_ended(connection, DEFAULT_TENANT, letter)
-    await pools.pools_of_letters(connection, DEFAULT_TENANT, [letter])
+    await pools.count_letters_by_pool(connection, DEFAULT_TENANT, [letter])
     await logs.list_log_lines(connection, DEFAULT_TENANT, letter, after=(0, 0), limit=PAGE)
     await objects.find_object(connection, DEFAULT_TENANT, letter, 1, "log")
     await objects.find_result(connection, DEFAULT_TENANT, letter)

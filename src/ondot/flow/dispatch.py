@@ -1,7 +1,7 @@
 """③ Wake the pool: hints over the transport, never the truth.
 
-Leading edge: the first wake-up after idle goes out at once, then at most one message each 5 ms with all that came in
-between. NOTIFY in every commit would cap the database at half its commits a second, so none is sent inside a submit.
+The first wake-up after an idle time is sent at once, then at most one message every 5 ms with all wake-ups since.
+NOTIFY in every commit would cap the database at half its commits a second, so none is sent inside a submit.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Dispatcher:
         self._wanted = asyncio.Event()
 
     def wake(self, pools: Iterable[tuple[PoolNo, datetime]]) -> None:
-        """Ask for a wake-up of these pools at these instants; returns at once."""
+        """Request a wake-up of these pools at these instants. Returns at once."""
         for pool_no, ready_at in pools:
             known = self._pending.get(pool_no)
             self._pending[pool_no] = ready_at if known is None else min(known, ready_at)
@@ -32,7 +32,7 @@ class Dispatcher:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Send what was asked for, until cancelled."""
+        """Send the requested wake-ups, until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

@@ -1,8 +1,8 @@
 """The limits of a pool (E13): set by an operator, counted when its work is leased.
 
-What runs at that moment gets its slots in the same transaction, so that a new limit counts from the first lease on. So
-does what is being leased: leases of pools without limits lock nothing, so for a moment all of them are held.
-The audit log shows what was and what is; a change that changes nothing is none, and is not recorded.
+Running attempts get their slots in the same transaction, so that a new limit counts from the first lease on. Leases on
+their way must be counted too. A lease from a pool without limits locks nothing that shows it, so all leases are blocked
+for a moment. The audit log records the limits before and after. A change to the same limits is not recorded.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from ondot.model.ids import PoolNo, TenantNo
 from ondot.store.audit import record
 from ondot.store.connection import LOCKED
 from ondot.store.database import Database
-from ondot.store.pools import hold_leases, list_pools, set_pool_limits, slot_running
+from ondot.store.pools import add_missing_slots, block_leases, list_pools, set_pool_limits
 
 NO_LIMIT: Final = "none"
 TRIES: Final = 25
 LET_PASS_S: Final = 0.05
-"""Between two tries to hold the leases, which end after 200 ms: work goes on meanwhile."""
+"""Between two tries to block the leases, each at most 200 ms long: work continues meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +44,26 @@ async def set_limits(
         else:
             break
     else:
-        raise Unavailable(f"The pool {name!r} is too busy to count what runs in it: try again.")
+        raise Unavailable(f"Pool {name!r} is too busy to count its running attempts. Try again.")
     if pool_no is not None:
         dispatcher.wake([(pool_no, database.clock.now())])
 
 
 async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolLimits, actor: str) -> PoolNo | None:
-    """Gives the pool's number; None: the limits are as they were. Raises LOCKED if leases take too long."""
+    """Returns the pool's number; None: the limits are the same. Raises LOCKED if leases take too long."""
     async with database.transaction() as connection:
         rows = await list_pools(connection, tenant_no, name=name)
         if not rows:
-            raise NotFound(f"There is no pool {name!r}.")
+            raise NotFound(f"Unknown pool {name!r}.")
         before = PoolLimits(rows[0].concurrency, rows[0].rate)
         if limits == before:
             return None
         pool_no = await set_pool_limits(connection, name, limits.concurrency, limits.rate)
         if pool_no is None:
-            raise NotFound(f"There is no pool {name!r}.")
+            raise NotFound(f"Unknown pool {name!r}.")
         if limits.concurrency is not None:
-            await hold_leases(connection)
-            await slot_running(connection, pool_no)
+            await block_leases(connection)
+            await add_missing_slots(connection, pool_no)
         await record(
             connection, tenant_no, actor, "pool.limits", None, {"pool": name, **dict(_changes(before, limits))}
         )
@@ -71,7 +71,7 @@ async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolL
 
 
 def _changes(before: PoolLimits, after: PoolLimits) -> Iterator[tuple[str, dict[str, object]]]:
-    """Each limit that changed, as it was and as it is. No limit is told as a word: the log leaves out what is None."""
+    """Each limit that changed, before and after. No limit is written as a word, because the log leaves out None."""
     if before.concurrency != after.concurrency:
         yield "concurrency", {"from": before.concurrency or NO_LIMIT, "to": after.concurrency or NO_LIMIT}
     if before.rate != after.rate:

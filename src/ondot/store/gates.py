@@ -1,4 +1,4 @@
-"""Gates: what is forgotten of them (E13). Lines and slots are kept by triggers (`functions/gated_changed.sql`)."""
+"""Removal of gates that are no longer needed (E13). Triggers keep lines and slots (`functions/gated_changed.sql`)."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -11,7 +11,7 @@ _SQL = load_queries("gates")
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A step of a walk through all gates: its last one (None: at the end), how many it looked at and removed."""
+    """One step of a walk through all gates: its last one (None: the walk is done), how many it saw and removed."""
 
     through: UUID | None
     looked_at: int
@@ -19,13 +19,13 @@ class Forgotten:
 
 
 async def forget_gates(connection: Connection, after: UUID, limit: int) -> Forgotten:
-    """Remove gates that nobody stands before or is through, and whose buckets are full, among some after this id."""
+    """Among the first `limit` gates after this id, remove those without executions and with a full bucket."""
     row = await connection.fetchrow(_SQL["forget_gates"].text, after, limit)
     assert row is not None
     through, looked_at, removed = row.values()
     return Forgotten(through if looked_at == limit else None, looked_at, removed)
 
 
-async def call_put_off(connection: Connection) -> None:
-    """Have lines looked at that wait for a token since before the clock was set back."""
-    await connection.execute(_SQL["call_put_off"].text)
+async def call_delayed_lines(connection: Connection) -> None:
+    """Have workers look at lines whose token is far ahead, because the clock was set back."""
+    await connection.execute(_SQL["call_delayed_lines"].text)

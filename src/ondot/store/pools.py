@@ -22,10 +22,10 @@ WAITING_COUNTED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """A pool as it is shown; what waits is counted up to a ceiling.
+    """A pool as it is shown. Work that waits is counted up to a ceiling.
 
-    `waiting`: due, and nobody has started it; `gated`: due, and held back by a limit of its job, in as many lines
-    before gates as the ceiling.
+    `waiting`: due executions that wait for a worker. `gated`: due executions that wait for a limit of their job, of as
+    many lines as the ceiling.
     """
 
     name: str
@@ -108,17 +108,19 @@ async def list_pools(connection: Connection, tenant_no: TenantNo, *, name: str |
     ]
 
 
-async def pool_depths(
+async def read_pool_depths(
     connection: Connection, tenant_no: TenantNo, names: Sequence[str], ceiling: int
 ) -> dict[str, int]:
     """How many due executions wait for a worker in each of these pools, counted up to the ceiling."""
-    rows = await connection.fetch(_SQL["pool_depths"].text, tenant_no, names, ceiling)
+    rows = await connection.fetch(_SQL["read_pool_depths"].text, tenant_no, names, ceiling)
     return {row["name"]: row["depth"] for row in rows}
 
 
-async def pools_of_letters(connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]) -> dict[str, int]:
+async def count_letters_by_pool(
+    connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]
+) -> dict[str, int]:
     """How many of these dead letters are open, by pool."""
-    rows = await connection.fetch(_SQL["pools_of_letters"].text, tenant_no, ids)
+    rows = await connection.fetch(_SQL["count_letters_by_pool"].text, tenant_no, ids)
     return {row["name"]: row["count"] for row in rows}
 
 
@@ -137,15 +139,15 @@ async def set_pool_limits(
     return pool_no
 
 
-async def hold_leases(connection: Connection) -> None:
-    """Nothing is leased by others until the end of the transaction, and what they were leasing is visible to it.
+async def block_leases(connection: Connection) -> None:
+    """Block all other leases until the end of the transaction. Leases that were on their way are visible afterwards.
 
-    Raises LOCKED if that takes too long. After the pool's row, which leases from a limited pool lock first.
+    Raises LOCKED if that takes too long. Lock the pool's row before: leases from a limited pool lock it first.
     """
-    await connection.execute(_SQL["wait_for_leases"].text)
-    await connection.execute(_SQL["hold_leases"].text)
+    await connection.execute(_SQL["limit_lock_time"].text)
+    await connection.execute(_SQL["block_leases"].text)
 
 
-async def slot_running(connection: Connection, pool_no: PoolNo | None = None) -> None:
-    """Give what runs in a limited pool, or in all of them, the slots that it does not hold yet."""
-    await connection.execute(_SQL["slot_running"].text, pool_no)
+async def add_missing_slots(connection: Connection, pool_no: PoolNo | None = None) -> None:
+    """Give the attempts that run in a limited pool, or in all of them, the slots that they lack."""
+    await connection.execute(_SQL["add_missing_slots"].text, pool_no)

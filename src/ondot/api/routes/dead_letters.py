@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from ondot.api.backpressure import TOLD as QUEUE_FULL
+from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dead_letter_bodies import (
     DiscardBody,
     ReplayBody,
@@ -60,7 +60,7 @@ from ondot.store.dead_letters import (
     list_letters,
 )
 from ondot.store.executions import get_execution, list_attempts
-from ondot.store.pools import pools_of_letters
+from ondot.store.pools import count_letters_by_pool
 
 JOBS_OF_A_GROUP = 10
 MICROSECOND = timedelta(microseconds=1)
@@ -144,7 +144,7 @@ async def replay_dead_letters(
 
     async def pools() -> dict[str, int]:
         async with asked.database.connection() as connection:
-            return await pools_of_letters(connection, tenant_no, wanted.execution_ids)
+            return await count_letters_by_pool(connection, tenant_no, wanted.execution_ids)
 
     async with asked.room_now(tenant_no, pools, idempotency):
         text = await replay(

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import responses
-from ondot.api.backpressure import TOLD as QUEUE_FULL
+from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.created_json import batch_text, one_text
 from ondot.api.dependencies import (
     Asked,

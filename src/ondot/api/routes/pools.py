@@ -1,4 +1,4 @@
-"""`/v1/pools`: who serves which work, what waits for it, and the limits of a pool (E1, E13)."""
+"""`/v1/pools`: the workers of each pool, the work that waits there, and its limits (E1, E13)."""
 
 from datetime import datetime
 from typing import Annotated
@@ -22,20 +22,20 @@ from ondot.store.pools import PoolRow, list_pools
 
 router = APIRouter(tags=["pools"], dependencies=[Depends(only_known_parameters)])
 
-TOGETHER_S = 0.1
+BURST_S = 0.1
 
 PoolPath = Annotated[str, Path(max_length=63, description="The name of the pool.")]
 
 
 class PoolBody(Body):
-    """Limits of a pool; what is left out stays, null takes it away."""
+    """Limits of a pool. A field that is left out stays as it is; null removes the limit."""
 
     concurrency: AtOnce | None = Field(
         default=None, description="How many attempts of the pool run at once, over all its workers.", examples=[20]
     )
     rate: RateOrNone = Field(
         default=None,
-        description="How many attempts of the pool begin in a time, as `10/1m` or in full.",
+        description="How many attempts of the pool start in a time, as `10/1m` or in full.",
         examples=["100/1m"],
         json_schema_extra=or_text("100/1m"),
     )
@@ -48,20 +48,20 @@ class RateOut(BaseModel):
 
 
 class PoolOut(BaseModel):
-    """A pool: who serves it, and what waits for it."""
+    """A pool: its workers, and the work that waits there."""
 
     name: str
     workers: int = Field(description="Live workers that serve it.")
-    slots: int = Field(description="Attempts that they can run at once.")
-    running: int = Field(description="Attempts that they run, as of their last beats.")
+    slots: int = Field(description="Attempts that these workers can run at once.")
+    running: int = Field(description="Attempts that they run, as of their last heartbeats.")
     waiting: int = Field(
-        description="The depth of its queue: executions that are due and wait for a worker; counted up to 10,000."
+        description="The depth of its queue: due executions that wait for a worker, counted up to 10,000."
     )
     oldest_waiting_at: datetime | None = Field(description="When the oldest of them was due.")
-    oldest_waiting_s: float | None = Field(description="How many seconds that one has waited.")
+    oldest_waiting_s: float | None = Field(description="How many seconds the oldest has waited.")
     gated: int = Field(
-        description="Executions that are due and held back by a limit of their job: `overlap`, `concurrency`, `rate`,"
-        " `order_key`. Of the first 10,000 that are, over all pools."
+        description="Due executions that wait for a limit of their job: `overlap`, `concurrency`, `rate`, `order_key`."
+        " Counted among the first 10,000 lines of all pools."
     )
     concurrency: int | None
     rate: RateOut | None
@@ -74,7 +74,7 @@ class PoolList(BaseModel):
 
 @router.get("/pools", response_model=PoolList)
 async def pools(asked: Asked, tenant_no: Tenant) -> PoolList:
-    """All pools, by name. A pool comes to be when a job or a worker first names it."""
+    """All pools, by name. A pool is created when a job or a worker first names it."""
     async with asked.database.connection() as connection:
         rows = await list_pools(connection, tenant_no)
     return PoolList(items=[_out(row) for row in rows])
@@ -87,7 +87,7 @@ async def get_pool(asked: Asked, tenant_no: Tenant, name: PoolPath) -> PoolOut:
 
 @router.patch("/pools/{name}", response_model=PoolOut, openapi_extra=takes(PoolBody))
 async def change_pool(asked: Asked, tenant_no: Tenant, actor: Actor, name: PoolPath, body: JsonBody) -> PoolOut:
-    """Set the limits of a pool; they hold for the next attempts that begin."""
+    """Set the limits of a pool. They hold for attempts that start from now on."""
     example = 'for example {"concurrency": 20, "rate": "100/1m"}'
     if isinstance(body, dict) and isinstance(text := body.get("rate"), str) and (rate := rate_object(text)) is not None:
         body = body | {"rate": {"limit": rate["limit"], "per": rate["per"]}}
@@ -102,10 +102,10 @@ async def change_pool(asked: Asked, tenant_no: Tenant, actor: Actor, name: PoolP
 
 
 def _rate(body: RateBody | None) -> Rate | None:
-    """A pool leases batches: if nothing is said, it may begin at once what its rate allows in a tenth of a second."""
+    """Work is leased in batches: the default burst is what the rate allows in a tenth of a second."""
     if body is None:
         return None
-    burst = body.burst if "burst" in body.model_fields_set else max(1, int(body.limit / body.per * TOGETHER_S))
+    burst = body.burst if "burst" in body.model_fields_set else max(1, int(body.limit / body.per * BURST_S))
     return Rate(limit=body.limit, per_s=body.per, burst=burst)
 
 
@@ -117,7 +117,7 @@ async def _row(asked: Services, tenant_no: TenantNo, name: str) -> PoolRow:
     async with asked.database.connection() as connection:
         rows = await list_pools(connection, tenant_no, name=name)
     if not rows:
-        raise NotFound(f"There is no pool {name!r}: a pool comes to be when a job or a worker first names it.")
+        raise NotFound(f"Unknown pool {name!r}. A pool is created when a job or a worker first names it.")
     return rows[0]
 
 

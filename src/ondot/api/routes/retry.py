@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from ondot.api import responses
-from ondot.api.backpressure import TOLD as QUEUE_FULL
+from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dead_letter_bodies import RetryExecutionBody, replay_of, retry_request
 from ondot.api.dependencies import Asked, OptionalBody, Tenant, id_in_path, only_known_parameters
 from ondot.api.openapi import takes

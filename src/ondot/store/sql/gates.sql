@@ -1,13 +1,14 @@
 -- name: forget_gates :one
 -- locks: gates and lines, SKIP LOCKED        index: gate_pkey, waiting_pkey, slot_pkey, line_pkey
--- Gates that nobody stands before or is through, and whose buckets are full, with their lines. Who comes to one at this
--- moment makes what is missing again. Some at a time, in the order of their ids: a gate for each of 300,000 customers
--- is as many rows. Returns the last one looked at (NULL: there is none), how many there were and how many are removed.
+-- Removes gates without executions, before them or through them, and with a full bucket, together with their lines. An
+-- execution that arrives at this moment creates again what is missing. Takes some at a time, in the order of their ids: a
+-- gate for each of 300,000 customers is as many rows. Returns the last one looked at (NULL: none), how many it looked at
+-- and how many it removed.
 -- $1 after id, $2 limit
 WITH seen AS MATERIALIZED (
     SELECT id FROM ondot.gate WHERE id > $1::uuid ORDER BY id LIMIT $2::integer
 ), idle AS MATERIALIZED (
-    -- LIMIT: one probe for each. Left to itself the planner may hash the whole of a table.
+    -- LIMIT forces one probe for each gate: otherwise the planner may hash a whole table.
     SELECT i.id FROM seen s CROSS JOIN LATERAL (
         SELECT g.id FROM ondot.gate g
         WHERE g.id = s.id AND (g.token_at IS NULL OR g.token_at < ondot.clock() - interval '1 hour')
@@ -29,8 +30,8 @@ WITH seen AS MATERIALIZED (
 SELECT (SELECT id FROM seen ORDER BY id DESC LIMIT 1) AS through, (SELECT count(*) FROM seen) AS looked_at,
        (SELECT count(*) FROM gone) AS removed;
 
--- name: call_put_off :none
+-- name: call_delayed_lines :none
 -- locks: lines
--- Lines that wait for tokens longer than a minute, which a clock that was set back has put off.
+-- Lines that would wait longer than a minute for a token, because the clock was set back.
 UPDATE ondot.line SET look_at = ondot.clock()
 WHERE is_rate AND look_at > ondot.clock() + interval '1 minute' AND look_at < 'infinity';

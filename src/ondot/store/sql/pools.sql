@@ -13,10 +13,10 @@ ON CONFLICT DO NOTHING;
 
 -- name: list_pools :many
 -- index: pool_name_key, ready_pkey, waiting_pkey
--- Each with who serves it, what is due and waits for a worker, and what is due and waits before a limit of its job.
--- Whatever waits is counted up to a ceiling, so that a queue of millions does not slow down who looks: by class for a
--- pool. What waits before limits is kept by gate and not by pool: from each line to the next by the index, over those
--- that wait for later, as many lines as the ceiling; what is due stands in front of each.
+-- Each pool with its workers, the due executions that wait for a worker, and those that wait for a limit of their job.
+-- Both are counted up to a ceiling, so that a queue of millions does not make this slow. Executions that wait for a limit
+-- are stored by gate and not by pool: the statement jumps from line to line by the index, up to as many lines as the
+-- ceiling, past lines whose work is due later. Due executions are at the front of each line.
 -- $1 tenant_no, $2 name (NULL: all), $3 ceiling
 WITH RECURSIVE line AS (
     (SELECT gate_id, pool_no, tenant_no, ready_at, 1 AS number
@@ -29,14 +29,14 @@ WITH RECURSIVE line AS (
         ORDER BY w.gate_id, w.pool_no, w.ready_at, w.execution_id LIMIT 1
     ) next
     WHERE l.number < $3::integer
-), held AS MATERIALIZED (
+), due_line AS MATERIALIZED (
     SELECT gate_id, pool_no FROM line WHERE tenant_no = $1::integer AND ready_at <= ondot.clock()
 ), gated AS MATERIALIZED (
     SELECT o.pool_no, due.count
-    FROM (SELECT DISTINCT pool_no FROM held) o
+    FROM (SELECT DISTINCT pool_no FROM due_line) o
     CROSS JOIN LATERAL (
         SELECT count(*) AS count FROM (
-            SELECT FROM held h CROSS JOIN LATERAL (
+            SELECT FROM due_line h CROSS JOIN LATERAL (
                 SELECT FROM ondot.waiting w
                 WHERE w.gate_id = h.gate_id AND w.pool_no = h.pool_no AND w.ready_at <= ondot.clock() LIMIT $3
             ) front
@@ -66,9 +66,9 @@ CROSS JOIN LATERAL (
 WHERE $2::text IS NULL OR p.name = $2
 ORDER BY p.name;
 
--- name: pool_depths :many
+-- name: read_pool_depths :many
 -- index: pool_name_key, ready_pkey
--- How many due executions wait for a worker, in each of these pools that there is; counted up to a ceiling.
+-- How many due executions of a tenant wait for a worker in each of these pools, counted up to a ceiling.
 -- $1 tenant_no, $2 names, $3 ceiling
 SELECT p.name, due.depth
 FROM ondot.pool p
@@ -84,9 +84,9 @@ CROSS JOIN LATERAL (
 ) due
 WHERE p.name = ANY ($2::text[]);
 
--- name: pools_of_letters :many
+-- name: count_letters_by_pool :many
 -- index: dead_letter_pkey, history_pkey
--- How many of these letters are open, by the pool that each ran in.
+-- How many of these letters are open, by the pool in which each ran.
 -- $1 tenant_no, $2 execution_ids
 SELECT p.name, count(*) AS count
 FROM unnest($2::uuid[]) AS m(id)
@@ -99,7 +99,7 @@ GROUP BY p.name;
 
 -- name: set_pool_limits :one
 -- locks: the pool row        index: pool_name_key
--- The bucket lacks as many tokens as before: another limit is no way to start at once.
+-- The bucket lacks as many tokens as before: setting another limit must not let work start at once.
 -- $1 name, $2 concurrency, $3 tokens, $4 in this many seconds, $5 burst
 UPDATE ondot.pool SET concurrency = $2::integer, rate_limit = $3::integer, rate_per_s = $4::double precision,
                       rate_burst = $5::integer,
@@ -107,20 +107,20 @@ UPDATE ondot.pool SET concurrency = $2::integer, rate_limit = $3::integer, rate_
 WHERE name = $1::text
 RETURNING pool_no;
 
--- name: wait_for_leases :none
--- For the transaction only: all leases and completions wait behind it.
+-- name: limit_lock_time :none
+-- For this transaction: all leases and completions wait behind it.
 SET LOCAL lock_timeout = '200ms';
 
--- name: hold_leases :none
--- locks: the leases, all of them: waits for statements under way; those that come wait, and take their snapshot after
--- The statement that leases from a pool without limits locks nothing of it. So one that is under way while the pool gets
--- its first limit has not seen it, and what it leases is not seen by slot_running.
+-- name: block_leases :none
+-- locks: the table of leases: waits for statements under way; later ones wait, and take their snapshot afterwards
+-- A lease from a pool without limits locks nothing of the pool. One that is under way while the pool gets its first limit
+-- has not seen that limit, and add_missing_slots would not see its attempts.
 LOCK TABLE ondot.lease IN SHARE MODE;
 
--- name: slot_running :none
+-- name: add_missing_slots :none
 -- locks: executions that run        index: execution_pkey
--- What runs in limited pools and holds no slot: it began before the limit was there. Leases name
--- what runs, so that what waits is not looked at; and without a limited pool nothing is.
+-- For attempts that run in limited pools without a slot: they started before the limit was set. They are found by their
+-- leases, so that waiting executions are not read. Without a limited pool nothing is read.
 -- $1 pool_no (NULL: of all)
 WITH limited AS MATERIALIZED (
     SELECT pool_no FROM ondot.pool WHERE concurrency IS NOT NULL AND ($1::integer IS NULL OR pool_no = $1)
