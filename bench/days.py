@@ -151,7 +151,7 @@ async def _jobs(database: Database, dispatcher: Dispatcher, now: datetime) -> tu
         ids[:] = [each.id for each in accepted]
         return ""
 
-    await submit(database, dispatcher, DEFAULT_TENANT, specs, answer=answer)
+    await submit(database, dispatcher, DEFAULT_TENANT, specs, render=answer)
     return ids[0], ids[1]
 
 

@@ -38,7 +38,8 @@ from fleet import Fleet, fleet
 from question import Result, ask, quantile, say
 from steady import steady
 
-from ondot.flow.submit import Accepted, submit
+from ondot.flow.new_jobs import Accepted
+from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.settings import load_settings
@@ -157,7 +158,7 @@ async def _batches(from_here: Client, per_s: float, seconds: float) -> Sent:
             return ""
 
         sent_s = time.time()
-        await submit(from_here.database, from_here.dispatcher, DEFAULT_TENANT, [NOW] * BATCH, answer=answer)
+        await submit(from_here.database, from_here.dispatcher, DEFAULT_TENANT, [NOW] * BATCH, render=answer)
         sent.note(ids, sent_s)
 
     await _at(gaps(), create, seconds)

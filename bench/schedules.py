@@ -193,7 +193,7 @@ async def herd_planned(url: str, jobs: int) -> tuple[float, float]:
         began_s = time.perf_counter()
         for start in range(0, jobs, A_SUBMIT):
             batch = specs[start : start + A_SUBMIT]
-            await submit(database, dispatcher, DEFAULT_TENANT, batch, answer=lambda _accepted: "")
+            await submit(database, dispatcher, DEFAULT_TENANT, batch, render=lambda _accepted: "")
         submitted_s = time.perf_counter() - began_s
         async with database.connection() as connection:
             # As autovacuum would have done long before; right after a burst of inserts it has not yet.

@@ -17,14 +17,17 @@ from uuid import UUID
 import msgspec
 
 from ondot.flow.backfill import owed_pass
+from ondot.flow.change.change import update
 from ondot.flow.complete import Completer, Done
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.idempotency import Idempotency
 from ondot.flow.lease import Assignment, Leaser
+from ondot.flow.new_jobs import Accepted
 from ondot.flow.plan import Planner
 from ondot.flow.recover import recover_pass
 from ondot.flow.retain import Retention
 from ondot.flow.run_now import run_now
-from ondot.flow.submit import Accepted, Idempotency, submit
+from ondot.flow.submit import submit
 from ondot.model.completion import decide
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, TenantNo, WorkerId
@@ -156,7 +159,7 @@ class World:
             stored[:] = accepted
             return "[]"
 
-        await submit(self.database, self.dispatcher, tenant_no, specs, answer=answer)
+        await submit(self.database, self.dispatcher, tenant_no, specs, render=answer)
         return stored
 
     async def submit_with_key(self, key: str, spec: JobSpec) -> str:
@@ -166,7 +169,7 @@ class World:
             self.dispatcher,
             DEFAULT_TENANT,
             [spec],
-            answer=lambda accepted: msgspec.json.encode(str(accepted[0].id)).decode(),
+            render=lambda accepted: msgspec.json.encode(str(accepted[0].id)).decode(),
             idempotency=Idempotency(key, msgspec.json.encode(spec)),
         )
 
@@ -178,10 +181,23 @@ class World:
             DEFAULT_TENANT,
             job_id,
             payload,
-            answer=lambda id_: f'"{id_}"',
+            render=lambda id_: f'"{id_}"',
             idempotency=idempotency,
         )
         return ExecutionId(UUID(text.strip('"')))
+
+    async def update(
+        self,
+        job_id: JobId,
+        spec: JobSpec,
+        *,
+        if_version: int | None = None,
+        tenant_no: TenantNo = DEFAULT_TENANT,
+    ) -> JobRow:
+        async def compute(_job: JobRow, _now: datetime) -> JobSpec:
+            return spec
+
+        return await update(self.database, self.dispatcher, tenant_no, job_id, compute, if_version=if_version)
 
     async def plan(self) -> int:
         """Plan every partition until nothing before the horizon is left; gives how many timers moved."""

@@ -23,7 +23,7 @@ class Client:
 
     async def submit(self, spec: JobSpec, count: int) -> None:
         """A batch of the same job, acknowledged after COMMIT."""
-        await submit(self.database, self.dispatcher, DEFAULT_TENANT, [spec] * count, answer=lambda _accepted: "")
+        await submit(self.database, self.dispatcher, DEFAULT_TENANT, [spec] * count, render=lambda _accepted: "")
 
 
 @asynccontextmanager

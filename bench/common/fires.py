@@ -67,7 +67,7 @@ async def submit_all(url: str, specs: Sequence[JobSpec]) -> float:
         with capture_logs():
             for start in range(0, len(specs), A_SUBMIT):
                 batch = specs[start : start + A_SUBMIT]
-                await submit(database, dispatcher, DEFAULT_TENANT, batch, answer=lambda _accepted: "")
+                await submit(database, dispatcher, DEFAULT_TENANT, batch, render=lambda _accepted: "")
         return time.monotonic() - began_s
     finally:
         await database.close()

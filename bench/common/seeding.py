@@ -16,7 +16,8 @@ from question import say
 from structlog.testing import capture_logs
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.submit import Accepted, submit
+from ondot.flow.new_jobs import Accepted
+from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, ticks_at, uuid7
 from ondot.model.job import FunctionTarget, JobSpec, decode_spec, encode_spec
 from ondot.model.schedule import Cron, Schedule, next_fire
@@ -149,7 +150,7 @@ class Rest:
                     Dispatcher(PollingTransport()),
                     DEFAULT_TENANT,
                     [decode_spec(self._specs[n % EXPRESSIONS])],
-                    answer=keep,
+                    render=keep,
                 )
         finally:
             await database.close()

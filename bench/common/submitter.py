@@ -13,7 +13,8 @@ import sys
 import uvloop
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.submit import Accepted, submit
+from ondot.flow.new_jobs import Accepted
+from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import JobSpec, decode_spec
 from ondot.settings import load_settings
@@ -47,7 +48,7 @@ class Submitter:
                 last.append(accepted[-1].id)
                 return ""
 
-            await submit(self._database, self._dispatcher, DEFAULT_TENANT, self._specs, answer=answer)
+            await submit(self._database, self._dispatcher, DEFAULT_TENANT, self._specs, render=answer)
             self.submitted += self._batch
             self._watched.update(last)
 

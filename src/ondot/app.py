@@ -289,7 +289,7 @@ async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> li
             # A schedule that has ended must not keep the worker from starting.
             specs = [job_spec(body, moment.at, may_be_over=True) for body in schedules]
             await submit(
-                database, dispatcher, DEFAULT_TENANT, specs, answer=lambda _: "null", moment=moment, by=DECLARED
+                database, dispatcher, DEFAULT_TENANT, specs, render=lambda _: "null", moment=moment, by=DECLARED
             )
             log.info("schedules.registered", jobs=[spec.name for spec in specs])
 

@@ -17,7 +17,7 @@ from ondot.api.responses import JobOut, job_out
 from ondot.api.server import build_api
 from ondot.document.json_text import read_json
 from ondot.document.parse import job_spec, new_job_spec
-from ondot.flow.submit import Accepted
+from ondot.flow.new_jobs import Accepted
 from ondot.model.errors import InvalidBody
 from ondot.model.ids import JobId
 from ondot.model.job import JobSpec, JobState, completed, encode_spec

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import structs
 
-from ondot.flow import backfill, complete, group_commit, plan, run_now, skipped, submit
+from ondot.flow import backfill, complete, group_commit, idempotency, new_jobs, plan, run_now, skipped
 from ondot.flow.change import change, settle, take_back
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
@@ -140,17 +140,17 @@ def forgets_to_take_back() -> None:
 def ack_before_commit() -> None:
     """A create is acknowledged when it is about to be stored."""
 
-    async def says_so_first(self: group_commit.Together, tenant_no: Any, requests: Sequence[Any]) -> None:
+    async def says_so_first(self: group_commit.GroupCommit, tenant_no: Any, requests: Sequence[Any]) -> None:
         specs = [spec for request in requests for spec in request.specs]
         numbers = {spec.pool: PoolNo(1) for spec in specs}
         now = self._database.clock.now()
-        going = group_commit._going(requests, submit.new_once_jobs(self._database, specs, numbers, now), now)
-        for each in going:
-            each.request.answered.set_result(each.text)
+        jobs = new_jobs.new_once_jobs(self._database, specs, numbers, now)
+        for entry in group_commit._entries(requests, jobs, now):
+            entry.request.response.set_result(entry.text)
         await asyncio.sleep(1.0)
         await store(self, tenant_no, requests)
 
-    store = _put(group_commit.Together, "_store", says_so_first)
+    store = _put(group_commit.GroupCommit, "_store", says_so_first)
 
 
 def forgets_keys() -> None:
@@ -162,8 +162,8 @@ def forgets_keys() -> None:
     async def all_are_free(_connection: Any, _tenant_no: Any, keys: Sequence[tuple[str, bytes, str]]) -> frozenset[str]:
         return frozenset(key for key, _, _ in keys)
 
-    _put(submit, "take_key", never_heard_of_it)
-    _put(submit, "store_answer", never_heard_of_it)
+    _put(idempotency, "take_key", never_heard_of_it)
+    _put(idempotency, "store_answer", never_heard_of_it)
     _put(group_commit, "take_keys", all_are_free)
 
 
@@ -252,7 +252,7 @@ def no_token() -> None:
 
 def no_gates() -> None:
     """Limits are read, and not kept."""
-    for module in (run_now, plan, change, backfill):
+    for module in (run_now, plan, change, settle, backfill):
         _put(module, "encode_stages", lambda *_args: None)
     _put(jobs, "encode_stages", lambda *_args: None)
 

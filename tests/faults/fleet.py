@@ -232,7 +232,7 @@ class Fleet:
             Dispatcher(PollingTransport()),
             DEFAULT_TENANT,
             specs,
-            answer=lambda stored: " ".join(str(job.id) for job in stored),
+            render=lambda stored: " ".join(str(job.id) for job in stored),
         )
         return [UUID(id_) for id_ in ids.split()]
 

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from ondot.flow.backfill import Backfill, cancel_backfill, count_backfill, owed_pass, start_backfill
-from ondot.flow.change.change import delete, pause, resume, update
-from ondot.flow.submit import Idempotency
+from ondot.flow.change.change import delete, pause, resume
+from ondot.flow.idempotency import Idempotency
 from ondot.model.errors import Conflict, InvalidBody, NotFound
 from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId
@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 async def start(world: World, job_id: JobId, from_s: float, to_s: float, **fields: object) -> UUID:
     backfill = Backfill(world.after(from_s), world.after(to_s), **fields)  # type: ignore[arg-type]
-    text = await start_backfill(world.database, DEFAULT_TENANT, job_id, backfill, answer=lambda row: str(row.id))
+    text = await start_backfill(world.database, DEFAULT_TENANT, job_id, backfill, render=lambda row: str(row.id))
     return UUID(text)
 
 
@@ -212,9 +212,7 @@ async def test_a_backfill_runs_the_version_in_force_at_the_instants_it_was_asked
 ) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
     await start(world, accepted.id, -3 * HOUR, -1)
-    await update(
-        world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job("new", schedule=every(7 * HOUR, hours))
-    )
+    await world.update(accepted.id, job("new", schedule=every(7 * HOUR, hours)))
     await run_all(world, await world.worker(), accepted.id)
     rows = [execution for execution in await world.executions(accepted.id) if execution.origin == "backfill"]
     assert [round((row.fire_at - world.now).total_seconds() / HOUR) for row in rows] == [-3, -2, -1]
@@ -286,7 +284,7 @@ async def test_the_same_request_again_is_the_same_backfill(world: World, hours: 
             DEFAULT_TENANT,
             accepted.id,
             backfill,
-            answer=lambda row: f'"{row.id}"',
+            render=lambda row: f'"{row.id}"',
             idempotency=Idempotency("key", b"same"),
         )
         for _ in range(2)
@@ -329,7 +327,7 @@ async def test_what_an_earlier_version_skipped_stays_on_record_where_a_backfill_
     await world.advance(3 * HOUR)
     await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
     hourly = job(schedule=every(HOUR, world.after(-3 * HOUR)))
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, hourly)
+    await world.update(accepted.id, hourly)
     await start(world, accepted.id, -3 * HOUR + 1, 0, concurrency=10)
     await run_all(world, await world.worker(), accepted.id)
     assert [count for *_, count in await world.skipped(accepted.id)] == [59, 59, 59]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ondot.flow.cancel import cancel
-from ondot.flow.change.change import pause, resume, update
+from ondot.flow.change.change import pause, resume
 from ondot.flow.complete import Done
 from ondot.flow.gate import expire_pass
 from ondot.flow.run import run_attempt
@@ -220,7 +220,7 @@ async def test_a_fire_that_was_cancelled_ahead_does_not_come_back_with_a_change_
     await cancelled(world, to_come[0].id)
     await cancelled(world, to_come[1].id)
     changed = job(schedule=every(2, world.now), limits=Limits(concurrency=1))
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, changed)
+    await world.update(accepted.id, changed)
     await pause(world.database, DEFAULT_TENANT, accepted.id)
     await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
     rows = await world.executions(accepted.id)

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from ondot.flow.cancel import cancel
 from ondot.flow.change import take_back as flow_take_back
@@ -24,6 +25,7 @@ from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, Interval, Rrule, Schedule
 from ondot.ports.target import Call
 from ondot.store.endings import end_queued
+from ondot.store.jobs import JobRow
 from ondot.store.planned import take_back_fires
 from ondot.store.queue import sweep_late_ready
 from tests.flow.test_stateful import OUT_OF_PLACE
@@ -32,7 +34,7 @@ from tests.world import DEFAULT_POOL, World, every, failed, job, once
 
 
 async def change(world: World, job_id: JobId, spec: JobSpec, if_version: int | None = None) -> None:
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, job_id, spec, if_version=if_version)
+    await world.update(job_id, spec, if_version=if_version)
 
 
 async def stop(world: World, job_id: JobId) -> None:
@@ -444,7 +446,7 @@ async def test_another_tenants_job_is_not_there_to_be_changed(world: World) -> N
     for spec in (job(schedule=every(10, world.now)), job(schedule=once(world.after(100)))):
         accepted = await world.submit(spec)
         for changing in (
-            update(world.database, world.dispatcher, TenantNo(2), accepted.id, spec),
+            world.update(accepted.id, spec, tenant_no=TenantNo(2)),
             pause(world.database, TenantNo(2), accepted.id),
             resume(world.database, world.dispatcher, TenantNo(2), accepted.id),
             delete(world.database, TenantNo(2), accepted.id),
@@ -669,3 +671,36 @@ async def test_a_fire_whose_cancel_commits_in_the_middle_of_an_update_is_not_pla
     assert [row.state for row in rows if row.fire_at == cancelled.fire_at] == [State.CANCELLED]
     again = {row.fire_at for row in rows if row.state is State.PENDING and row.job_version == 2}
     assert again == {row.fire_at for row in planned if row is not cancelled}
+
+
+@proves("P10", "S8")
+async def test_an_update_computes_without_a_lock_and_again_if_the_job_was_changed_meanwhile(world: World) -> None:
+    accepted = await world.submit(job("first", schedule=every(3600, world.now)))
+    versions = []
+
+    async def compute(row: JobRow, _now: datetime) -> JobSpec:
+        versions.append(row.version)
+        if row.version == 1:
+            # Would wait for ever if this update had locked the job already.
+            await asyncio.wait_for(change(world, accepted.id, job("second", schedule=every(3600, world.now))), 10)
+        return structs.replace(row.spec, labels={"after": row.spec.name})
+
+    row = await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, compute)
+    assert versions == [1, 2]
+    assert (row.version, row.spec.name, row.spec.labels) == (3, "second", {"after": "second"})
+    assert row == await world.job(accepted.id)
+
+
+@proves("P10", "C3")
+async def test_an_update_whose_clock_was_wrong_computes_again_by_the_clock_of_the_database(world: World) -> None:
+    accepted = await world.submit(job(schedule=every(3600, world.now)))
+    nows = []
+
+    async def compute(_row: JobRow, now: datetime) -> JobSpec:
+        nows.append(now)
+        return job(schedule=once(now + timedelta(minutes=5)))
+
+    world.database.clock.freeze(world.now - timedelta(hours=1))
+    row = await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, compute)
+    assert nows == [world.now - timedelta(hours=1), world.now]
+    assert row.next_fire_at == world.now + timedelta(minutes=5)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ondot.flow import dead_letters
-from ondot.flow.change.change import delete, update
+from ondot.flow.change.change import delete
 from ondot.flow.dead_letters import LETTERS_A_TURN, bulk_pass, cancel_bulk, discard, replay, start_bulk
 from ondot.flow.replay import Replay
 from ondot.model.errors import NotFound, Unavailable
@@ -18,7 +18,7 @@ from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.retry import Retry
-from ondot.store.audit import list_audit
+from ondot.store.audit import By, list_audit
 from ondot.store.dead_letters import BulkRow, LetterFilter, list_bulks, lock_letters, resolve_letters, take_bulk
 from tests.proves import proves
 from tests.world import World, every, failed, job
@@ -49,9 +49,8 @@ async def replay_all(
         tenant_no,
         ids,
         how or Replay(),
-        actor="ann",
-        reason="again",
-        answer=lambda entries: json.dumps(
+        by=By("ann", "again"),
+        render=lambda entries: json.dumps(
             [(entry.result, str(entry.replay_id) if entry.replay_id else None) for entry in entries]
         ),
     )
@@ -73,9 +72,8 @@ async def begin(
         filter or LetterFilter(),
         how or Replay(),
         per_s=per_s,
-        actor="ann",
-        reason="all of them",
-        answer=lambda row: str(row.id),
+        by=By("ann", "all of them"),
+        render=lambda row: str(row.id),
     )
     return UUID(text)
 
@@ -110,7 +108,7 @@ async def test_a_replay_is_a_new_execution_of_the_same_job_with_the_old_payload(
 async def test_a_letter_tells_who_resolved_it_why_and_as_what(world: World) -> None:
     one, other = await letters(world, 2)
     [(_, replay_id)] = await replay_all(world, [one])
-    await discard(world.database, DEFAULT_TENANT, [other], actor="bob", reason="old", answer=lambda _: "")
+    await discard(world.database, DEFAULT_TENANT, [other], by=By("bob", "old"), render=lambda _: "")
     rows = {row["execution_id"]: row for row in await world.fetch("SELECT * FROM ondot.dead_letter")}
     assert (rows[one]["resolution"], rows[one]["resolved_by"], rows[one]["resolved_reason"]) == (
         "replayed",
@@ -159,7 +157,7 @@ async def test_a_replay_runs_the_version_that_failed_unless_the_current_one_is_a
     await world.run_now(accepted.id)
     one, other = await fail_all(world)
     changed = job(retry=NO_RETRY, schedule=every(3600, world.now), timeout_s=7.0)
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, changed)
+    await world.update(accepted.id, changed)
     [(_, by_old)] = await replay_all(world, [one])
     [(_, by_new)] = await replay_all(world, [other], Replay(current_version=True))
     versions = [(await world.execution(ExecutionId(UUID(id_)))).job_version for id_ in (by_old, by_new) if id_]
@@ -286,8 +284,8 @@ async def test_a_turn_is_bounded_whatever_the_rate(world: World) -> None:
     async with world.database.transaction() as connection:
         turn = await take_bulk(connection)
         assert turn is not None
-        looked_at, _ = await dead_letters._give_turn(connection, world.database, turn)
-    assert looked_at == LETTERS_A_TURN
+        taken, _ = await dead_letters._take_turn(connection, world.database, turn)
+    assert taken == LETTERS_A_TURN
 
 
 @proves("O8", "P5")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ondot.flow.backfill import Backfill, start_backfill
-from ondot.flow.change.change import delete, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume
 from ondot.flow.explain import JobExplanation, explain_execution, explain_job
 from ondot.flow.gate import admit_pass
 from ondot.model.errors import NotFound
@@ -412,7 +412,7 @@ async def test_what_is_owed_and_cannot_be_found_is_named(world: World) -> None:
     schedule = Schedule(when=Interval(every_s=1, anchor_at=world.now), exclude=(long_run,))
     accepted = await world.submit(job(schedule=every(60, world.after(-3600))))
     backfill = Backfill(world.after(-600), world.after(-60))
-    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, backfill, answer=lambda _: "")
+    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, backfill, render=lambda _: "")
     told = (await explained_job(world, accepted.id)).job
     assert "cannot be found" not in str(told.reasons)
     spec = msgspec.structs.replace(accepted.spec, schedule=schedule)
@@ -502,10 +502,7 @@ async def test_an_old_fire_is_looked_up_in_the_schedule_of_its_time(world: World
     spec = job(schedule=cron("0 9 * * *"))
     accepted = await world.submit(spec)
     await world.set_clock(start + timedelta(days=2))
-    await update(
-        world.database,
-        world.dispatcher,
-        DEFAULT_TENANT,
+    await world.update(
         accepted.id,
         msgspec.structs.replace(spec, schedule=cron("0 7 * * *")),
     )

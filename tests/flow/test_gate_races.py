@@ -9,7 +9,6 @@ from msgspec import structs
 from ondot.flow import pools
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.cancel import cancel
-from ondot.flow.change.change import update
 from ondot.flow.gate import admit_pass, expire_pass
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.errors import Unavailable
@@ -109,7 +108,7 @@ async def test_jobs_that_swap_their_order_keys_do_not_wait_for_each_other(world:
     await admit_pass(world.database, [DEFAULT_POOL])
     for accepted, key in zip(jobs, ("b", "a"), strict=True):
         spec = structs.replace((await world.job(accepted.id)).spec, limits=Limits(order_key=key))
-        await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, spec)
+        await world.update(accepted.id, spec)
     worker = await world.worker()
     assert len(await worker.lease()) == 2
 
@@ -123,7 +122,7 @@ async def test_a_job_that_becomes_limited_counts_what_runs_and_what_is_tried_aga
     [running] = await worker.lease()
     for limits in (Limits(concurrency=1), Limits(concurrency=1, overlap="queue")):
         spec = structs.replace((await world.job(accepted.id)).spec, limits=limits)
-        await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, spec)
+        await world.update(accepted.id, spec)
         await world.advance(5)
         assert await worker.lease() == []
     await worker.complete(running)
@@ -136,13 +135,13 @@ async def test_an_update_gives_no_deadline_to_what_is_of_the_past_and_counts_the
     schedule = every(3600, world.after(-48 * 3600), jitter_s=300)
     accepted = await world.submit(job(schedule=schedule, start_deadline_s=60))
     past = Backfill(world.after(-10 * 3600), world.after(-1), concurrency=5)
-    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, past, answer=lambda row: str(row.id))
+    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, past, render=lambda row: str(row.id))
     await world.work_off()
     await world.advance(3590)
     await world.plan()
     await world.advance(11)
     spec = structs.replace((await world.job(accepted.id)).spec, name="renamed")
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, spec)
+    await world.update(accepted.id, spec)
     await world.advance(2)
     assert await expire_pass(world.database) == 0
 
@@ -214,7 +213,7 @@ async def test_a_change_locks_places_in_the_queue_before_executions_as_a_lease_d
         transaction = connection.transaction()
         await transaction.start()
         assert len(await lease_on(connection, worker, 3)) == 1
-        change = asyncio.ensure_future(update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, spec))
+        change = asyncio.ensure_future(world.update(accepted.id, spec))
         await world.until_someone_waits()
         await transaction.commit()
         await change

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ondot.flow import gate
-from ondot.flow.change.change import delete, pause, update
+from ondot.flow.change.change import delete, pause
 from ondot.flow.gate import Tidying, admit_pass
 from ondot.flow.lease import Assignment
 from ondot.model.execution import State
@@ -334,12 +334,10 @@ async def test_an_update_of_the_limit_holds_for_those_in_line(world: World) -> N
     worker = await world.worker()
     [running] = await worker.lease()
     spec = (await world.job(accepted.id)).spec
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job(schedule=spec.schedule))
+    await world.update(accepted.id, job(schedule=spec.schedule))
     assert len(await worker.lease()) == 2
     limits = Limits(concurrency=3)
-    await update(
-        world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job(schedule=spec.schedule, limits=limits)
-    )
+    await world.update(accepted.id, job(schedule=spec.schedule, limits=limits))
     assert running.leased.job_version == 1
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from ondot.flow.group_commit import MOST_JOBS, Together
-from ondot.flow.submit import Accepted, Idempotency
+from ondot.flow.group_commit import MOST_JOBS, GroupCommit
+from ondot.flow.idempotency import Idempotency
+from ondot.flow.new_jobs import Accepted
 from ondot.model.errors import KeyReused, Unavailable
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.job import JobSpec
@@ -17,8 +18,8 @@ COMMITS = "SELECT count(DISTINCT xmin::text) FROM ondot.job_once"
 
 
 @pytest.fixture
-def together(world: World) -> Together:
-    return Together(world.database, world.dispatcher)
+def group(world: World) -> GroupCommit:
+    return GroupCommit(world.database, world.dispatcher)
 
 
 def answer(accepted: list[Accepted]) -> str:
@@ -26,10 +27,10 @@ def answer(accepted: list[Accepted]) -> str:
     return f'"{" ".join(f"{entry.spec.name} {entry.id}" for entry in accepted)}"'
 
 
-async def submit(together: Together, *specs: JobSpec, key: str | None = None) -> str:
+async def submit(group: GroupCommit, *specs: JobSpec, key: str | None = None) -> str:
     idempotency = None if key is None else Idempotency(key, specs[0].name.encode())
-    moment = together._database.clock.moment()
-    return await together.submit(DEFAULT_TENANT, specs, answer=answer, idempotency=idempotency, moment=moment)
+    moment = group._database.clock.moment()
+    return await group.submit(DEFAULT_TENANT, specs, render=answer, idempotency=idempotency, moment=moment)
 
 
 async def stored(world: World) -> list[str]:
@@ -38,10 +39,10 @@ async def stored(world: World) -> list[str]:
 
 @proves("S1", "P1")
 async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_answer(
-    world: World, together: Together
+    world: World, group: GroupCommit
 ) -> None:
     specs = [job(f"job {n:02}") for n in range(30)] + [job("later", schedule=once(world.after(60)))]
-    texts = await asyncio.gather(*(submit(together, spec) for spec in specs))
+    texts = await asyncio.gather(*(submit(group, spec) for spec in specs))
     rows = await world.fetch("SELECT name || ' ' || id AS told FROM ondot.job_once ORDER BY id")
     assert [text.strip('"') for text in texts] == [row["told"] for row in rows]
     assert await world.value(COMMITS) <= 2
@@ -49,14 +50,14 @@ async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_answer
 
 
 @proves("S1")
-async def test_what_comes_while_a_statement_is_under_way_goes_when_it_is_back(world: World, together: Together) -> None:
+async def test_what_comes_while_a_statement_is_under_way_goes_when_it_is_back(world: World, group: GroupCommit) -> None:
     async with world.second_connection() as other:
         hold = other.transaction()
         await hold.start()
         await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
-        first = asyncio.create_task(submit(together, job("first")))
+        first = asyncio.create_task(submit(group, job("first")))
         await world.until_someone_waits()
-        others = [asyncio.create_task(submit(together, job(f"other {n}"))) for n in range(5)]
+        others = [asyncio.create_task(submit(group, job(f"other {n}"))) for n in range(5)]
         await asyncio.sleep(0)
         assert not first.done()
         await hold.rollback()
@@ -65,24 +66,24 @@ async def test_what_comes_while_a_statement_is_under_way_goes_when_it_is_back(wo
 
 
 @proves("S1")
-async def test_a_refusal_reaches_only_whom_it_concerns(world: World, together: Together) -> None:
+async def test_a_refusal_reaches_only_whom_it_concerns(world: World, group: GroupCommit) -> None:
     specs = [job("a"), job("text that PostgreSQL refuses: \0"), job("b")]
-    results = await asyncio.gather(*(submit(together, spec) for spec in specs), return_exceptions=True)
+    results = await asyncio.gather(*(submit(group, spec) for spec in specs), return_exceptions=True)
     assert [isinstance(result, str) for result in results] == [True, False, True]
     assert "0x00" in str(results[1])
     assert await stored(world) == ["a", "b"]
 
 
 @proves("P2")
-async def test_a_key_gives_one_job_and_one_answer_whoever_comes_with_it(world: World, together: Together) -> None:
+async def test_a_key_gives_one_job_and_one_answer_whoever_comes_with_it(world: World, group: GroupCommit) -> None:
     twins = await asyncio.gather(
-        *(submit(together, job("a"), key="one") for _ in range(5)), submit(together, job("b"), key="two")
+        *(submit(group, job("a"), key="one") for _ in range(5)), submit(group, job("b"), key="two")
     )
     assert len(set(twins[:5])) == 1
     results = await asyncio.gather(
-        submit(together, job("a"), key="one"),
-        submit(together, job("other"), key="one"),
-        submit(together, job("c")),
+        submit(group, job("a"), key="one"),
+        submit(group, job("other"), key="one"),
+        submit(group, job("c")),
         return_exceptions=True,
     )
     assert results[0] == twins[0]
@@ -91,14 +92,14 @@ async def test_a_key_gives_one_job_and_one_answer_whoever_comes_with_it(world: W
 
 
 @proves("P2")
-async def test_a_batch_with_a_key_is_stored_once(world: World, together: Together) -> None:
+async def test_a_batch_with_a_key_is_stored_once(world: World, group: GroupCommit) -> None:
     specs = [job(f"job {n:02}") for n in range(MOST_JOBS + 1)]
-    assert await submit(together, *specs, key="k") == await submit(together, *specs, key="k")
+    assert await submit(group, *specs, key="k") == await submit(group, *specs, key="k")
     assert await world.count("job_once") == len(specs)
 
 
 @proves("P2", "S1")
-async def test_who_waits_for_a_key_waits_alone(world: World, together: Together) -> None:
+async def test_who_waits_for_a_key_waits_alone(world: World, group: GroupCommit) -> None:
     async with world.second_connection() as other:
         hold = other.transaction()
         await hold.start()
@@ -107,8 +108,8 @@ async def test_who_waits_for_a_key_waits_alone(world: World, together: Together)
             " VALUES ($1, 'k', '', ondot.clock())",
             DEFAULT_TENANT,
         )
-        waits = asyncio.create_task(submit(together, job("a"), key="k"))
-        await asyncio.gather(submit(together, job("b")), submit(together, job("c"), key="mine"))
+        waits = asyncio.create_task(submit(group, job("a"), key="k"))
+        await asyncio.gather(submit(group, job("b")), submit(group, job("c"), key="mine"))
         assert await stored(world) == ["b", "c"]
         assert not waits.done()
         await hold.rollback()
@@ -118,12 +119,12 @@ async def test_who_waits_for_a_key_waits_alone(world: World, together: Together)
 
 @proves("P1")
 async def test_a_database_that_goes_away_is_told_to_each_and_the_next_finds_it_back(
-    world: World, together: Together
+    world: World, group: GroupCommit
 ) -> None:
-    await submit(together, job("before"))
+    await submit(group, job("before"))
     async with world.second_connection() as other, other.transaction():
         await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
-        tasks = [asyncio.create_task(submit(together, job(f"job {n}"))) for n in range(3)]
+        tasks = [asyncio.create_task(submit(group, job(f"job {n}"))) for n in range(3)]
         await world.until_someone_waits()
         await other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -131,17 +132,17 @@ async def test_a_database_that_goes_away_is_told_to_each_and_the_next_finds_it_b
         )
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(result) for result in results] == [Unavailable] * 3
-    await submit(together, job("after"))
+    await submit(group, job("after"))
     assert await stored(world) == ["after", "before"]
 
 
 @proves("S1")
-async def test_a_caller_that_goes_away_takes_nobody_with_it(world: World, together: Together) -> None:
+async def test_a_caller_that_goes_away_takes_nobody_with_it(world: World, group: GroupCommit) -> None:
     async with world.second_connection() as other:
         hold = other.transaction()
         await hold.start()
         await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
-        first, second = (asyncio.create_task(submit(together, job(name))) for name in ("first", "second"))
+        first, second = (asyncio.create_task(submit(group, job(name))) for name in ("first", "second"))
         await world.until_someone_waits()
         first.cancel()
         await asyncio.wait({first})
@@ -153,8 +154,8 @@ async def test_a_caller_that_goes_away_takes_nobody_with_it(world: World, togeth
 
 @proves("S1", "S12")
 @pytest.mark.parametrize("fields", [{"key": "mine"}, {"schedule": "every"}])
-async def test_what_is_not_simple_goes_the_long_way(world: World, together: Together, fields: dict[str, Any]) -> None:
+async def test_what_is_not_simple_goes_the_long_way(world: World, group: GroupCommit, fields: dict[str, Any]) -> None:
     if fields.get("schedule"):
         fields = {"schedule": every(60, world.now)}
-    assert "report" in await submit(together, job(**fields))
+    assert "report" in await submit(group, job(**fields))
     assert (await world.count("job"), await world.count("job_once")) == (1, 0)

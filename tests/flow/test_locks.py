@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ondot.flow.change.change import delete, pause, update
+from ondot.flow.change.change import delete, pause
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.errors import Conflict, KeyReused
 from ondot.model.execution import PriorityClass, State
@@ -213,8 +213,6 @@ async def test_many_twins_at_once_make_one_job(world: World) -> None:
 async def test_two_changes_of_a_one_time_job_come_one_after_the_other(world: World) -> None:
     accepted = await world.submit(job())
     specs = [job(name, schedule=every(5, world.now)) for name in ("one", "other")]
-    await asyncio.gather(
-        *(update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, spec) for spec in specs)
-    )
+    await asyncio.gather(*(world.update(accepted.id, spec) for spec in specs))
     assert (await world.job(accepted.id)).version == 3
     assert await world.fires(accepted.id) == [5, 10, 15, 20]

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from ondot.flow import plan
-from ondot.flow.change.change import pause, resume, update
+from ondot.flow.change.change import pause, resume
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId
@@ -74,7 +74,7 @@ async def test_a_node_that_looked_before_an_update_plans_nothing_by_the_old_sche
     accepted = await world.submit(job(schedule=every(30, world.now)))
     looked = await stands(world, accepted.id)
     spec = job(schedule=every(50, world.after(-20)))
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, spec)
+    await world.update(accepted.id, spec)
     assert (await stands(world, accepted.id)).next_fire_at == looked.next_fire_at
     await world.advance(15)
     assert await plan_as_of(world, looked) == Planned(0, 0, ())

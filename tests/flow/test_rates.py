@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondot.flow.change.change import update
 from ondot.flow.gate import Tidying
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.flow.retain import sweep_pass
@@ -35,7 +34,7 @@ async def names(worker: Worker, slots: int = 100) -> list[str]:
 
 async def change(world: World, job_id: JobId, rate: Rate) -> None:
     spec = job("changed", schedule=every(3600, world.now), limits=Limits(rate=rate))
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, job_id, spec)
+    await world.update(job_id, spec)
 
 
 def exceeded(instants: list[datetime], rate: Rate) -> list[tuple[datetime, datetime, int]]:

@@ -14,7 +14,7 @@ from msgspec import structs
 from ondot.flow import retain
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.cancel import cancel
-from ondot.flow.change.change import delete, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume
 from ondot.flow.gate import expire_pass
 from ondot.model.errors import NotFound
 from ondot.model.ids import DEFAULT_TENANT, JobId
@@ -64,9 +64,7 @@ async def test_a_one_time_job_with_a_key_is_removed_when_it_ended_long_ago_and_i
 @proves("O1", "S8", "P10")
 async def test_a_deleted_job_is_removed_with_all_its_versions_and_stays_gone(world: World) -> None:
     recurring = await world.submit(job(schedule=every(3600, world.now)))
-    await update(
-        world.database, world.dispatcher, DEFAULT_TENANT, recurring.id, job("new", schedule=every(60, world.now))
-    )
+    await world.update(recurring.id, job("new", schedule=every(60, world.now)))
     one_time = await world.submit(job(schedule=once(world.after(100 * 86_400))))
     for accepted in (recurring, one_time):
         await delete(world.database, DEFAULT_TENANT, accepted.id)
@@ -135,9 +133,7 @@ async def test_old_versions_are_removed_but_for_those_that_something_still_names
     worker = await world.worker()
     [assignment] = await worker.lease()
     for name in ("b", "c", "d"):
-        await update(
-            world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job(name, schedule=every(60, world.now))
-        )
+        await world.update(accepted.id, job(name, schedule=every(60, world.now)))
 
     async def versions() -> list[int]:
         rows = await world.fetch("SELECT version FROM ondot.job_version ORDER BY version")
@@ -225,7 +221,7 @@ async def test_skipped_ranges_and_backfills_are_removed_when_they_are_old(world:
         " FROM generate_series(1, 5)"
     )
     backfill = Backfill(world.now - timedelta(days=2), world.now - timedelta(days=2))
-    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, backfill, answer=lambda _: "")
+    await start_backfill(world.database, DEFAULT_TENANT, accepted.id, backfill, render=lambda _: "")
     assert await world.count("skipped") >= 5
     await world.fetch("UPDATE ondot.backfill SET state = 'DONE', ended_at = ondot.clock()")
     await world.fetch("DELETE FROM ondot.owed")
@@ -293,7 +289,7 @@ async def nothing(world: World, job_id: JobId) -> None:
 
 async def rename(world: World, job_id: JobId) -> None:
     spec = structs.replace((await world.job(job_id)).spec, name="new")
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, job_id, spec)
+    await world.update(job_id, spec)
 
 
 async def remove(world: World, job_id: JobId) -> None:
@@ -339,7 +335,7 @@ async def test_a_job_whose_new_schedule_has_no_fire_left_is_removed(world: World
     await world.advance(5)
     await run_due(world)
     later = once(world.after(3600), max_fires=1)
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, job("new", schedule=later))
+    await world.update(accepted.id, job("new", schedule=later))
     await world.advance(KEPT_S + 7200)
     await world.plan()
     await world.retain()

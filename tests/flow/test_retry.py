@@ -9,12 +9,13 @@ import pytest
 from ondot.flow.cancel import cancel
 from ondot.flow.replay import Replay, make_replays
 from ondot.flow.retry import Retried, retry
+from ondot.flow.work import Work
 from ondot.model.errors import Conflict, NotFound, Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
 from ondot.model.retry import Retry
-from ondot.store.audit import list_audit
+from ondot.store.audit import By, list_audit
 from ondot.store.dead_letters import lock_ended
 from tests.proves import proves
 from tests.world import World, failed, job
@@ -28,9 +29,7 @@ async def retried(
     def answer(done: Retried) -> str:
         return str(done.execution.id)
 
-    text = await retry(
-        world.database, world.dispatcher, tenant_no, id_, how or Replay(), actor="ann", reason=None, answer=answer
-    )
+    text = await retry(world.database, world.dispatcher, tenant_no, id_, how or Replay(), by=By("ann"), render=answer)
     return ExecutionId(UUID(text))
 
 
@@ -154,7 +153,7 @@ async def test_who_asks_second_waits_for_the_first_and_is_told_of_its_replay(wor
         assert ended is not None
         second = asyncio.create_task(retried(world, id_))
         await world.until_someone_waits()
-        [made], _ = await make_replays(other, world.database, DEFAULT_TENANT, [ended], Replay())
+        [made], _ = await make_replays(Work(other, world.database, DEFAULT_TENANT), [ended], Replay())
         await first.commit()
         with pytest.raises(Conflict, match=str(made.replay_id)):
             await second

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from ondot.flow.change.change import delete, pause, update
+from ondot.flow.change.change import delete, pause
 from ondot.flow.replay import Replay
 from ondot.model.errors import Conflict
 from ondot.model.execution import State
@@ -53,7 +53,7 @@ async def insert_run(connection: Connection, world: World, job_id: JobId) -> Exe
 
 
 async def updated(world: World, job_id: JobId, spec: JobSpec) -> None:
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, job_id, spec)
+    await world.update(job_id, spec)
 
 
 async def failed_letter(world: World) -> tuple[JobId, ExecutionId]:

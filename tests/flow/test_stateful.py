@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from ondot.flow.backfill import Backfill, cancel_backfill, start_backfill
 from ondot.flow.cancel import cancel
-from ondot.flow.change.change import delete, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume
 from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.lease import Assignment
 from ondot.flow.pools import PoolLimits, set_limits
@@ -343,7 +343,7 @@ class Life(RuleBasedStateMachine):
         schedule = every(seconds, self.world.now)
         spec = job("changed", schedule=schedule, retry=BUDGET, limits=limits, pool=pool, priority=priority)
         with suppress(Conflict):
-            self.run(update(self.world.database, self.world.dispatcher, DEFAULT_TENANT, job_id, spec))
+            self.run(self.world.update(job_id, spec))
             self.schedules.setdefault(job_id, []).append((self.world.now, schedule))
 
     @rule(job_id=jobs)
@@ -359,7 +359,7 @@ class Life(RuleBasedStateMachine):
     @rule(job_id=jobs, seconds=st.integers(0, 300), newest_first=st.booleans(), concurrency=st.integers(1, 4))
     def backfill(self, job_id: JobId, seconds: int, newest_first: bool, concurrency: int) -> None:
         asked = Backfill(self.world.after(-seconds), self.world.now, newest_first, concurrency)
-        start = start_backfill(self.world.database, DEFAULT_TENANT, job_id, asked, answer=lambda row: str(row.id))
+        start = start_backfill(self.world.database, DEFAULT_TENANT, job_id, asked, render=lambda row: str(row.id))
         with suppress(Conflict):
             self.run(start)
 

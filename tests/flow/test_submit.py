@@ -7,7 +7,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from ondot.flow.submit import FEW, Accepted, Idempotency, submit
+from ondot.flow.idempotency import Idempotency
+from ondot.flow.new_jobs import Accepted
+from ondot.flow.submit import FEW, submit
 from ondot.model.errors import Conflict, KeyReused, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, JobId, partition_of
@@ -129,7 +131,7 @@ async def test_a_large_batch_is_told_beside_the_loop_and_before_its_transaction(
         return "[]"
 
     specs = [job(f"job {n}", schedule=every(3600 + n, world.now)) for n in range(FEW + 1)]
-    submitting = asyncio.create_task(submit(world.database, world.dispatcher, DEFAULT_TENANT, specs, answer=answer))
+    submitting = asyncio.create_task(submit(world.database, world.dispatcher, DEFAULT_TENANT, specs, render=answer))
     await asyncio.wait_for(begun.wait(), 20)
     idle = await world.fetch(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state ~ '^idle in transaction'"
@@ -152,9 +154,9 @@ async def test_the_answer_to_a_large_batch_tells_what_was_there_as_it_is(world: 
             world.dispatcher,
             DEFAULT_TENANT,
             specs,
-            answer=lambda accepted: msgspec.json.encode([str(entry.id) for entry in accepted]).decode(),
+            render=lambda accepted: msgspec.json.encode([str(entry.id) for entry in accepted]).decode(),
             idempotency=Idempotency("abc", b"the same"),
-            made=lambda jobs: new.extend(str(entry.id) for entry in jobs),
+            on_created=lambda jobs: new.extend(str(entry.id) for entry in jobs),
         )
         return msgspec.json.decode(text, type=list[str])
 

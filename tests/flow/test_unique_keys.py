@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from ondot.flow.change.change import delete, pause, update, update_locked
+from ondot.flow.change.change import delete, pause, update_locked
 from ondot.flow.change.settle import lock
-from ondot.flow.submit import Accepted
+from ondot.flow.new_jobs import Accepted
 from ondot.flow.unique_keys import claim_keys
+from ondot.flow.work import begin
 from ondot.model.errors import Conflict
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, JobId
@@ -134,7 +135,7 @@ async def test_keys_that_say_nothing_any_more_are_forgotten(world: World) -> Non
 async def test_a_job_that_is_changed_to_have_no_key_gives_it_back(world: World) -> None:
     first = await world.submit(job(unique=Unique(key="k"), schedule=once(world.after(60))))
     spec = job(schedule=once(world.after(60)))
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, first.id, spec)
+    await world.update(first.id, spec)
     assert (await world.submit(job(unique=Unique(key="k")))).state is JobState.ACTIVE
 
 
@@ -155,9 +156,7 @@ async def test_a_paused_job_holds_its_unique_key_and_a_deleted_one_does_not(worl
 async def test_a_job_that_is_changed_to_another_unique_key_has_that_and_gives_the_old_one_back(world: World) -> None:
     later = once(world.after(100))
     first = await world.submit(job(unique=Unique(key="old"), schedule=later))
-    await update(
-        world.database, world.dispatcher, DEFAULT_TENANT, first.id, job(unique=Unique(key="new"), schedule=later)
-    )
+    await world.update(first.id, job(unique=Unique(key="new"), schedule=later))
     assert (await world.submit(job(unique=Unique(key="new")))).state is JobState.ENDED
     assert (await world.submit(job(unique=Unique(key="old")))).state is JobState.ACTIVE
 
@@ -168,9 +167,7 @@ async def test_a_job_cannot_be_changed_to_a_unique_key_that_is_taken_and_keeps_i
     first = await world.submit(job(unique=Unique(key="one"), schedule=later))
     second = await world.submit(job(unique=Unique(key="two"), schedule=later))
     with pytest.raises(Conflict, match=f"'two' is taken by the job {second.id}: choose another key"):
-        await update(
-            world.database, world.dispatcher, DEFAULT_TENANT, first.id, job(unique=Unique(key="two"), schedule=later)
-        )
+        await world.update(first.id, job(unique=Unique(key="two"), schedule=later))
     assert (await world.job(first.id)).spec.unique == Unique(key="one")
     assert [(await world.submit(job(unique=Unique(key=key)))).state for key in ("one", "two")] == [JobState.ENDED] * 2
 
@@ -181,9 +178,7 @@ async def test_two_jobs_that_are_changed_to_each_others_unique_keys_at_once_do_n
     first, second = [await world.submit(job(unique=Unique(key=key), schedule=later)) for key in ("one", "two")]
 
     async def change(job_id: JobId, key: str) -> None:
-        await update(
-            world.database, world.dispatcher, DEFAULT_TENANT, job_id, job(unique=Unique(key=key), schedule=later)
-        )
+        await world.update(job_id, job(unique=Unique(key=key), schedule=later))
 
     results = await asyncio.gather(change(first.id, "two"), change(second.id, "one"), return_exceptions=True)
     assert [type(result) for result in results] == [Conflict, Conflict]
@@ -193,13 +188,13 @@ async def test_two_jobs_that_are_changed_to_each_others_unique_keys_at_once_do_n
 async def test_what_a_throttle_has_counted_stays_counted_when_its_job_is_changed(world: World) -> None:
     throttle = Throttle(key="k", per_s=60)
     first = await world.submit(job(throttle=throttle, schedule=once(world.after(100))))
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, first.id, job(schedule=once(world.after(100))))
+    await world.update(first.id, job(schedule=once(world.after(100))))
     assert (await world.submit(job(throttle=throttle))).state is JobState.ENDED
 
 
 async def renamed(world: World, first: Accepted, **fields: Any) -> None:
     spec = structs.replace((await world.job(first.id)).spec, name="renamed", **fields)
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, first.id, spec)
+    await world.update(first.id, spec)
 
 
 async def runs(world: World) -> list[JobId]:
@@ -233,7 +228,7 @@ async def test_a_debounced_job_that_was_changed_is_put_aside_as_well(
     assert (skipped.state, skipped.job_version) == (State.SKIPPED, 2)
     assert skipped.reason == f"debounce: the job {second.id} came after it with the key 'k'"
     assert skipped.fire_at == first.next_fire_at
-    with pytest.raises(Conflict, match="has begun or ended"):
+    with pytest.raises(Conflict, match="has started or ended"):
         await renamed(world, first, schedule=once(world.after(1800)))
     assert await runs(world) == [second.id]
 
@@ -254,10 +249,9 @@ async def test_who_comes_while_a_debounced_job_is_being_changed_waits_and_puts_i
 ) -> None:
     debounce = Debounce(key="k", wait_s=wait_s)
     first = await world.submit(job(debounce=debounce))
-    async with world.database.transaction() as connection, asyncio.timeout(10):
-        locked = await lock(connection, DEFAULT_TENANT, first.id)
-        spec = structs.replace(locked.spec, name="renamed")
-        await update_locked(connection, world.database, DEFAULT_TENANT, locked, spec)
+    async with begin(world.database, DEFAULT_TENANT) as work, asyncio.timeout(10):
+        locked = await lock(work, first.id)
+        await update_locked(work, locked, structs.replace(locked.spec, name="renamed"))
         coming = asyncio.create_task(world.submit(job(debounce=debounce)))
         await world.until_someone_waits()
     second = await coming
@@ -316,13 +310,13 @@ async def test_a_batch_of_keys_takes_as_many_statements_as_one(world: World) -> 
         ]
         await world.submit_all(specs)
         seen: list[Any] = []
-        async with world.database.transaction() as connection:
+        async with begin(world.database, DEFAULT_TENANT) as work:
             jobs = [
                 NewOnceJob(JobId(world.database.clock.new_id()), spec, DEFAULT_POOL, world.now, world.now, None)
                 for spec in specs
             ]
-            with connection.query_logger(seen.append):
-                claimed = await claim_keys(connection, world.database, DEFAULT_TENANT, jobs, world.now)
+            with work.connection.query_logger(seen.append):
+                claimed = await claim_keys(work, jobs, world.now)
         assert [entry.refusal is None for entry in claimed] == [False] * count + [True] * (2 * count)
         # asyncpg asks for types it does not know yet in between.
         return [line for entry in seen if (line := entry.query.partition("\n")[0]).startswith("-- name")]

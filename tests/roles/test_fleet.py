@@ -75,7 +75,7 @@ class Fleet:
         return self.run(Worker(self.database, self.transport, targets, [PoolNo(1)], slots).run)
 
     async def submit(self, *specs: JobSpec) -> None:
-        await submit(self.database, self._dispatcher, DEFAULT_TENANT, specs, answer=lambda _: "")
+        await submit(self.database, self._dispatcher, DEFAULT_TENANT, specs, render=lambda _: "")
 
     async def value(self, sql: str) -> Any:
         async with self.database.connection() as connection:

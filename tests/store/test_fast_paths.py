@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from ondot.flow.submit import new_once_jobs
+from ondot.flow.new_jobs import new_once_jobs
 from ondot.model.completion import succeed
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT

@@ -203,7 +203,7 @@ async def test_run_now_starts_an_execution_and_a_refusal_is_told_in_words(world:
         await expect(visitor.page.locator(".executions .mark")).to_have_text("run")
         await page.client.delete(f"/v1/jobs/{accepted.id}")
         await run.click()
-        await expect(visitor.page.get_by_role("alert")).to_contain_text("is deleted: create it anew")
+        await expect(visitor.page.get_by_role("alert")).to_contain_text("is deleted: create it again")
 
 
 @proves("S7", "O5")

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from ondot.flow.change.change import pause, update
+from ondot.flow.change.change import pause
 from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
 from ondot.model.job import JobState
 from ondot.model.schedule import Cron, Schedule
@@ -94,7 +94,7 @@ async def test_a_paused_job_says_why_and_offers_to_resume(world: World, page: Se
 async def test_a_new_version_is_told(world: World) -> None:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     changed = job("renamed", schedule=every(300, world.now))
-    await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, changed)
+    await world.update(accepted.id, changed)
     told = await view(world, accepted.id)
     assert (told.name, told.version, told.schedule) == ("renamed", 2, "Every 5 minutes")
 

@@ -72,7 +72,7 @@ async def _submitter(schedule: Schedule | None = None) -> AsyncIterator[Put]:
                     JobSpec(name="mark", target=TARGET, schedule=schedule, payload=Raw(b'{"number":%d}' % number))
                     for number in batch
                 ]
-                await submit(database, dispatcher, DEFAULT_TENANT, specs, answer=lambda _accepted: "")
+                await submit(database, dispatcher, DEFAULT_TENANT, specs, render=lambda _accepted: "")
 
         yield put
     finally:

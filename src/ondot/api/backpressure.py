@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ondot.flow.submit import Accepted, Idempotency, Made
+from ondot.flow.idempotency import Idempotency
+from ondot.flow.new_jobs import Accepted
+from ondot.flow.submit import OnCreated
 from ondot.model.errors import QueueFull, Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
@@ -102,7 +104,7 @@ class Backpressure:
     @asynccontextmanager
     async def room_for_jobs(
         self, tenant_no: TenantNo, specs: Sequence[JobSpec], now: datetime, idempotency: Idempotency | None
-    ) -> AsyncIterator[Made]:
+    ) -> AsyncIterator[OnCreated]:
         """Enter while these jobs are stored. Raises `QueueFull` if they would add to a full queue.
 
         Yields the function to call with the jobs that were created.

@@ -27,7 +27,7 @@ from ondot.document.render import (
     throttle_out,
     unique_out,
 )
-from ondot.flow.submit import Accepted
+from ondot.flow.new_jobs import Accepted
 from ondot.model.duration import as_written
 from ondot.model.gates import Limits, Overlap
 from ondot.model.job import JobState, Priority

@@ -17,8 +17,8 @@ from ondot.api.backpressure import Backpressure
 from ondot.api.intake import LARGE, Intake
 from ondot.document.json_text import read_batch, read_json
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.group_commit import Together
-from ondot.flow.submit import Idempotency
+from ondot.flow.group_commit import GroupCommit
+from ondot.flow.idempotency import Idempotency
 from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.ids import TenantNo
 from ondot.ports.objects import Objects
@@ -41,13 +41,13 @@ class Services:
     """None: only what is in the database is read."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is to end: who waits for something answers then."""
-    together: Together = field(init=False)
+    group_commit: GroupCommit = field(init=False)
     intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
     """None: no ceiling is set, and everything is taken."""
 
     def __post_init__(self) -> None:
-        self.together = Together(self.database, self.dispatcher)
+        self.group_commit = GroupCommit(self.database, self.dispatcher)
         self.intake = Intake(self.database.settings)
         ceiling = self.database.settings.queue_ceiling
         self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)

@@ -1,10 +1,11 @@
 """The life of a job, one stage per file, in the order in which a job goes through them:
 
-① submit    accept: idempotency, store the job and its first fire
+① submit    accept a request: its jobs and their first fires · new_jobs: the rows that are stored
             group_commit: requests of the same moment share a statement and a commit · run_now: one more execution
+            idempotency: a repeated request gets the first response · work: the transaction that a stage works in
 ①a unique_keys  jobs with a key of their own: unique, throttled, debounced
 ② plan      look ahead: turn coming fires of owned partitions into executions, before they are due
-②a change   update, pause, resume, delete: settle every fire up to now, take back those still to come, write
+②a change   update, pause, resume, delete: lock, settle every fire up to now, take back those still to come, write
             skipped: ranges of fires that do not run, without those that did
 ②b backfill fires of the past: catch-up after an outage, and ranges that a person asks for
 ②c gate     admit executions of limited jobs when they are due · pools: the limits of a pool

@@ -20,9 +20,10 @@ from uuid import UUID
 
 from ondot.flow.change.settle import lock, settle
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.plan import thought
+from ondot.flow.idempotency import Idempotency, find_response, store_response
+from ondot.flow.plan import compute_schedule
 from ondot.flow.skipped import cut_skipped
-from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
+from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
 from ondot.model.execution import CANCEL, PriorityClass
 from ondot.model.gates import encode_stages
@@ -96,7 +97,7 @@ async def start_backfill(
     job_id: JobId,
     backfill: Backfill,
     *,
-    answer: Callable[[BackfillRow], str],
+    render: Callable[[BackfillRow], str],
     idempotency: Idempotency | None = None,
     by: By | None = None,
 ) -> str:
@@ -105,23 +106,22 @@ async def start_backfill(
     # Counted before any row is locked, and again only if the job was changed in between.
     version, total = await _counted(database, tenant_no, job_id, backfill)
     try:
-        async with database.transaction() as connection:
-            if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
+        async with begin(database, tenant_no) as work:
+            if (earlier := await find_response(work, idempotency)) is not None:
                 return earlier
-            job = await lock(connection, tenant_no, job_id)
+            job = await lock(work, job_id)
             if job.version != version:
                 raise Conflict(f"The job {job_id} was changed at the same time: look at it, and try again.")
             _refuse_future(backfill, job.now)
             if job.state is JobState.ACTIVE:
-                # What the job itself still has to do up to now comes first: then it never meets a fire of the range.
-                timer = await settle(connection, database, tenant_no, job)
-                await set_timer(connection, timer)
-            await insert_backfill(connection, tenant_no, _new(id_, job, backfill, total))
-            [row] = await list_backfills(connection, tenant_no, job_id, id_=id_)
+                # The job's own fires up to now come first: then it never reaches a fire of the range.
+                await set_timer(work.connection, await settle(work, job))
+            await insert_backfill(work.connection, tenant_no, _new(id_, job, backfill, total))
+            [row] = await list_backfills(work.connection, tenant_no, job_id, id_=id_)
             detail = {"backfill_id": id_, "from_at": backfill.from_at, "to_at": backfill.to_at, "fires": total}
-            await record_change(connection, tenant_no, by, "job.backfill", job_id, detail)
-            text = answer(row)
-            await keep_answer(connection, tenant_no, idempotency, text)
+            await record_change(work.connection, tenant_no, by, "job.backfill", job_id, detail)
+            text = render(row)
+            await store_response(work, idempotency, text)
     except TAKEN as error:
         raise Conflict(f"A backfill of the job {job_id} is under way: wait for its end, or cancel it.") from error
     log.info("backfill.started", job_id=str(job_id), backfill_id=str(id_), total=total)
@@ -156,7 +156,7 @@ async def _counted(database: Database, tenant_no: TenantNo, job_id: JobId, backf
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
     if job.state is JobState.DELETED:
-        raise Conflict(f"The job {job_id} is deleted: create it anew.")
+        raise Conflict(f"The job {job_id} is deleted: create it again.")
     await database.read_clock()
     total = await asyncio.to_thread(_total, job.spec, backfill, database.clock.now())
     return job.version, total
@@ -166,8 +166,9 @@ async def cancel_backfill(
     database: Database, tenant_no: TenantNo, job_id: JobId, backfill_id: UUID, *, by: By | None = None
 ) -> BackfillRow:
     """No further execution of it; those that wait are cancelled, those that run may end. Twice is once."""
-    async with database.transaction() as connection:
-        await lock(connection, tenant_no, job_id, deleted_too=True)
+    async with begin(database, tenant_no) as work:
+        connection = work.connection
+        await lock(work, job_id, deleted_too=True)
         await lock_timer(connection, job_id)
         if await end_backfill(connection, tenant_no, job_id, "CANCELLED", backfill_id):
             await end_waiting(connection, tenant_no, job_id, CANCEL, "backfill cancelled", Waiting.BACKFILL)
@@ -220,7 +221,7 @@ async def _steps(
         try:
             schedule, newest_first = _schedule(timed), entry.newest_first
             fires_of = partial(fires_from, schedule, entry.from_at, entry.to_at, newest_first=newest_first)
-            instants = await thought(schedule, partial(fires_of, at_most=room))
+            instants = await compute_schedule(schedule, partial(fires_of, at_most=room))
         except Exception:  # a schedule this node cannot compute must not stop all the others
             log.exception("owed.unplannable", job_id=str(entry.job_id))
             stuck.append(entry.id)
@@ -269,15 +270,8 @@ async def _fill(connection: Connection, database: Database, steps: Sequence[Owed
         owed, fires = step.owed, sorted(filled[step.owed.id])
         if owed.origin != "backfill" or not fires:
             continue
-        await cut_skipped(
-            connection,
-            database,
-            owed.tenant_no,
-            owed.job_id,
-            fires,
-            version=owed.schedule_version,
-            schedule=step.schedule,
-        )
+        work = Work(connection, database, owed.tenant_no)
+        await cut_skipped(work, owed.job_id, fires, version=owed.schedule_version, schedule=step.schedule)
 
 
 def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:

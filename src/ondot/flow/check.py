@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.plan import Planning, Steps, step_of, write_steps
+from ondot.flow.plan import Planning, Steps, compute_step, write_steps
 from ondot.model.check import MEANINGS, Kind, Memory, Place, Suspect
 from ondot.model.planning import Timer
 from ondot.store.check import (
@@ -193,7 +193,7 @@ class SelfCheck:
             numbers = await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool])
             planning = Planning(timer, spec, numbers[spec.pool])
             try:
-                steps.append((planning, step_of(planning, now=now, horizon_at=horizon_at)))
+                steps.append((planning, compute_step(planning, now=now, horizon_at=horizon_at)))
             except Exception as error:  # noqa: BLE001 - a schedule that cannot be computed must not stop the others
                 faults[str(timer.job_id)] = f"its schedule cannot be computed: {type(error).__name__}: {error}"
         return steps, faults

@@ -1,26 +1,28 @@
-"""⑧ Replay and discard: what a person does about FAILED executions, one, many or all that match (E10, O8, T6).
+"""⑧ Replay and discard: what a person does about FAILED executions: one, many, or all that match (E10, O8, T6).
 
-A replay is a new execution of the same job and version, with the old payload or an edited one; its letter becomes
-resolved in the same transaction, under the lock of its row: two who replay a letter at once make one execution.
-By ids all is done at once. By filter a row in `bulk` is worked off by `bulk_pass`, a bounded number of letters at a
-turn and each turn a transaction of its own: no lock is held for long, however many letters there are, and a crash at
-any point loses nothing and repeats nothing, since a letter that is resolved is not taken again. What fails again while
-an operation goes on is not its own. A letter that somebody else holds is passed over, and since they may let go of it
-as it was, an operation that passed one over begins again at the oldest: it is DONE only after a round without.
-Everything is recorded in `audit`, for each letter.
+A replay is a new execution of the same job and version, with the old payload or an edited one. Its letter is resolved
+in the same transaction, under the lock of its row: two replays of a letter at once make one execution.
+By ids everything is done at once. By filter a row in `bulk` is worked off by `bulk_pass`, a bounded number of letters
+in each turn, and each turn is a transaction of its own: no lock is held for long, however many letters there are. A
+crash at any point loses nothing and repeats nothing, because a resolved letter is not taken again. Letters of
+executions that fail again during an operation do not belong to it. A letter that another transaction has locked is
+passed over, and may stay open. So an operation that passed one over starts again at the oldest letter: it is DONE only
+after a round that passed over none.
+Every letter's resolution is recorded in `audit`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.replay import Refused, Replay, Replayed, make_replays, resolve_replayed
-from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
+from ondot.flow.idempotency import Idempotency, find_response, store_response
+from ondot.flow.replay import NotReplayed, Replay, Replayed, make_replays, resolve_replayed
+from ondot.flow.work import Work, begin
 from ondot.model.errors import NotFound
 from ondot.model.ids import ExecutionId, TenantNo
-from ondot.store.audit import record, record_all
+from ondot.store.audit import By, record_all, record_change
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.dead_letters import (
@@ -46,10 +48,10 @@ from ondot.telemetry.log import get_logger
 DEFAULT_PER_S = 50
 TURN_S = 0.25
 LETTERS_A_TURN = 100
-"""At most: how many rows a transaction locks and makes."""
+"""The most rows that one transaction locks and makes."""
 TURNS_A_PASS = 20
 NEXT_ROUND_S = 1.0
-"""At least, before letters that somebody held are looked at again."""
+"""The least time before letters that were passed over are tried again."""
 
 Result = Literal["replayed", "discarded", "already_resolved", "not_found", "spec_gone", "job_deleted"]
 
@@ -58,7 +60,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LetterDone:
-    """What became of one letter that was asked for; `detail` says why not, and what to do."""
+    """The result for one letter of a request; `detail`: why not, and what to do."""
 
     id: ExecutionId
     result: Result
@@ -70,6 +72,10 @@ class LetterDone:
         return self.result in {"replayed", "discarded"}
 
 
+RenderDone = Callable[[list[LetterDone]], str]
+Resolve = Callable[[Work, list[LockedLetter]], Awaitable[Iterable[LetterDone]]]
+
+
 async def replay(
     database: Database,
     dispatcher: Dispatcher,
@@ -77,28 +83,23 @@ async def replay(
     ids: Sequence[ExecutionId],
     how: Replay,
     *,
-    actor: str,
-    reason: str | None,
-    answer: Callable[[list[LetterDone]], str],
+    by: By,
+    render: RenderDone,
     idempotency: Idempotency | None = None,
 ) -> str:
-    """Run letters again, in one transaction; those that cannot be are told, and do not hinder the others."""
-    async with database.transaction() as connection:
-        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
-            return earlier
-        locked = await lock_letters(connection, tenant_no, ids)
-        letters = [letter for letter in locked.values() if letter.resolution is None]
-        made, refused = await _replay_letters(
-            connection, database, tenant_no, letters, how, actor=actor, reason=reason, operation=None
-        )
-        results = {entry.id: LetterDone(entry.id, entry.why, detail=entry.detail) for entry in refused}
-        for entry in made:
-            id_ = entry.ended.execution_id
-            results[id_] = LetterDone(id_, "replayed", entry.replay_id)
-        text = answer([results.get(id_) or _untouched(id_, locked.get(id_)) for id_ in ids])
-        await keep_answer(connection, tenant_no, idempotency, text)
+    """Run letters again, in one transaction; letters that cannot be are reported, and the others run."""
+    made: list[Replayed] = []
+
+    async def resolve(work: Work, letters: list[LockedLetter]) -> list[LetterDone]:
+        replayed, refused = await _replay_letters(work, letters, how, by, operation=None)
+        made.extend(replayed)
+        return [
+            *(LetterDone(entry.ended.execution_id, "replayed", entry.replay_id) for entry in replayed),
+            *(LetterDone(entry.id, entry.why, detail=entry.detail) for entry in refused),
+        ]
+
+    text = await _resolve(database, tenant_no, ids, resolve, render, idempotency, "dead_letters.replayed", by)
     dispatcher.wake((entry.pool_no, entry.ready_at) for entry in made)
-    log.info("dead_letters.replayed", count=len(made), refused=len(ids) - len(made), actor=actor)
     return text
 
 
@@ -107,24 +108,40 @@ async def discard(
     tenant_no: TenantNo,
     ids: Sequence[ExecutionId],
     *,
-    actor: str,
-    reason: str,
-    answer: Callable[[list[LetterDone]], str],
+    by: By,
+    render: RenderDone,
     idempotency: Idempotency | None = None,
 ) -> str:
-    """Letters that nobody wants to run again, with the reason why; their history stays."""
-    async with database.transaction() as connection:
-        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
+    """Resolve letters that shall not run again, with the reason why; their history stays."""
+
+    async def resolve(work: Work, letters: list[LockedLetter]) -> list[LetterDone]:
+        await _discard_letters(work, letters, by, operation=None)
+        return [LetterDone(letter.ended.execution_id, "discarded") for letter in letters]
+
+    return await _resolve(database, tenant_no, ids, resolve, render, idempotency, "dead_letters.discarded", by)
+
+
+async def _resolve(
+    database: Database,
+    tenant_no: TenantNo,
+    ids: Sequence[ExecutionId],
+    resolve: Resolve,
+    render: RenderDone,
+    idempotency: Idempotency | None,
+    event: str,
+    by: By,
+) -> str:
+    """Lock these letters and resolve the open ones; returns the response, with a result for each id."""
+    async with begin(database, tenant_no) as work:
+        if (earlier := await find_response(work, idempotency)) is not None:
             return earlier
-        locked = await lock_letters(connection, tenant_no, ids)
+        locked = await lock_letters(work.connection, tenant_no, ids)
         letters = [letter for letter in locked.values() if letter.resolution is None]
-        await _discard_letters(connection, tenant_no, letters, actor=actor, reason=reason, operation=None)
-        done = {letter.ended.execution_id for letter in letters}
-        text = answer(
-            [LetterDone(id_, "discarded") if id_ in done else _untouched(id_, locked.get(id_)) for id_ in ids]
-        )
-        await keep_answer(connection, tenant_no, idempotency, text)
-    log.info("dead_letters.discarded", count=len(done), refused=len(ids) - len(done), actor=actor)
+        results = {entry.id: entry for entry in await resolve(work, letters)}
+        text = render([results.get(id_) or _untouched(id_, locked.get(id_)) for id_ in ids])
+        await store_response(work, idempotency, text)
+    count = sum(entry.is_done for entry in results.values())
+    log.info(event, count=count, refused=len(ids) - count, actor=by.actor)
     return text
 
 
@@ -136,31 +153,29 @@ async def start_bulk(
     how: Replay,
     *,
     per_s: float,
-    actor: str,
-    reason: str | None,
-    answer: Callable[[BulkRow], str],
+    by: By,
+    render: Callable[[BulkRow], str],
     idempotency: Idempotency | None = None,
 ) -> str:
-    """Register an operation on all letters that match now; `bulk_pass` works it off."""
+    """Register an operation on all letters that match now; `bulk_pass` works it off. Returns the response."""
     id_ = database.clock.new_id()
-    async with database.transaction() as connection:
-        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
+    async with begin(database, tenant_no) as work:
+        if (earlier := await find_response(work, idempotency)) is not None:
             return earlier
-        total, now = await count_letters(connection, tenant_no, filter, bulk_id=id_)
-        bulk = NewBulk(id_, action, filter, actor, reason, per_s, how.payload, how.current_version)
-        await insert_bulk(connection, tenant_no, bulk, total=total, created_at=now)
-        await record(
-            connection, tenant_no, actor, _audited(action), id_, {"filter": filter, "total": total, "reason": reason}
-        )
-        [row] = await list_bulks(connection, tenant_no, id_=id_)
-        text = answer(row)
-        await keep_answer(connection, tenant_no, idempotency, text)
-    log.info("bulk.started", bulk_id=str(id_), action=action, total=total, actor=actor)
+        total, now = await count_letters(work.connection, tenant_no, filter, bulk_id=id_)
+        bulk = NewBulk(id_, action, filter, by.actor, by.reason, per_s, how.payload, how.current_version)
+        await insert_bulk(work.connection, tenant_no, bulk, total=total, created_at=now)
+        detail = {"filter": filter, "total": total}
+        await record_change(work.connection, tenant_no, by, _audited(action), id_, detail)
+        [row] = await list_bulks(work.connection, tenant_no, id_=id_)
+        text = render(row)
+        await store_response(work, idempotency, text)
+    log.info("bulk.started", bulk_id=str(id_), action=action, total=total, actor=by.actor)
     return text
 
 
 async def cancel_bulk(database: Database, tenant_no: TenantNo, id_: UUID, *, actor: str) -> BulkRow:
-    """No further letters; what was done stays done. Twice is once, and an operation that is done stays done."""
+    """Take no further letters; resolved ones stay resolved. Cancelling an ended operation changes nothing."""
     async with database.transaction() as connection:
         is_cancelled = await cancel_stored_bulk(connection, tenant_no, id_)
         rows = await list_bulks(connection, tenant_no, id_=id_)
@@ -168,50 +183,41 @@ async def cancel_bulk(database: Database, tenant_no: TenantNo, id_: UUID, *, act
             raise NotFound(f"There is no operation {id_} on dead letters.")
         if is_cancelled:
             detail = {"done": rows[0].done, "total": rows[0].total}
-            await record(connection, tenant_no, actor, "dead_letter.stop", id_, detail)
+            await record_change(connection, tenant_no, By(actor), "dead_letter.stop", id_, detail)
             log.info("bulk.cancelled", bulk_id=str(id_), done=rows[0].done, total=rows[0].total, actor=actor)
     return rows[0]
 
 
 async def bulk_pass(database: Database, dispatcher: Dispatcher) -> int:
-    """Give operations whose turn has come their turns, a bounded number; gives how many letters were looked at."""
-    looked_at = 0
+    """Work off operations that are due, for a bounded number of turns; returns how many letters were taken."""
+    taken = 0
     for _ in range(TURNS_A_PASS):
         async with database.transaction() as connection:
             turn = await take_bulk(connection)
             if turn is None:
                 break
-            letters, made = await _give_turn(connection, database, turn)
+            letters, made = await _take_turn(connection, database, turn)
         dispatcher.wake((entry.pool_no, entry.ready_at) for entry in made)
-        looked_at += letters
-    return looked_at
+        taken += letters
+    return taken
 
 
-async def _give_turn(connection: Connection, database: Database, turn: BulkTurn) -> tuple[int, list[Replayed]]:
-    """One turn of one operation: how many letters it came to, and the executions made."""
+async def _take_turn(connection: Connection, database: Database, turn: BulkTurn) -> tuple[int, list[Replayed]]:
+    """One turn of one operation: how many letters it took, and the executions it made."""
+    work, by = Work(connection, database, turn.tenant_no), By(turn.actor, turn.reason)
     size = min(max(round(turn.per_s * TURN_S), 1), LETTERS_A_TURN)
     letters = await take_letters(connection, turn, size)
     at_end = len(letters) < size
     passed_over = turn.passed_over or await has_passed_over(connection, turn, letters, at_end=at_end)
     made: list[Replayed] = []
     if turn.action == "replay":
-        made, refused = await _replay_letters(
-            connection,
-            database,
-            turn.tenant_no,
-            letters,
-            Replay(turn.payload, turn.current_version),
-            actor=turn.actor,
-            reason=turn.reason,
-            operation=turn.id,
-        )
+        how = Replay(turn.payload, turn.current_version)
+        made, refused = await _replay_letters(work, letters, how, by, operation=turn.id)
         done = len(made)
         for letter in refused:
             log.warning("bulk.refused", bulk_id=str(turn.id), execution_id=str(letter.id), why=letter.detail)
     else:
-        await _discard_letters(
-            connection, turn.tenant_no, letters, actor=turn.actor, reason=turn.reason, operation=turn.id
-        )
+        await _discard_letters(work, letters, by, operation=turn.id)
         done = len(letters)
     is_over = at_end and not passed_over
     next_s = size / turn.per_s if is_over or not at_end else max(size / turn.per_s, NEXT_ROUND_S)
@@ -222,49 +228,24 @@ async def _give_turn(connection: Connection, database: Database, turn: BulkTurn)
 
 
 async def _replay_letters(
-    connection: Connection,
-    database: Database,
-    tenant_no: TenantNo,
-    letters: Sequence[LockedLetter],
-    how: Replay,
-    *,
-    actor: str,
-    reason: str | None,
-    operation: UUID | None,
-) -> tuple[list[Replayed], list[Refused]]:
-    """Run letters that are held and open again, and resolve them; with those that cannot be."""
-    made, refused = await make_replays(connection, database, tenant_no, [letter.ended for letter in letters], how)
-    await resolve_replayed(connection, tenant_no, made, actor=actor, reason=reason)
-    await record_all(
-        connection,
-        tenant_no,
-        actor,
-        "dead_letter.replay",
-        [
-            (
-                entry.ended.execution_id,
-                _detail(reason, operation)
-                | {"replay_id": entry.replay_id, "edited_payload": how.payload is not None or None},
-            )
-            for entry in made
-        ],
-    )
+    work: Work, letters: Sequence[LockedLetter], how: Replay, by: By, *, operation: UUID | None
+) -> tuple[list[Replayed], list[NotReplayed]]:
+    """Run open letters that are locked again, and resolve them; also returns those that cannot be."""
+    made, refused = await make_replays(work, [letter.ended for letter in letters], how)
+    await resolve_replayed(work, made, by)
+    detail = _detail(by, operation) | {"edited_payload": how.payload is not None or None}
+    entries = [(entry.ended.execution_id, detail | {"replay_id": entry.replay_id}) for entry in made]
+    await record_all(work.connection, work.tenant_no, by.actor, "dead_letter.replay", entries)
     return made, refused
 
 
-async def _discard_letters(
-    connection: Connection,
-    tenant_no: TenantNo,
-    letters: Sequence[LockedLetter],
-    *,
-    actor: str,
-    reason: str | None,
-    operation: UUID | None,
-) -> None:
+async def _discard_letters(work: Work, letters: Sequence[LockedLetter], by: By, *, operation: UUID | None) -> None:
+    connection, tenant_no = work.connection, work.tenant_no
     ids = [letter.ended.execution_id for letter in letters]
-    await resolve_letters(connection, tenant_no, [(id_, None) for id_ in ids], "discarded", actor=actor, reason=reason)
-    detail = _detail(reason, operation)
-    await record_all(connection, tenant_no, actor, "dead_letter.discard", [(id_, detail) for id_ in ids])
+    discards = [(id_, None) for id_ in ids]
+    await resolve_letters(connection, tenant_no, discards, "discarded", actor=by.actor, reason=by.reason)
+    detail = _detail(by, operation)
+    await record_all(connection, tenant_no, by.actor, "dead_letter.discard", [(id_, detail) for id_ in ids])
 
 
 def _untouched(id_: ExecutionId, letter: LockedLetter | None) -> LetterDone:
@@ -276,8 +257,8 @@ def _untouched(id_: ExecutionId, letter: LockedLetter | None) -> LetterDone:
     return LetterDone(id_, "already_resolved", letter.replay_id, f"It was {what}: nothing is left to do.")
 
 
-def _detail(reason: str | None, operation: UUID | None) -> dict[str, object]:
-    return {"reason": reason, "operation": operation}
+def _detail(by: By, operation: UUID | None) -> dict[str, object]:
+    return {"reason": by.reason, "operation": operation}
 
 
 def _audited(action: BulkAction) -> Literal["dead_letter.replay", "dead_letter.discard"]:

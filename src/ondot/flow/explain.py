@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from ondot.flow.plan import thought
+from ondot.flow.plan import compute_schedule
+from ondot.flow.work import Work
 from ondot.model.errors import NotFound
 from ondot.model.explain import explain_execution as explained
 from ondot.model.explain_facts import Explanation, JobFacts, Range
@@ -21,7 +22,6 @@ from ondot.model.job import JobSpec
 from ondot.model.planning import fires_from
 from ondot.model.schedule import GivenUp, Once, Schedule
 from ondot.model.schedule.cost import measure_cost
-from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import SkippedRow, latest_ended, list_skipped
 from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
@@ -45,10 +45,10 @@ class JobExplanation:
 
 async def explain_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> Explanation:
     async with database.connection() as connection:
-        told = await _executions(connection, database, tenant_no, [id_])
-    if not told:
+        explanations = await _executions(Work(connection, database, tenant_no), [id_])
+    if not explanations:
         raise NotFound(f"There is no execution {id_}.")
-    return told[0]
+    return explanations[0]
 
 
 async def explain_job(
@@ -56,18 +56,19 @@ async def explain_job(
 ) -> JobExplanation:
     """`at`: also say what became of the fire at this instant."""
     async with database.connection() as connection:
+        work = Work(connection, database, tenant_no)
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
             raise NotFound(f"There is no job {job_id}.")
         facts = await read_job(connection, tenant_no, row)
         owed_by = await database.specs.find(connection, {(job_id, owed.schedule_version) for owed in facts.owed})
         live = await find_oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
-        executions = await _executions(connection, database, tenant_no, live)
+        executions = await _executions(work, live)
         last = None
         if not live and facts.next_fire_at is None and (ended := await latest_ended(connection, tenant_no, job_id)):
-            last = next(iter(await _executions(connection, database, tenant_no, [ended])), None)
+            last = next(iter(await _executions(work, [ended])), None)
         skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_TOLD)
-        fire = await _fire(connection, database, tenant_no, facts, at) if at is not None else None
+        fire = await _fire(work, facts, at) if at is not None else None
     facts = await _measured(facts, {version: spec for (_, version), spec in owed_by.items()})
     return JobExplanation(job_explained(facts, tuple(executions), last), facts.live, executions, skipped, fire)
 
@@ -78,12 +79,12 @@ async def _measured(facts: JobFacts, specs: Mapping[int, JobSpec]) -> JobFacts:
     cost = None
     if facts.timer_at is not None:
         find = partial(measure_cost, facts.schedule, facts.timer_at - _MICROSECOND)
-        cost = await thought(facts.schedule, find)
+        cost = await compute_schedule(facts.schedule, find)
     owed = []
     for entry in facts.owed:
         spec, gave_up = specs.get(entry.schedule_version), None
         if spec is not None and spec.schedule is not None:
-            gave_up = await thought(spec.schedule, partial(_why_not_found, spec.schedule, entry))
+            gave_up = await compute_schedule(spec.schedule, partial(_why_not_found, spec.schedule, entry))
         owed.append(replace(entry, gave_up=gave_up))
     return replace(facts, cost=cost, owed=tuple(owed))
 
@@ -97,27 +98,25 @@ def _why_not_found(schedule: Schedule, owed: Range) -> str | None:
     return None
 
 
-async def _executions(
-    connection: Connection, database: Database, tenant_no: TenantNo, ids: Sequence[ExecutionId]
-) -> list[Explanation]:
+async def _executions(work: Work, ids: Sequence[ExecutionId]) -> list[Explanation]:
     if not ids:
         return []
-    found = await find_executions(connection, tenant_no, ids)
-    specs = await database.specs.find(connection, {one.version for one in found})
-    facts = await read_executions(connection, tenant_no, found, specs, heartbeat_s=database.settings.heartbeat_s)
+    found = await find_executions(work.connection, work.tenant_no, ids)
+    specs = await work.database.specs.find(work.connection, {one.version for one in found})
+    heartbeat_s = work.database.settings.heartbeat_s
+    facts = await read_executions(work.connection, work.tenant_no, found, specs, heartbeat_s=heartbeat_s)
     return [explained(entry) for entry in facts]
 
 
-async def _fire(
-    connection: Connection, database: Database, tenant_no: TenantNo, facts: JobFacts, at: datetime
-) -> FireExplanation:
+async def _fire(work: Work, facts: JobFacts, at: datetime) -> FireExplanation:
+    connection, tenant_no = work.connection, work.tenant_no
     recurs = not isinstance(facts.schedule.when, Once)
     found, version = await read_fire(connection, tenant_no, facts.id, at, recurs=recurs)
     reading: Reading | None = None
     nearest = None
     if found.execution is None and (version is not None or at >= facts.created_at):
         schedule = facts.schedule
-        specs = await database.specs.find(connection, [(facts.id, version)]) if version is not None else {}
+        specs = await work.database.specs.find(connection, [(facts.id, version)]) if version is not None else {}
         if version is not None and (spec := specs.get((facts.id, version))) is not None and spec.schedule is not None:
             schedule = spec.schedule
         reading = await asyncio.to_thread(read_schedule, schedule, at)

@@ -1,13 +1,13 @@
-"""①b Simple creates of one moment share a commit (S1, P1, P2): all that came while another was under way go as one.
+"""①b Simple creates that arrive together share a commit (S1, P1, P2).
 
-The first goes at once, so that nobody waits for company; those that come meanwhile gather, and go when it is back. So
-the busier it is, the more jobs a commit carries, and fifty callers cost the database little more than one. Each is
-acknowledged after the COMMIT that holds its own jobs. Of simple jobs the answer is known before they are stored, and is
-stored with the idempotency key.
+The first request is stored at once, so that none waits for company. Requests that arrive meanwhile gather, and are
+stored in one statement when the first is done. So the busier it is, the more jobs a commit carries, and fifty callers
+cost the database little more than one. Each is acknowledged after the COMMIT that holds its own jobs. The response to a
+simple job is known before the job is stored, and is stored with the idempotency key.
 
-Whoever cannot go with the others goes alone, the way of every other request: one whose key is taken already, to find
-the earlier answer, and each of those whose common statement was refused, so that a refusal reaches only whom it
-concerns. If the database is away each is told so, as it would have been alone.
+A request that cannot share goes alone, as every other request does: one whose key is taken, to find the earlier
+response, and each of those whose shared statement was refused, so that an error reaches only the request that caused
+it. If the database is away, each request gets that error, as it would have alone.
 """
 
 import asyncio
@@ -20,18 +20,9 @@ from itertools import islice
 from typing import Final
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.submit import (
-    Accepted,
-    Answer,
-    Idempotency,
-    Made,
-    accepted_of,
-    is_simple,
-    new_once_jobs,
-    store_once_jobs,
-    submit,
-    wakes_of,
-)
+from ondot.flow.idempotency import Idempotency
+from ondot.flow.new_jobs import Accepted, accept_once, is_simple, new_once_jobs, pools_to_wake, store_once_jobs
+from ondot.flow.submit import OnCreated, Render, submit
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
@@ -44,19 +35,19 @@ from ondot.store.jobs import NewOnceJob
 
 MOST_REQUESTS: Final = 500
 MOST_JOBS: Final = 20
-"""A request with more is a batch of its own already."""
+"""A request with more jobs is a batch of its own."""
 MOST_BYTES: Final = 64 * 1024
-"""Of payloads: larger ones take their time, and small ones do not wait for them."""
+"""Of payloads: a request with more takes longer, and small ones do not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
     specs: Sequence[JobSpec]
-    answer: Answer
+    render: Render
     idempotency: Idempotency | None
-    made: Made | None
+    on_created: OnCreated | None
     moment: Moment
-    answered: asyncio.Future[str | None]
+    response: asyncio.Future[str | None]
     """None: it has to go alone."""
 
     @property
@@ -65,8 +56,8 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Going:
-    """A request on its way: what is stored for it, and what it will be told."""
+class _Entry:
+    """A request, the jobs to store for it, and its response."""
 
     request: _Request
     jobs: Sequence[NewOnceJob]
@@ -74,7 +65,7 @@ class _Going:
     text: str
 
 
-class Together:
+class GroupCommit:
     def __init__(self, database: Database, dispatcher: Dispatcher) -> None:
         self._database = database
         self._dispatcher = dispatcher
@@ -86,46 +77,47 @@ class Together:
         tenant_no: TenantNo,
         specs: Sequence[JobSpec],
         *,
-        answer: Answer,
+        render: Render,
         idempotency: Idempotency | None = None,
-        made: Made | None = None,
+        on_created: OnCreated | None = None,
         moment: Moment,
         by: By | None = None,
     ) -> str:
-        """As `flow.submit`: store these jobs, all or none; gives the answer."""
+        """As `flow.submit`: store these jobs, all or none; returns the response."""
         text = None
         if all(is_simple(spec) for spec in specs):
-            answered = asyncio.get_running_loop().create_future()
-            text = await self._together(tenant_no, _Request(specs, answer, idempotency, made, moment, answered))
+            response = asyncio.get_running_loop().create_future()
+            request = _Request(specs, render, idempotency, on_created, moment, response)
+            text = await self._submit_shared(tenant_no, request)
         if text is None:
             text = await submit(
                 self._database,
                 self._dispatcher,
                 tenant_no,
                 specs,
-                answer=answer,
+                render=render,
                 idempotency=idempotency,
-                made=made,
+                on_created=on_created,
                 moment=moment,
                 by=by,
             )
         return text
 
-    async def _together(self, tenant_no: TenantNo, request: _Request) -> str | None:
+    async def _submit_shared(self, tenant_no: TenantNo, request: _Request) -> str | None:
         if not request.is_small:
             try:
                 await self._store(tenant_no, [request])
             except DATABASE_ERROR:
                 return None
-            return await request.answered
+            return await request.response
         self._waiting.setdefault(tenant_no, deque()).append(request)
         if tenant_no not in self._writing:
-            # A task of its own: a caller that goes away takes nobody else's job with it.
-            self._writing[tenant_no] = asyncio.create_task(self._write(tenant_no), name="submit together")
-        return await request.answered
+            # A task of its own: a caller that disconnects cancels no other caller's job.
+            self._writing[tenant_no] = asyncio.create_task(self._write(tenant_no), name="group commit")
+        return await request.response
 
     async def _write(self, tenant_no: TenantNo) -> None:
-        """Until nobody waits."""
+        """Store until no request waits."""
         waiting = self._waiting[tenant_no]
         try:
             while waiting:
@@ -136,20 +128,20 @@ class Together:
                     _refuse(requests, partial(Unavailable, error.message))
                 except ClockStepped:
                     _refuse(requests, ClockStepped)
-                except Exception:  # noqa: BLE001 - each meets what is wrong with its own again, and it alone
+                except Exception:  # noqa: BLE001 - each goes alone, and the one at fault meets it again
                     for request in requests:
-                        if not request.answered.done():
-                            request.answered.set_result(None)
+                        if not request.response.done():
+                            request.response.set_result(None)
                 except BaseException:
                     for request in (*requests, *waiting):
-                        request.answered.cancel()
+                        request.response.cancel()
                     raise
         finally:
             del self._writing[tenant_no]
             del self._waiting[tenant_no]
 
     async def _store(self, tenant_no: TenantNo, requests: Sequence[_Request]) -> None:
-        """One statement for all; in a transaction with their keys, if some have one."""
+        """One statement for all; in a transaction with their idempotency keys, if some have one."""
         is_keyed = any(request.idempotency is not None for request in requests)
         specs = [spec for request in requests for spec in request.specs]
         async with self._database.connection() as connection:
@@ -159,62 +151,62 @@ class Together:
         jobs = new_once_jobs(self._database, specs, numbers, now)
         if len(specs) > MOST_REQUESTS or not requests[0].is_small:
             # Megabytes to render: other requests must not wait for it, and no transaction is open yet.
-            going = await asyncio.to_thread(_going, requests, jobs, now)
+            entries = await asyncio.to_thread(_entries, requests, jobs, now)
         else:
-            going = _going(requests, jobs, now)
+            entries = _entries(requests, jobs, now)
         async with self._database.transaction() if is_keyed else self._database.connection() as connection:
             if is_keyed:
-                going = await _with_keys(connection, tenant_no, going)
-            if going:
+                entries = await _take_keys(connection, tenant_no, entries)
+            if entries:
                 await store_once_jobs(
                     connection,
                     self._database.clock,
                     tenant_no,
-                    [job for each in going for job in each.jobs],
-                    [*(each.request.moment for each in going), moment],
+                    [job for entry in entries for job in entry.jobs],
+                    [*(entry.request.moment for entry in entries), moment],
                 )
-        for each in going:
-            self._dispatcher.wake(wakes_of(each.jobs))
-            if each.request.made is not None:
-                each.request.made(each.accepted)
-            if not each.request.answered.done():
-                each.request.answered.set_result(each.text)
+        for entry in entries:
+            self._dispatcher.wake(pools_to_wake(entry.jobs))
+            if entry.request.on_created is not None:
+                entry.request.on_created(entry.accepted)
+            if not entry.request.response.done():
+                entry.request.response.set_result(entry.text)
         for request in requests:
-            if not request.answered.done():
-                request.answered.set_result(None)
+            if not request.response.done():
+                request.response.set_result(None)
 
 
 def _refuse(requests: Sequence[_Request], error: Callable[[], Exception]) -> None:
     """Each gets an exception of its own: a traceback grows with every place that it is raised in."""
     for request in requests:
-        if not request.answered.done():
-            request.answered.set_exception(error())
+        if not request.response.done():
+            request.response.set_exception(error())
 
 
-def _going(requests: Sequence[_Request], jobs: Sequence[NewOnceJob], now: datetime) -> list[_Going]:
-    """Each request with its own of the jobs, which come in the order of the requests."""
-    going: list[_Going] = []
+def _entries(requests: Sequence[_Request], jobs: Sequence[NewOnceJob], now: datetime) -> list[_Entry]:
+    """Each request with its own jobs, which are in the order of the requests."""
+    entries: list[_Entry] = []
     left = iter(jobs)
     for request in requests:
         own = list(islice(left, len(request.specs)))
-        accepted = [accepted_of(job, now) for job in own]
-        going.append(_Going(request, own, accepted, request.answer(accepted)))
-    return going
+        accepted = [accept_once(job, now) for job in own]
+        entries.append(_Entry(request, own, accepted, request.render(accepted)))
+    return entries
 
 
-async def _with_keys(connection: Connection, tenant_no: TenantNo, going: Sequence[_Going]) -> list[_Going]:
-    """Those without a key, and those whose key is now theirs; of two with the same key the first."""
-    keyed: dict[str, _Going] = {}
-    others: list[_Going] = []
-    for each in going:
-        if each.request.idempotency is None:
-            others.append(each)
+async def _take_keys(connection: Connection, tenant_no: TenantNo, entries: Sequence[_Entry]) -> list[_Entry]:
+    """The entries without a key, and those whose key is now theirs; of two with the same key the first."""
+    keyed: dict[str, _Entry] = {}
+    others: list[_Entry] = []
+    for entry in entries:
+        if entry.request.idempotency is None:
+            others.append(entry)
         else:
-            keyed.setdefault(each.request.idempotency.key, each)
+            keyed.setdefault(entry.request.idempotency.key, entry)
     rows = [
-        (key, each.request.idempotency.request_hash, each.text)
-        for key, each in keyed.items()
-        if each.request.idempotency is not None
+        (key, entry.request.idempotency.request_hash, entry.text)
+        for key, entry in keyed.items()
+        if entry.request.idempotency is not None
     ]
     taken = await take_keys(connection, tenant_no, rows)
     return [*others, *(keyed[key] for key in taken)]

@@ -70,10 +70,10 @@ class Planning(Struct, frozen=True, gc=False):
 
 
 Steps = list[tuple[Planning, Step]]
-Thought = TypeVar("Thought")
+Result = TypeVar("Result")
 
 
-def step_of(planning: Planning, *, now: datetime, horizon_at: datetime, looks: int = LOOKS_ASIDE) -> Step:
+def compute_step(planning: Planning, *, now: datetime, horizon_at: datetime, looks: int = LOOKS_ASIDE) -> Step:
     """Raises TooCostly if it takes more than `looks`, unless these are all that one may have."""
     schedule = schedule_of(planning)
     if is_quick(schedule):
@@ -87,17 +87,17 @@ def schedule_of(planning: Planning) -> Schedule:
     return planning.spec.schedule
 
 
-async def step_apart(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
+async def _compute_step_off_loop(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
     """The same, in a thread if it takes long."""
     try:
-        return step_of(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
+        return compute_step(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
     except TooCostly:
-        return await asyncio.to_thread(step_of, planning, now=now, horizon_at=horizon_at)
+        return await asyncio.to_thread(compute_step, planning, now=now, horizon_at=horizon_at)
 
 
-async def thought(schedule: Schedule, think: Callable[[], Thought]) -> Thought:
+async def compute_schedule(schedule: Schedule, compute: Callable[[], Result]) -> Result:
     """What is found out about a schedule: in a thread, if it may take long."""
-    return think() if is_quick(schedule) else await asyncio.to_thread(think)
+    return compute() if is_quick(schedule) else await asyncio.to_thread(compute)
 
 
 def _advance(planning: Planning, schedule: Schedule, now: datetime, horizon_at: datetime) -> Step:
@@ -125,7 +125,7 @@ async def plan_timers(
     for planning in plannings:
         if fires >= FIRES_A_STATEMENT:
             break
-        step = await step_apart(planning, now=now, horizon_at=horizon_at)
+        step = await _compute_step_off_loop(planning, now=now, horizon_at=horizon_at)
         fires += _weight(step)
         steps.append((planning, step))
     return await write_steps(connection, clock, steps)
@@ -152,7 +152,7 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
     PLAN_CONFLICTS.inc(len(moves) - planned.moved)
     if planned.moved == len(moves):
         for job_id, entry in skipped:
-            tell_skipped(job_id, entry)
+            report_skipped(job_id, entry)
         DOUBLE_FIRES.inc(len(fires) - planned.planned)
     return planned
 
@@ -190,7 +190,7 @@ def _fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedF
     return fires
 
 
-def tell_skipped(job_id: JobId, skipped: SkippedRange) -> None:
+def report_skipped(job_id: JobId, skipped: SkippedRange) -> None:
     FIRES_SKIPPED.labels(skipped.reason).inc(skipped.count or 1)
     # Misfires were to run and will not; the others were coalesced, or nobody wanted them.
     (log.warning if skipped.reason == "misfire" else log.info)(
@@ -300,7 +300,7 @@ class Planner:
             if found_costly >= COSTLY_FOUND_AT_ONCE and not is_quick(schedule_of(planning)):
                 continue  # so many of them at once would hold up the others: the next pass comes to it
             try:
-                step = step_of(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
+                step = compute_step(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
             except TooCostly:
                 found_costly += 1
                 self._costly[planning.timer.job_id] = planning
@@ -321,7 +321,7 @@ class Planner:
             planning = self._costly.pop(job_id)
             began_s = time.monotonic()
             try:
-                step = await asyncio.to_thread(step_of, planning, now=now, horizon_at=horizon_at)
+                step = await asyncio.to_thread(compute_step, planning, now=now, horizon_at=horizon_at)
             except Exception:  # as above
                 log.exception("timer.unplannable", job_id=str(job_id))
                 self._aside.add(job_id)

@@ -1,9 +1,10 @@
-"""①c Run now: one execution of a job that is there, started by hand (P2, P3). It is no fire: the schedule goes on."""
+"""①c Run now: one execution of an existing job, started by hand (P2, P3). It is no fire: the schedule continues."""
 
 from collections.abc import Callable
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.submit import Idempotency, earlier_answer, keep_answer
+from ondot.flow.idempotency import Idempotency, find_response, store_response
+from ondot.flow.work import begin
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -21,26 +22,25 @@ async def run_now(
     job_id: JobId,
     payload: bytes | None,
     *,
-    answer: Callable[[ExecutionId], str],
+    render: Callable[[ExecutionId], str],
     idempotency: Idempotency | None = None,
     by: By | None = None,
 ) -> str:
-    """Start one execution now; it is no fire. A paused job may be run so, a deleted one not."""
+    """Start one execution now; returns the response. A paused job can be run, a deleted one cannot."""
     execution_id = ExecutionId(database.clock.new_id())
-    async with database.transaction() as connection:
-        if (earlier := await earlier_answer(connection, tenant_no, idempotency)) is not None:
+    async with begin(database, tenant_no) as work:
+        if (earlier := await find_response(work, idempotency)) is not None:
             return earlier
-        # Before it is read: a run that follows an acked delete or update obeys it (P10).
-        await share_jobs(connection, [job_id])
-        job = await get_job(connection, tenant_no, job_id)
+        # Before it is read: a run that follows an acknowledged delete or update obeys it (P10).
+        await share_jobs(work.connection, [job_id])
+        job = await get_job(work.connection, tenant_no, job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id}.")
         if job.state is JobState.DELETED:
-            raise Conflict(f"The job {job_id} is deleted: create it anew to run it.")
-        pools = await database.pools.numbers(connection, tenant_no, [job.spec.pool])
-        pool_no = pools[job.spec.pool]
+            raise Conflict(f"The job {job_id} is deleted: create it again to run it.")
+        pool_no = await work.pool_no(job.spec.pool)
         ready_at = await insert_execution(
-            connection,
+            work.connection,
             tenant_no,
             execution_id,
             job_id,
@@ -53,8 +53,8 @@ async def run_now(
             start_within_s=job.spec.start_deadline_s,
         )
         detail = {"name": job.spec.name, "execution_id": execution_id, "own_payload": payload is not None or None}
-        await record_change(connection, tenant_no, by, "job.run", job_id, detail)
-        text = answer(execution_id)
-        await keep_answer(connection, tenant_no, idempotency, text)
+        await record_change(work.connection, tenant_no, by, "job.run", job_id, detail)
+        text = render(execution_id)
+        await store_response(work, idempotency, text)
     dispatcher.wake([(pool_no, ready_at)])
     return text

@@ -1,10 +1,10 @@
-"""①a Jobs that name a key of their own (E16): unique, throttled, debounced. Decided as they are submitted.
+"""①a Jobs with a key of their own (E16): unique, throttled, debounced. Decided when they are submitted.
 
-In the transaction that stores them: the rows of all keys of a batch are locked, in their order, so that two batches
-never wait for each other's; `model.unique_keys` decides about one job after the other; and a job that does not run is
-recorded as an execution that was SKIPPED, with the reason. A number of statements that does not grow with the batch.
-Afterwards only a unique key can be given back or taken by a change of its job (`move_unique_key`). What a throttle has
-counted has come; and whether a debounced job still is one is looked up by who would take its place, under its lock.
+In the transaction that stores them, the rows of all keys of a batch are locked in their order, so that two batches
+never wait for each other's. `model.unique_keys` decides about one job after the other, and a job that does not run is
+recorded as a SKIPPED execution, with the reason. The number of statements does not grow with the batch.
+Later, only a unique key can be released or taken, by a change of its job (`move_unique_key`). What a throttle has
+counted stays counted. Whether a debounced job is still debounced is read under its lock, by the job that replaces it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 
 from msgspec import structs
 
+from ondot.flow.work import Work
 from ondot.model.errors import Conflict
-from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.ids import ExecutionId, JobId
 from ondot.model.job import JobSpec, JobState
 from ondot.model.schedule import Once, Schedule
 from ondot.model.unique_keys import Claim, ClaimKey, Runs, Skipped, claim_of, decide_claim, is_put_off, key_of
-from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import LockedJob, NewOnceJob, change_job, lock_job
 from ondot.store.unique_keys import (
@@ -33,20 +33,19 @@ from ondot.store.unique_keys import (
 from ondot.telemetry.metrics import EXECUTIONS_SKIPPED
 
 TRIES = 3
-"""To put a job aside: one that is being changed at this moment stands elsewhere when the wait for it is over."""
+"""To replace a debounced job: one that is being changed now is stored elsewhere when the wait for its lock is over."""
 
 
-async def claim_keys(
-    connection: Connection, database: Database, tenant_no: TenantNo, jobs: Sequence[NewOnceJob], now: datetime
-) -> list[NewOnceJob]:
-    """The jobs as they are to be stored: some refused, some at another instant, some in the place of others."""
+async def claim_keys(work: Work, jobs: Sequence[NewOnceJob], now: datetime) -> list[NewOnceJob]:
+    """The jobs as they are to be stored: some refused, some at another instant, some replacing others."""
+    connection, database, tenant_no = work.connection, work.database, work.tenant_no
     claimed = {job.id: job for job in jobs}
     wishes = {job.id: wish for job in jobs if (wish := claim_of(job.spec)) is not None}
     firsts: dict[ClaimKey, JobId] = {}
     for job_id, wish in wishes.items():
         firsts.setdefault(key_of(wish), job_id)
     stored = await lock_claims(connection, tenant_no, firsts, now)
-    begun = await _put_aside_all(connection, database, tenant_no, stored, firsts, now)
+    begun = await _end_replaced(work, stored, firsts, now)
     held = {key: claim for key, claim in stored.items() if key not in begun}
     for job_id, wish in wishes.items():
         key = key_of(wish)
@@ -65,8 +64,9 @@ async def claim_keys(
     return [claimed[job.id] for job in jobs]
 
 
-async def move_unique_key(connection: Connection, tenant_no: TenantNo, job: LockedJob, spec: JobSpec) -> None:
-    """A locked job is to have the unique key of another spec, or none."""
+async def move_unique_key(work: Work, job: LockedJob, spec: JobSpec) -> None:
+    """Give a locked job the unique key of its new spec, or none."""
+    connection, tenant_no = work.connection, work.tenant_no
     old, new = job.spec.unique, spec.unique
     if (old and old.key) == (new and new.key):
         return
@@ -83,32 +83,28 @@ async def move_unique_key(connection: Connection, tenant_no: TenantNo, job: Lock
         await release_claim(connection, tenant_no, key_of(old), job.id)
 
 
-async def _put_aside_all(
-    connection: Connection,
-    database: Database,
-    tenant_no: TenantNo,
-    stored: Mapping[ClaimKey, Claim],
-    firsts: Mapping[ClaimKey, JobId],
-    now: datetime,
+async def _end_replaced(
+    work: Work, stored: Mapping[ClaimKey, Claim], firsts: Mapping[ClaimKey, JobId], now: datetime
 ) -> set[ClaimKey]:
-    """End the debounced jobs that others now take the place of; gives the keys of those that have begun after all."""
+    """End the debounced jobs that are replaced; returns the keys of those that have started after all."""
+    connection, tenant_no = work.connection, work.tenant_no
     put_off = {key: claim for key, claim in stored.items() if key[0] == "debounce" and is_put_off(claim, now)}
     left = {claim.job_id: key for key, claim in put_off.items()}
     for _ in range(TRIES):
         if not left:
             break
         jobs = {
-            job_id: PutAside(job_id, ExecutionId(database.clock.new_id()), _came_after(firsts[key], key[1]))
+            job_id: PutAside(job_id, ExecutionId(work.database.clock.new_id()), _came_after(firsts[key], key[1]))
             for job_id, key in left.items()
         }
         for job_id in await find_changed(connection, tenant_no, list(jobs)):
-            changed = await _as_changed(connection, tenant_no, jobs.pop(job_id), left[job_id])
+            changed = await _as_changed(work, jobs.pop(job_id), left[job_id])
             if changed is not None:
                 jobs[job_id] = changed
         ended = set(await unplan_jobs(connection, tenant_no, list(jobs.values())))
         for job in (jobs[job_id] for job_id in ended if jobs[job_id].is_paused):
             # With nothing left to fire it has ENDED, and there is nothing to resume.
-            await _unpause(connection, tenant_no, job)
+            await _unpause(work, job)
         ended |= set(await unqueue_jobs(connection, tenant_no, [jobs[id_] for id_ in jobs if id_ not in ended]))
         EXECUTIONS_SKIPPED.labels("debounce").inc(len(ended))
         for job_id in ended:
@@ -116,9 +112,9 @@ async def _put_aside_all(
     return set(left.values())
 
 
-async def _as_changed(connection: Connection, tenant_no: TenantNo, aside: PutAside, key: ClaimKey) -> PutAside | None:
-    """A job that was changed since it was made, locked; None: it has this key no more."""
-    job = await lock_job(connection, tenant_no, aside.job_id)
+async def _as_changed(work: Work, aside: PutAside, key: ClaimKey) -> PutAside | None:
+    """A job that was changed since it was created, locked; None: it no longer has this key."""
+    job = await lock_job(work.connection, work.tenant_no, aside.job_id)
     if job is None or job.spec.debounce is None or key_of(job.spec.debounce) != key or job.spec.schedule is None:
         return None
     when = job.spec.schedule.when
@@ -127,11 +123,11 @@ async def _as_changed(connection: Connection, tenant_no: TenantNo, aside: PutAsi
     return replace(aside, fire_at=when.at, is_paused=job.state is JobState.PAUSED)
 
 
-async def _unpause(connection: Connection, tenant_no: TenantNo, aside: PutAside) -> None:
-    job = await lock_job(connection, tenant_no, aside.job_id)
+async def _unpause(work: Work, aside: PutAside) -> None:
+    job = await lock_job(work.connection, work.tenant_no, aside.job_id)
     assert job is not None
     await change_job(
-        connection, tenant_no, job.id, state=JobState.ACTIVE, version=job.version, state_reason=aside.reason
+        work.connection, work.tenant_no, job.id, state=JobState.ACTIVE, version=job.version, state_reason=aside.reason
     )
 
 

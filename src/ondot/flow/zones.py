@@ -10,9 +10,9 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from ondot.flow.change.change import plan_anew
+from ondot.flow.change.change import replan
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.plan import thought
+from ondot.flow.plan import compute_schedule
 from ondot.model.errors import InvalidSchedule
 from ondot.model.planning import Timer
 from ondot.model.schedule import Schedule, next_fire, tzdata_version
@@ -47,7 +47,7 @@ async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | 
         if spec is None or spec.schedule is None or not spec.recurs:
             continue
         try:
-            if await thought(spec.schedule, partial(_is_another, spec.schedule, timer, now)) and await plan_anew(
+            if await compute_schedule(spec.schedule, partial(_is_another, spec.schedule, timer, now)) and await replan(
                 database, dispatcher, timer.tenant_no, timer.job_id
             ):
                 log.info("job.planned_anew", job_id=str(timer.job_id), was=str(timer.next_fire_at))

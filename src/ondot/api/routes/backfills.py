@@ -78,7 +78,7 @@ async def backfill_job(
         tenant_no,
         JobId(id_),
         backfill,
-        answer=lambda row: _out(row).model_dump_json(),
+        render=lambda row: _out(row).model_dump_json(),
         idempotency=idempotency_of(request, key),
         by=by,
     )

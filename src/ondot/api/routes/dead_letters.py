@@ -47,6 +47,7 @@ from ondot.flow.dead_letters import cancel_bulk, discard, replay, start_bulk
 from ondot.flow.replay import Replay
 from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.ids import EPOCH, ExecutionId, TenantNo
+from ondot.store.audit import By
 from ondot.store.dead_letters import (
     LetterFilter,
     LetterRow,
@@ -153,9 +154,8 @@ async def replay_dead_letters(
             tenant_no,
             wanted.execution_ids,
             how,
-            actor=actor,
-            reason=wanted.reason,
-            answer=lambda entries: done_out(entries).model_dump_json(),
+            by=By(actor, wanted.reason),
+            render=lambda entries: done_out(entries).model_dump_json(),
             idempotency=idempotency,
         )
     return _json(text, 200)
@@ -175,9 +175,8 @@ async def discard_dead_letters(
         asked.database,
         tenant_no,
         wanted.execution_ids,
-        actor=actor,
-        reason=wanted.reason,
-        answer=lambda entries: done_out(entries).model_dump_json(),
+        by=By(actor, wanted.reason),
+        render=lambda entries: done_out(entries).model_dump_json(),
         idempotency=idempotency_of(request, key),
     )
     return _json(text, 200)
@@ -248,9 +247,8 @@ async def _started(
         wanted.letter_filter,
         how,
         per_s=wanted.per_s,
-        actor=actor,
-        reason=wanted.reason,
-        answer=lambda row: operation_out(row).model_dump_json(),
+        by=By(actor, wanted.reason),
+        render=lambda row: operation_out(row).model_dump_json(),
         idempotency=idempotency_of(request, key),
     )
     return _json(text, 202)

@@ -1,7 +1,9 @@
 """`/v1/jobs`: create, list, get, update, patch, delete, pause, resume, run, status, executions."""
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 from uuid import UUID
@@ -33,9 +35,10 @@ from ondot.document.body import JobBody
 from ondot.document.parse import job_spec, job_specs, new_job_spec, patched_spec
 from ondot.document.render import SpecOut
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
-from ondot.flow.change.change import delete, patch, pause, resume, update
+from ondot.flow.change.change import delete, pause, resume, update
+from ondot.flow.idempotency import Idempotency
 from ondot.flow.run_now import run_now
-from ondot.flow.submit import Answer, Idempotency
+from ondot.flow.submit import Render
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -196,17 +199,14 @@ async def update_job(
     if_match: IfMatch = None,
 ) -> responses.JobOut:
     """A new version, which takes over at once: fires still to come are taken back and planned anew."""
-    current = await job_row(asked, tenant_no, JobId(id_))
-    changed, if_version = _to_change(body, current), _version(if_match)
 
-    async def change(moment: Moment) -> None:
-        spec = await considered(request, lambda: job_spec(changed, moment.at, current=current.spec))
-        await update(
-            asked.database, asked.dispatcher, tenant_no, JobId(id_), spec, if_version=if_version, moment=moment, by=by
-        )
+    async def compute(job: JobRow, now: datetime) -> JobSpec:
+        return await considered(request, lambda: job_spec(_to_change(body, job), now, current=job.spec))
 
-    await asked.database.by_clock(change)
-    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
+    row = await update(
+        asked.database, asked.dispatcher, tenant_no, JobId(id_), compute, if_version=_version(if_match), by=by
+    )
+    return _shown(row, response)
 
 
 @router.patch("/jobs/{id}", response_model=responses.JobOut, openapi_extra=takes_patch())
@@ -218,18 +218,22 @@ async def patch_job(
     null resets a field to its default; another kind of schedule or target replaces the one there was. A patch that
     changes nothing makes no new version.
     """
-    row = await job_row(asked, tenant_no, JobId(id_))
-    changes = _to_change(body, row)
-    await patch(
+
+    async def compute(job: JobRow, now: datetime) -> JobSpec:
+        # In a thread: a small patch may be of a job whose schedule takes long to check.
+        return await asyncio.to_thread(lambda: patched_spec(job.spec, _to_change(body, job), now))
+
+    row = await update(
         asked.database,
         asked.dispatcher,
         tenant_no,
-        row.id,
-        lambda job: patched_spec(job.spec, changes, job.now),
+        JobId(id_),
+        compute,
         if_version=_version(if_match),
+        only_if_changed=True,
         by=by,
     )
-    return _shown(await job_row(asked, tenant_no, row.id), response)
+    return _shown(row, response)
 
 
 @router.delete("/jobs/{id}", response_model=responses.Deleted)
@@ -246,8 +250,8 @@ async def pause_job(
     asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response, by: Caller, if_match: IfMatch = None
 ) -> responses.JobOut:
     """No fires until it is resumed."""
-    await pause(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
-    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
+    row = await pause(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
+    return _shown(row, response)
 
 
 @router.post("/jobs/{id}/resume", response_model=responses.JobOut, openapi_extra=takes(ResumeBody, required=False))
@@ -261,7 +265,7 @@ async def resume_job(
     if_match: IfMatch = None,
 ) -> responses.JobOut:
     """Fire again, from now on; the fires of the pause are skipped unless `missed` says otherwise."""
-    await resume(
+    row = await resume(
         asked.database,
         asked.dispatcher,
         tenant_no,
@@ -270,7 +274,7 @@ async def resume_job(
         if_version=_version(if_match),
         by=by,
     )
-    return _shown(await job_row(asked, tenant_no, JobId(id_)), response)
+    return _shown(row, response)
 
 
 @router.post(
@@ -297,7 +301,7 @@ async def run_job(
             tenant_no,
             JobId(id_),
             bytes(payload) if payload is not None else None,
-            answer=lambda execution_id: responses.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
+            render=lambda execution_id: responses.Started(execution_id=execution_id, job_id=id_).model_dump_json(),
             idempotency=idempotency,
             by=by,
         )
@@ -377,19 +381,19 @@ async def _submitted(
     tenant_no: TenantNo,
     specs: Sequence[JobSpec],
     moment: Moment,
-    answer: Answer,
+    render: Render,
     idempotency: Idempotency | None,
 ) -> str:
     # One-time jobs come by the thousand a second, and are not in the audit log.
     recorded = any(spec.recurs or spec.key is not None for spec in specs)
     by = By((await asked.auth.caller(request)).name) if recorded else None
     submit = partial(
-        asked.together.submit, tenant_no, specs, answer=answer, idempotency=idempotency, moment=moment, by=by
+        asked.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
     )
     if asked.backpressure is None:
         return await submit()
-    async with asked.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as made:
-        return await submit(made=made)
+    async with asked.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as on_created:
+        return await submit(on_created=on_created)
 
 
 def _created(text: str, headers: dict[str, str] | None = None) -> Response:

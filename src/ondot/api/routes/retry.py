@@ -16,6 +16,7 @@ from ondot.api.routes.jobs import Key, idempotency_of
 from ondot.api.views import execution_out
 from ondot.flow.retry import retry
 from ondot.model.ids import ExecutionId
+from ondot.store.audit import By
 from ondot.store.executions import get_execution
 
 router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
@@ -62,9 +63,8 @@ async def retry_execution(
             tenant_no,
             ExecutionId(id_),
             replay_of(wanted),
-            actor=actor,
-            reason=wanted.reason,
-            answer=lambda retried: execution_out(retried.execution, retried.spec, whole=True).model_dump_json(),
+            by=By(actor, wanted.reason),
+            render=lambda retried: execution_out(retried.execution, retried.spec, whole=True).model_dump_json(),
             idempotency=idempotency,
         )
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.

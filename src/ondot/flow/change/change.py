@@ -1,29 +1,34 @@
-"""②a Change a job: update, pause, resume, delete (S8, P10). Takes back what was planned and has not come yet.
+"""②a Change a job: update, pause, resume, delete (S8, P10).
 
-One transaction, its statements in one order, each with a fresh snapshot: ① lock the job and its timer, raise the
-timer's version, so that a plan in flight either is committed and seen below or will be refused; ② settle what the old
-schedule owes up to now (`settle` does both); ③ take back the fires still to come (`take_back`); ④ write where
-the job stands. One statement for all of it would not see a plan that commits while it waits for the lock.
-A due fire that has not begun runs the new version on update, in its pool and priority; it ends SKIPPED on pause and
-CANCELLED on delete. What has begun, and what a person asked for (run, replay), keeps its version and pool and ends by
-itself; delete also cancels retries that wait. What is owed runs the new version on update, and is recorded as skipped
-on pause and delete; a backfill waits while its job is paused.
+A change is one transaction of four steps, which every function here calls in this order:
+① `lock` the job. From here on a plan in flight has committed, and is seen below, or is refused by the timer's version.
+② `settle`: every fire up to now gets its end on record, by the old rules.
+③ `take_back` the executions that were planned for later.
+④ write the job, its entry in the audit log and its timer (`_write`), and plan what is nearer than the horizon.
+Each step has statements of its own, each with a fresh snapshot: one statement for everything would not see a plan that
+commits while it waits for the lock. A resume has nothing to settle or to take back, because nothing of a paused job is
+planned.
+
+A due fire that has not started runs the new version after an update, in its pool and priority. It ends SKIPPED after a
+pause and CANCELLED after a delete. Executions that have started, and those that a person asked for (run, replay), keep
+their version and pool and end by themselves; a delete also cancels retries that wait. Owed fires run the new version
+after an update, and are recorded as skipped after a pause or a delete. A backfill waits while its job is paused.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from msgspec import structs
 
-from ondot.flow.change.settle import lock, lock_timer_of, schedule_of
-from ondot.flow.change.take_back import refuse_if_running, settle_and_take_back, skip_owed
+from ondot.flow.change.settle import check_changeable, lock, lock_timer_of, schedule_of, settle
+from ondot.flow.change.take_back import refuse_if_running, skip_owed, take_back
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers
 from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
-from ondot.model.errors import Conflict
+from ondot.flow.work import Work, begin
+from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import CANCEL, SKIP
 from ondot.model.gates import changed_rates, encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
@@ -31,12 +36,12 @@ from ondot.model.job import JobSpec, JobState, completed, same_spec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import Timer, next_or_look_again
 from ondot.model.schedule import Once, Schedule, jitter_offset
-from ondot.store.audit import By, record_change
-from ondot.store.clock import Moment
+from ondot.store.audit import Action, By, record_change
+from ondot.store.clock import ClockStepped
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.endings import Waiting, end_waiting
-from ondot.store.jobs import LockedJob, change_job, lock_job
+from ondot.store.jobs import JobRow, LockedJob, change_job, get_job, lock_job
 from ondot.store.owed import end_backfill, fires_executed
 from ondot.store.planned import carry_tokens, renew_due
 from ondot.store.streaks import forget_streak
@@ -44,48 +49,48 @@ from ondot.store.timers import set_timer
 
 Wakes = list[tuple[PoolNo, datetime]]
 
+ComputeSpec = Callable[[JobRow, datetime], Awaitable[JobSpec]]
+"""The new spec of a job, from the job as it is and the time now. May take long; does no I/O."""
+
 
 async def update(
     database: Database,
     dispatcher: Dispatcher,
     tenant_no: TenantNo,
     job_id: JobId,
-    spec: JobSpec,
+    compute: ComputeSpec,
     *,
     if_version: int | None = None,
-    moment: Moment | None = None,
+    only_if_changed: bool = False,
     by: By | None = None,
-) -> None:
-    """A new version takes over at once. `moment`: what its instants were computed from; see `flow.submit`."""
-    async with database.transaction() as connection:
-        job = await lock(connection, tenant_no, job_id, if_version)
-        if moment is not None:
-            database.clock.check(moment, job.now)
-        wakes = await update_locked(connection, database, tenant_no, job, _as_stored(spec, job), by=by)
-    dispatcher.wake(wakes)
+) -> JobRow:
+    """A new version takes over at once; returns the job as this change leaves it.
 
-
-async def patch(
-    database: Database,
-    dispatcher: Dispatcher,
-    tenant_no: TenantNo,
-    job_id: JobId,
-    changed: Callable[[LockedJob], JobSpec],
-    *,
-    if_version: int | None = None,
-    by: By | None = None,
-) -> None:
-    """A new version made out of the one in force, which nobody changes meanwhile; none if it asks for the same.
-
-    `changed` is called in a thread: a schedule may take a while to be checked.
+    `compute` is called before the lock, because a schedule may take seconds to check. If the job has another version
+    once it is locked, or the clock was set, it is called a second and last time, for the job as locked.
+    `only_if_changed`: a spec that asks for what is stored makes no new version.
     """
-    async with database.transaction() as connection:
-        job = await lock(connection, tenant_no, job_id, if_version)
-        spec = _as_stored(await asyncio.to_thread(changed, job), job)
-        if same_spec(spec, job.spec):
-            return
-        wakes = await update_locked(connection, database, tenant_no, job, spec, by=by)
+    moment = database.clock.moment()
+    async with database.connection() as connection:
+        before = await _read(connection, tenant_no, job_id)
+    check_changeable(before, if_version)
+    spec = await compute(before, moment.at)
+    wakes: Wakes = []
+    async with begin(database, tenant_no) as work:
+        job = await lock(work, job_id, if_version)
+        try:
+            database.clock.check(moment, job.now)
+            is_current = job.version == before.version
+        except ClockStepped:
+            is_current = False
+        if not is_current:
+            spec = await compute(await _read(work.connection, tenant_no, job_id), job.now)
+        spec = _as_stored(spec, job)
+        if not (only_if_changed and same_spec(spec, job.spec)):
+            wakes = await update_locked(work, job, spec, by=by)
+        row = await _read(work.connection, tenant_no, job_id)
     dispatcher.wake(wakes)
+    return row
 
 
 async def pause(
@@ -96,22 +101,20 @@ async def pause(
     if_version: int | None = None,
     because: str | None = None,
     by: By | None = None,
-) -> None:
-    """No further fire until it is resumed. Pausing twice is pausing once. `because`: why, if nobody asked by hand."""
-    async with database.transaction() as connection:
-        job = await lock(connection, tenant_no, job_id, if_version)
-        if job.state is JobState.PAUSED:
-            return
-        timer = await settle_and_take_back(connection, database, tenant_no, job)
-        skipped = await skip_owed(connection, database, tenant_no, job_id, "paused")
-        if timer.fires_left is not None:
-            timer = replace(timer, fires_left=timer.fires_left + skipped)
-        await end_waiting(connection, tenant_no, job_id, SKIP, "paused", Waiting.FIRES)
-        await change_job(
-            connection, tenant_no, job_id, state=JobState.PAUSED, version=job.version, state_reason=because
-        )
-        await record_change(connection, tenant_no, by, "job.pause", job_id, {"name": job.spec.name})
-        await set_timer(connection, replace(timer, next_fire_at=None))
+) -> JobRow:
+    """No further fire until it is resumed; pausing a paused job changes nothing. `because`: why, if not by hand."""
+    async with begin(database, tenant_no) as work:
+        job = await lock(work, job_id, if_version)
+        if job.state is not JobState.PAUSED:
+            timer = await settle(work, job)
+            timer = await take_back(work, job, timer)
+            skipped = await skip_owed(work, job_id, "paused")
+            if timer.fires_left is not None:
+                timer = replace(timer, fires_left=timer.fires_left + skipped)
+            await end_waiting(work.connection, tenant_no, job_id, SKIP, "paused", Waiting.FIRES)
+            paused = replace(job, state=JobState.PAUSED, state_reason=because)
+            await _write(work, job, paused, replace(timer, next_fire_at=None), "job.pause", by=by)
+        return await _read(work.connection, tenant_no, job.id)
 
 
 async def resume(
@@ -123,30 +126,42 @@ async def resume(
     missed: MissedPolicy = "skip",
     if_version: int | None = None,
     by: By | None = None,
-) -> None:
-    """Fire again from now on. The fires of the pause are recorded as skipped, but for those that `missed` asks for."""
-    async with database.transaction() as connection:
-        job = await lock(connection, tenant_no, job_id, if_version)
-        if job.state is JobState.ACTIVE:
-            return
-        timer = await lock_timer_of(connection, tenant_no, job)
-        schedule = schedule_of(job)
-        next_fire_at = _next(schedule, timer, job.now)
-        if job.spec.recurs:
-            # As after an outage: from the first fire that it has no end of on record.
-            next_fire_at = _after(schedule, timer.fired_through or job.now) if timer.fires_left != 0 else None
-        timer = replace(timer, next_fire_at=next_fire_at, version=timer.version + 1)
-        await change_job(connection, tenant_no, job_id, state=JobState.ACTIVE, version=job.version)
-        detail = {"name": job.spec.name, "missed": missed, "paused_because": job.state_reason}
-        await record_change(connection, tenant_no, by, "job.resume", job_id, detail)
-        resumes: MissedPolicy = missed if job.spec.recurs else "once"
-        wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now, resumes=resumes)
-        if job.spec.recurs and (since_at := timer.fired_through) is not None:
-            await cut_ended(
-                connection, database, tenant_no, job_id, since_at, job.now, version=job.version, schedule=schedule
-            )
-        await forget_streak(connection, tenant_no, job_id)
+) -> JobRow:
+    """Fire again from now on. The fires of the pause are recorded as skipped, except those that `missed` asks for."""
+    wakes: Wakes = []
+    async with begin(database, tenant_no) as work:
+        job = await lock(work, job_id, if_version)
+        if job.state is not JobState.ACTIVE:
+            wakes = await _resume(work, job, missed, by)
+        row = await _read(work.connection, tenant_no, job.id)
     dispatcher.wake(wakes)
+    return row
+
+
+async def _resume(work: Work, job: LockedJob, missed: MissedPolicy, by: By | None) -> Wakes:
+    timer = await lock_timer_of(work, job)
+    since_at = timer.fired_through
+    if not job.spec.recurs:
+        next_fire_at = _next(schedule_of(job), timer, job.now)
+    elif timer.fires_left == 0:
+        next_fire_at = None
+    else:
+        # As after an outage: from the first fire that has no end on record.
+        next_fire_at = _after(schedule_of(job), since_at or job.now)
+    wakes = await _write(
+        work,
+        job,
+        replace(job, state=JobState.ACTIVE, state_reason=None),
+        replace(timer, next_fire_at=next_fire_at, version=timer.version + 1),
+        "job.resume",
+        {"missed": missed, "paused_because": job.state_reason},
+        resumes=missed if job.spec.recurs else "once",
+        by=by,
+    )
+    if job.spec.recurs and since_at is not None:
+        await cut_ended(work, job, since_at, job.now)
+    await forget_streak(work.connection, work.tenant_no, job.id)
+    return wakes
 
 
 async def delete(
@@ -157,96 +172,132 @@ async def delete(
     if_version: int | None = None,
     by: By | None = None,
 ) -> None:
-    """No further fire; what waits is cancelled, what runs may end. Deleting twice is deleting once."""
-    async with database.transaction() as connection:
-        job = await lock(connection, tenant_no, job_id, if_version, deleted_too=True)
+    """No further fire. Waiting executions are cancelled, running ones may end; deleting twice changes nothing."""
+    async with begin(database, tenant_no) as work:
+        job = await lock(work, job_id, if_version, deleted_too=True)
         if job.state is JobState.DELETED:
             return
-        timer = await settle_and_take_back(connection, database, tenant_no, job, retries_too=True)
-        await skip_owed(connection, database, tenant_no, job_id, "deleted")
-        await end_backfill(connection, tenant_no, job_id, "CANCELLED")
-        await end_waiting(connection, tenant_no, job_id, CANCEL, "job deleted", Waiting.ALL)
-        await refuse_if_running(connection, tenant_no, job)
-        await change_job(connection, tenant_no, job_id, state=JobState.DELETED, version=job.version)
-        detail = {"name": job.spec.name, "state": job.state.value, "version": job.version}
-        await record_change(connection, tenant_no, by, "job.delete", job_id, detail)
-        await set_timer(connection, replace(timer, next_fire_at=None))
-        await forget_streak(connection, tenant_no, job_id)
+        timer = await settle(work, job)
+        timer = await take_back(work, job, timer, retries_too=True)
+        await skip_owed(work, job_id, "deleted")
+        await end_backfill(work.connection, tenant_no, job_id, "CANCELLED")
+        await end_waiting(work.connection, tenant_no, job_id, CANCEL, "job deleted", Waiting.ALL)
+        await refuse_if_running(work, job)
+        deleted = replace(job, state=JobState.DELETED, state_reason=None)
+        detail = {"state": job.state.value, "version": job.version}
+        await _write(work, job, deleted, replace(timer, next_fire_at=None), "job.delete", detail, by=by)
+        await forget_streak(work.connection, tenant_no, job_id)
 
 
-async def plan_anew(database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId) -> bool:
-    """Take back what is planned and compute the next fire again, by zones that have changed; gives whether it did."""
-    async with database.transaction() as connection:
-        job = await lock_job(connection, tenant_no, job_id)
+async def replan(database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId) -> bool:
+    """Compute the next fire again, by time zones that have changed; returns whether the job was replanned."""
+    async with begin(database, tenant_no) as work:
+        job = await lock_job(work.connection, tenant_no, job_id)
         if job is None or job.state is not JobState.ACTIVE or not job.spec.recurs:
             return False
-        timer = await settle_and_take_back(connection, database, tenant_no, job)
+        timer = await settle(work, job)
+        timer = await take_back(work, job, timer)
         if timer.fires_left != 0:
             timer = replace(timer, next_fire_at=_next(schedule_of(job), timer, job.now))
-        wakes = await _stand(connection, database, tenant_no, timer, job.spec, job.now)
+        wakes = await _write_timer(work, timer, job.spec, job.now)
     dispatcher.wake(wakes)
     return True
 
 
-async def update_locked(
-    connection: Connection,
-    database: Database,
-    tenant_no: TenantNo,
-    job: LockedJob,
-    spec: JobSpec,
-    *,
-    by: By | None = None,
-) -> Wakes:
-    """Update a job whose row the caller has locked; gives the pools to wake after the commit."""
-    # Pools and keys before gates, as a submit takes them: who makes the same pool at this moment may wait for a gate.
-    pool_no = (await database.pools.numbers(connection, tenant_no, [spec.pool]))[spec.pool]
-    await move_unique_key(connection, tenant_no, job, spec)
-    stages = encode_stages(spec.limits, tenant_no, job.id)
-    timer = await settle_and_take_back(connection, database, tenant_no, job, stages=stages)
-    if rates := changed_rates(job.spec.limits, spec.limits, tenant_no, job.id):
-        await carry_tokens(connection, tenant_no, rates)
-    version = job.version + 1
+async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | None = None) -> Wakes:
+    """Update a job that the caller has locked (step ①); returns the pools to wake after the commit."""
+    # Pools and keys before gates, as in a submit: a transaction that creates the same pool now may wait for a gate.
+    pool_no = await work.pool_no(spec.pool)
+    await move_unique_key(work, job, spec)
+    stages = encode_stages(spec.limits, work.tenant_no, job.id)
+    timer = await settle(work, job, new_stages=stages)
+    timer = await take_back(work, job, timer)
+    if rates := changed_rates(job.spec.limits, spec.limits, work.tenant_no, job.id):
+        await carry_tokens(work.connection, work.tenant_no, rates)
+    updated = replace(job, version=job.version + 1, spec=spec)
     moved = await renew_due(
-        connection,
-        tenant_no,
+        work.connection,
+        work.tenant_no,
         job.id,
-        version,
+        updated.version,
         pool_no=pool_no,
         priority_class=spec.priority_class,
         stages=stages,
         start_deadline_s=_deadline_s(spec, job.id),
     )
-    await change_job(
-        connection,
-        tenant_no,
-        job.id,
-        state=job.state,
-        version=version,
-        state_reason=job.state_reason,
-        spec=spec,
-        pool_no=pool_no,
-    )
-    # The versions say what was and what is; a payload is no matter of the log.
-    detail = {"name": spec.name, "from_version": job.version, "version": version, "changed": _changed(job.spec, spec)}
-    await record_change(connection, tenant_no, by, "job.update", job.id, detail)
-    assert spec.schedule is not None
-    if isinstance(spec.schedule.when, Once) and job.spec.recurs:
-        # Whatever it fired before, its one fire is still to come; unless it was one of those.
-        at = spec.schedule.when.at
-        executed = await fires_executed(connection, tenant_no, job.id, at, at, limit=1)
+    timer = await _timer_for(work, job, updated, timer)
+    # The versions hold the old and the new spec; a payload does not belong into the audit log.
+    detail = {"from_version": job.version, "version": updated.version, "changed": _changed(job.spec, spec)}
+    wakes = await _write(work, job, updated, timer, "job.update", detail, pool_no=pool_no, by=by)
+    return [*((pool_no, ready_at) for ready_at in moved), *wakes]
+
+
+async def _timer_for(work: Work, job: LockedJob, updated: LockedJob, timer: Timer) -> Timer:
+    """The timer of the new version: when it fires next, and how often it still may."""
+    spec, schedule = updated.spec, schedule_of(updated)
+    if isinstance(schedule.when, Once) and job.spec.recurs:
+        # Its one fire is still to come, whatever the job fired before, unless it was one of those fires.
+        at = schedule.when.at
+        executed = await fires_executed(work.connection, work.tenant_no, job.id, at, at, limit=1)
         timer = replace(timer, fired_through=at if executed else None)
-    fires_left = _fires_left(schedule_of(job), timer, spec.schedule)
-    stands_still = job.state is JobState.PAUSED or fires_left == 0
-    timer = replace(
+    fires_left = _fires_left(schedule_of(job), timer, schedule)
+    is_still = job.state is JobState.PAUSED or fires_left == 0
+    return replace(
         timer,
-        job_version=version,
-        next_fire_at=None if stands_still else _next(spec.schedule, timer, job.now),
-        # Also of a one-time job that has no fire left: by this instant it is removed when it is old.
+        job_version=updated.version,
+        next_fire_at=None if is_still else _next(schedule, timer, job.now),
+        # Also for a one-time job without a fire left: retention removes an old job by this instant.
         fired_through=timer.fired_through or (job.now if spec.recurs or fires_left == 0 else None),
         fires_left=fires_left,
     )
-    wakes = await _stand(connection, database, tenant_no, timer, spec, job.now)
-    return [*((pool_no, ready_at) for ready_at in moved), *wakes]
+
+
+async def _write(
+    work: Work,
+    job: LockedJob,
+    changed: LockedJob,
+    timer: Timer,
+    action: Action,
+    detail: Mapping[str, object] | None = None,
+    *,
+    pool_no: PoolNo | None = None,
+    resumes: MissedPolicy | None = None,
+    by: By | None,
+) -> Wakes:
+    """Step ④: the job as it is from now on, its entry in the audit log, and its timer."""
+    await change_job(
+        work.connection,
+        work.tenant_no,
+        job.id,
+        state=changed.state,
+        version=changed.version,
+        state_reason=changed.state_reason,
+        spec=changed.spec if changed.version > job.version else None,
+        pool_no=pool_no,
+    )
+    entry = {"name": changed.spec.name, **(detail or {})}
+    await record_change(work.connection, work.tenant_no, by, action, job.id, entry)
+    return await _write_timer(work, timer, changed.spec, job.now, resumes=resumes)
+
+
+async def _write_timer(
+    work: Work, timer: Timer, spec: JobSpec, now: datetime, *, resumes: MissedPolicy | None = None
+) -> Wakes:
+    """Write the timer, and plan at once what is nearer than the horizon."""
+    await set_timer(work.connection, timer)
+    horizon_at = now + timedelta(seconds=work.database.settings.horizon_s)
+    if timer.next_fire_at is None or timer.next_fire_at > horizon_at:
+        return []
+    planning = Planning(timer, spec, await work.pool_no(spec.pool), resumes)
+    planned = await plan_timers(work.connection, work.database.clock, [planning], now=now, horizon_at=horizon_at)
+    return list(planned.pools)
+
+
+async def _read(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> JobRow:
+    row = await get_job(connection, tenant_no, job_id)
+    if row is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return row
 
 
 def _changed(old: JobSpec, new: JobSpec) -> list[str]:
@@ -259,32 +310,6 @@ def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:
     return structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
 
 
-async def _stand(
-    connection: Connection,
-    database: Database,
-    tenant_no: TenantNo,
-    timer: Timer,
-    spec: JobSpec,
-    now: datetime,
-    *,
-    resumes: MissedPolicy | None = None,
-) -> Wakes:
-    """Step ④: write the timer, and plan at once what is nearer than the horizon."""
-    await set_timer(connection, timer)
-    horizon_at = now + timedelta(seconds=database.settings.horizon_s)
-    if timer.next_fire_at is None or timer.next_fire_at > horizon_at:
-        return []
-    numbers = await database.pools.numbers(connection, tenant_no, [spec.pool])
-    planned = await plan_timers(
-        connection,
-        database.clock,
-        [Planning(timer, spec, numbers[spec.pool], resumes)],
-        now=now,
-        horizon_at=horizon_at,
-    )
-    return list(planned.pools)
-
-
 def _deadline_s(spec: JobSpec, job_id: JobId) -> float | None:
     """From a fire on, with its jitter."""
     if spec.start_deadline_s is None or spec.schedule is None:
@@ -293,7 +318,7 @@ def _deadline_s(spec: JobSpec, job_id: JobId) -> float | None:
 
 
 def _fires_left(old: Schedule, timer: Timer, new: Schedule) -> int | None:
-    """What a new version may still fire: those that were fired count, as far as they were counted."""
+    """How often a new version may still fire: earlier fires count, as far as they were counted."""
     if new.max_fires is None:
         return None
     fired = old.max_fires - timer.fires_left if old.max_fires is not None and timer.fires_left is not None else 0
@@ -304,13 +329,13 @@ def _next(schedule: Schedule, timer: Timer, now: datetime) -> datetime | None:
     """The first fire after now that was not fired before."""
     after = max(now, timer.fired_through) if timer.fired_through else now
     if isinstance(schedule.when, Once):
-        # A one-time job has nothing after it: one that came due while it was paused runs now.
+        # A one-time job has no later fire: one that came due while it was paused runs now.
         fired = timer.fired_through is not None and timer.fired_through >= schedule.when.at
         return None if fired else schedule.when.at
     return _after(schedule, after)
 
 
 def _after(schedule: Schedule, after: datetime) -> datetime | None:
-    """Where a timer goes: the next fire, or where to look for it again."""
+    """The next fire, or the instant from which to search for it again."""
     fire_at, look_again_at = next_or_look_again(schedule, after)
     return fire_at or look_again_at
