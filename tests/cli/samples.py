@@ -51,7 +51,7 @@ def execution(**changes: Any) -> dict[str, Any]:
         "payload": None,
         "result": None,
         "error": {"code": "exception", "message": "ValueError: line 17 has no e-mail address"},
-        "reason": "all 1 retries are used up",
+        "reason": "1 retry used, none left",
         "progress": {"fraction": 0.5, "message": "half of it"},
         "attempts": [
             {

@@ -108,7 +108,7 @@ def test_an_execution_tells_its_state_reason_error_and_time() -> None:
         EXECUTION_ID,
         JOB_ID,
         "FAILED",
-        "retries are used up",
+        "retry used, none left",
         "2 min ago",
         "1.3 s",
         "50%, half of it",

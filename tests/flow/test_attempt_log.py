@@ -82,7 +82,7 @@ async def test_beyond_the_bound_the_last_lines_come_at_the_end_and_the_whole_tex
     await heard.notes.one_pass()
     live = await heard.lines()
     assert live[:10] == [f"line {n}" for n in range(1, 11)]
-    assert live[10:] == ["ondot: the lines from here on come when the attempt ends."]
+    assert live[10:] == ["ondot: further lines are written when the attempt ends."]
     await heard.notes.close(heard.leased)
     lines = await heard.lines()
     assert lines[:11] == live

@@ -122,7 +122,7 @@ async def test_a_timer_that_plan_has_overlooked_is_planned(world: World) -> None
 @pytest.mark.parametrize(
     ("part", "instead", "fault"),
     [
-        ('"kind":"cron"', '"kind":"lunar"', "of a newer release"),
+        ('"kind":"cron"', '"kind":"lunar"', "from a newer release"),
         ("Europe/Berlin", "Europe/Atlantis", "cannot be computed"),
     ],
     ids=["unreadable", "uncomputable"],

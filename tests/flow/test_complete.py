@@ -66,7 +66,7 @@ async def test_failures_are_retried_after_their_backoff_until_they_are_used_up(w
         await world.advance(0.1)
     execution = await world.execution(assignment.leased.id)
     assert (execution.state, execution.failures, execution.losses) == (State.FAILED, 3, 0)
-    assert execution.reason == "all 2 retries are used up"
+    assert execution.reason == "2 retries used, none left"
     rows = await attempts(world, execution.id)
     assert [(row.attempt_no, row.outcome) for row in rows] == [(n, Outcome.FAILED) for n in (1, 2, 3)]
     assert [row.error and row.error["message"] for row in rows] == ["attempt 1", "attempt 2", "attempt 3"]

@@ -186,7 +186,7 @@ async def test_a_transaction_of_an_attempt_that_is_stale_already_is_not_opened(s
     assignment = await shop.lease("pay")
     await lose(shop.world, shop.worker)
     await shop.world.recover()
-    with pytest.raises(Stale, match="counts no more"):
+    with pytest.raises(Stale, match="no longer counts"):
         async with shop.opened(assignment):
             pytest.fail("the block ran")
 
@@ -313,7 +313,7 @@ async def test_a_block_that_ends_the_transaction_itself_is_told_so_and_does_not_
 
     assignment, completion = await shop.run_one("pay")
     assert completion.error is not None
-    assert "leave COMMIT and ROLLBACK to the block" in completion.error
+    assert "Leave COMMIT and ROLLBACK to ctx.transaction()" in completion.error
     assert await shop.state(assignment) is State.RETRYING
     async with shop.world.database.transaction() as connection:
         assert connection.is_in_transaction()

@@ -1,9 +1,9 @@
-"""What attempts say while they run: log lines, output and progress, gathered and written in batches (E9, E14).
+"""The logs of running attempts: lines, output and progress, gathered and written in batches (E9, E14).
 
-Progress is written at most once a second for each attempt, by the newest word. The first lines of an attempt
-(`ONDOT_LOG_LINES`) go to the database as they come, so that they can be followed. From there on only its last lines do,
-when it ends; its whole text, which was spooled to a temporary file from its first line on (up to `ONDOT_LOG_BYTES`), is
-then put into object storage. What was cut is said. Callers may be threads: nothing here awaits but the writing.
+Progress is written at most once a second for each attempt, the newest only. The first lines of an attempt
+(`ONDOT_LOG_LINES`) go to the database as they arrive, so that they can be followed. After these only its last lines do,
+when it ends. Its whole log, spooled to a temporary file from the first line (up to `ONDOT_LOG_BYTES`), is then put into
+object storage. Lines that are cut are counted in the log. Callers may be threads: only the writing awaits.
 """
 
 import asyncio
@@ -28,18 +28,19 @@ from ondot.telemetry.log import get_logger
 log = get_logger()
 
 LINE_LENGTH = 16_384
-"""No line is longer; targets cut at half of it and say so."""
+"""No line is longer; targets cut at half of it, and mark the cut."""
 LAST_LINES = 50
 LIVE_CHARACTERS = 512 * 1024
-"""Of one attempt in the database, before its last lines: a few long lines are no better than many short ones."""
+"""Of one attempt in the database, before its last lines: long lines count as much as many short ones."""
 PENDING_CHARACTERS = 64 * 1024 * 1024
-"""Of all attempts, not yet written: with the database away no more is held in memory, the rest is spooled."""
+"""Of all attempts, not yet written: while the database is away, no more is kept in memory; the rest is spooled."""
 LINES_A_STATEMENT = 2_000
 
 
 @dataclass(slots=True)
-class _Said:
-    """What one attempt has said. `last`: from when on its lines wait for its end; `beyond` counts these."""
+class _Lines:
+    """The log of one attempt. `last`: None while its lines go to the database at once, later the newest lines, which
+    wait for its end; `beyond` counts the lines since then."""
 
     leased: Leased
     spool: Spool
@@ -52,7 +53,7 @@ class _Said:
 
 @dataclass(slots=True)
 class _Pending:
-    """What is to be written next."""
+    """Rows to be written next."""
 
     lines: list[LogLine] = field(default_factory=list)
     characters: int = 0
@@ -70,22 +71,22 @@ class Notes:
         self._objects = objects
         self._lock = threading.Lock()
         self._writing = asyncio.Lock()
-        self._attempts: dict[tuple[ExecutionId, int], _Said] = {}
+        self._attempts: dict[tuple[ExecutionId, int], _Lines] = {}
         self._pending = _Pending()
 
-    # Hearing ---------------------------------------------------------------------------------------------------------
+    # Gathering -------------------------------------------------------------------------------------------------------
 
     def say(self, leased: Leased, stream: str, line: str) -> None:
         """Keep one line of an attempt that has not been closed."""
         attempt = (leased.id, leased.attempt_no)
         with self._lock:
-            said = self._attempts.get(attempt)
-            if said is None:
-                said = self._attempts[attempt] = _Said(leased, Spool(self._database.settings.log_bytes))
-            self._hear(said, stream, line)
+            lines = self._attempts.get(attempt)
+            if lines is None:
+                lines = self._attempts[attempt] = _Lines(leased, Spool(self._database.settings.log_bytes))
+            self._add(lines, stream, line)
 
     def progress(self, leased: Leased, fraction: float | None, message: str | None, checkpoint: str | None) -> None:
-        """Keep the newest word of an attempt; what it leaves out stays as it was."""
+        """Keep the newest progress of an attempt; fields that are None keep their value."""
         with self._lock:
             newest = Progress(leased.id, leased.attempt_no, checkpoint, fraction, message)
             self._pending.progress[leased.id] = _later(self._pending.progress.get(leased.id), newest)
@@ -98,55 +99,55 @@ class Notes:
             return await find_checkpoint(connection, leased.id)
 
     def speaker(self, leased: Leased) -> Callable[[str, str], None]:
-        """Says lines of one attempt; after its end, nothing: a thread that was left behind may go on talking."""
-        said: _Said | None = None
+        """Adds lines of one attempt, and nothing after its end: a thread that was left behind may go on."""
+        lines: _Lines | None = None
 
         def speak(stream: str, line: str) -> None:
-            nonlocal said
-            if said is None:
+            nonlocal lines
+            if lines is None:
                 self.say(leased, stream, line)
-                said = self._attempts.get((leased.id, leased.attempt_no))
+                lines = self._attempts.get((leased.id, leased.attempt_no))
                 return
             with self._lock:
-                if not said.closed:
-                    self._hear(said, stream, line)
+                if not lines.closed:
+                    self._add(lines, stream, line)
 
         return speak
 
-    def _hear(self, said: _Said, stream: str, line: str) -> None:
+    def _add(self, lines: _Lines, stream: str, line: str) -> None:
         line = line[:LINE_LENGTH]
         if not line.isascii() or "\x00" in line:
             line = line.replace("\x00", "\ufffd").encode(errors="replace").decode()
         now = self._database.clock.now()
-        said.spool.add(as_text(now, stream, line))
-        if said.last is None:
-            said.characters += len(line)
+        lines.spool.add(as_text(now, stream, line))
+        if lines.last is None:
+            lines.characters += len(line)
             if (
-                said.numbered < self._database.settings.log_lines
-                and said.characters <= LIVE_CHARACTERS
+                lines.numbered < self._database.settings.log_lines
+                and lines.characters <= LIVE_CHARACTERS
                 and self._pending.characters <= PENDING_CHARACTERS
             ):
-                self._write_down(said, now, stream, line)
+                self._append(lines, now, stream, line)
                 return
-            said.last = deque(maxlen=LAST_LINES)
-            self._write_down(said, now, "log", "ondot: the lines from here on come when the attempt ends.")
-        said.beyond += 1
-        # Not a LogLine yet: of a flood nearly all are never written, and each costs time of the loop.
-        said.last.append((now, stream, line))
+            lines.last = deque(maxlen=LAST_LINES)
+            self._append(lines, now, "log", "ondot: further lines are written when the attempt ends.")
+        lines.beyond += 1
+        # Not a LogLine yet: nearly all lines of a flood are never written, and each would cost the loop time.
+        lines.last.append((now, stream, line))
 
-    def _write_down(self, said: _Said, at: datetime, stream: str, line: str) -> None:
-        said.numbered += 1
-        leased = said.leased
+    def _append(self, lines: _Lines, at: datetime, stream: str, line: str) -> None:
+        lines.numbered += 1
+        leased = lines.leased
         self._pending.lines.append(
-            LogLine(leased.id, leased.attempt_no, said.numbered, leased.tenant_no, at, cast("Stream", stream), line)
+            LogLine(leased.id, leased.attempt_no, lines.numbered, leased.tenant_no, at, cast("Stream", stream), line)
         )
         self._pending.characters += len(line)
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
     async def one_pass(self) -> int:
-        """Write what was gathered; what cannot be written now is kept."""
-        # One at a time: who closes an attempt must not overtake a pass that has its words and has not written them yet.
+        """Write the gathered rows; those that cannot be written now are kept."""
+        # One at a time: close() must not overtake a pass that has taken the lines and has not written them yet.
         async with self._writing:
             with self._lock:
                 taken, self._pending = self._pending, _Pending()
@@ -163,46 +164,46 @@ class Notes:
         return (leased.id, leased.attempt_no) in self._attempts or leased.id in self._pending.progress
 
     async def close(self, leased: Leased) -> None:
-        """Before an attempt is completed: write what it said, so that who sees the end sees the words."""
+        """Write the log of an attempt before it is completed, so that it is there when the end shows."""
         with self._lock:
-            said = self._attempts.pop((leased.id, leased.attempt_no), None)
-            if said is not None:
-                said.closed = True
-            nothing = said is None and leased.id not in self._pending.progress
+            lines = self._attempts.pop((leased.id, leased.attempt_no), None)
+            if lines is not None:
+                lines.closed = True
+            nothing = lines is None and leased.id not in self._pending.progress
         if nothing:
             return
         try:
-            if said is not None:
-                await self._end(said)
+            if lines is not None:
+                await self._end(lines)
             await self.one_pass()
-        except Exception as error:  # noqa: BLE001 - words are kept for the next pass; an outcome waits for none
+        except Exception as error:  # noqa: BLE001 - the lines are kept for the next pass; an outcome does not wait
             log.warning("notes.kept", execution_id=str(leased.id), error=str(error))
         finally:
-            if said is not None:
-                said.spool.close()
+            if lines is not None:
+                lines.spool.close()
 
-    async def _end(self, said: _Said) -> None:
-        """The last lines of an attempt that said much, and before them what became of those in between."""
-        if said.last is None:
+    async def _end(self, lines: _Lines) -> None:
+        """Add the last lines of a long log, and before them a line about those that are left out."""
+        if lines.last is None:
             return
-        hidden = said.beyond - len(said.last)
-        told = "its whole text was not kept: the worker stopped"
+        hidden = lines.beyond - len(lines.last)
+        whole = "its whole text was not kept: the worker stopped"
         try:
             if hidden:
-                told = await self._put(said)
+                whole = await self._put(lines)
         finally:
             with self._lock:
                 if hidden:
-                    words = f"ondot: {hidden:,} lines are not shown here; {told}."
-                    self._write_down(said, said.last[0][0], "log", words)
-                for at, stream, line in said.last:
-                    self._write_down(said, at, stream, line)
+                    line = f"ondot: {hidden:,} lines are not shown here; {whole}."
+                    self._append(lines, lines.last[0][0], "log", line)
+                for at, stream, line in lines.last:
+                    self._append(lines, at, stream, line)
 
-    async def _put(self, said: _Said) -> str:
-        """Put the whole text into object storage; tells what became of it."""
+    async def _put(self, lines: _Lines) -> str:
+        """Put the whole log into object storage; returns where it is, or why it is not there."""
         if self._objects is None:
             return "this process has no object storage for its whole text"
-        leased, spool = said.leased, said.spool
+        leased, spool = lines.leased, lines.spool
         key = key_of(leased.tenant_no, leased.id, leased.attempt_no, "log")
         try:
             await self._objects.put(key, spool.content())
@@ -214,8 +215,8 @@ class Notes:
         )
         with self._lock:
             self._pending.objects.append(row)
-        told = f"the whole text ({spool.lines:,} lines, {spool.bytes:,} bytes) is in object storage (whole=true)"
-        return f"{told}; {spool.told_of_the_cut}" if spool.cut_lines else told
+        stored = f"the whole text ({spool.lines:,} lines, {spool.bytes:,} bytes) is in object storage (whole=true)"
+        return f"{stored}; {spool.cut_message}" if spool.cut_lines else stored
 
     async def _write(self, taken: _Pending) -> None:
         async with self._database.connection() as connection:
@@ -239,7 +240,7 @@ class Notes:
 
 
 def _later(before: Progress | None, newest: Progress) -> Progress:
-    """The newest word of an attempt; what it leaves out is as it was before."""
+    """The newest progress of an attempt; fields that are None keep the value of before."""
     if before is None or before.attempt_no != newest.attempt_no:
         return newest
     return replace(
@@ -251,7 +252,7 @@ def _later(before: Progress | None, newest: Progress) -> Progress:
 
 
 async def _or_dropped(writing: Awaitable[None], what: str, count: int) -> None:
-    """What PostgreSQL will never take is dropped: kept, it would hold up the words of all other attempts for ever."""
+    """Drop rows that PostgreSQL will never accept: kept, they would block the logs of all other attempts for ever."""
     try:
         await writing
     except (DATABASE_ERROR, ValueError) as error:

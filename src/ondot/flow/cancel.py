@@ -1,8 +1,8 @@
 """Cancel an execution at any time (E8): not yet due, in the queue or before a gate, or running.
 
-What waits ends CANCELLED in the same transaction. What runs is asked to end (`cancel_at`): its worker looks for such
-requests each second, gives it its grace, and ends it by force after that. Whichever comes first is true, the outcome or
-the cancel: an attempt that succeeds in the meantime has SUCCEEDED, one that fails is not tried again.
+An execution that waits ends CANCELLED in the same transaction. One that runs is asked to end (`cancel_at`): its worker
+looks for such requests each second, and ends it by force when its grace is over. The first of outcome and cancel wins:
+an attempt that succeeds meanwhile has SUCCEEDED, one that fails is not retried.
 """
 
 from ondot.model.errors import Conflict, NotFound
@@ -19,7 +19,7 @@ TRIES = 5
 async def cancel(
     database: Database, tenant_no: TenantNo, id_: ExecutionId, *, actor: str, reason: str | None = None
 ) -> ExecutionRow:
-    """Cancel it, or ask it to end if it runs; gives how it stands then. Cancelling twice is cancelling once."""
+    """Cancel an execution, or ask it to end if it runs; returns it as it is then. A second cancel changes nothing."""
     why = f"cancelled by {actor}" + (f": {reason}" if reason else "")
     for _ in range(TRIES):
         async with database.transaction() as connection:
@@ -40,5 +40,5 @@ async def cancel(
                 row = await get_execution(connection, tenant_no, id_)
                 assert row is not None
                 return row
-        # A worker took it, or gave it back, in this moment: it is looked at anew.
-    raise Conflict(f"The execution {id_} changes hands too fast to be cancelled: try again.")
+        # A worker took it or gave it back at this moment: look again.
+    raise Conflict(f"The execution {id_} keeps changing state while it is cancelled: try again.")

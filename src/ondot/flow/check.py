@@ -1,10 +1,10 @@
-"""The self-check: looks for what nobody owns, mends it, counts it, and says so, since each is a bug (P4, P5, L6).
+"""The self-check: finds rows that no process owns, repairs, counts and logs them, because each is a bug (P4, P5, L6).
 
-Every state has an owner who will move it on; here it is looked whether that is so. Tables are walked in the order of
-their keys, a few thousand rows a step, one look at a time: without work that is one statement each tick. What a look
-finds is suspected; what is still there, unchanged, some seconds later is mended, by a statement that looks at it once
-more and passes by what somebody has locked (`model.check`). Findings are counted in the database, by kind, in the
-transaction that mends them. What cannot be mended is told again as long as it is there.
+Every state has an owner that will move it on; the self-check verifies that. Tables are walked in the order of their
+keys, a few thousand rows a step, one look at a time: without work that is one statement each tick. A row that a look
+finds is a suspect. If it is still there, unchanged, some seconds later, it is repaired by a statement that checks it
+once more and skips rows that are locked (`model.check`). Findings are counted in the database, by kind, in the
+transaction that repairs them. A finding that cannot be repaired is logged again for as long as it is there.
 """
 
 import time
@@ -52,15 +52,15 @@ ROWS_A_LOOK: Final[dict[Place, int]] = {
 }
 """In the order of a round."""
 PLACES: Final = tuple(ROWS_A_LOOK)
-MENDED_A_PASS: Final = 200
+REPAIRED_A_PASS: Final = 200
 OVERDUE_S: Final = 30.0
 LEASES_OVERDUE: Final = 3
-TOLD: Final = 5
-REPORT: Final = "this is a fault of ondot: please report it with the lines before this one"
+NAMED: Final = 5
+REPORT: Final = "this is a bug in ondot: please report it with the lines before this one"
 
-Mend = Callable[[Connection, Sequence[Suspect]], Awaitable[Sequence[object]]]
+Repair = Callable[[Connection, Sequence[Suspect]], Awaitable[Sequence[object]]]
 
-_MENDS: Final[dict[Place, Mend]] = {
+_REPAIRS: Final[dict[Place, Repair]] = {
     "ready": drop_ready,
     "waiting": drop_waiting,
     "gated": drop_gated,
@@ -73,17 +73,17 @@ log = get_logger()
 
 
 async def make_partitions_pass(database: Database) -> int:
-    """Make partitions that are missing; by every node, since without the first of them nobody keeps house."""
+    """Make partitions that are missing. Every node does, because without the first of them there is no housekeeper."""
     async with database.connection() as connection:
         made = [str(number) for number in await make_partitions(connection)]
         if made:
             await _count(connection, Kind.PARTITION, made)
-            _tell(Kind.PARTITION, made)
+            _log_found(Kind.PARTITION, made)
     return 0
 
 
 class SelfCheck:
-    """Of one housekeeper. What it remembers only saves it from crying at races, and may be lost with it."""
+    """The self-check of one housekeeper. It remembers suspects only to ignore races: the memory may be lost with it."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class SelfCheck:
         monotonic: Callable[[], float] = time.monotonic,
         rows_a_look: int | None = None,
     ) -> None:
-        """`rows_a_look`: at most so many rows are looked at in one step, of each table."""
+        """`rows_a_look`: how many rows of a table one step looks at, instead of `ROWS_A_LOOK`."""
         self._database = database
         self._dispatcher = dispatcher
         self._monotonic = monotonic
@@ -104,9 +104,9 @@ class SelfCheck:
         self._overdue_s = max(settings.horizon_s, LEASES_OVERDUE * settings.lease_s, OVERDUE_S)
 
     async def one_pass(self) -> bool:
-        """One step: see to what has been suspected for long enough, else look further. Whether there is more to do."""
-        if ripe := self._memory.take_ripe(monotonic_s=self._monotonic(), limit=MENDED_A_PASS):
-            await self._see_to(ripe)
+        """Repair rows that were suspects long enough, else look further; returns whether there is more to do."""
+        if ripe := self._memory.take_ripe(monotonic_s=self._monotonic(), limit=REPAIRED_A_PASS):
+            await self._repair_ripe(ripe)
             return True
         if self._memory.is_full:
             return False
@@ -129,7 +129,7 @@ class SelfCheck:
             looked = await look_at(connection, place, cursor, limit)
             return looked.suspects, looked.through
 
-    async def _see_to(self, suspects: list[Suspect]) -> None:
+    async def _repair_ripe(self, suspects: list[Suspect]) -> None:
         """All of one kind and place."""
         kind, place = suspects[0].kind, suspects[0].place
         if place == "timers":
@@ -137,15 +137,15 @@ class SelfCheck:
         if place == "partitions":
             return await self._name_unowned(suspects)
         async with self._database.transaction() as connection:
-            mended = [str(name) for name in await self._mend(connection, suspects)]
-            if mended:
-                await _count(connection, kind, mended)
-        if mended:
-            _tell(kind, mended)
+            repaired = [str(name) for name in await self._repair(connection, suspects)]
+            if repaired:
+                await _count(connection, kind, repaired)
+        if repaired:
+            _log_found(kind, repaired)
         return None
 
-    async def _mend(self, connection: Connection, suspects: list[Suspect]) -> Sequence[object]:
-        """Gives the ids of those that were mended."""
+    async def _repair(self, connection: Connection, suspects: list[Suspect]) -> Sequence[object]:
+        """Returns the ids of those that were repaired."""
         match suspects[0].kind:
             case Kind.RUNNING_OF_GONE_WORKER | Kind.RUNNING_WITHOUT_LEASE:
                 lease_ids = self._database.clock.new_ids(len(suspects))
@@ -155,10 +155,10 @@ class SelfCheck:
                 self._dispatcher.wake((entry.pool_no, entry.ready_at) for entry in queued)
                 return [entry.id for entry in queued]
             case _:
-                return await _MENDS[suspects[0].place](connection, suspects)
+                return await _REPAIRS[suspects[0].place](connection, suspects)
 
     async def _plan(self, suspects: list[Suspect]) -> None:
-        """Plan what is overdue as any plan does, but by its ids: no bound of any scan hides it from here."""
+        """Plan overdue timers as any plan does, but by their ids: no bound of a scan hides them here."""
         async with self._database.transaction() as connection:
             timers, now = await find_stuck_timers(connection, suspects)
             if now is None:
@@ -175,12 +175,12 @@ class SelfCheck:
                 await _count(connection, Kind.OVERDUE_TIMER, names, done=f"not planned: {faults[names[0]]}")
         self._dispatcher.wake(planned.pools)
         if moved:
-            _tell(Kind.OVERDUE_TIMER, moved)
+            _log_found(Kind.OVERDUE_TIMER, moved)
         for job_id, fault in faults.items():
-            _tell(Kind.OVERDUE_TIMER, [job_id], done=f"not planned: {fault}", advice="update or delete the job")
+            _log_found(Kind.OVERDUE_TIMER, [job_id], done=f"not planned: {fault}", advice="update or delete the job")
 
     async def _steps(self, connection: Connection, timers: list[Timer], now: datetime) -> tuple[Steps, dict[str, str]]:
-        """What becomes of these timers; and of those of which nothing can, by their job, why."""
+        """The steps of these timers; for those that cannot be planned, why, by their job."""
         horizon_at = now + timedelta(seconds=self._database.settings.horizon_s)
         specs = await self._database.specs.find(connection, [(timer.job_id, timer.job_version) for timer in timers])
         steps: Steps = []
@@ -188,7 +188,7 @@ class SelfCheck:
         for timer in timers:
             spec = specs.get((timer.job_id, timer.job_version))
             if spec is None:
-                faults[str(timer.job_id)] = f"version {timer.job_version} of its spec is gone, or of a newer release"
+                faults[str(timer.job_id)] = f"version {timer.job_version} of its spec is gone, or from a newer release"
                 continue
             numbers = await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool])
             planning = Planning(timer, spec, numbers[spec.pool])
@@ -204,22 +204,22 @@ class SelfCheck:
             if new := self._memory.select_new(unowned):
                 await _count(connection, Kind.PARTITION, sorted(suspect.name for suspect in new))
         if unowned:
-            _tell(Kind.PARTITION, sorted(suspect.name for suspect in unowned), done="left to the schedulers")
+            _log_found(Kind.PARTITION, sorted(suspect.name for suspect in unowned), done="left to the schedulers")
 
 
 async def _count(connection: Connection, kind: Kind, names: list[str], *, done: str | None = None) -> None:
-    example: dict[str, Any] = {"ids": names[:TOLD], "done": done or MEANINGS[kind].done}
+    example: dict[str, Any] = {"ids": names[:NAMED], "done": done or MEANINGS[kind].done}
     await record_found(connection, kind, len(names), example)
     FOUND.labels(kind.value).inc(len(names))
 
 
-def _tell(kind: Kind, names: list[str], *, done: str | None = None, advice: str = REPORT) -> None:
+def _log_found(kind: Kind, names: list[str], *, done: str | None = None, advice: str = REPORT) -> None:
     meaning = MEANINGS[kind]
     log.error(
         "self_check.found",
         kind=kind.value,
         count=len(names),
-        ids=names[:TOLD],
+        ids=names[:NAMED],
         what=meaning.what,
         then=done or meaning.done,
         advice=advice,

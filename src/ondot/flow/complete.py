@@ -1,10 +1,10 @@
 """⑥ Outcome → SUCCEEDED | RETRYING | FAILED …, fenced, in batches (E11, P5, P6).
 
 Outcomes are gathered for a few milliseconds and written in one statement. The completer keeps each until PostgreSQL
-has it, however long the database is away. One that changed nothing is looked up: recorded already (a reply was lost),
-or refused because its worker was stale; both are counted, neither is an error. A batch that PostgreSQL refuses for
-what is in it is split until the bad row stands alone, which then ends FAILED with that reason; one that does not fit
-into the deadline goes out again in smaller ones.
+has it, however long the database is away. An outcome that changed nothing is looked up: it was recorded before (a reply
+was lost), or is refused because its worker was stale. Both are counted, neither is an error. A batch whose content
+PostgreSQL rejects is split until the bad row is alone, which then ends FAILED with that reason. A batch that does not
+fit into the deadline is written again in smaller ones.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ GATHER_S = 0.003
 GATHERS, MANY = 5, 40
 BATCH = 1_000
 BATCH_LENGTH = 4_000_000
-"""Of results and errors, in characters: as many as a slow line carries within the deadline of a statement."""
+"""Results and errors in one statement, in characters: a slow line carries them within the deadline."""
 WRITERS = 2
 AGAIN_S = 0.5
-TOLD_EVERY = 60
-"""Tries after which it is told again that outcomes are kept."""
-LONGEST_REFUSAL = 500
-"""Of the words of a refusal: some repeat all that was refused."""
+TRIES_A_WARNING = 60
+"""While outcomes cannot be written, one try in this many logs a warning."""
+LONGEST_MESSAGE = 500
+"""PostgreSQL's message is cut here: some repeat the whole value that was rejected."""
 
 log = get_logger()
 
@@ -48,7 +48,7 @@ class Done(Struct, frozen=True):
 
 
 class Completer:
-    """Writes the outcomes of one incarnation of a worker, and knows which leases it still holds."""
+    """Writes the outcomes of one incarnation of a worker, and tracks the leases that it still holds."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Completer:
         worker_id: WorkerId,
         on_written: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_written`: called when `unwritten` has become less."""
+        """`on_written`: called when `unwritten` has decreased."""
         self._database = database
         self._dispatcher = dispatcher
         self._worker_id = worker_id
@@ -73,7 +73,7 @@ class Completer:
 
     @property
     def leases(self) -> tuple[LeaseId, ...]:
-        """The leases held: named with every beat."""
+        """The leases held: every beat names them."""
         return tuple(self._open)
 
     @property
@@ -95,7 +95,7 @@ class Completer:
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Write until cancelled; two statements in flight, since one commit at a time leaves the disk idle."""
+        """Write until cancelled, with two statements in flight: one commit at a time leaves the disk idle."""
         async with asyncio.TaskGroup() as group:
             for number in range(WRITERS):
                 group.create_task(self._write_for_ever(), name=f"completer-{number}")
@@ -119,7 +119,7 @@ class Completer:
                 self._idle.set()
 
     async def _gather(self) -> None:
-        """A few milliseconds; while many come, some more, since a statement for a thousand costs that of a hundred."""
+        """Wait a few milliseconds, longer while many arrive: a statement for 1,000 costs little more than for 100."""
         seen = 0
         for _ in range(GATHERS):
             await asyncio.sleep(GATHER_S)
@@ -148,9 +148,9 @@ class Completer:
                 with self._at_once.adapt(len(portion)):
                     await self.write(portion)
             except (DATABASE_ERROR, Unavailable, ValueError) as error:
-                # ValueError: it could not even be sent (half of a surrogate pair).
+                # ValueError: it cannot be encoded (half of a surrogate pair).
                 if not is_about_content(error):
-                    if tries % TOLD_EVERY == 1:
+                    if tries % TRIES_A_WARNING == 1:
                         log.warning("outcomes.kept", count=len(batch), error=str(error))
                     await asyncio.sleep(AGAIN_S)
                     continue
@@ -164,17 +164,17 @@ class Completer:
             batch = batch[len(portion) :]
 
     async def write(self, batch: Sequence[Done]) -> list[Written]:
-        """Write one batch of outcomes: a statement for plain successes, one for the rest if there is any."""
+        """Write one batch of outcomes: one statement for plain successes, and one for the rest, if any."""
         members = Counter(done.lease_id for done in batch)
         ended = list(self._ended)
         last_of = [id_ for id_, count in members.items() if self._open[id_] <= count] + ended
         outcomes = [done.completion for done in batch]
         async with self._database.connection() as connection:
             written = await self._succeed(connection, outcomes, last_of)
-            self._tell(batch, written)
+            self._report(batch, written)
             if len(written) < len(outcomes) or not outcomes:
                 rest = await self._complete(connection, _missing(outcomes, written), last_of)
-                self._tell(batch, rest)
+                self._report(batch, rest)
                 written += rest
         self._ended = [id_ for id_ in self._ended if id_ not in ended]
         self._release(members, set(last_of))
@@ -184,7 +184,7 @@ class Completer:
     async def _succeed(
         self, connection: Connection, outcomes: Sequence[Completion], last_of: Sequence[LeaseId]
     ) -> list[Written]:
-        """Write the plain successes among them; leases go with the rest, if there is any."""
+        """Write the plain successes among them. The statement for the rest, if any, removes the leases."""
         plain = [outcome for outcome in outcomes if outcome.is_plain]
         if not plain:
             return []
@@ -194,11 +194,11 @@ class Completer:
     async def _complete(
         self, connection: Connection, outcomes: Sequence[Completion], last_of: Sequence[LeaseId]
     ) -> list[Written]:
-        """Write whatever there may be, and look up what changed nothing."""
+        """Write outcomes of any kind, and look up those that changed nothing."""
         written = await complete_executions(connection, self._worker_id, outcomes, last_of)
         while missing := _missing(outcomes, written):
             why = await self._why_unchanged(connection, missing)
-            # What met a cancel that was just being written is its own still, and is written again.
+            # An outcome that met a cancel which was being written is still this worker's, and is written again.
             outcomes = [outcome for outcome in missing if why[outcome.execution_id] is Unchanged.HELD]
             for outcome in missing:
                 self._count_unchanged(outcome, why[outcome.execution_id])
@@ -206,7 +206,7 @@ class Completer:
         return written
 
     @staticmethod
-    def _tell(batch: Sequence[Done], written: Sequence[Written]) -> None:
+    def _report(batch: Sequence[Done], written: Sequence[Written]) -> None:
         if len(written) == len(batch) and all(entry.state is State.SUCCEEDED for entry in written):
             COMPLETED.labels(Outcome.SUCCEEDED.value).inc(len(batch))
             return
@@ -217,16 +217,16 @@ class Completer:
                 continue
             outcomes[done.completion.outcome] += 1
             if state is not State.SUCCEEDED:
-                _tell(done.completion, state)
+                _log_transition(done.completion, state)
         for outcome, count in outcomes.items():
             COMPLETED.labels(outcome.value).inc(count)
 
     def release(self, lease_id: LeaseId) -> None:
-        """One member of a lease needs no writing: its handler has committed the outcome itself."""
+        """Drop one member of a lease whose handler has committed the outcome itself."""
         self._release(Counter([lease_id]), set())
 
     def _release(self, members: Counter[LeaseId], deleted: set[LeaseId]) -> None:
-        """Forget the leases whose last member was written; those that ended in two batches at once go with the next."""
+        """Forget leases whose last member was written. One that ended in two batches at once goes with the next."""
         for lease_id, count in members.items():
             self._open[lease_id] -= count
             if self._open[lease_id] <= 0:
@@ -252,7 +252,7 @@ class Completer:
             execution_id=str(completion.execution_id),
             attempt=completion.attempt_no,
             worker_id=str(self._worker_id),
-            why="the execution was given to another worker, or has ended",
+            why="the execution belongs to another worker now, or has ended",
         )
 
 
@@ -261,7 +261,7 @@ def _length(completion: Completion) -> int:
 
 
 def _unstorable(completion: Completion, error: Exception) -> Completion:
-    message = f"PostgreSQL refuses what the attempt left behind: {error}"[:LONGEST_REFUSAL]
+    message = f"PostgreSQL rejects the result or the error of the attempt: {error}"[:LONGEST_MESSAGE]
     log.error("outcome.unstorable", execution_id=str(completion.execution_id), error=str(error))
     return fail_unstorable(completion, message)
 
@@ -272,7 +272,7 @@ def _missing(outcomes: Sequence[Completion], written: Sequence[Written]) -> list
 
 
 def pools_to_wake(written: Iterable[Written], now: datetime) -> Iterator[tuple[PoolNo, datetime]]:
-    """Which pools to wake, and when: for what goes on, and for those who waited for a slot that came free."""
+    """Which pools to wake, and when: for executions that go on, and for those that waited for a slot now free."""
     for entry in written:
         if entry.pool_no is None:
             continue
@@ -282,7 +282,7 @@ def pools_to_wake(written: Iterable[Written], now: datetime) -> Iterator[tuple[P
             yield entry.pool_no, now
 
 
-def _tell(completion: Completion, state: State) -> None:
+def _log_transition(completion: Completion, state: State) -> None:
     log.info(
         f"execution.{state.value.lower()}",
         execution_id=str(completion.execution_id),

@@ -2,13 +2,13 @@
 
     begin → is this attempt still the one that runs → the handler's statements → complete, fenced → COMMIT
 
-The completion is written by the same fenced statement as any other. If the fence refuses, the transaction is rolled
-back and `Stale` is raised: the effect did not happen. Once committed the execution is SUCCEEDED, whatever the handler
-does afterwards. When the reply to COMMIT is lost the database is asked what became of it, for as long as it takes.
-The worker has connections apart for it, where a handler may take its time (`Database.patient`): leasing and completing
-never wait for handlers.
-A function that runs in a child process opens its transaction there (`Attempt`, `roles.function_child`): its worker
-learns of the success when it writes an outcome of its own, and finds this one recorded.
+The completion is written by the same fenced statement as any other. If the fence refuses it, the transaction is rolled
+back and `Stale` is raised: the effect did not happen. Once committed, the execution is SUCCEEDED, whatever the handler
+does afterwards. If the reply to COMMIT is lost, the database is asked about it for as long as it takes.
+The worker has separate connections for it, where a handler may take its time (`Database.patient`): leasing and
+completing never wait for handlers.
+A function that runs in a child process opens its transaction there (`Attempt`, `roles.function_child`). Its worker then
+writes an outcome of its own, and finds this one recorded.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ log = get_logger()
 class Attempt(Struct, frozen=True):
     """Which attempt a transaction completes, and in which database: all that another process needs to open it.
 
-    The database as the worker reaches it: the URL may have come from a flag, a file, or the home of an `ondot up`.
+    The database as the worker connects to it: the URL may be from a flag, a file, or the home of an `ondot up`.
     """
 
     id: ExecutionId
@@ -60,9 +60,9 @@ class Attempt(Struct, frozen=True):
 
 
 class _Opener:
-    """Few functions ask for their transaction, so what it needs is put together when one does.
+    """Few functions use their transaction, so its `Attempt` is built when one does.
 
-    No repr: the database's password would be in it.
+    No repr: it would contain the database's password.
     """
 
     __slots__ = ("_attempt", "is_committed", "is_open", "transactor")
@@ -86,7 +86,7 @@ class _Opener:
 
 
 class Transactor:
-    """Opens the transactions of one incarnation of a worker, and knows which attempts they have completed."""
+    """Opens the transactions of one incarnation of a worker, and tracks which attempts they have completed."""
 
     def __init__(self, database: Database, dispatcher: Dispatcher, worker_id: WorkerId) -> None:
         self._database = database
@@ -103,7 +103,7 @@ class Transactor:
         self._committed: dict[tuple[ExecutionId, int], str | None] = {}
 
     def opener(self, assignment: Assignment, spec: JobSpec) -> OpenTransaction:
-        """What `Call.transaction` is for this attempt. To be called in the worker's loop."""
+        """The `Call.transaction` of this attempt. To be called in the worker's loop."""
         return _Opener(self, partial(self._attempt_of, assignment.leased, spec))
 
     def opener_of(self, attempt: Attempt) -> OpenTransaction:
@@ -120,15 +120,15 @@ class Transactor:
         )
 
     def forget(self, attempt: Attempt) -> None:
-        """Nobody will ask here what became of it: its worker is another process, and finds it in the database."""
+        """Forget a commit that `settled` is never asked about: the worker is another process and reads the database."""
         self._committed.pop((attempt.id, attempt.attempt_no), None)
 
     def was_committed(self, execution_id: ExecutionId, attempt_no: int) -> bool:
-        """Whether this attempt was completed by its own transaction: nothing is left to be written."""
+        """Whether this attempt was completed by its own transaction, so that nothing is left to write."""
         return (execution_id, attempt_no) in self._committed
 
     def settled(self, completion: Completion) -> bool:
-        """The same, asked once by the worker at the attempt's end. What its handler did besides is told in the log."""
+        """The same, asked once by the worker at the attempt's end. A handler whose own outcome differs is logged."""
         attempt = (completion.execution_id, completion.attempt_no)
         if attempt not in self._committed:
             return False
@@ -146,7 +146,7 @@ class Transactor:
             log.warning(
                 "handler.result_ignored",
                 **about,
-                then="the result is what ctx.set_result was given before the commit",
+                then="the result is the one that ctx.set_result set before the commit",
             )
         return True
 
@@ -190,11 +190,11 @@ class Transactor:
                 await self._give_back(connection)
 
     async def _give_back(self, connection: Any) -> None:
-        """Without what the handler has set for the session: the next to use it is ondot itself."""
+        """Reset what the handler has set for the session, because ondot itself uses the connection next."""
         try:
             if not self._database.settings.pgbouncer and not is_lost(connection):
                 await connection.reset(timeout=ACQUIRE_TIMEOUT_S)
-        except Exception as error:  # noqa: BLE001 - what was committed is: only the connection is of no more use
+        except Exception as error:  # noqa: BLE001 - the commit stands: only the connection is unusable
             log.warning("connection.not_reset", error=str(error), then="it is closed")
             drop(connection)
         except BaseException:
@@ -211,8 +211,8 @@ class Transactor:
             async with self._database.connection() as own:
                 if await self._runs(attempt, own, is_own=False):
                     raise ValueError(
-                        "The connection given to ctx.transaction() is to another database than ondot's, so the two "
-                        "cannot commit together: connect to the one that ONDOT_DATABASE_URL names."
+                        "The connection passed to ctx.transaction() is to another database than ondot's, so the two "
+                        "cannot commit together. Connect to the one that ONDOT_DATABASE_URL names."
                     )
         raise _stale(attempt)
 
@@ -224,7 +224,7 @@ class Transactor:
         if not connection.is_in_transaction():
             raise RuntimeError(
                 "The block of ctx.transaction() has ended the transaction itself, so its effect and its completion "
-                "are not one: leave COMMIT and ROLLBACK to the block."
+                "are not one. Leave COMMIT and ROLLBACK to ctx.transaction()."
             )
         completion = succeed(attempt, result, pause_after=attempt.pause_after)
         with away_as_unavailable():
@@ -232,7 +232,7 @@ class Transactor:
                 written = await complete_executions(connection, self._worker_id, [completion], [])
                 if written:
                     return written
-                # Who was just changing the row (a cancel, a new limit) makes it another row, which is its own still.
+                # A cancel or a new limit that was being written made a new version of the row, which is still ours.
                 why = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.attempt_no)])
                 if why.get(attempt.id) is not Unchanged.HELD:
                     raise _stale(attempt)
@@ -252,7 +252,7 @@ class Transactor:
         self._dispatcher.wake(pools_to_wake(written, self._database.clock.now()))
 
     async def _did_commit(self, attempt: Attempt) -> bool:
-        """What became of a COMMIT without a reply: asked until the database says so, for nobody else knows."""
+        """Whether a COMMIT without a reply was done: asked until the database answers, because only it knows."""
         while True:
             try:
                 async with self._database.connection() as connection:
@@ -266,17 +266,17 @@ class Transactor:
 
 def check_loop(loop: asyncio.AbstractEventLoop) -> None:
     if asyncio.get_running_loop() is not loop:
-        raise RuntimeError("ctx.transaction() works in the worker's own event loop: make the function `async def`.")
+        raise RuntimeError("ctx.transaction() works in the worker's own event loop. Make the function `async def`.")
 
 
 def _checked(given: Any) -> Connection:
     if not all(callable(getattr(given, name, None)) for name in ("fetch", "transaction", "is_in_transaction")):
-        raise TypeError(f"ctx.transaction() takes an asyncpg connection, or nothing; {type(given).__name__} came.")
+        raise TypeError(f"ctx.transaction() takes an asyncpg connection or nothing, got {type(given).__name__}.")
     if given.is_in_transaction():
         # The completion would be part of an outer transaction, which may still be rolled back.
         raise ValueError(
-            "The connection given to ctx.transaction() is in a transaction already: give one that is in none, since "
-            "the block itself begins and commits."
+            "The connection passed to ctx.transaction() is in a transaction already. Pass one that is in none, because "
+            "ctx.transaction() itself begins and commits."
         )
     connection: Connection = given
     return connection
@@ -288,13 +288,13 @@ def _message(completion: Completion) -> str | None:
 
 def _stale(attempt: Attempt) -> Stale:
     return Stale(
-        f"Attempt {attempt.attempt_no} of execution {attempt.id} counts no more: it was recovered, cancelled or ended "
-        "meanwhile. Its transaction is rolled back."
+        f"Attempt {attempt.attempt_no} of execution {attempt.id} no longer counts: it was recovered, cancelled or"
+        " ended meanwhile. Its transaction is rolled back."
     )
 
 
 async def _roll_back(connection: Connection, transaction: Any) -> None:
-    """Never hides why: a connection that is lost has rolled back by itself."""
+    """Never hides the reason: a connection that is lost has rolled back by itself."""
     try:
         with away_as_unavailable():
             if not is_lost(connection):
@@ -305,7 +305,7 @@ async def _roll_back(connection: Connection, transaction: Any) -> None:
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await what must not stop halfway, as a COMMIT: a cancellation meanwhile is raised when it is over."""
+    """Await work that must not stop halfway, like a COMMIT: a cancellation meanwhile is raised after it."""
     task = asyncio.create_task(work, name="ondot commit")
     try:
         await asyncio.shield(task)

@@ -1,8 +1,8 @@
 """Large output: put into object storage before an attempt is completed, and read back whole (E14).
 
-A result above `ONDOT_INLINE_BYTES` is stored before its completion is written, so that whoever sees the end finds it;
-the execution then holds how large it is and how it begins. Storage never turns a success into a failure: a result that
-cannot be kept is cut, and says so. A log is read from object storage if it was long, else from its lines.
+A result above `ONDOT_INLINE_BYTES` is stored before its completion is written, so that it is there when the end shows;
+the execution then has its size and its first characters. Storage never turns a success into a failure: a result that
+cannot be stored is cut, and marked as cut. A long log is read from object storage, a short one from its lines.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Say = Callable[[Leased, str, str], None]
 
 
 class Outputs:
-    """Keeps what attempts leave behind. `say` adds a line to the log of an attempt (`Notes.say`)."""
+    """Stores the results of attempts. `say` adds a line to the log of an attempt (`Notes.say`)."""
 
     def __init__(self, objects: Objects, database: Database, say: Say | None = None) -> None:
         self._objects = objects
@@ -41,11 +41,11 @@ class Outputs:
         self._say = say
 
     def fits(self, completion: Completion) -> bool:
-        """Whether nothing is to be kept elsewhere."""
+        """Whether the result is small enough for the database."""
         return completion.result is None or _fits(completion.result, self._database.settings.inline_bytes)
 
     async def keep(self, leased: Leased, completion: Completion) -> Completion:
-        """The completion to be written; never raises. Cancelled, it gives up and cuts: an outcome is not to wait."""
+        """The completion to be written; never raises. If cancelled, it cuts the result: an outcome must not wait."""
         text = completion.result
         if text is None or self.fits(completion):
             return completion
@@ -54,10 +54,10 @@ class Outputs:
             await self._put(leased, content)
         except asyncio.CancelledError:
             return self._cut(leased, completion, text, len(content), "the worker stopped while it was being stored")
-        except Exception as error:  # noqa: BLE001 - whatever ails the storage, the attempt ended as it did
+        except Exception as error:  # noqa: BLE001 - a fault of the storage does not change how the attempt ended
             return self._cut(leased, completion, text, len(content), str(error) or type(error).__name__)
         return replace(
-            completion, result=_json({"$object": {"bytes": len(content), "preview": _begin(text, PREVIEW_CHARACTERS)}})
+            completion, result=_json({"$object": {"bytes": len(content), "preview": _first(text, PREVIEW_CHARACTERS)}})
         )
 
     async def _put(self, leased: Leased, content: bytes) -> None:
@@ -79,13 +79,13 @@ class Outputs:
         log.warning("result.cut", execution_id=str(leased.id), attempt=leased.attempt_no, bytes=size, error=why)
         if self._say is not None:
             self._say(leased, "log", f"ondot: the result ({size:,} bytes) was cut: {why}")
-        # Escaped it may be twice as long: so that it stays within the bound.
-        kept = _begin(text, self._database.settings.inline_bytes // 4)
+        # Escaping may double its length: a quarter stays within the bound.
+        kept = _first(text, self._database.settings.inline_bytes // 4)
         return replace(completion, result=_json({"$cut": {"bytes": size, "why": why, "preview": kept}}))
 
 
 async def open_result(database: Database, objects: Objects | None, tenant_no: TenantNo, id_: ExecutionId) -> Stored:
-    """The whole result of an execution that has ended, as JSON; `null` if it left none."""
+    """The whole result of an execution that has ended, as JSON; `null` if it has none."""
     async with database.connection() as connection:
         row = await find_result(connection, tenant_no, id_)
     if row is None:
@@ -105,7 +105,7 @@ async def open_log(
     attempt_no: int,
     part: str | None = None,
 ) -> AsyncIterator[bytes]:
-    """The whole text of an attempt: when, from where, what, line by line; with `part` only lines that contain it."""
+    """The whole log of an attempt, as lines of time, stream and text; with `part` only lines that contain it."""
     async with database.connection() as connection:
         row = await find_object(connection, tenant_no, id_, attempt_no, "log")
     if row is None:
@@ -133,17 +133,17 @@ async def _from_lines(
 
 
 async def _with_part(chunks: AsyncIterator[bytes], part: str) -> AsyncIterator[bytes]:
-    """Only the lines that contain it, in capitals or not. Lines are bounded, so memory is."""
-    wanted, begun = part.lower(), b""
+    """Only the lines that contain it, in any case. Lines are bounded, and so is memory."""
+    wanted, rest = part.lower(), b""
     async for chunk in chunks:
-        *lines, begun = (begun + chunk).split(b"\n")
-        found = [line for line in lines if wanted in _said(line).lower()]
+        *lines, rest = (rest + chunk).split(b"\n")
+        found = [line for line in lines if wanted in _text_of(line).lower()]
         if found:
             yield b"\n".join(found) + b"\n"
 
 
-def _said(line: bytes) -> str:
-    """What was said, without when and from where."""
+def _text_of(line: bytes) -> str:
+    """Without the time and the stream."""
     return line.split(b" ", 2)[-1].decode(errors="replace")
 
 
@@ -156,7 +156,7 @@ async def _missing(
     kind: Kind,
     key: str,
 ) -> NoReturn:
-    """Says who wrote it and where this process looked: mostly the two were given different places."""
+    """Name the worker that wrote it and where this process looked: usually the two have different settings."""
     async with database.connection() as connection:
         writer = await find_writer(connection, tenant_no, id_, attempt_no)
     who = f"worker {writer.worker_id}" if writer and writer.worker_id else "a worker"
@@ -164,9 +164,9 @@ async def _missing(
     place = objects.place if objects else "no object storage"
     log.warning("object.missing", execution_id=str(id_), key=key, place=place)
     raise NotFound(
-        f"The {kind} of attempt {attempt_no} was put into object storage by {who}{where} as {key}, and is not in"
-        f" {place}, where this API looks: give both the same ONDOT_OBJECTS_URL (a directory only if they share it), or"
-        " bring the object back if it was deleted.",
+        f"The {kind} of attempt {attempt_no} was put into object storage by {who}{where} as {key}, but is not in"
+        f" {place}, where this API looks. Set the same ONDOT_OBJECTS_URL for both (a directory only if they share it),"
+        " or restore the object if it was deleted.",
         key=key,
         place=place,
     )
@@ -177,11 +177,11 @@ async def _at_once(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _fits(text: str, max_bytes: int) -> bool:
-    # A character has at most four bytes: small results, which are nearly all, are not encoded to be counted.
+    # A character has at most four bytes: small results, nearly all, are measured without encoding them.
     return len(text) * 4 <= max_bytes or (len(text) <= max_bytes and len(text.encode(errors="replace")) <= max_bytes)
 
 
-def _begin(text: str, characters: int) -> str:
+def _first(text: str, characters: int) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 

@@ -1,10 +1,11 @@
 """Recover: lost workers → back to the queue (E6, P6, P7, L3).
 
-Lost is judged by two clocks (`model.liveness`) and written by compare-and-set on the beat it was judged by; from then
-on the incarnation's beats and leases are refused. Then the leases of lost or missing workers are given back: what is
-RUNNING under exactly that worker and attempt, in the class that is served first, for one of its losses. A lease whose
-live worker does not name it for two beats is one whose reply never arrived: given back without cost. A worker may have
-run fifty thousand: they go back in statements of a thousand, and fewer where that does not fit into a deadline.
+Whether a worker is lost is judged by two clocks (`model.liveness`) and written by compare-and-set on the beat that was
+judged; from then on the incarnation's beats and leases are refused. Then the leases of lost or missing workers are
+given back: executions that are RUNNING under exactly that worker and attempt return in the class that is served first,
+which costs one of their losses. A lease that its live worker does not name for two beats is one whose reply never
+arrived: it is given back without cost. A worker may have run 50,000 executions: they go back in statements of 1,000,
+and of fewer where that does not fit into a deadline.
 """
 
 import time
@@ -45,10 +46,10 @@ log = get_logger()
 async def lose_pass(
     database: Database, watch: Watch, monotonic: Callable[[], float] = time.monotonic, *, on_duty: bool = True
 ) -> int:
-    """Look at the beats once and declare lost who is; gives how many.
+    """Look at the beats once and mark workers lost; returns how many.
 
-    Who is not on duty looks all the same, and does no more: should it be tomorrow's housekeeper, it knows since when a
-    worker is silent, and need not wait for a whole timeout of its own.
+    A node that is not on duty looks too, and does no more: if it becomes the housekeeper, it knows since when a worker
+    is silent, and does not wait for a whole timeout of its own.
     """
     async with database.connection() as connection:
         asked_s = monotonic()
@@ -71,9 +72,9 @@ async def lose_pass(
 
 
 async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: AdaptiveBatch | None = None) -> int:
-    """Give back what some orphaned leases hold; gives how many leases were looked at.
+    """Give back the executions of some orphaned leases; returns how many leases were looked at.
 
-    `at_once`: how many executions go back in a statement; who repeats the pass keeps it.
+    `at_once`: how many executions go back in a statement; the loop that repeats the pass keeps it.
     """
     at_once = at_once or AdaptiveBatch(AT_ONCE)
     beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
@@ -88,41 +89,41 @@ async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: Adap
         for worker_id, ids, portion in _statements(leases, executions, at_once):
             with at_once.adapt(len(portion)):
                 completions = await _completions(connection, database.specs, portion, unnamed)
-                # If one of them meets a cancel or an outcome, the leases stay, and the next pass looks again.
+                # If one of them meets a cancel or an outcome, the leases stay and the next pass looks again.
                 written = await complete_executions(connection, worker_id, completions, ids)
             dispatcher.wake(pools_to_wake(written, database.clock.now()))
-            _tell(worker_id, ids, completions, len(written))
+            _report(worker_id, ids, completions, len(written))
     return len(leases)
 
 
 def _statements(
     leases: Sequence[OrphanedLease], executions: Sequence[LostExecution], at_once: AdaptiveBatch
 ) -> Iterator[tuple[WorkerId, list[LeaseId], list[LostExecution]]]:
-    """What goes back in one statement each: leases of one worker, whole, and what they hold.
+    """The work of one statement each: whole leases of one worker, and their executions.
 
-    Of a lease that is larger than a portion only what it holds, in parts. It stays, and the next pass finds it empty:
-    no statement of one part knows whether the others changed what they were to.
+    The executions of a lease that is larger than a portion go in parts, without the lease. It stays, and the next pass
+    finds it empty: a statement for one part does not know whether the others changed their rows.
     """
-    held: dict[LeaseId, list[LostExecution]] = defaultdict(list)
+    by_lease: dict[LeaseId, list[LostExecution]] = defaultdict(list)
     for execution in executions:
-        held[execution.lease_id].append(execution)
+        by_lease[execution.lease_id].append(execution)
     for worker_id, ids in _leases_by_worker(leases).items():
         whole: list[LeaseId] = []
-        together: list[LostExecution] = []
+        portion: list[LostExecution] = []
         for lease_id in ids:
-            rest = held[lease_id]
-            if together and len(together) + len(rest) > at_once.size:
-                yield worker_id, whole, together
-                whole, together = [], []
+            rest = by_lease[lease_id]
+            if portion and len(portion) + len(rest) > at_once.size:
+                yield worker_id, whole, portion
+                whole, portion = [], []
             if len(rest) <= at_once.size:
                 whole.append(lease_id)
-                together.extend(rest)
+                portion.extend(rest)
                 continue
             while rest:
                 part, rest = rest[: at_once.size], rest[at_once.size :]
                 yield worker_id, [], part
         if whole:
-            yield worker_id, whole, together
+            yield worker_id, whole, portion
 
 
 async def _completions(
@@ -139,7 +140,7 @@ async def _completions(
 
 def _give_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool) -> Completion:
     if unnamed:
-        error = AttemptError("lease_unheard", "The worker never learned of this lease: no call was made.")
+        error = AttemptError("lease_unheard", "The worker never received this lease: no call was made.")
         return give_back(execution, error, priority_class=class_of_returned(spec, execution.losses))
     losses = execution.losses + 1
     priority_class = class_of_returned(spec, losses)
@@ -173,7 +174,7 @@ def _leases_by_worker(leases: Sequence[OrphanedLease]) -> dict[WorkerId, list[Le
     return by_worker
 
 
-def _tell(worker_id: WorkerId, leases: list[LeaseId], completions: list[Completion], written: int) -> None:
+def _report(worker_id: WorkerId, leases: list[LeaseId], completions: list[Completion], written: int) -> None:
     for completion in completions:
         RECOVERED.labels("returned" if completion.state is State.PENDING else completion.state.value.lower()).inc()
     if not written:

@@ -1,7 +1,7 @@
-"""The whole text of one attempt's output, from its first line up to a bound, on disk once it is long (E14).
+"""The whole log of one attempt, from its first line up to a bound, on disk once it is long (E14).
 
-Costs no more memory than `IN_MEMORY`, however much is said. What comes beyond the bound is counted; a disk that is full
-ends the spool and nothing else.
+It uses `IN_MEMORY` bytes of memory at most. Lines beyond the bound are counted. A full disk ends the spool and nothing
+else.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ class Spool:
         self.cut_lines = 0
         self.cut_bytes = 0
         self.trouble: str | None = None
-        """Why the rest could not be kept, if it was not for the bound."""
+        """Why the rest could not be kept, if the reason is not the bound."""
 
     def add(self, text: str) -> None:
         data = text.encode()
@@ -38,21 +38,18 @@ class Spool:
         self.lines += 1
 
     @property
-    def told_of_the_cut(self) -> str:
-        """In words, or nothing."""
-        if not self.cut_lines:
-            return ""
+    def cut_message(self) -> str:
         why = self.trouble or f"at most {self._max_bytes:,} bytes of an attempt are kept (ONDOT_LOG_BYTES)"
         return f"{self.cut_lines:,} more lines ({self.cut_bytes:,} bytes) were cut: {why}"
 
     def content(self) -> IO[bytes]:
-        """All that was kept, to be read from its start. What a full disk left of a line is not part of it."""
+        """All that was kept, from its start, without a line that a full disk cut short."""
         self._file.truncate(self.bytes)
         self._file.seek(0)
         return self._file
 
     def close(self) -> None:
-        # What is not yet on a full disk is not to be written any more.
+        # On a full disk, closing fails to write the last bytes: they are not needed any more.
         with suppress(OSError):
             self._file.close()
 
@@ -62,5 +59,5 @@ class Spool:
 
 
 def as_text(at: datetime, stream: str, line: str) -> str:
-    """A line as it stands in the whole text: when, from where, what."""
+    """A line of the whole log: time, stream, text."""
     return f"{at.isoformat(timespec='milliseconds')[:23]}Z {stream} {line}\n"

@@ -1,7 +1,8 @@
 """The state machine of executions (E5): states, transitions and outcomes as data, in this one place.
 
-SQL headers (`-- transition: start`), the diagram in docs/reference/state-machine.md, the API's words and the guard
-trigger in test databases all come from here; tests hold them together.
+Completions carry their transition (`model.completion`), executions that wait are ended by one (`store.endings`). SQL
+headers (`-- transition: start`), the states that SQL spells, the diagram in docs/reference/state-machine.md and the
+guard trigger of test databases are checked against this table.
 """
 
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ Origin = Literal["fire", "backfill", "run", "event", "replay"]
 
 
 class PriorityClass(IntEnum):
-    """The classes of a pool's queue, in the order in which they are looked at."""
+    """The classes of a pool's queue, in the order in which they are served."""
 
     RECOVERED = 0
     HIGH = 1
@@ -50,7 +51,7 @@ class PriorityClass(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A named step of the machine. No source: it makes the execution. No target: it unmakes it, without a trace."""
+    """A named step of the machine. No source: it makes the execution. No target: it removes it without a record."""
 
     name: str
     sources: frozenset[State]
@@ -66,31 +67,34 @@ REFUSE = Transition(
     "refuse",
     _NOTHING,
     State.SKIPPED,
-    "unique, throttle or debounce: another job has its key, and it never waits",
+    "unique, throttle or debounce: another job has its key, so it never waits",
 )
 UNBLOCK = Transition("unblock", frozenset({State.BLOCKED}), State.PENDING, "its last parent succeeded")
 TAKE_BACK = Transition(
     "take back",
     frozenset({State.PENDING}),
     None,
-    "the job changed before the fire was due: it was never to be",
+    "the job changed before the fire was due, so it does not happen",
 )
 START = Transition(
     "start", frozenset({State.PENDING, State.RETRYING}), State.RUNNING, "a worker leased it: attempt_no rises"
 )
 SUCCEED = Transition("succeed", frozenset({State.RUNNING}), State.SUCCEEDED, "the attempt succeeded")
-RETRY = Transition("retry", frozenset({State.RUNNING}), State.RETRYING, "the attempt failed, retries are left")
+RETRY = Transition("retry", frozenset({State.RUNNING}), State.RETRYING, "the attempt failed, and retries are left")
 FAIL = Transition(
-    "fail", frozenset({State.RUNNING}), State.FAILED, "the attempt failed, or its worker was lost, for good"
+    "fail",
+    frozenset({State.RUNNING}),
+    State.FAILED,
+    "the attempt failed, or its worker was lost, and nothing is left to try",
 )
 RECOVER = Transition("recover", frozenset({State.RUNNING}), State.RETRYING, "its worker was lost: costs one of losses")
-RETURN = Transition("return", frozenset({State.RUNNING}), State.PENDING, "its call had not begun: costs nothing")
+RETURN = Transition("return", frozenset({State.RUNNING}), State.PENDING, "its call had not started: costs nothing")
 STOP = Transition("stop", frozenset({State.RUNNING}), State.CANCELLED, "it was cancelled while it ran")
 EXPIRE = Transition(
     "expire",
     frozenset({State.RUNNING}),
     State.SKIPPED,
-    "it was leased after its start deadline, and its call not begun",
+    "it was leased after its start deadline, and its call has not started",
 )
 CANCEL = Transition(
     "cancel",
@@ -125,7 +129,7 @@ TRANSITIONS = (
 
 
 def allows(source: State | None, target: State | None) -> bool:
-    """Whether some transition leads from `source` to `target` (None: not there yet, or no longer)."""
+    """Whether a transition leads from `source` to `target` (None: the execution does not exist yet, or no longer)."""
     return any(
         transition.target == target and (source in transition.sources if source else not transition.sources)
         for transition in TRANSITIONS

@@ -1,4 +1,4 @@
-"""What an attempt brought, before it is decided what follows: the words between targets and the flow."""
+"""Reports of attempts: what a target returns, before `model.completion` decides what follows."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -38,19 +38,19 @@ class Failed:
     outcome: Outcome = Outcome.FAILED
     result: str | None = None
     retry_at: datetime | None = None
-    """An instant before which it is not tried again, by the database's clock: nobody else's is asked (C3)."""
+    """The next attempt starts at this instant at the earliest, by the database's clock: no other clock counts (C3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotBegun:
-    """The call was never made: the worker is stopping, or may have been declared lost. Costs nothing."""
+    """The call was never made: the worker is stopping, or may have been marked lost. Costs nothing."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The call was begun, and its worker or its child process ended before it did."""
+    """The call was started, and its worker or its child process ended before it did."""
 
     reason: str
     code: str = "worker_stopped"
@@ -59,7 +59,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """It was asked to end while it ran, and did: by itself, or by force once its grace was over."""
+    """It was cancelled while it ran, and ended: by itself, or by force when its grace was over."""
 
     message: str
     forced: bool = False

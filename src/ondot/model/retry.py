@@ -1,7 +1,7 @@
-"""What follows a failed attempt or a lost worker (E4, E6): pure decisions, with two budgets counted apart.
+"""What follows a failed attempt or a lost worker (E4, E6): pure decisions, with two separate budgets.
 
-`failures` counts against `max_retries`, `losses` against `max_worker_losses`, so that a crash of a worker does not
-eat the retries of innocent work, and work that kills its workers ends as poison all the same.
+`failures` counts against `max_retries`, `losses` against `max_worker_losses`. So the crash of a worker does not use up
+the retries of the other work it ran, and work that kills its workers still ends as poison.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from typing import Literal
 from msgspec import Struct
 
 SUSPECT_FROM = 2
-"""Workers lost with an execution, from which on it is a suspect: it runs in a child process, at last alone."""
+"""An execution that has lost this many workers is a suspect: it runs in a child process, and after one more alone."""
 
 SUSPECTS_SHARE = 8
-"""One slot of a worker in so many goes to suspects."""
+"""One slot in this many of a worker goes to suspects."""
 
 Backoff = Literal["exponential", "linear", "fixed", "listed"]
 
@@ -28,9 +28,9 @@ class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delays_s: tuple[float, ...] = ()
     max_worker_losses: int = 3
     retry_on: tuple[str, ...] = ()
-    """Error codes, exception types and HTTP statuses that are retried though they would not be."""
+    """Error codes, exception types and HTTP statuses that are retried although by default they are not."""
     never_on: tuple[str, ...] = ()
-    """Those that are not retried; it wins over `retry_on`."""
+    """Those that are not retried. It wins over `retry_on`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def backoff_s(retry: Retry, failures: int, random: float) -> float:
         case "exponential":
             try:
                 delay = retry.initial_s * retry.factor ** (failures - 1)
-            except OverflowError:  # 2.0 ** 1024: the cap has decided long before
+            except OverflowError:  # 2.0 ** 1024: far beyond the cap
                 delay = retry.max_s if retry.initial_s else 0.0
         case "linear":
             delay = retry.initial_s * failures
@@ -69,14 +69,18 @@ def backoff_s(retry: Retry, failures: int, random: float) -> float:
 def after_failure(
     retry: Retry, failures: int, *, retryable: bool, retry_after_s: float | None, random: float
 ) -> RetryIn | GiveUp:
-    """Decide on the n-th failure (from 1). A `Retry-After` of the receiver is a floor under the backoff."""
+    """Decide on the n-th failure (from 1). The backoff is at least the receiver's `Retry-After`."""
     if not retryable:
-        return GiveUp("the error is one that is not retried")
+        return GiveUp("errors of this kind are not retried")
     if failures > retry.max_retries:
-        return GiveUp(
-            f"all {retry.max_retries} retries are used up" if retry.max_retries else "the job asks for no retries"
-        )
+        return GiveUp(_used_up(retry.max_retries))
     return RetryIn(max(backoff_s(retry, failures, random), retry_after_s or 0.0))
+
+
+def _used_up(retries: int) -> str:
+    if not retries:
+        return "the job has no retries"
+    return f"{retries} {'retry' if retries == 1 else 'retries'} used, none left"
 
 
 def after_loss(retry: Retry, losses: int) -> RetryIn | GiveUp:
@@ -89,5 +93,5 @@ def after_loss(retry: Retry, losses: int) -> RetryIn | GiveUp:
 
 
 def free_for_suspects(slots: int, suspects: int) -> int:
-    """How many more suspects a worker takes. More than its share may run: they may have come as what was recovered."""
+    """How many more suspects a worker takes. More than its share may run: recovered work may be suspect too."""
     return max(max(slots // SUSPECTS_SHARE, 1) - suspects, 0)

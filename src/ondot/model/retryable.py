@@ -1,11 +1,11 @@
-"""Whether an error is one that is tried again (E4): what the job says, over what the target thinks.
+"""Whether an error is retried (E4): the job decides over the target.
 
-A target judges by kind: a 503 may pass, a 404 will not. A job may know better, and names what it means:
+A target judges by kind: a 503 may pass, a 404 will not. A job may know better, and names errors:
 
     "503"  "5xx"                         an HTTP status, a class of them
-    "timeout"  "connect_timeout"         an error's code, as it stands in the attempt
-    "ValueError"  "shop.errors.Closed"   an exception by its name, with its module or without, or one it derives from
-    "3"  "SIGKILL"                       how a program ended: its exit code, its signal
+    "timeout"  "connect_timeout"         an error's code, as the attempt shows it
+    "ValueError"  "shop.errors.Closed"   an exception or a base class of it, with its module or without
+    "3"  "SIGKILL"                       how a program ended: exit code or signal
 
 `never_on` wins over `retry_on`, and both over the target.
 """
@@ -24,7 +24,7 @@ def retryable(retry: Retry, failed: Failed) -> bool:
 
 
 def names_of(failed: Failed) -> frozenset[str]:
-    """Everything that the error is called."""
+    """All names of an error that a job may use."""
     facts = failed.error.facts
     names = {failed.error.code, *map(str, facts.get("types", ()))}
     names |= {str(facts[fact]) for fact in ("type", "status", "exit_code", "signal") if fact in facts}
