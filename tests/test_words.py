@@ -12,7 +12,28 @@ import pytest
 ROOT: Final = Path(__file__).parent.parent
 WORDS: Final = ("anew", "lest", "mend", "mended", "mends", "seldom", "tell", "tells", "told", "whoever", "whom")
 FOUND: Final = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})(?![a-z])", re.IGNORECASE)
-PLACES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/start.md", "docs/index.md", "docs/guides")
+PLACES: Final = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs",
+    "src/ondot/account",
+    "src/ondot/app.py",
+    "src/ondot/demo.py",
+    "src/ondot/doctor",
+    "src/ondot/environment.py",
+    "src/ondot/objects",
+    "src/ondot/ports",
+    "src/ondot/private.py",
+    "src/ondot/proxies.py",
+    "src/ondot/settings.py",
+    "src/ondot/telemetry",
+    "src/ondot/transports",
+    "tests/stories",
+    "tests/test_documents.py",
+)
+GENERATED: Final = {"docs/reference/cli.md", "docs/reference/state-machine.md"}
+"""Their words are those of the code."""
 ALLOWED: Final = {
     ("docs/explanation/glossary.md", "tell"),
     ("docs/explanation/glossary.md", "anew"),
@@ -33,7 +54,7 @@ def test_no_word_of_the_list_is_used(place: str) -> None:
     found = [
         f"{name}:{number}: {match[1]}"
         for file in files(place)
-        if (name := str(file.relative_to(ROOT)))
+        if (name := str(file.relative_to(ROOT))) not in GENERATED
         for number, line in enumerate(file.read_text().splitlines(), 1)
         for match in FOUND.finditer(line)
         if (name, match[1].lower()) not in ALLOWED

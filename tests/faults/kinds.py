@@ -125,10 +125,10 @@ def freeze_inside(*words: str) -> Callable[[Scene, Fault], Awaitable[Told]]:
                     await proxy.sent(*words, hold_replies=True)
                     sent = True
             member.freeze()
-            proxy.mend()
+            proxy.repair()
             await asyncio.sleep(fault.lasts_s)
         finally:
-            proxy.mend()
+            proxy.repair()
             member.thaw()
         return {"inside_a_statement": sent}
 
@@ -307,7 +307,7 @@ def broken(how: Callable[[Proxy], None]) -> Callable[[Scene, Fault], Awaitable[T
         try:
             await asyncio.sleep(fault.lasts_s)
         finally:
-            proxy.mend()
+            proxy.repair()
         return {}
 
     return inject
@@ -336,7 +336,7 @@ async def _lie_in_wait(proxy: Proxy, seconds: float) -> Told:
                 await proxy.struck()
         return {"struck": proxy.was_struck}
     finally:
-        proxy.mend()
+        proxy.repair()
 
 
 async def namespace_cut(scene: Scene, fault: Fault) -> Told:
@@ -345,7 +345,7 @@ async def namespace_cut(scene: Scene, fault: Fault) -> Told:
     try:
         await asyncio.sleep(fault.lasts_s)
     finally:
-        namespace.mend()
+        namespace.repair()
     return {}
 
 

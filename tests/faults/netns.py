@@ -56,7 +56,7 @@ class Namespace:
         """Packets vanish, both ways."""
         self._inside("nft", "-f", "-", given=DROP_ALL)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._inside("nft", "flush", "ruleset")
 
     def remove(self) -> None:

@@ -141,7 +141,7 @@ class Postgres:
     def thaw(self) -> None:
         self._primary.thaw()
 
-    async def mend(self) -> None:
+    async def repair(self) -> None:
         """Whatever was going on: it answers, its clock is right, its disk quick and not full."""
         self.thaw()
         if self._disk_mb is not None:

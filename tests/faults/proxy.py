@@ -79,7 +79,7 @@ class Proxy:
         self._reply_word: bytes | None = None
         self._resets_reply = False
         self._behind = urlsplit(url)
-        self.mend()
+        self.repair()
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
@@ -88,17 +88,17 @@ class Proxy:
         self._latency_s = seconds
 
     def cut(self) -> None:
-        """Reset all connections, and every new one, until `mend`."""
+        """Reset all connections, and every new one, until `repair`."""
         self._refuses = True
         self.reset_all()
 
     def cut_one_way(self, way: Way) -> None:
-        """Pass on nothing in this direction until `mend`, and close nothing."""
+        """Pass on nothing in this direction until `repair`, and close nothing."""
         self._open[way].clear()
         self.happened[f"cut {way}"] += 1
 
     def half_open(self) -> None:
-        """Pass on nothing and close nothing until `mend`; new connections are accepted, and hang."""
+        """Pass on nothing and close nothing until `repair`; new connections are accepted, and hang."""
         for gate in self._open.values():
             gate.clear()
         self.happened["half open"] += 1
@@ -129,7 +129,7 @@ class Proxy:
         for link in self._links.values():
             link.reset()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Nothing is broken any more, and nothing is going to be."""
         self._refuses, self._resets_reply, self._latency_s = False, False, 0.0
         self._drop_after, self._request_word, self._reply_word = (), None, None
@@ -151,7 +151,7 @@ class Proxy:
         await self._struck.wait()
 
     async def sent(self, *words: str, hold_replies: bool = False) -> None:
-        """Until a statement with one of these words was passed on; from then on replies may be held until `mend`."""
+        """Until a statement with one of these words was passed on; from then on replies may be held until `repair`."""
         event = asyncio.Event()
         self._waiting[event] = tuple(word.encode() for word in words)
         if hold_replies:
@@ -190,7 +190,7 @@ class Proxy:
 
     async def end(self) -> None:
         """Reset what is connected, and wait until nobody serves it any more."""
-        self.mend()
+        self.repair()
         self.reset_all()
         for task in list(self._serving):
             task.cancel()

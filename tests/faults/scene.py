@@ -116,14 +116,14 @@ class Scene:
                 self.tell_exit(member, f"exit code {member.process.poll()}: {last_words(member)}")
                 member.restart()
 
-    async def mend(self) -> None:
+    async def repair(self) -> None:
         """Whatever was going on: nothing is broken any more, and every role stands."""
         for proxy in self.proxies.values():
-            proxy.mend()
+            proxy.repair()
         for namespace in self.namespaces.values():
-            namespace.mend()
+            namespace.repair()
         if self.postgres is not None:
-            await self.postgres.mend()
+            await self.postgres.repair()
         for member in self.members.values():
             member.thaw()
             member.move()

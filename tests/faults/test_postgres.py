@@ -85,7 +85,7 @@ async def test_what_lasts_is_undone(postgres: Postgres, client: asyncpg.Connecti
     done, _ = await asyncio.wait([asking], timeout=SOON_S)
     assert not done
 
-    await postgres.mend()
+    await postgres.repair()
 
     assert await asking == 1
     assert await client.fetchval(CLOCK) == clock

@@ -114,7 +114,7 @@ async def test_after_a_cut_all_is_reset_and_refused_until_it_is_mended(
     with pytest.raises(LOST):
         await asyncpg.connect(proxy.url)
 
-    proxy.mend()
+    proxy.repair()
     again = await asyncpg.connect(proxy.url)
     assert await again.fetchval("SELECT 1") == 1
     await again.close()
@@ -132,7 +132,7 @@ async def test_on_a_half_open_connection_nothing_is_answered_and_nothing_closed(
     assert not asking.done()
     assert await things(database_url) == []
 
-    proxy.mend()
+    proxy.repair()
     await asking  # held back, not lost
     assert await things(database_url) == [1]
 
@@ -148,7 +148,7 @@ async def test_one_way_is_cut_and_the_other_is_not(
     assert not done
     assert await things(database_url) == [0, *arrives]
 
-    proxy.mend()
+    proxy.repair()
     await asking
     assert await things(database_url) == [0, 1]
 
@@ -199,7 +199,7 @@ async def test_from_a_statement_on_replies_can_be_held(
     assert not done
     assert await things(database_url) == [1]
 
-    proxy.mend()
+    proxy.repair()
     await asking
 
 
@@ -240,7 +240,7 @@ async def test_in_a_cut_namespace_packets_vanish(database_url: str) -> None:
             namespace.cut()
             inside.stdin.write(b"\n")
             assert await inside.stdout.readline() == b"nothing\n"
-            namespace.mend()
+            namespace.repair()
             inside.stdin.write(b"\n")
             assert await inside.stdout.readline() == b"hello\n"
         finally:

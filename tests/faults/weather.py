@@ -98,7 +98,7 @@ class Weather:
                         group.create_task(self._blow_by_script(at_s, fault))
             await asyncio.sleep(max(seconds - self._since_s(), 0.0))
         finally:
-            await self._scene.mend()
+            await self._scene.repair()
         return self.lines
 
     async def _blow_by_seed(self, seconds: float, number: int) -> None:

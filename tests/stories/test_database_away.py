@@ -69,7 +69,7 @@ async def test_roles_whose_connections_are_half_open_find_out_and_work_again(dat
         proxy.half_open()
         for member in office.fleet.members[1:]:
             await office.fleet.logged(member, "database.away", within_s=10)
-        proxy.mend()
+        proxy.repair()
         assert await office.works("half-open") < BACK_WITHIN_S
 
 
@@ -90,7 +90,7 @@ async def test_a_dead_connection_costs_its_deadline_once_and_not_once_for_each_o
             print(f"noticed after {took_s:.2f} s")  # noqa: T201
             assert took_s < hurried_timeout_s(settings) + 2.0
             assert database.pool.get_idle_size() == 0
-            proxy.mend()
+            proxy.repair()
             assert await database.read_clock() == 0
         finally:
             await database.close()

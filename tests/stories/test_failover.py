@@ -89,7 +89,7 @@ async def test_a_host_that_answers_nothing_does_not_keep_from_the_next(database_
         assert time.monotonic() - begun_s < 3.0
 
 
-def test_the_hosts_of_a_url_are_told_apart_and_named_without_the_password() -> None:
+def test_the_hosts_of_a_url_are_separated_and_named_without_the_password() -> None:
     url = "postgresql://me:secret@one:5433,[::1]:5434,%2Frun%2Fpg,two/db?target_session_attrs=primary"
     assert hosts_of(url) == [("one", 5433), ("::1", 5434), ("/run/pg", 5432), ("two", 5432)]
     assert hosts_of("postgresql:///db") == []

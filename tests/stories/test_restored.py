@@ -35,9 +35,9 @@ async def test_after_an_asynchronous_standby_was_promoted_nothing_begins_until_a
             await until(lambda: _is_late(office), what="what was planned ahead is late")
             assert len(office.calls()) == begun
             office.all_run()
-            told = ondot("doctor", database_url=postgres.url)
-            assert told.code == 1
-            assert "Everything is held since" in " ".join(told.out.split())
+            doctor = ondot("doctor", database_url=postgres.url)
+            assert doctor.code == 1
+            assert "Everything is held since" in " ".join(doctor.out.split())
 
             accepted = ondot("doctor", "--accept-database", "--reason", "we looked", database_url=postgres.url)
             assert (accepted.code, accepted.err) == (0, "")

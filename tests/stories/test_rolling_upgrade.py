@@ -69,11 +69,11 @@ class Caller:
                 async with session.post(
                     f"{self.urls[tries % len(self.urls)]}/v1/jobs", json=body, headers={"idempotency-key": f"{number}"}
                 ) as answer:
-                    told = await answer.json()
+                    created = await answer.json()
                     if answer.status == 201:
-                        self.accepted.append(UUID(told["id"]))
+                        self.accepted.append(UUID(created["id"]))
                     else:
-                        self.refused.append(f"{answer.status}: {told}")
+                        self.refused.append(f"{answer.status}: {created}")
                     return
             except aiohttp.ClientError:
                 self.closed += 1
