@@ -1,8 +1,8 @@
-"""How much one statement asks for or carries, where rows may be large, many, or on a slow line (L4).
+"""How many rows one statement reads or writes, where rows may be large, many, or on a slow line (L4).
 
-A statement that did not fit into its deadline would not fit the next time either, and who repeats it stands still. So
-the next one is for a quarter of it, down to a single row, and the ones that succeed become larger again: a mere outage
-looks the same, and must not leave single rows behind.
+A statement that misses its deadline would miss it the next time too, and a caller that repeats it makes no progress. So
+the next statement is for a quarter of the rows, down to one. Statements that succeed make it larger again: an outage
+looks the same as a large row, and must not leave batches of one behind.
 """
 
 import time
@@ -16,13 +16,13 @@ from ondot.model.errors import Unavailable
 
 FEWER: Final = 4
 QUICK_S: Final = 0.5
-"""Twice as long fits into the shortest deadline that can be set."""
+"""Twice this fits into the shortest deadline that can be set."""
 
 _TIMED_OUT = (TimeoutError, asyncpg.QueryCanceledError)
 
 
 class AdaptiveBatch:
-    """`size` is how many there may be at once now: `most`, until something took too long."""
+    """`size`: how many rows the next statement is for; `most`, until one took too long."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -30,8 +30,8 @@ class AdaptiveBatch:
 
     @contextmanager
     def adapt(self, count: int, *, may_grow: bool = True) -> Iterator[None]:
-        """Around what is done with so many at once; it `may_grow` only by what shows that so many do fit."""
-        begun_s = time.monotonic()
+        """Wraps a statement for `count` rows and sets `size` accordingly. `may_grow`: a success shows that they fit."""
+        started_s = time.monotonic()
         try:
             yield
         except (*_TIMED_OUT, Unavailable) as error:
@@ -39,6 +39,6 @@ class AdaptiveBatch:
                 self.size = max(min(count, self.size) // FEWER, 1)
             raise
         if may_grow and self.size < self._most:
-            # One more even if it was slow: where every commit is, few rows in each would never get it out of that.
-            more = count * 2 if time.monotonic() - begun_s < QUICK_S else count + 1
+            # Grow by one even if it was slow: where every commit is slow, small batches would stay small.
+            more = count * 2 if time.monotonic() - started_s < QUICK_S else count + 1
             self.size = min(max(self.size, more), self._most)

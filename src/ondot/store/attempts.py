@@ -1,4 +1,4 @@
-"""One attempt, asked about by its own worker: whether it still counts (E11, P6)."""
+"""Whether an attempt is still the one that counts, for its own worker (E11, P6)."""
 
 from contextlib import suppress
 
@@ -10,8 +10,8 @@ from ondot.store.queries import load_queries
 
 _SQL = load_queries("attempts")
 
-CANNOT_KNOW_IT = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.UndefinedColumnError)
-"""What a database answers that is not ondot's."""
+NOT_ONDOTS = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError, asyncpg.UndefinedColumnError)
+"""Errors of a database without ondot's schema."""
 
 
 async def is_running(
@@ -23,16 +23,16 @@ async def is_running(
     *,
     is_own: bool,
 ) -> bool:
-    """Whether this worker's attempt is the one that runs, as this connection's database sees it.
+    """Whether this worker's attempt is the running one, by the database of this connection.
 
-    `is_own`: the connection is ondot's, and is handed over to a handler with this.
+    `is_own`: the connection is ondot's own, and a handler gets it now.
     """
-    with suppress(*CANNOT_KNOW_IT):
-        asked = (tenant_no, execution_id, attempt_no, worker_id, is_own)
-        return bool(await connection.fetchval(_SQL["is_running"].text, *asked))
+    with suppress(*NOT_ONDOTS):
+        arguments = (tenant_no, execution_id, attempt_no, worker_id, is_own)
+        return bool(await connection.fetchval(_SQL["is_running"].text, *arguments))
     return False
 
 
 async def wait_for_execution(connection: Connection, tenant_no: TenantNo, execution_id: ExecutionId) -> None:
-    """Until no other transaction is about to end it."""
+    """Wait until no other transaction is about to end it."""
     await connection.execute(_SQL["wait_for_execution"].text, tenant_no, execution_id)

@@ -1,5 +1,5 @@
-"""The audit log (T6): who did what to what, and when. Written in the transaction of what it tells, so that neither is
-there without the other; by day, and never changed."""
+"""The audit log (T6): who did what to what, and when. An entry is written in the transaction of the change that it
+records, so that neither exists without the other. It is kept by day and never changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ async def record_change(
     subject: UUID | None,
     detail: Detail | None = None,
 ) -> None:
-    """Record a change in its own transaction, if somebody asked for it."""
+    """Record a change, in its transaction, if a caller asked for it."""
     if by is not None:
         await record(connection, tenant_no, by.actor, action, subject, {"reason": by.reason, **(detail or {})})
 
@@ -92,7 +92,7 @@ async def record_all(
     action: Action,
     entries: Sequence[tuple[UUID | None, Detail]],
 ) -> None:
-    """The same done to many, in one statement. What a detail has no value for is left out."""
+    """Record the same action on many subjects, in one statement. Details without a value are left out."""
     if not entries:
         return
     details = [{name: value for name, value in detail.items() if value is not None} for _, detail in entries]
@@ -115,7 +115,7 @@ async def list_audit(
     before: UUID | None = None,
     limit: int,
 ) -> list[AuditRow]:
-    """What was done, newest first."""
+    """Entries, newest first."""
 
     async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
         return await connection.fetch(_SQL["list_audit"].text, tenant_no, subject, action, from_id, most, to_id)

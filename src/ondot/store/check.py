@@ -1,5 +1,5 @@
-"""The self-check's reading and mending (P4, P5, L6): tables are walked in the order of their keys, some rows at a time.
-What is mended is looked at again by the statement that mends it, and passed by if somebody has it locked.
+"""Statements of the self-check (P4, P5, L6). Tables are walked in the order of their keys, a few rows at a time.
+The statement that repairs a row checks it again first, and skips it if another transaction has it locked.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Cursor = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look brought; `through`: where the next begins, None if this was the last of the table."""
+    """The result of one look. `through`: where the next one starts; None at the end of the table."""
 
     suspects: list[Suspect]
     through: Cursor | None
@@ -51,7 +51,7 @@ class Found:
 
 
 def walk_start(place: Place, now: datetime) -> Cursor:
-    """Where the walk through a table begins. What comes after that is the next walk's, so that each has an end."""
+    """Where the walk through a table starts. Rows that are added later belong to the next walk, so that it ends."""
     starts: dict[Place, Cursor] = {
         "executions": (_FIRST, first_id_at(now)),
         "ready": (0, 0, 0, EPOCH, _FIRST, now),
@@ -65,42 +65,42 @@ def walk_start(place: Place, now: datetime) -> Cursor:
 
 
 async def look_at(connection: Connection, place: Place, cursor: Cursor, limit: int) -> Look:
-    """Look at some rows of a table, those after `cursor`."""
+    """Look at the next rows of a table, after `cursor`."""
     rows = await connection.fetch(_SQL[f"look_at_{place}"].text, *cursor, limit)
     through = tuple(rows[0])[: len(cursor)]
     return Look(_suspects(place, rows, len(cursor)), through if through[0] is not None else None)
 
 
 async def look_at_timers(connection: Connection, overdue_s: float, limit: int) -> list[Suspect]:
-    """Timers of owned partitions that are long due, the first of each partition."""
+    """Find timers of owned partitions that are overdue, the first of each partition."""
     return _suspects("timers", await connection.fetch(_SQL["look_at_timers"].text, overdue_s, limit))
 
 
 async def look_at_partitions(connection: Connection) -> list[Suspect]:
-    """Partitions without an owner, while there are nodes."""
+    """Find partitions without an owner while there are nodes."""
     return _suspects("partitions", await connection.fetch(_SQL["look_at_partitions"].text))
 
 
 def _suspects(place: Place, rows: Sequence[Record], width: int = 0) -> list[Suspect]:
-    """After the columns of the cursor comes the kind, then the key."""
+    """A row has the columns of the cursor, then the kind, then the key."""
     return [Suspect(Kind(row[width]), place, tuple(row)[width + 1 :]) for row in rows if row[width] is not None]
 
 
 async def make_partitions(connection: Connection) -> list[int]:
-    """Make the partitions that are missing."""
+    """Create the partitions that are missing."""
     return [row["partition_no"] for row in await connection.fetch(_SQL["make_partitions"].text)]
 
 
 async def lease_to_recovery(
     connection: Connection, suspects: Sequence[Suspect], lease_ids: Sequence[UUID]
 ) -> list[UUID]:
-    """Name what runs under workers that are gone, or do not hold it, in leases by which recovery finds it."""
+    """Lease executions whose worker is gone or does not hold them, so that recovery finds them."""
     ids, attempt_nos, _ = _columns(suspects)
     return await _ids(connection, "lease_to_recovery", ids, attempt_nos, lease_ids)
 
 
 async def queue_again(connection: Connection, suspects: Sequence[Suspect]) -> list[Requeued]:
-    """Put executions that wait nowhere back into the queue, or into line. In a transaction: gates are locked first."""
+    """Put executions that wait nowhere back into the queue or a line. Needs a transaction: gates are locked first."""
     columns = _columns(suspects)
     await connection.execute(_QUEUE["lock_gates_of_executions"].text, columns[0])
     rows = await connection.fetch(_SQL["stand_again"].text, *columns)
@@ -113,7 +113,7 @@ async def drop_ready(connection: Connection, suspects: Sequence[Suspect]) -> lis
 
 
 async def drop_waiting(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
-    """In a transaction: gates are locked first, and called after it."""
+    """Needs a transaction: gates are locked first, and their lines are called afterwards."""
     return await _at_gates(connection, "drop_waiting", _columns(suspects), 1)
 
 
@@ -122,12 +122,12 @@ async def drop_gated(connection: Connection, suspects: Sequence[Suspect]) -> lis
 
 
 async def drop_slots(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
-    """In a transaction: gates are locked first, and called after it."""
+    """Needs a transaction: gates are locked first, and their lines are called afterwards."""
     return await _at_gates(connection, "drop_slots", _columns(suspects), 1)
 
 
 async def call_overlooked(connection: Connection, suspects: Sequence[Suspect]) -> list[UUID]:
-    """Have lines looked at that nobody was to. In a transaction: gates are locked first."""
+    """Have lines looked at that nothing would look at. Needs a transaction: gates are locked first."""
     return await _at_gates(connection, "call_overlooked", _columns(suspects), 0)
 
 
@@ -136,7 +136,7 @@ async def drop_leases(connection: Connection, suspects: Sequence[Suspect]) -> li
 
 
 async def find_stuck_timers(connection: Connection, suspects: Sequence[Suspect]) -> tuple[list[Timer], datetime | None]:
-    """Those of these timers that have not moved since they were seen, and the database's time (None: none)."""
+    """Those of these timers that have not moved since they were found, and the database's time (None: no timer)."""
     rows = await connection.fetch(_SQL["find_stuck_timers"].text, *_columns(suspects))
     return [Timer(*row[:-1]) for row in rows], rows[0]["now"] if rows else None
 
@@ -146,7 +146,7 @@ async def record_found(connection: Connection, kind: Kind, count: int, example: 
 
 
 async def list_found(connection: Connection) -> list[Found]:
-    """What the self-check has found since the installation was made, by kind; what it never found is missing."""
+    """What the self-check has found since the installation was created, by kind; kinds never found are left out."""
     rows = await connection.fetch(_SQL["list_found"].text)
     return [
         Found(kind, count, first_at, last_at, msgspec.json.decode(example))
@@ -163,7 +163,7 @@ async def _ids(connection: Connection, block: str, *columns: Sequence[Any]) -> l
 
 
 async def _at_gates(connection: Connection, block: str, columns: list[list[Any]], gates: int) -> list[UUID]:
-    """`gates`: which of the columns holds them."""
+    """`gates`: the column with the gates."""
     await connection.execute(_SQL["lock_gates"].text, columns[gates])
     ids = await _ids(connection, block, *columns)
     await connection.execute(_SQL["call_lines"].text, columns[gates])

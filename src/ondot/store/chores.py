@@ -1,4 +1,4 @@
-"""What housekeeping has to do now: one look a second, so that nothing to do costs one statement."""
+"""What housekeeping has to do now: one statement a second while there is nothing to do."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _SQL = load_queries("chores")
 
 @dataclass(frozen=True, slots=True)
 class Chores:
-    """Whether there is: something past its start deadline, a job that failed too often, a bulk whose turn it is."""
+    """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due."""
 
     expire: bool
     failing: bool

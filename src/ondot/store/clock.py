@@ -1,11 +1,11 @@
 """The database's clock as seen from this process: to mint ids and to sleep precisely, never to decide what is due.
 
-Decisions are made in SQL by `ondot.clock()`. Here its distance from this process's monotonic clock is estimated from
-round trips; the node's own wall clock, which may be an hour off, is never read.
+Decisions are made in SQL by `ondot.clock()`. This module estimates its distance from this process's
+monotonic clock by round trips; the node's own wall clock, which may be an hour off, is never read.
 
 The database's clock may be set while this process believes the old one. So instants that are computed here and stored
-(`in`, an interval's anchor, a first fire) come from a `Moment`, and the statement that stores them checks it: it stores
-nothing if it finds the database's clock outside of `bounds`, and `ClockStepped` is raised. `Database.by_clock` then
+(`in`, an interval's anchor, a first fire) start from a `Moment`, and the statement that stores them checks it: it
+stores nothing if the database's clock is outside of `bounds`, and `ClockStepped` is raised. `Database.by_clock` then
 reads the clock and computes them again.
 """
 
@@ -23,24 +23,24 @@ from asyncpg.pgproto import pgproto
 from ondot.model.ids import TICKS_A_MILLISECOND, ticks_at, uuid7
 
 DRIFT = 0.001
-"""How far the two clocks may go apart in a second, generously: so much less an older reading tells."""
+"""How far the two clocks may drift apart in a second, at most: an older reading is less exact by this much."""
 ROUNDING_S = 0.002
-"""By which two readings of one clock may differ for no reason: seconds as floats, instants as whole microseconds."""
+"""Two readings of one clock may differ by this: seconds are floats, instants whole microseconds."""
 LAG_S = 1.0
-"""How long a statement may be on its way. A clock that was set forward by less is taken for a slow line."""
+"""How long a statement may be on its way. A clock that was set forward by less looks like a slow line."""
 IDS_AHEAD_TICKS = 1_000 * TICKS_A_MILLISECOND
-"""How far ids may run ahead of the clock to stay in order: a second, four million ids at once. More is a clock that was
-set back, or one wrong reading of it (+100 days): ids follow the clock again."""
+"""How far ids may run ahead of the clock to stay in order: a second, which is four million ids at once. More than this
+means a clock that was set back, or one wrong reading of it (+100 days): ids follow the clock again."""
 ANY_TIME = (-math.inf, math.inf)
 
 
 class ClockStepped(Exception):
-    """The database's clock is not where it was believed to be: nothing was stored; compute the instants again."""
+    """The database's clock contradicts the estimate. Nothing was stored; compute the instants again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What time it is by the estimate, to compute instants from, and when on the monotonic clock that was."""
+    """The estimated time, to compute instants from, and when that was on the monotonic clock."""
 
     at: datetime
     since_s: float
@@ -57,16 +57,16 @@ class DatabaseClock:
         self._last_tick = 0
 
     def see(self, database_now: datetime, sent_s: float) -> None:
-        """Take a reading: the database said `database_now` to a question sent at `sent_s` (monotonic).
+        """Take a reading: the database answered `database_now` to a query sent at `sent_s` (monotonic).
 
-        The more exact reading is kept, until a newer one contradicts it: both cannot be true, so the clock was set.
+        The more exact reading is kept until a newer one contradicts it: then the clock was set.
         """
         received_s = self._monotonic()
         middle_s, uncertain_s = (sent_s + received_s) / 2, (received_s - sent_s) / 2
         offset = database_now - datetime.fromtimestamp(0, UTC) - timedelta(seconds=middle_s)
         if self._offset is not None and uncertain_s > (known_s := self.uncertain_s):
             off_s = abs((offset - self._offset).total_seconds())
-            # A question that was sent before the kept answer came may have been answered before it, too.
+            # A query that was sent before the kept answer arrived may have been answered before it.
             if off_s <= uncertain_s + known_s + ROUNDING_S or sent_s < self._seen_s:
                 return
         self._offset = offset
@@ -78,35 +78,35 @@ class DatabaseClock:
         return self._uncertain_s + (self._monotonic() - self._seen_s) * DRIFT
 
     def freeze(self, now: datetime | None) -> None:
-        """Stand still at this instant, as a clock turned by hand does (`ondot.testing`)."""
+        """Stop at this instant, as a clock turned by hand (`ondot.testing`)."""
         self._frozen = now
 
     def now(self) -> datetime:
         if self._frozen is not None:
             return self._frozen
-        assert self._offset is not None, "the database was not asked for its time yet"
+        assert self._offset is not None, "the database's time was not read yet"
         return datetime.fromtimestamp(0, UTC) + self._offset + timedelta(seconds=self._monotonic())
 
     def moment(self, lag_s: float = LAG_S) -> Moment:
         return Moment(self.now(), self._monotonic(), lag_s)
 
     def bounds(self, moments: Iterable[Moment]) -> tuple[float, float]:
-        """Between which instants, as seconds since 1970, a statement sent now finds the clock if the moments are true.
+        """Between which instants, in seconds since 1970, a statement sent now finds the clock if the moments are true.
 
-        No line is so slow that the clock is behind them; by how much it may be ahead they say themselves.
+        A slow line cannot put the clock behind them; each moment has its own `lag_s` for how far it may be ahead.
         """
         expected = [(self._expected_s(moment), moment.lag_s) for moment in moments]
         off_s = self._off_s
         return max(at_s for at_s, _ in expected) - off_s, min(at_s + lag_s for at_s, lag_s in expected) + off_s
 
     def confirm(self, database_now: datetime | None, sent_s: float) -> None:
-        """Take what a statement with `bounds` answered: when it stored, or None, nothing."""
+        """Take the answer of a statement with `bounds`: when it stored its rows; None if it stored nothing."""
         if database_now is None:
             raise ClockStepped
         self.see(database_now, sent_s)
 
     def check(self, moment: Moment, database_now: datetime) -> None:
-        """The same for a reading of the database's clock that was taken since the moment, in the same transaction."""
+        """The same for a reading of the database's clock that was taken after the moment, in the same transaction."""
         earliest_s, latest_s = moment.at.timestamp() - self._off_s, self._expected_s(moment) + self._off_s
         if not earliest_s <= database_now.timestamp() <= latest_s:
             raise ClockStepped
@@ -123,12 +123,13 @@ class DatabaseClock:
         return self.new_ids(1)[0]
 
     def new_ids(self, count: int, *, not_before: datetime | None = None) -> list[UUID]:
-        """Ids in order, also within one instant: a list by id is a list by age, and a burst fills index pages from
-        one side. Ten thousand at once run 2.4 ms ahead of the clock. If it goes back by more than a second, so do they,
-        and stay unique by their random bits. Of the driver's own kind, as all ids that are read: the standard library's
-        takes four times as long to make and to send.
+        """Ids in order, within one instant too: a list by id is a list by age, and a burst fills index pages from one
+        side. Ten thousand at once run 2.4 ms ahead of the clock. If the clock goes back by more than a second, so do
+        the ids, and their random bits keep them unique. They have the driver's own type, as all ids that are read: the
+        standard library's takes four times as long to make and to send.
 
-        `not_before`: the database said so itself; this estimate may lag when its clock was just set forward."""
+        `not_before`: a reading of the database; the estimate may lag if its clock was just set forward.
+        """
         now = ticks_at(self.now())
         after_last = self._last_tick + 1 if self._last_tick <= now + IDS_AHEAD_TICKS else 0
         first = max(now, after_last, 0 if not_before is None else ticks_at(not_before))

@@ -1,7 +1,7 @@
-"""Columns as arguments: what is the same for all rows is sent once.
+"""Columns as arguments: a value that is the same for all rows is sent once.
 
-asyncpg takes 0.3 µs for each entry of an array, whatever it is, and of most columns all entries are alike. A statement
-that takes such a column unnests it beside the others and fills up from its first entry: `coalesce(n.name, ($3)[1])`.
+asyncpg takes 0.3 µs for each entry of an array, and most columns have equal entries. A statement that takes such a
+column unnests it beside the others and fills it up from its first entry: `coalesce(n.name, ($3)[1])`.
 """
 
 from typing import TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def collapse_equal(values: list[T]) -> list[T]:
-    """The first alone if all are equal, none if all are None."""
+    """Only the first entry if all are equal, no entry if all are None."""
     first = values[0] if values else None
     if values.count(first) < len(values):  # type: ignore[arg-type]
         return values

@@ -1,8 +1,8 @@
-"""How PostgreSQL is reached: one connection, to the primary among the hosts of the URL, within three seconds.
+"""Opens one connection, to the primary among the hosts of the URL, within three seconds.
 
-A peer that vanished answers nothing, not even "no". So each connection asks TCP to give up on data that nobody
-acknowledges after a few seconds, and the hosts of a URL are not tried one after the other's time-out: each begins when
-the one before it has failed, or has said nothing for half a second, and the first that may be written to is taken.
+A host that vanished does not even refuse. So each connection has TCP give up on data that is not acknowledged for a few
+seconds, and a host of the URL does not have to time out before the next one is tried: the next starts when the one
+before it has failed, or has not answered for half a second. The first that accepts writes is used.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ NEXT_HOST_AFTER_S: Final = 0.5
 DEFAULT_PORT: Final = "5432"
 
 UNACKNOWLEDGED_MS: Final = 4_000
-"""Data that the peer's kernel has not acknowledged for so long: the connection is lost."""
+"""A connection whose data the peer's kernel has not acknowledged for this long is lost."""
 _TCP_OPTIONS: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": UNACKNOWLEDGED_MS}
-"""By name, since not every system has all of them."""
+"""By name, because not every system has all of them."""
 
 Host = tuple[str, int]
 
 
 async def connect_to_primary(dsn: str, **options: Any) -> OwnConnection:
-    """Connect. Raises what asyncpg raises; of several hosts, what is more likely to pass.
+    """Connect. Raises what asyncpg raises; for several hosts, the error that is more likely to pass.
 
     Raises Misconfigured for an option of the URL that asyncpg does not accept.
     """
@@ -42,9 +42,9 @@ async def connect_to_primary(dsn: str, **options: Any) -> OwnConnection:
                 asyncpg.connect(dsn, **options) if len(hosts) < 2 else _first_of(dsn, hosts, options)
             )
         except asyncpg.ClientConfigurationError as error:
-            # Without the cause: a log that shows it would show the part of the URL that it quotes.
+            # Without the cause: it quotes a part of the URL, and a log would show it.
             raise Misconfigured(f"ONDOT_DATABASE_URL cannot be used: {without_secrets(str(error), dsn)}.") from None
-    _notice_silence(connection)
+    _set_keepalive(connection)
     return connection
 
 
@@ -75,8 +75,8 @@ def _host(entry: str, port: str) -> Host:
 
 
 async def _first_of(dsn: str, hosts: Iterable[Host], options: dict[str, Any]) -> OwnConnection:
-    # ondot writes: of several servers only the primary will do, unless the URL itself says which.
-    asked = parse_qs(urlsplit(dsn).query).get("target_session_attrs", ["primary"])[-1]
+    # ondot writes, so it needs the primary of several servers, unless the URL says otherwise.
+    wanted = parse_qs(urlsplit(dsn).query).get("target_session_attrs", ["primary"])[-1]
     waiting = list(hosts)
     trying: set[asyncio.Task[OwnConnection]] = set()
     errors: list[BaseException] = []
@@ -84,24 +84,24 @@ async def _first_of(dsn: str, hosts: Iterable[Host], options: dict[str, Any]) ->
         while waiting or trying:
             if waiting:
                 host, port = waiting.pop(0)
-                to_host = options | {"host": host, "port": port, "target_session_attrs": asked}
+                to_host = options | {"host": host, "port": port, "target_session_attrs": wanted}
                 trying.add(asyncio.ensure_future(asyncpg.connect(dsn, **to_host)))
             patience_s = NEXT_HOST_AFTER_S if waiting else None
             done, trying = await asyncio.wait(trying, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if (error := task.exception()) is None:
                     done.discard(task)
-                    _give_up(trying | done)
+                    _close_late(trying | done)
                     return task.result()
                 errors.append(error)
     except BaseException:
-        _give_up(trying)
+        _close_late(trying)
         raise
     raise next((error for error in errors if isinstance(error, AWAY)), errors[0])
 
 
-def _give_up(tasks: set[asyncio.Task[OwnConnection]]) -> None:
-    """Whoever comes too late is sent away."""
+def _close_late(tasks: set[asyncio.Task[OwnConnection]]) -> None:
+    """Close connections that are opened too late."""
 
     def end(task: asyncio.Task[OwnConnection]) -> None:
         if not task.cancelled() and task.exception() is None:
@@ -112,8 +112,8 @@ def _give_up(tasks: set[asyncio.Task[OwnConnection]]) -> None:
         task.add_done_callback(end)
 
 
-def _notice_silence(connection: OwnConnection) -> None:
-    """Have the kernel find out that nobody is there any more, also while nothing is asked."""
+def _set_keepalive(connection: OwnConnection) -> None:
+    """Have the kernel notice that the peer is gone, even while no statement runs."""
     transport: Any = connection._transport  # type: ignore[attr-defined] # asyncpg has no option for it
     link = transport.get_extra_info("socket")
     if link is None or link.family not in {socket.AF_INET, socket.AF_INET6}:

@@ -1,4 +1,4 @@
-"""What a connection to PostgreSQL is to the rest of the store, and what it looks like when the database is away."""
+"""The type of a connection for the rest of the store, and the errors that mean that the database is away."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ AWAY = (
     EOFError,
     TimeoutError,
     asyncpg.InterfaceError,
-    # Its protocol lost its place when a backend was terminated in the middle of a statement; and "none of the hosts
-    # is the primary", while a standby is being promoted.
+    # asyncpg lost track of the protocol when a backend was terminated during a statement; and "none of the hosts is
+    # the primary", while a standby is being promoted.
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     # Shut down, crashed, starting up; a statement that took too long.
@@ -36,39 +36,39 @@ AWAY = (
     # The disk is full, too many connections, no memory.
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresSystemError,
-    # What was the primary is a standby now.
+    # The primary has become a standby.
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    # Of two that wait for each other one is sent away, and finds its way free when it tries again.
+    # A deadlock: PostgreSQL ends one of the two, which succeeds when it tries again.
     asyncpg.TransactionRollbackError,
 )
-"""What asyncpg raises when the database cannot be reached or cannot answer now: the same may succeed later."""
+"""asyncpg's errors for a database that cannot be reached or cannot answer now: a retry may succeed."""
 
 DEAD = (TimeoutError, asyncpg.ReadOnlySQLTransactionError)
-"""A connection on which nothing came for the whole deadline, or that leads to a standby: of no more use."""
+"""The connection had no answer for the whole deadline, or leads to a standby: it is of no more use."""
 
 DATABASE_ERROR = asyncpg.PostgresError
-"""Whatever else PostgreSQL answers instead of doing what it was asked."""
+"""Any error that PostgreSQL answers with."""
 
 TAKEN = asyncpg.UniqueViolationError
-"""Somebody else has that key."""
+"""Another row has that key."""
 
 LOCKED = asyncpg.LockNotAvailableError
-"""Somebody else holds what was to be locked, and did not let go of it in time."""
+"""Another transaction did not release a lock in time."""
 
 _ABOUT_CONTENT = ("22", "23", "54")
-"""SQLSTATE classes of what a statement carries: data, integrity, limits."""
+"""SQLSTATE classes for the content of a statement: data, integrity, limits."""
 
 
 def is_about_content(error: Exception) -> bool:
-    """Whether a refusal is for what was sent, and would come again; everything else may pass."""
+    """Whether an error is about the content of a statement, so that a retry fails too; others may pass."""
     if isinstance(error, asyncpg.PostgresError):
         return str(error.sqlstate)[:2] in _ABOUT_CONTENT
     return isinstance(error, ValueError)
 
 
 class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
-    """Turns the many ways of being away into `Unavailable`, so that nobody above knows asyncpg's exceptions."""
+    """Turns all errors of `AWAY` into `Unavailable`, so that no module above the store knows asyncpg's exceptions."""
 
     def __enter__(self) -> None:
         return None
@@ -76,11 +76,11 @@ class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What asyncpg itself cannot encode is the caller's fault and no better when it is tried again.
+        # A value that asyncpg cannot encode is the caller's bug: a retry would fail too.
         if isinstance(error, AWAY) and not isinstance(error, ValueError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                # A cancelled statement on a server that hangs ends in asyncpg's own time-out: still a cancellation.
+                # A cancelled statement on a server that hangs ends in asyncpg's own timeout: still a cancellation.
                 raise asyncio.CancelledError from error
             cause = _first(error)
             raise Unavailable(f"PostgreSQL does not answer: {_words(cause)}.") from cause
@@ -88,7 +88,7 @@ class away_as_unavailable:  # noqa: N801 - reads as a statement where it is used
 
 @contextmanager
 def drop_if_dead(connection: Connection) -> Iterator[None]:
-    """Terminates a dead connection at once: asyncpg would wait for it as long again, to cancel and to roll back."""
+    """Terminates a dead connection at once: asyncpg would wait as long again to cancel and to roll back."""
     try:
         yield
     except DEAD:
@@ -97,7 +97,7 @@ def drop_if_dead(connection: Connection) -> Iterator[None]:
 
 
 def drop(connection: Connection) -> None:
-    """Terminate it, in whatever state: one that was lost has left its pool already, and says so."""
+    """Terminate it in any state. A lost connection has left its pool already and raises InterfaceError."""
     with suppress(asyncpg.InterfaceError):
         connection.terminate()
 
@@ -110,7 +110,7 @@ def is_lost(connection: Connection) -> bool:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Why it began: what follows is only that a lost connection cannot be rolled back or given back either."""
+    """The first error: those that follow only say that a lost connection cannot be rolled back or released."""
     while isinstance(error.__context__, AWAY):
         error = error.__context__
     return error
@@ -118,7 +118,7 @@ def _first(error: BaseException) -> BaseException:
 
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
-        return "nothing came from it in time"
+        return "no answer in time"
     if isinstance(error, asyncpg.InternalClientError) and "another operation" in str(error):
-        return "the connection was lost in the middle of a statement"
+        return "the connection was lost during a statement"
     return (str(error) or type(error).__name__).rstrip(".")

@@ -1,12 +1,12 @@
 """The connection to PostgreSQL, the truth.
 
-Owns the pools of connections, the clock estimate and the translation of "the database is away" into one error
-(`Unavailable`), so that nobody above knows asyncpg's exceptions. Promises that every statement has a deadline, that a
-connection found dead costs that deadline once and not once for each of the pool, and that nothing here needs a session:
-PgBouncer in transaction mode works for everything but LISTEN.
+Owns the pools of connections, the estimate of the clock, and the translation of "the database is away" into one error
+(`Unavailable`), so that no module above the store knows asyncpg's exceptions. Promises that every statement has a
+deadline, that a dead database costs that deadline once and not once for each connection of the pool, and that nothing
+here needs a session: PgBouncer in transaction mode works for everything but LISTEN.
 
-Schedulers and workers are in a hurry (L2, L4): a statement of theirs that has no answer before the lease is over is
-worth nothing. What may take its time there (housekeeping, the transactions of handlers) has connections of its own,
+Schedulers and workers are in a hurry (L2, L4): their statements are worth nothing without an answer before the lease is
+over. Statements that may take longer (housekeeping, the transactions of handlers) have connections of their own,
 `Database.patient`.
 """
 
@@ -39,18 +39,18 @@ from ondot.store.specs import Specs
 
 OLDEST, NEWEST = 15, 18
 ACQUIRE_TIMEOUT_S = 5.0
-"""For a connection of the pool, be it a new one: who waits for longer is told that the database is away."""
+"""For a connection of the pool, an open or a new one: after this the database counts as away."""
 OF_THE_LEASE: Final = 0.7
 OF_THE_HORIZON: Final = 0.75
 LEAST_DEADLINE_S: Final = 2.0
 ANSWER_S: Final = 0.5
-"""PostgreSQL itself ends what takes too long; if its word has not come after this long, nobody is there."""
+"""PostgreSQL itself ends a statement that takes too long. Without its answer after this, it is away."""
 PATIENT_SHARE: Final = 2
 CLOCK_READINGS: Final = 3
 WELL_KNOWN_S: Final = 0.005
 CLOCK_TRIES: Final = 4
 SLOWER: Final = 4
-"""Times as long a statement may be on its way at each further try: it may be the line and not the clock."""
+"""Each further try gives the statement this many times longer: the line may be slow, and not the clock wrong."""
 
 Done = TypeVar("Done")
 
@@ -73,12 +73,12 @@ class Database:
 
     @property
     def patient(self) -> "Database":
-        """The same database, for what may take as long as any statement of ondot."""
+        """The same database, for statements that may take as long as `statement_timeout_s`."""
         return self if self.patient_pool is None else replace(self, pool=self.patient_pool, patient_pool=None)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for single statements; each commits by itself."""
+        """A connection for single statements, each of which commits by itself."""
         with away_as_unavailable():
             async with self.pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
                 try:
@@ -90,20 +90,20 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        """Opened by the flow, never by the store; no network call inside one."""
+        """The flow opens it, never the store; no network call inside one."""
         async with self.connection() as connection, connection.transaction():
             with drop_if_dead(connection):
                 yield connection
 
     async def _drop_idle(self) -> None:
-        """Where one connection is dead the others are: let nobody find that out again, a deadline for each."""
+        """If one connection is dead, the others are too: finding out would cost a deadline for each."""
         for pool in filter(None, (self.pool, self.patient_pool)):
             for _ in range(pool.get_idle_size()):
-                # Of a pool that has idle ones this gives one of them, and asks nobody.
+                # A pool with idle connections returns one of them without a round trip.
                 (await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)).terminate()
 
     async def read_clock(self) -> int:
-        """One pass: ask the database for its time, and again if the answer took so long that it tells little."""
+        """One pass: read the database's time, again if the answer took too long to be exact."""
         async with self.connection() as connection:
             for _ in range(CLOCK_READINGS):
                 sent_s = time.monotonic()
@@ -115,7 +115,7 @@ class Database:
     async def by_clock(self, act: Callable[[Moment], Awaitable[Done]]) -> Done:
         """Compute instants from a moment and store them; again if the statement that stores them contradicts it.
 
-        `act` raises `ClockStepped`, out of its transaction, when it has stored nothing for that reason.
+        `act` then raises `ClockStepped` out of its transaction, and has stored nothing.
         """
         for tried in range(CLOCK_TRIES):
             try:
@@ -134,26 +134,26 @@ class Database:
 
 
 def hurried_timeout_s(settings: Settings) -> float:
-    """The deadline of what is worth nothing when the lease is over."""
+    """The deadline of statements that are worth nothing when the lease is over."""
     return min(settings.statement_timeout_s, max(settings.lease_s * OF_THE_LEASE, LEAST_DEADLINE_S))
 
 
 def connect_options(
     settings: Settings, *, by_key: bool = False, hurried: bool = False, brief: bool = False
 ) -> dict[str, Any]:
-    """What every connection of ondot is opened with; see `open_database`."""
+    """The options of every connection of ondot; see `open_database`."""
     deadline_s = hurried_timeout_s(settings) if hurried else settings.statement_timeout_s
-    # A lock that is held for less than what is planned ahead makes nothing late.
+    # A lock that is held for less than the horizon makes nothing late: fires are planned that far ahead.
     idle_s = min(deadline_s, settings.horizon_s * OF_THE_HORIZON) if brief else deadline_s
     session = _session(deadline_s, idle_s, by_key=by_key)
     options: dict[str, Any] = {"dsn": settings.needs_database_url, "command_timeout": deadline_s + ANSWER_S}
     if settings.pgbouncer:
-        # Prepared statements by name and start-up parameters do not survive transaction pooling.
+        # Named prepared statements and start-up parameters do not survive transaction pooling.
         options["statement_cache_size"] = 0
         options["connection_class"] = connection_with(session)
         options["server_settings"] = {"application_name": "ondot"}
     else:
-        # Who holds a connection and has vanished is found out by the server too: it has no endless number of them.
+        # The server too must notice a client that vanished: its number of connections is limited.
         vanished = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
         options["server_settings"] = {"application_name": "ondot", **session, **vanished}
     return options
@@ -163,23 +163,23 @@ def _session(deadline_s: float, idle_s: float, *, by_key: bool) -> dict[str, str
     return {
         "timezone": "UTC",
         "jit": "off",
-        # What asks by keys has one good plan whatever the keys are, and is planned once: for a single job planning was
-        # half of the server's work. For the rest a plan made while a table was empty would be a bad one after a burst,
+        # Statements that read by keys have one good plan for all keys, and are planned once: for a single job planning
+        # was half of the server's work. For others, a plan made while a table was empty would be bad after a burst,
         # until the next ANALYZE.
         "plan_cache_mode": "force_generic_plan" if by_key else "force_custom_plan",
-        # Ranges of an index are read in its order and left early (due_timers). The planner, which believes that few
-        # rows are due, would rather fetch and sort all that are, for every batch of a backlog.
+        # Ranges of an index are read in its order, up to a limit (due_timers). The planner believes that few rows are
+        # due, and would read and sort all of them for every batch of a backlog.
         "enable_bitmapscan": "off",
-        # A queue's tables are empty again and again, and are seen so: a scan of them looks cheap, and then is not.
+        # The tables of a queue are often empty when they are analysed: a scan looks cheap, and then is not.
         "enable_seqscan": "off",
         "statement_timeout": str(int(deadline_s * 1000)),
-        # Who froze in the middle of a transaction must not keep its locks past the lease.
+        # A process that froze during a transaction must not keep its locks past the lease.
         "idle_in_transaction_session_timeout": str(int(idle_s * 1000)),
     }
 
 
 async def connect(settings: Settings, *, by_key: bool = False, hurried: bool = True) -> OwnConnection:
-    """One connection of its own, for a thread that beats or a task that listens."""
+    """Open one connection, for a thread that beats or a task that listens."""
     return await connect_to_primary(**connect_options(settings, by_key=by_key, hurried=hurried))
 
 
@@ -188,7 +188,7 @@ def new_witness(settings: Settings) -> Witness:
 
 
 async def _nothing_to_reset(_connection: object) -> None:
-    """No session state is ever made, so none is cleared: asyncpg's own reset costs a round trip for every use."""
+    """There is no session state to clear, and asyncpg's own reset costs a round trip for every use."""
 
 
 async def open_database(
@@ -199,12 +199,11 @@ async def open_database(
     hurried: bool = False,
     brief: bool = False,
 ) -> Database:
-    """Open the pool. It does not need the database to be there yet: `Unavailable` comes with the first statement.
+    """Open the pool. The database may still be away: then the first statement raises `Unavailable`.
 
-    `by_key`: every statement that comes asks by keys. `hurried`: none is worth anything after the lease; who needs
-    more asks for the `patient` ones, of which there may be half as many more; and none is begun on a database that may
-    have forgotten something. `brief`: statements may take their time, but nobody thinks in the middle of a transaction:
-    who does is frozen.
+    `by_key`: every statement reads by keys. `hurried`: no statement is worth anything after the lease; others use the
+    `patient` connections, half as many; and none starts on a database that may have lost acknowledged rows. `brief`:
+    statements may take long, but a transaction is never idle for long: a process that lets it idle is frozen.
     """
     most = connections or settings.database_connections
     witness = new_witness(settings) if hurried else None
@@ -226,7 +225,7 @@ async def _open_pool(settings: Settings, most: int, witness: Witness | None, **h
 
 
 async def check_server(database: Database) -> None:
-    """Refuse a server that ondot's promises cannot stand on (P1)."""
+    """Refuse a server on which ondot cannot keep its promises (P1)."""
     try:
         async with database.connection() as connection:
             await _check(connection, database.settings)
@@ -247,5 +246,5 @@ async def _check(connection: Connection, settings: Settings) -> None:
     if unsafe and not settings.allow_unsafe_database:
         raise Misconfigured(
             f"PostgreSQL runs with {' and '.join(f'{name}=off' for name in unsafe)}: acknowledged jobs would be lost in"
-            " a crash. Set it to on, or say ONDOT_ALLOW_UNSAFE_DATABASE=1 where losing jobs does not matter."
+            " a crash. Set it to on, or set ONDOT_ALLOW_UNSAFE_DATABASE=1 where losing jobs does not matter."
         )

@@ -1,8 +1,8 @@
-"""Statements that read the tables of a few days, on connections whose plans are made once.
+"""Statements that read the partitions of a few days, on connections that plan each statement once.
 
-A plan that is made once for all parameters holds every day's table, and locks all of them at each use, though it reads
-one (PostgreSQL 15 to 18: 371 locks for the spec of one job after a year). So the bounds are whole days and stand in the
-text: the statement is planned once a day, with the tables of those days alone.
+A plan for all parameters includes every day's partition, and locks all of them at each use, though it reads one
+(PostgreSQL 15 to 18: 371 locks for the spec of one job after a year). So the bounds are whole days and part of the
+text: the statement is planned once a day, with the partitions of those days only.
 """
 
 from collections.abc import Collection
@@ -12,12 +12,12 @@ from uuid import UUID
 from ondot.store.queries import Query
 
 DAY_BITS: Final = 86_400_000 << 80
-"""A day, in an id: it begins with the milliseconds since 1970, above 80 bits."""
+"""A day in an id, which has the milliseconds since 1970 above its lowest 80 bits."""
 LAST_ID: Final = UUID(int=2**128 - 1)
 
 
-def of_days(query: Query, ids: Collection[UUID], *, from_id: str, before_id: str) -> str:
-    """The text of a statement with the days of these ids in place of its two bounds, e.g. `$2` and `$3`."""
+def with_day_bounds(query: Query, ids: Collection[UUID], *, from_id: str, before_id: str) -> str:
+    """The text of a statement with the days of these ids instead of its two bounds, e.g. `$2` and `$3`."""
     first = UUID(int=min(ids).int // DAY_BITS * DAY_BITS)
     last = UUID(int=min((max(ids).int // DAY_BITS + 1) * DAY_BITS, LAST_ID.int))
     return query.text.replace(f"{from_id}::uuid", f"'{first}'::uuid").replace(f"{before_id}::uuid", f"'{last}'::uuid")

@@ -1,7 +1,7 @@
 """Dead letters (E10): FAILED executions that wait for a person, and operations on many of them (O8).
 
-A letter is open until it is resolved: replayed or discarded, by whom and why. Reading never locks; whoever resolves a
-letter holds its row first.
+A letter is open until it is resolved: replayed or discarded, with the actor and the reason. Reading never locks; a
+transaction that resolves a letter locks its row first.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ BulkState = Literal["RUNNING", "DONE", "CANCELLED"]
 
 
 class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which letters: all that is given must hold. `from_at` is included, `to_at` is not; `q` is part of the message."""
+    """Letters that match everything given. `from_at` is included, `to_at` is not; `q` is part of the message."""
 
     job_id: UUID | None = None
     pool: str | None = None
@@ -48,9 +48,9 @@ class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class LetterRow:
-    """A letter as it is shown. What its history told is None once that is no longer kept.
+    """A letter as it is shown. Fields of its history are None once that is no longer kept.
 
-    `payload` as JSON text: None if it ran with its job's own, or was not asked for.
+    `payload` is JSON text; None if it ran with its job's own payload, or was not requested.
     """
 
     execution_id: ExecutionId
@@ -87,7 +87,7 @@ class LetterGroup:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a replay is made of. `own_payload`: it ran with another payload than its job's own."""
+    """An ended execution that can be replayed. `own_payload`: it ran with another payload than its job's."""
 
     execution_id: ExecutionId
     job_id: JobId
@@ -143,9 +143,9 @@ class BulkRow:
 
 @dataclass(frozen=True, slots=True)
 class BulkTurn:
-    """An operation whose turn it is, locked, and the letter it came to.
+    """An operation that is due, locked, and the last letter that it reached.
 
-    `passed_over`: in this round it came to letters that somebody held.
+    `passed_over`: in this round it skipped letters that other transactions had locked.
     """
 
     id: UUID
@@ -166,7 +166,7 @@ class BulkTurn:
 
     @property
     def columns(self) -> tuple[object, ...]:
-        """Which letters are its own and still to come, in the order of every statement that looks for them."""
+        """The letters that it has not reached yet, in the order of every statement that looks for them."""
         return self.tenant_no, *self.filter.columns, self.created_at, self.id, self.through_at, self.through_id
 
 
@@ -186,8 +186,8 @@ async def list_letters(
     ids = [row["execution_id"] for row in rows]
     ran = await connection.fetch(_SQL["where_letters_ran"].text, tenant_no, ids) if ids else []
     unknown = {"fire_at": None, "origin": None, "attempt_no": None, "pool": None}
-    told = {row["id"]: {name: row[name] for name in unknown} for row in ran}
-    return [_letter(dict(row) | told.get(row["execution_id"], unknown)) for row in rows]
+    history = {row["id"]: {name: row[name] for name in unknown} for row in ran}
+    return [_letter(dict(row) | history.get(row["execution_id"], unknown)) for row in rows]
 
 
 async def get_letter(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> LetterRow | None:
@@ -203,7 +203,7 @@ async def group_letters(
     limit: int,
     jobs: int,
 ) -> list[LetterGroup]:
-    """Open letters by fingerprint, with up to so many of their jobs."""
+    """Open letters by fingerprint, with up to `jobs` of their jobs."""
     rows = await connection.fetch(_SQL["group_letters"].text, tenant_no, *filter.columns, limit, jobs)
     return [LetterGroup(**(dict(row) | {"sample_error": _decode(row["sample_error"])})) for row in rows]
 
@@ -215,7 +215,7 @@ async def count_letters(
     *,
     bulk_id: UUID | None = None,
 ) -> tuple[int, datetime]:
-    """How many are open, and the instant of the count; with `bulk_id` those that an operation of this id comes to."""
+    """How many are open, and the instant of the count; with `bulk_id`, those that this operation would reach."""
     row = await connection.fetchrow(_SQL["count_letters"].text, tenant_no, *filter.columns, bulk_id)
     assert row is not None
     return row["count"], row["now"]
@@ -233,13 +233,13 @@ async def find_job_names(connection: Connection, tenant_no: TenantNo, ids: Seque
 async def lock_letters(
     connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]
 ) -> dict[ExecutionId, LockedLetter]:
-    """These letters, open or not, held until the transaction ends."""
+    """These letters, open or not, locked until the transaction ends."""
     rows = await connection.fetch(_SQL["lock_letters"].text, tenant_no, ids)
     return {row["execution_id"]: _locked(row) for row in rows}
 
 
 async def take_letters(connection: Connection, turn: BulkTurn, limit: int) -> list[LockedLetter]:
-    """The next open letters of an operation, held; those that somebody else holds are passed over."""
+    """Lock the next open letters of an operation; letters that others have locked are skipped."""
     rows = await connection.fetch(_SQL["take_letters"].text, *turn.columns, limit)
     return [_locked(row) for row in rows]
 
@@ -247,7 +247,7 @@ async def take_letters(connection: Connection, turn: BulkTurn, limit: int) -> li
 async def has_passed_over(
     connection: Connection, turn: BulkTurn, letters: Sequence[LockedLetter], *, at_end: bool
 ) -> bool:
-    """Whether a turn that took these letters left others open on its way; `at_end`: there were no more to take."""
+    """Whether a turn that took these letters skipped open ones; `at_end`: there were no more to take."""
     ids = [letter.ended.execution_id for letter in letters]
     through = (None, None) if at_end else (letters[-1].failed_at, ids[-1])
     return bool(await connection.fetchval(_SQL["has_passed_over"].text, *turn.columns, *through, ids))
@@ -262,7 +262,7 @@ async def resolve_letters(
     actor: str,
     reason: str | None,
 ) -> None:
-    """Write what was done to letters that are held, each with the execution that runs it again."""
+    """Resolve locked letters, each with the execution that runs it again."""
     await connection.fetch(
         _SQL["resolve_letters"].text,
         tenant_no,
@@ -275,7 +275,7 @@ async def resolve_letters(
 
 
 async def find_replay_payload(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> str | None:
-    """What an execution ran with instead of its job's own payload, as JSON text."""
+    """The payload with which an execution ran instead of its job's own, as JSON text."""
     payload: str | None = await connection.fetchval(_SQL["find_replay_payload"].text, tenant_no, id_)
     return payload
 
@@ -286,7 +286,7 @@ async def lock_ended(connection: Connection, tenant_no: TenantNo, id_: Execution
 
 
 async def find_live_replay(connection: Connection, tenant_no: TenantNo, ended: Ended) -> ExecutionId | None:
-    """The replay of an execution that has not ended itself."""
+    """The replay of an execution that has not ended yet."""
     id_: ExecutionId | None = await connection.fetchval(
         _SQL["find_live_replay"].text, tenant_no, ended.job_id, ended.execution_id
     )
@@ -294,7 +294,7 @@ async def find_live_replay(connection: Connection, tenant_no: TenantNo, ended: E
 
 
 async def hasten_retry(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> Hastened | None:
-    """The next attempt now, of an execution that waits for it; None: it comes by itself, or somebody takes it up."""
+    """Start the next attempt of a waiting execution now; None: it is due already, or a worker is taking it."""
     await connection.fetchval(_SQL["lock_gates_of"].text, tenant_no, id_)
     row = await connection.fetchrow(_SQL["hasten_retry"].text, tenant_no, id_)
     if row is None:
@@ -336,7 +336,7 @@ async def list_bulks(
 
 
 async def take_bulk(connection: Connection) -> BulkTurn | None:
-    """The operation whose turn has come, held until the transaction ends."""
+    """An operation that is due, locked until the transaction ends."""
     row = await connection.fetchrow(_SQL["take_bulk"].text)
     return BulkTurn(**_with_filter(row)) if row else None
 
@@ -351,9 +351,9 @@ async def advance_bulk(
     at_end: bool,
     passed_over: bool,
 ) -> None:
-    """Write how far an operation came: through the last of these letters, of which so many were done.
+    """Record the progress of an operation: through the last of these letters, `done` of which were resolved.
 
-    At the end it is over, or begins again at the oldest letter, for those that it passed over.
+    At the end it is done, or starts again at the oldest letter for those that it skipped.
     """
     last = letters[-1] if letters else None
     await connection.execute(
@@ -370,7 +370,7 @@ async def advance_bulk(
 
 
 async def cancel_bulk(connection: Connection, tenant_no: TenantNo, id_: UUID) -> bool:
-    """False: it was not under way."""
+    """False: it was not running."""
     return await connection.fetchval(_SQL["cancel_bulk"].text, tenant_no, id_) is not None
 
 

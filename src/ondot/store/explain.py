@@ -1,7 +1,7 @@
-"""The facts that `explain` stands on (E17): a few indexed reads, by the database's clock, that lock nothing.
+"""The facts behind `explain` (E17): a few indexed reads, by the database's clock, that lock nothing.
 
-However many executions are asked for, it is one statement for what they are and three for what they wait for: slots,
-workers, the queue before them; one more if suspects are among them. Counts of lines stop at a ceiling.
+Any number of executions takes one statement for the executions and three for what they wait for: slots, workers, the
+queue before them; and one more if suspects are among them. Counts of lines stop at a ceiling.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class FoundExecution:
 async def find_executions(
     connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]
 ) -> list[FoundExecution]:
-    """These executions, live or ended, in the order asked for, as far as they are there."""
+    """Those of these executions that exist, live or ended, in the given order."""
     rows = await connection.fetch(_SQL["explain_executions"].text, tenant_no, ids, COUNTED_AT_MOST)
     found = {row["id"]: FoundExecution(row) for row in rows}
     return [found[id_] for id_ in ids if id_ in found]
@@ -68,7 +68,7 @@ async def read_executions(
     *,
     heartbeat_s: float,
 ) -> list[ExecutionFacts]:
-    """The facts of executions; what those that wait have before them is read too."""
+    """The facts of executions, and for those that wait, what they wait for."""
     waits = [one.row for one in found if one.row["state"] in _WAITS]
     held = await _held(connection, tenant_no, waits) if waits else {}
     workers = await _workers(connection, waits, heartbeat_s) if waits else {}
@@ -207,9 +207,9 @@ def _line(row: Record, held: Mapping[UUID, HeldSlots]) -> Line | None:
 
 
 async def read_job(connection: Connection, tenant_no: TenantNo, job: JobRow) -> JobFacts:
-    """Where a job stands, who plans it, and what it still owes."""
+    """The state of a job, the node that plans it, and what it still owes."""
     row = await connection.fetchrow(_SQL["explain_job"].text, tenant_no, job.id, partition_of(job.id), LIVE_AT_MOST)
-    assert row is not None, "a row for each partition is made with the schema"
+    assert row is not None, "the schema has a row for each partition"
     owed = await connection.fetch(_SQL["owed_of_job"].text, tenant_no, job.id)
     assert job.spec.schedule is not None, "submit completes every schedule"
     return JobFacts(
@@ -233,7 +233,7 @@ async def find_oldest_live(connection: Connection, tenant_no: TenantNo, job_id: 
 async def read_fire(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, at: datetime, *, recurs: bool = True
 ) -> tuple[OnRecord, int | None]:
-    """What is on record of the fire at an instant, and the version in force then (None: of a one-time job, or none)."""
+    """The record of the fire at an instant, and the version then in force (None: a one-time job, or no version)."""
     first_id = first_execution_id(at - NEAR if recurs else min(at - NEAR, instant_of(job_id)))
     row = await connection.fetchrow(_SQL["explain_fire"].text, tenant_no, job_id, at, NEAR.total_seconds(), first_id)
     assert row is not None

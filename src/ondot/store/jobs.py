@@ -21,9 +21,9 @@ _SQL = load_queries("jobs")
 
 
 class NewOnceJob(Struct, frozen=True):
-    """A one-time job. `execution_id` None: it is due later than the horizon and gets a timer.
+    """A one-time job. `execution_id` None: it is due after the horizon and gets a timer.
 
-    `refusal`: why it does not run after all; it is on record under its execution's id.
+    `refusal`: why it does not run after all; recorded under the id of its execution.
     """
 
     id: JobId
@@ -36,7 +36,7 @@ class NewOnceJob(Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """It goes straight into the queue: nearly all do."""
+        """It goes straight into the queue, as nearly all do."""
         spec = self.spec
         is_due = self.execution_id is not None and self.refusal is None
         return is_due and spec.limits is None and spec.start_deadline_s is None
@@ -65,7 +65,7 @@ class LockedJob:
 class JobRow:
     """A job as it is shown. `next_fire_at` is the earliest not yet due, planned or not.
 
-    `state_reason`: why it is in its state, where nobody asked for it by hand.
+    `state_reason`: why it is in its state, if not by hand.
     """
 
     id: JobId
@@ -84,7 +84,7 @@ async def insert_once_jobs(
     jobs: Sequence[NewOnceJob],
     within: tuple[float, float] = ANY_TIME,
 ) -> datetime | None:
-    """Gives the database's time; None, and nothing is stored, if that is not `within` (`store.clock`)."""
+    """Returns the database's time. If that is not `within` (`store.clock`), stores nothing and returns None."""
     columns = (
         [job.id for job in jobs],
         collapse_equal([job.spec.name for job in jobs]),
@@ -112,7 +112,7 @@ async def insert_once_jobs(
 
 
 def _instants(ats: list[datetime]) -> list[float]:
-    """As seconds since 1970, to the microsecond: a datetime takes five times as long to send."""
+    """Seconds since 1970, exact to the microsecond: a datetime takes five times as long to send."""
     return [at.timestamp() for at in collapse_equal(ats)]
 
 
@@ -144,13 +144,13 @@ async def insert_jobs(
 
 
 async def find_keys(connection: Connection, tenant_no: TenantNo, keys: Sequence[str]) -> dict[str, LockedJob]:
-    """The jobs that have these keys, locked."""
+    """The jobs with these keys, locked."""
     rows = await connection.fetch(_SQL["lock_keys"].text, tenant_no, sorted(keys))
     return {job.spec.key or "": job for job in await _read_locked(connection, tenant_no, [row["id"] for row in rows])}
 
 
 async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LockedJob | None:
-    """Lock a job for a change, once nobody shares it; a one-time job is adopted into `job` first."""
+    """Lock a job for a change, when no transaction shares it any more; a one-time job is moved to `job` first."""
     row = await connection.fetchrow(_SQL["lock_job"].text, tenant_no, job_id)
     if row is None:
         adopted = await connection.fetchrow(_SQL["adopt_once_job"].text, tenant_no, job_id, instant_of(job_id))
@@ -164,9 +164,9 @@ async def lock_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -
 
 
 async def share_jobs(connection: Connection, job_ids: Collection[JobId]) -> None:
-    """Keep these jobs as they are until the end of the transaction; what is read of them from here on stays true.
+    """Keep these jobs unchanged until the end of the transaction: what it reads of them from here on stays true.
 
-    Others may share a job at the same time; a change waits for them, and those that come after the change wait for it.
+    Several transactions may share a job at once. A change waits for them, and later ones wait for the change.
     """
     await connection.execute(_SQL["share_jobs"].text, job_ids)
 
@@ -203,13 +203,13 @@ async def change_job(
 
 
 async def find_stopped_jobs(connection: Connection, job_ids: Sequence[JobId]) -> dict[JobId, str]:
-    """Of these jobs, those that are paused or deleted, and which."""
+    """Those of these jobs that are paused or deleted, with the reason."""
     rows = await connection.fetch(_SQL["find_stopped_jobs"].text, job_ids)
     return {JobId(row["id"]): f"job {row['state'].lower()}" for row in rows}
 
 
 async def get_jobs(connection: Connection, tenant_no: TenantNo, job_ids: Sequence[JobId]) -> dict[JobId, JobRow]:
-    """These jobs, as far as they are there."""
+    """Those of these jobs that exist."""
     rows = await connection.fetch(_SQL["get_jobs"].text, tenant_no, job_ids)
     return {JobId(row["id"]): _job_row(row) for row in rows}
 

@@ -1,4 +1,4 @@
-"""API keys: only their SHA-256 is kept (T1). A key has 160 random bits, so a plain hash cannot be guessed."""
+"""API keys: only their SHA-256 is stored (T1). A key has 160 random bits, so a plain hash cannot be guessed."""
 
 import hashlib
 import secrets
@@ -39,7 +39,7 @@ async def add_key(connection: Connection, id_: UUID, tenant_no: TenantNo, name: 
 
 
 async def find_owners(connection: Connection, hashes: Sequence[bytes]) -> dict[bytes, KeyOwner]:
-    """Whose keys these are, by their hashes; those that are nobody's or revoked are left out."""
+    """The owners of keys, by hash; unknown and revoked keys are left out."""
     rows = await connection.fetch(_SQL["find_owners"].text, hashes)
     return {row["hash"]: KeyOwner(TenantNo(row["tenant_no"]), row["name"]) for row in rows}
 

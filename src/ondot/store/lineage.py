@@ -1,9 +1,9 @@
-"""Keeps schedulers and workers off a database that may have forgotten what it acknowledged (P1–P3): a restored backup,
-an asynchronous standby that was promoted. `model.lineage` says how that shows.
+"""Keeps schedulers and workers off a database that may have lost acknowledged rows (P1–P3): a restored backup, an
+asynchronous standby that was promoted. `model.lineage` decides how that shows.
 
-Every new connection of theirs is looked at before it is used, and the server again with each beat: a role that is held
-beats no more, and begins nothing. What is found is written down, so that every process stands still, also those started
-later, until a person says that it is the right one (`accept`). The API goes on: it is what people look with.
+Each of their new connections is checked before it is used, and the server again with each beat: a role that is held
+sends no beats and starts nothing. The finding is recorded, so that every process is held, those started later too,
+until a person accepts the database (`accept`). The API continues: people need it to look.
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from ondot.telemetry.log import get_logger
 
 _SQL = load_queries("lineage")
 
-_CANNOT_TELL = (
-    # Not migrated yet, which others say better.
+_UNKNOWABLE = (
+    # Not migrated yet: others report that better.
     asyncpg.UndefinedTableError,
     asyncpg.InvalidSchemaNameError,
-    # A standby, which others refuse as well.
+    # A standby, which others refuse.
     asyncpg.ObjectNotInPrerequisiteStateError,
-    # A service that does not let its users ask.
+    # A hosted PostgreSQL that does not allow the query.
     asyncpg.InsufficientPrivilegeError,
     asyncpg.UndefinedFunctionError,
     asyncpg.FeatureNotSupportedError,
@@ -49,24 +49,24 @@ class Lineage:
 
     @property
     def why_not(self) -> str | None:
-        """Why nothing may be begun, be it held yet or not."""
+        """Why nothing may start, whether it is held already or not."""
         if self.held_why is not None:
             return self.held_why
         return why_broken(self.known, self.server) if self.known is not None else None
 
 
 class Witness:
-    """Looks at a server, and remembers how far its log was safe. `go_on`: whatever it finds, it holds nothing."""
+    """Checks a server, and remembers how far its log was safe. `go_on`: it holds nothing, whatever it finds."""
 
     def __init__(self, *, go_on: bool) -> None:
         self._go_on = go_on
         self._last: Lineage | None = None
         self._confirmed = 0
-        """How far a synchronous standby is, too: a commit after this was confirmed."""
+        """How far a synchronous standby is as well: a commit after this position was confirmed."""
 
     async def check(self, connection: Connection) -> None:
-        """Raises DatabaseHeld if nothing may be begun on this database."""
-        # As of before the question: others, who ask at the same time, may be answered first.
+        """Raises DatabaseHeld if nothing may start on this database."""
+        # As of before the query: another one that runs at the same time may be answered first.
         last, confirmed = self._last, self._confirmed
         found = await read_lineage(connection)
         if found is None:
@@ -76,22 +76,22 @@ class Witness:
             self._last, self._confirmed = None, 0
             if not self._go_on:
                 if found.held_why is None and await connection.fetchval(_SQL["hold_lineage"].text, why):
-                    log.error("database.held", why=why, then="look, then say `ondot doctor --accept-database`")
+                    log.error("database.held", why=why, then="check it, then run `ondot doctor --accept-database`")
                 raise held_error(why)
             if found.held_why is None:
-                log.warning("database.replaced", why=why, then="goes on, as the settings say")
+                log.warning("database.replaced", why=why, then="continues, as configured")
         if found.known != found.server:
-            # Nothing, if others hold it: then a person decides.
+            # Changes nothing if it is held meanwhile: then a person decides.
             await connection.execute(_SQL["learn_lineage"].text, *_values(found.server))
         self._remember(found)
 
     def confirm(self) -> None:
-        """A commit that was sent after the last look was confirmed."""
+        """Note that a commit that was sent after the last check was confirmed."""
         if self._last is not None and self._last.server.is_synchronous:
             self._confirmed = self._last.flushed
 
     def _remember(self, found: Lineage) -> None:
-        """Not what was asked for earlier than what is known already, and answered later."""
+        """Keep a finding, unless a later one is known already: answers may arrive out of order."""
         last = self._last
         is_older = last is not None and last.server.history == found.server.history and last.flushed > found.flushed
         if last is None or not is_older or _is_accepted_since(last, found):
@@ -106,15 +106,15 @@ def _why_set_back(last: Lineage | None, confirmed: int, found: Lineage) -> str |
 
 
 def _is_accepted_since(last: Lineage, found: Lineage) -> bool:
-    """Whoever accepted it accepted that it was set back. An older copy knows of no later acceptance."""
+    """A person who accepted it accepted that it was set back. An older copy has no later acceptance."""
     return found.accepted_at is not None and (last.accepted_at is None or found.accepted_at > last.accepted_at)
 
 
 async def read_lineage(connection: Connection) -> Lineage | None:
-    """None where that cannot be told."""
+    """None if it cannot be known."""
     try:
         row = await connection.fetchrow(_SQL["read_lineage"].text)
-    except _CANNOT_TELL as error:
+    except _UNKNOWABLE as error:
         log.debug("lineage.unknown", error=str(error))
         return None
     assert row is not None

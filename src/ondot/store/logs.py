@@ -1,4 +1,4 @@
-"""What attempts say while they run: log lines, captured output, progress and checkpoints."""
+"""What attempts write while they run: log lines, captured output, progress and checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class LogRow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The newest word of an attempt. A checkpoint is JSON as text."""
+    """The latest progress of an attempt. A checkpoint is JSON text."""
 
     execution_id: ExecutionId
     attempt_no: int
@@ -69,7 +69,7 @@ async def list_log_lines(
     attempt_no: int | None = None,
     part: str | None = None,
 ) -> list[LogRow]:
-    """Lines after a position, of one attempt or of all; `part` must occur in them, in small letters or capitals."""
+    """Lines after a position, of one attempt or of all, that contain `part`; case is ignored."""
     rows = await connection.fetch(
         _SQL["list_log_lines"].text, tenant_no, id_, *after, limit, attempt_no, part.lower() if part else None
     )
@@ -77,7 +77,7 @@ async def list_log_lines(
 
 
 async def is_under_way(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> bool:
-    """Whether it has not ended, so that more lines may come."""
+    """Whether it has not ended, so that more lines may follow."""
     return bool(await connection.fetchval(_SQL["is_under_way"].text, tenant_no, id_))
 
 
@@ -99,7 +99,7 @@ async def find_checkpoint(connection: Connection, id_: ExecutionId) -> str | Non
 
 
 async def forget_checkpoints(connection: Connection, after: UUID, limit: int) -> UUID | None:
-    """Remove those of executions that have ended, among some after this id; returns the last one (None: at the end)."""
+    """Remove checkpoints of ended executions, of the next `limit` after this id. Returns the last id (None: end)."""
     row = await connection.fetchrow(_SQL["forget_checkpoints"].text, after, limit)
     assert row is not None
     through: UUID | None = row["through"] if row["count"] == limit else None

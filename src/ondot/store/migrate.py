@@ -78,7 +78,7 @@ class Migration:
 
     @property
     def checksums(self) -> set[str]:
-        """Its own, and that of the text before its functions moved to `functions/`."""
+        """Its own, and that of its text before functions moved to `functions/` and comments were edited."""
         return {self.checksum, *_FORMERLY.findall(self.sql)}
 
 

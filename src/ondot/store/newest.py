@@ -1,8 +1,8 @@
-"""Pages of what is kept by day, newest first: some days at a time (O1).
+"""Pages of tables that are kept by day, newest first, a few days at a time (O1).
 
-A statement that might read every day locks and plans every day's table, rows or not: after a year some 1,500 locks and
-20 ms for a page of today, and a few such pages at once fill PostgreSQL's table of locks. So a page is read from the
-last 8 days first and, while it is not full, from 64 more at a time.
+A statement that might read every day locks and plans every day's partition, with rows or without: after a year about
+1,500 locks and 20 ms for a page of today, and a few such pages at once fill PostgreSQL's lock table. So a page is read
+from the last 8 days first and, while it is not full, from 64 more at a time.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -30,7 +30,7 @@ class Kept:
     first_day: date
 
     def windows(self, *, before: UUID | None = None, down_to: UUID = NO_ID) -> Iterator[tuple[UUID, UUID]]:
-        """Ranges of ids, newest first: from one, included, to another, which is not."""
+        """Ranges of ids, newest first: the first id is included, the last is not."""
         first_at = datetime.combine(self.first_day, time(), UTC)
         to_id, width = before or LAST_ID, FIRST
         at = self.now if before is None else min(instant_of(before), self.now)
@@ -57,7 +57,7 @@ async def newest_first(
     before: UUID | None = None,
     down_to: UUID = NO_ID,
 ) -> list[Record]:
-    """At most `limit` rows: `read` is asked for those of a range of ids. `down_to`: nothing has a smaller id."""
+    """At most `limit` rows; `read` returns those of a range of ids. `down_to`: no row has a smaller id."""
     kept = await read_kept(connection)
     rows: list[Record] = []
     for from_id, to_id in kept.windows(before=before, down_to=down_to):

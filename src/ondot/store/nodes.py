@@ -13,9 +13,9 @@ _SQL = load_queries("nodes")
 
 @dataclass(frozen=True, slots=True)
 class NodeBeat:
-    """What a beat tells a node: its partitions, how many nodes live, and its place among them.
+    """The reply to a node's beat: its partitions, how many nodes are alive, and its rank among them.
 
-    `next_expiry_s`: how soon another one's lease is over if it does not beat; None: there is no other.
+    `next_expiry_s`: how soon the lease of another node ends if it does not beat; None: there is no other.
     """
 
     now: datetime
@@ -34,7 +34,7 @@ async def beat_node(
 
 
 async def report_stalled_node(connection: Connection, node_id: NodeId, *, stalled_s: float, where: str) -> None:
-    """Say that a node's loop stands still; this is no beat."""
+    """Record that a node's loop is blocked; this is no beat."""
     await connection.execute(_SQL["report_stalled_node"].text, node_id, stalled_s, where)
 
 
@@ -48,12 +48,12 @@ async def give_back_partitions(connection: Connection, node_id: NodeId, partitio
 
 
 async def retire_node(connection: Connection, node_id: NodeId) -> None:
-    """Say that a node is about to leave. To be committed before its heirs are looked for."""
+    """Record that a node is about to leave. Commit it before `find_heirs`."""
     await connection.execute(_SQL["retire_node"].text, node_id)
 
 
 async def find_heirs(connection: Connection, node_id: NodeId) -> dict[NodeId, int]:
-    """Who may take over from a node that leaves, and how many partitions each has. None of them leaves meanwhile."""
+    """The nodes that may take over from one that leaves, with how many partitions each has. None leaves meanwhile."""
     rows = await connection.fetch(_SQL["find_heirs"].text, node_id)
     return {NodeId(row["id"]): row["owned"] for row in rows}
 
@@ -63,7 +63,7 @@ async def list_owned_partitions(connection: Connection, node_id: NodeId) -> list
 
 
 async def hand_over_partitions(connection: Connection, node_id: NodeId, heirs: Mapping[int, NodeId]) -> int:
-    """Make others the owners of what this node owns still; gives of how many."""
+    """Give the partitions that this node still owns to others; returns how many."""
     rows = await connection.fetch(_SQL["hand_over_partitions"].text, node_id, list(heirs.keys()), list(heirs.values()))
     return len(rows)
 

@@ -1,4 +1,4 @@
-"""References to output that lies in object storage, and results of executions that have ended (E14)."""
+"""References to output in object storage, and results of ended executions (E14)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _SQL = load_queries("objects")
 
 @dataclass(frozen=True, slots=True)
 class ObjectRow:
-    """One object. `cut`: there was more than is kept."""
+    """One object. `cut`: the rest was cut off."""
 
     execution_id: ExecutionId
     attempt_no: int
@@ -27,7 +27,7 @@ class ObjectRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """The result as JSON text; with a key it is only told of, and lies in object storage."""
+    """The result as JSON text; with a key it is only a summary, and the result is in object storage."""
 
     attempt_no: int
     result: str | None

@@ -12,7 +12,7 @@ from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.store.columns import collapse_equal
 from ondot.store.connection import Connection
-from ondot.store.day_bounds import of_days
+from ondot.store.day_bounds import with_day_bounds
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("outcomes")
@@ -87,7 +87,7 @@ async def find_outcomes(
     if not attempts:
         return {}
     rows = await connection.fetch(
-        of_days(_SQL["find_outcomes"], [id_ for id_, _ in attempts], from_id="$4", before_id="$5"),
+        with_day_bounds(_SQL["find_outcomes"], [id_ for id_, _ in attempts], from_id="$4", before_id="$5"),
         worker_id,
         [id_ for id_, _ in attempts],
         [number for _, number in attempts],

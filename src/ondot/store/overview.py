@@ -1,7 +1,7 @@
 """What the page and the metrics show: counts and heads of lists, each read by an index and bounded.
 
-The reads of the page are repeated each second while somebody watches, so none of them may grow with what there is: a
-count stops at a ceiling, a list is cut before it is sorted.
+The page repeats its reads every second while it is open, so none of them may grow with the tables: a count stops at a
+ceiling, a list is cut before it is sorted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,15 +23,15 @@ from ondot.store.specs import Specs, Version
 _SQL = load_queries("overview")
 
 CEILING = 10_000
-"""Counts go up to here."""
+"""Counts stop here."""
 LOOKED_AT = 2_000
-"""The newest rows among which the latest executions of a tenant are looked for."""
+"""Number of newest rows that are searched for the latest executions of a tenant."""
 LATELY = timedelta(days=8)
-"""Of executions that were made before, the first page shows none."""
+"""The first page shows no execution that was created before."""
 LINES_LOOKED_AT = 1_000
-"""Lines before limits that are looked at: with a key for each customer there may be a million."""
+"""Number of lines that are read: with a key for each customer there may be a million."""
 STANDING_STILL = 200
-"""Timers without a fire that are looked at in each partition, for jobs that ondot paused."""
+"""Timers without a fire that are read in each partition, to find jobs that ondot paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`held_at`: since when nothing is begun on this database, and why (`store.lineage`)."""
+    """`held_at`: since when this database starts nothing, and why (`store.lineage`)."""
 
     now: datetime
     nodes: int
@@ -57,7 +57,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class PoolAtWork:
-    """`oldest_at`: since when the oldest due execution waits; None if none does, but for catch-up work."""
+    """`oldest_at`: since when the oldest due execution waits; catch-up work does not count; None: none waits."""
 
     name: str
     workers: int
@@ -82,7 +82,7 @@ class RunningRow:
 
 @dataclass(frozen=True, slots=True)
 class ComingFire:
-    """A fire still to come; one of a timer whose instant has passed is late."""
+    """A coming fire; it is late if the instant of its timer has passed."""
 
     job_id: JobId
     job_version: int
@@ -118,7 +118,7 @@ class DeadLetterRow:
 
 @dataclass(frozen=True, slots=True)
 class RecentSkips:
-    """Fires that were not run, for one reason. `is_least`: there were more than were counted."""
+    """Fires that did not run, for one reason. `is_least`: there were more than were counted."""
 
     reason: str
     count: int
@@ -127,7 +127,7 @@ class RecentSkips:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Fires that an outage has cost and no backfill has run since, of so many jobs. `is_least`: there may be more."""
+    """Fires lost in an outage that no backfill has run since, and of how many jobs. `is_least`: there may be more."""
 
     count: int
     jobs: int
@@ -147,7 +147,7 @@ class PausedRow:
 
 @dataclass(frozen=True, slots=True)
 class RecentStates:
-    """What became of recent executions. `is_cut`: there were more than were counted."""
+    """Recent executions by state. `is_cut`: there were more than were counted."""
 
     counts: dict[str, int]
     is_cut: bool
@@ -173,13 +173,13 @@ async def count_fleet(connection: Connection) -> Fleet:
 
 
 async def list_pools_at_work(connection: Connection, tenant_no: TenantNo) -> Sequence[PoolAtWork]:
-    """The one whose work has waited longest comes first."""
+    """The pool whose work has waited longest is first."""
     rows = await connection.fetch(_SQL["pools_at_work"].text, tenant_no, CEILING)
     return [PoolAtWork(*row.values()) for row in rows]
 
 
 async def read_held_back(connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int) -> HeldBack:
-    """What is due and waits for a limit, of a tenant or of all, with the longest of its lines."""
+    """Due executions that wait for a limit, of one tenant or of all, with the longest lines."""
     now = await connection.fetchval("SELECT ondot.clock()")
     rows = await connection.fetch(_SQL["held_back"].text, tenant_no, LINES_LOOKED_AT, CEILING)
     if not rows:
@@ -197,7 +197,7 @@ async def read_held_back(connection: Connection, specs: Specs, tenant_no: Tenant
         rows[0]["is_least"],
         min(row["oldest_at"] for row in rows),
         by_kind,
-        # One that left its line between the two statements is not named.
+        # An execution that left its line between the two statements is left out.
         tuple(_held_line(row, found[row["execution_id"]], named) for row in longest if row["execution_id"] in found),
     )
 
@@ -255,7 +255,7 @@ async def count_recent_states(connection: Connection, tenant_no: TenantNo, first
 
 
 async def count_recent_skips(connection: Connection, tenant_no: TenantNo, window: timedelta) -> Sequence[RecentSkips]:
-    """What was recorded as skipped lately, but for what a calendar leaves out."""
+    """Recently skipped fires by reason, except for those that a calendar leaves out."""
     rows = await connection.fetch(_SQL["recent_skips"].text, tenant_no, window.total_seconds())
     return [RecentSkips(*row.values()) for row in rows]
 
@@ -274,7 +274,7 @@ async def list_paused_by_itself(connection: Connection, tenant_no: TenantNo, lim
 async def find_version_created_at(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, version: int
 ) -> datetime | None:
-    """When a version of a job was made, unlike `updated_at`, which a pause moves too."""
+    """When a version of a job was created; `updated_at` changes with a pause too."""
     made_at: datetime | None = await connection.fetchval(_SQL["version_made_at"].text, tenant_no, job_id, version)
     return made_at
 
@@ -285,7 +285,7 @@ async def list_latest_dead_letters(connection: Connection, tenant_no: TenantNo, 
 
 
 async def count_jobs(connection: Connection, tenant_no: TenantNo) -> tuple[int, int]:
-    """Recurring jobs that are active, and that are paused."""
+    """How many recurring jobs are active, and how many are paused."""
     row = await connection.fetchrow(_SQL["count_jobs"].text, tenant_no)
     assert row is not None
     return row["active"], row["paused"]

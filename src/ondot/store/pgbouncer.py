@@ -1,8 +1,8 @@
-"""A connection behind PgBouncer in transaction mode: whatever it does is a transaction, which brings its own settings.
+"""A connection behind PgBouncer in transaction mode: everything runs in a transaction that sets its own settings.
 
-PgBouncer hands each transaction to the server connection that is free, and takes no settings for a session. So the
-settings that ondot's plans and deadlines rest on are made with `SET LOCAL`, in the round trip that begins a
-transaction, and a statement outside of one gets a transaction of its own: two round trips more.
+PgBouncer runs each transaction on any free server connection, and accepts no settings for a session. So the settings
+that ondot's plans and deadlines need are made with `SET LOCAL`, in the round trip that starts a transaction, and a
+statement outside of one gets a transaction of its own: two round trips more.
 """
 
 from asyncio import CancelledError
@@ -19,45 +19,45 @@ else:
 
 
 class TransactionConnection(Base):
-    """What `connection_with` makes classes of."""
+    """The base of the classes that `connection_with` makes."""
 
     __slots__ = ()
     settings = ""
 
     async def execute(self, query: str, *args: Any, **how: Any) -> str:
-        if self._needs_none():
+        if self._has_transaction():
             return await super().execute(query, *args, **how)
         if not args:
-            # Statements in one message are one transaction. BEGIN is asyncpg's own, and the settings come after it.
+            # Statements in one message are one transaction. BEGIN is sent by asyncpg; the settings follow it.
             text = f"{query} {self.settings}" if query.startswith("BEGIN") else f"{self.settings} {query}"
             return await super().execute(text, **how)
-        async with self._of_its_own():
+        async with self._own_transaction():
             return await super().execute(query, *args, **how)
 
     async def executemany(self, command: str, args: Any, **how: Any) -> None:
-        async with self._of_its_own():
+        async with self._own_transaction():
             await super().executemany(command, args, **how)
 
     async def fetch(self, query: str, *args: Any, **how: Any) -> Any:
-        async with self._of_its_own():
+        async with self._own_transaction():
             return await super().fetch(query, *args, **how)
 
     async def fetchrow(self, query: str, *args: Any, **how: Any) -> Any:
-        async with self._of_its_own():
+        async with self._own_transaction():
             return await super().fetchrow(query, *args, **how)
 
     async def fetchval(self, query: str, *args: Any, **how: Any) -> Any:
-        async with self._of_its_own():
+        async with self._own_transaction():
             return await super().fetchval(query, *args, **how)
 
-    def _needs_none(self) -> bool:
-        """One that is closed cannot be asked whether it is in a transaction, and says so when it is used."""
+    def _has_transaction(self) -> bool:
+        """A closed connection cannot say whether it is in a transaction; it raises when it is used."""
         return self.is_closed() or self.is_in_transaction()
 
     @asynccontextmanager
-    async def _of_its_own(self) -> AsyncIterator[None]:
-        """A transaction around one statement, unless it is in one."""
-        if self._needs_none():
+    async def _own_transaction(self) -> AsyncIterator[None]:
+        """A transaction around one statement, unless there is one already."""
+        if self._has_transaction():
             yield
             return
         transaction = self.transaction()
@@ -65,7 +65,7 @@ class TransactionConnection(Base):
         try:
             yield
         except (TimeoutError, CancelledError):
-            # To roll back would be to wait for it: as long again if nobody is there.
+            # A rollback would wait as long again if the server is gone.
             self.terminate()
             raise
         except BaseException:
@@ -75,6 +75,6 @@ class TransactionConnection(Base):
 
 
 def connection_with(settings: Mapping[str, str]) -> type[TransactionConnection]:
-    """The class of connections whose transactions begin with these settings."""
+    """A class of connections whose transactions start with these settings."""
     text = " ".join(f"SET LOCAL {name} = '{value}';" for name, value in settings.items())
     return type("PgBouncerConnection", (TransactionConnection,), {"__slots__": (), "settings": text})

@@ -4,8 +4,8 @@
     -- transition: start        locks: ready rows, SKIP LOCKED        index: ready_pkey
     -- $1 lease_id, $2 worker_id …
 
-`:many`, `:one` and `:none` say what comes back. Tests PREPARE every block on a real database. `{{plan}}` includes a
-fragment of `transitions.sql`, which has the text of state changes that several blocks share.
+`:many`, `:one` and `:none` state how many rows it returns. Tests PREPARE every block on a real database. `{{plan}}`
+includes a fragment of `transitions.sql`, which has the text of state changes that several blocks share.
 """
 
 import re
@@ -68,5 +68,5 @@ def _read(noun: str) -> str:
 
 
 def nouns() -> list[str]:
-    """Every file of blocks there is."""
+    """The names of all files of blocks."""
     return sorted(entry.name.removesuffix(".sql") for entry in files("ondot.store").joinpath("sql").iterdir())

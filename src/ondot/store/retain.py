@@ -1,4 +1,4 @@
-"""What has ended and is older than it is kept: removed in small batches, each by an index on age."""
+"""Removes ended rows that are older than their retention, in small batches, each by an index on age."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ Aged = Literal["letters", "skipped", "backfills", "bulks"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a walk through jobs that are over has come: since when the last one is over, and its id."""
+    """The position of a walk through jobs that are over: since when the last one is over, and its id."""
 
     at: datetime
     job_id: JobId
@@ -29,23 +29,23 @@ BEGIN = Place(EPOCH, JobId(NO_ID))
 async def lock_over_jobs(
     connection: Connection, over: Over, days: int, after: Place, limit: int
 ) -> tuple[list[JobId], Place | None]:
-    """Lock jobs that ended, or were deleted, so many days ago; returns those, and where to go on (None: at the end)."""
+    """Lock jobs that ended or were deleted `days` ago. Returns them, and where to continue (None: at the end)."""
     rows = await connection.fetch(_SQL[f"lock_{over}_jobs"].text, days, after.at, after.job_id, limit)
     locked = [JobId(row["job_id"]) for row in rows if row["is_locked"]]
     return locked, Place(rows[-1]["at"], JobId(rows[-1]["job_id"])) if len(rows) == limit else None
 
 
 async def remove_jobs(connection: Connection, ids: list[JobId]) -> int:
-    """Remove jobs that the caller has locked and that have nothing left to do; returns how many."""
+    """Remove jobs that the caller has locked and that have nothing left to run; returns how many."""
     return int(await connection.fetchval(_SQL["remove_jobs"].text, ids))
 
 
 async def forget_versions(connection: Connection, days: int, limit: int) -> int:
-    """One batch of versions that were superseded so many days ago; returns how many were looked at."""
+    """Remove one batch of versions that were superseded `days` ago; returns how many were looked at."""
     ids = [row["id"] for row in await connection.fetch(_SQL["lock_superseded"].text, days, limit)]
     return int(await connection.fetchval(_SQL["forget_versions"].text, days, limit, ids)) if ids else 0
 
 
 async def forget(connection: Connection, aged: Aged, days: int, limit: int) -> int:
-    """One batch of what is older than so many days; returns how many there were."""
+    """Remove one batch of rows that are older than `days`; returns how many."""
     return int(await connection.fetchval(_SQL[f"forget_{aged}"].text, days, limit))

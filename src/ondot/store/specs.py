@@ -1,8 +1,8 @@
-"""What to run: specs by (job, version), read in one statement for a batch.
+"""Specs by (job, version), read in one statement for a batch.
 
-Versions are immutable, so those of recurring jobs are kept in memory; a one-time job's is used once and is not. A spec
-carries its payload, up to a megabyte and more: what is kept is bounded by bytes as well as by count, and a very large
-one is read each time. Where a batch does not fit into a deadline it is read in portions, and those that came are kept.
+Versions never change, so those of recurring jobs are kept in memory; the spec of a one-time job is used once and not
+kept. A spec includes its payload, a megabyte and more: the cache is bounded by bytes and by count, and a very large
+spec is read each time. A batch that does not fit into a deadline is read in parts, and the parts that arrived are kept.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,7 @@ import msgspec
 from ondot.model.job import JobSpec, decode_spec
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection
-from ondot.store.day_bounds import of_days
+from ondot.store.day_bounds import with_day_bounds
 from ondot.store.queries import load_queries
 from ondot.telemetry.log import get_logger
 
@@ -26,15 +26,15 @@ Version = tuple[UUID, int]
 
 AT_ONCE = 1_000
 YOUNG_MS = 12 * 3600 * 1000
-"""An id begins with the milliseconds of its making, above 80 bits."""
+"""An id has the milliseconds of its creation above its lowest 80 bits."""
 
 
 KEPT = 20_000
 KEPT_BYTES = 64 * 1024 * 1024
 LARGE = 32
-"""What takes more than one part in so many of all bytes is not kept: a few of them would drive out all others."""
+"""A spec that takes more than 1/32 of all bytes is not kept: a few of them would drive out all others."""
 AROUND_BYTES = 2_000
-"""What a spec takes beside its text, generously: one without a payload took 600 bytes in all."""
+"""Memory of a spec beside its text, at most: one without a payload took 600 bytes in all."""
 
 
 class Specs:
@@ -46,7 +46,7 @@ class Specs:
         self._at_once = AdaptiveBatch(AT_ONCE)
 
     async def find(self, connection: Connection, versions: Iterable[Version]) -> dict[Version, JobSpec]:
-        """The specs of these versions; one that is gone or cannot be read is missing from the answer."""
+        """The specs of these versions, without those that are gone or cannot be read."""
         found: dict[Version, JobSpec] = {}
         missing: list[Version] = []
         for version in dict.fromkeys(versions):
@@ -63,7 +63,7 @@ class Specs:
         return found
 
     async def _read(self, connection: Connection, missing: list[Version], found: dict[Version, JobSpec]) -> None:
-        # Most work is done once; a range of ids reads it in half the time of a probe for each.
+        # Most jobs run once; a range of ids reads them in half the time of a probe for each.
         young = _young([job_id for job_id, number in missing if number == 1])
         await _read_once(connection, young, found)
         missing = [version for version in missing if version not in found]
@@ -73,7 +73,7 @@ class Specs:
             _SQL["find_specs"].text, [job_id for job_id, _ in missing], [number for _, number in missing]
         )
         for job_id, number, text in rows:
-            if (spec := _decoded(job_id, number, text)) is not None:
+            if (spec := _decode(job_id, number, text)) is not None:
                 found[job_id, number] = spec
                 self._keep((job_id, number), spec, text)
         looked_for = {*young, *(row["job_id"] for row in rows)}
@@ -94,32 +94,34 @@ class Specs:
             self.bytes -= left
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """How many specs are kept."""
         return len(self._specs)
 
 
 async def _read_once(connection: Connection, job_ids: list[UUID], found: dict[Version, JobSpec]) -> None:
-    """One-time jobs of a day or two that were never changed."""
+    """Read one-time jobs of a day or two that were never changed."""
     if not job_ids:
         return
-    rows = await connection.fetch(of_days(_SQL["find_once_specs"], job_ids, from_id="$2", before_id="$3"), job_ids)
+    rows = await connection.fetch(
+        with_day_bounds(_SQL["find_once_specs"], job_ids, from_id="$2", before_id="$3"), job_ids
+    )
     for job_id, text in rows:
-        if (spec := _decoded(job_id, 1, text)) is not None:
+        if (spec := _decode(job_id, 1, text)) is not None:
             found[job_id, 1] = spec
 
 
 def _young(job_ids: list[UUID]) -> list[UUID]:
-    """Those not much older than the youngest: they lie in the tables of two days, and few of them recur."""
+    """Those not much older than the youngest: they are in the partitions of two days, and few of them recur."""
     if not job_ids:
         return []
     oldest = max(job_ids).int - (YOUNG_MS << 80)
     return [job_id for job_id in job_ids if job_id.int >= oldest]
 
 
-def _decoded(job_id: UUID, number: int, text: str) -> JobSpec | None:
+def _decode(job_id: UUID, number: int, text: str) -> JobSpec | None:
     try:
         return decode_spec(text)
     except msgspec.MsgspecError as error:
-        # A newer release's: one spec that cannot be read must not stop all the others of its batch.
+        # It is of a newer release: one spec that cannot be read must not stop the others of its batch.
         log.warning("spec.unreadable", job_id=str(job_id), version=number, error=str(error))
         return None

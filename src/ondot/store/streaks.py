@@ -1,4 +1,4 @@
-"""Failures in a row of the jobs that pause after so many of them (S12): counted by complete, read by housekeeping."""
+"""Failures in a row of jobs that pause after some number of them (S12): complete counts, housekeeping reads."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Streak:
 
 
 async def find_streaks_over(connection: Connection, limit: int) -> list[Streak]:
-    """Jobs that failed as often in a row as they may."""
+    """Jobs that reached their number of failures in a row."""
     rows = await connection.fetch(_SQL["find_streaks_over"].text, limit)
     return [Streak(*row.values()) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Workers: incarnations, their beats, and the leases nobody looks after any more."""
+"""Workers: incarnations, their beats, and leases that no worker takes care of any more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SQL = load_queries("workers")
 
 @dataclass(frozen=True, slots=True)
 class OrphanedLease:
-    """A lease without a worker; `unnamed`: its worker lives, but never heard of it."""
+    """A lease without a worker; `unnamed`: its worker is alive, but never got it."""
 
     id: LeaseId
     worker_id: WorkerId
@@ -37,15 +37,15 @@ class LostExecution:
     lease_id: LeaseId
     worker_id: WorkerId
     stalled_in: str | None = None
-    """Where the worker's loop stood still when it was lost; None: it is not known to have."""
+    """Where the worker's loop was blocked when it was lost; None: not known to be."""
     stalled_by: ExecutionId | None = None
-    """The execution whose function blocked it, and that function."""
+    """The execution whose function blocked the loop, and that function."""
     blocked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BeatReply:
-    """What a worker hears with its beat: the time, and the functions that have blocked a worker's loop lately."""
+    """The reply to a worker's beat: the time, and the functions that blocked a worker's loop lately."""
 
     now: datetime
     blocking: frozenset[str]
@@ -75,7 +75,7 @@ async def beat_worker(
     lease_ids: Sequence[LeaseId],
     bounds: Sequence[tuple[Lane, datetime]],
 ) -> BeatReply | None:
-    """Beat; None: this incarnation was declared lost."""
+    """Send a beat. Returns None if this incarnation was marked lost."""
     entries = [
         {
             "pool_no": lane.pool_no,
@@ -100,7 +100,7 @@ async def report_stalled_worker(
     execution_id: ExecutionId | None,
     function: str | None,
 ) -> None:
-    """Say that a worker's loop stands still; this is no beat."""
+    """Record that a worker's loop is blocked; this is no beat."""
     await connection.execute(_SQL["report_stalled_worker"].text, worker_id, stalled_s, where, execution_id, function)
 
 
@@ -114,7 +114,7 @@ async def read_beats(connection: Connection) -> tuple[list[Beat], datetime | Non
 
 
 async def lose_worker(connection: Connection, beat: Beat) -> bool:
-    """Declare a worker lost, if it has not beaten since."""
+    """Mark a worker lost, if it has not sent a beat since."""
     return await connection.fetchval(_SQL["lose_worker"].text, beat.worker_id, beat.beat_no) is not None
 
 

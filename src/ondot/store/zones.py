@@ -1,4 +1,4 @@
-"""With which release of tzdata stored fires were computed (S4)."""
+"""The release of tzdata with which stored fires were computed (S4)."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -11,7 +11,7 @@ _SQL = load_queries("zones")
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """`version` None: unknown. `through`: the last job that was looked at for the release that comes next."""
+    """`version` None: unknown. `through`: the last job that was recomputed for the `coming` release."""
 
     version: str | None
     coming: str | None = None

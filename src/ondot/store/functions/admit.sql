@@ -20,7 +20,7 @@ DECLARE
     soon CONSTANT interval := interval '20 milliseconds';
     instant CONSTANT timestamptz := ondot.clock();
     due uuid[];         -- gates
-    firsts uuid[];      -- who stands first before each of them
+    firsts uuid[];      -- the first execution in line before each of them
     due_id uuid;
     g ondot.gate;
     beyond ondot.gate;
@@ -29,12 +29,12 @@ DECLARE
     held integer;
     newest uuid;
     room integer;
-    asked boolean;      -- the caller has something to end: look again in a while, in case it dies before that
+    asked boolean;      -- the caller has something to end: look again in a second, in case it dies before that
     full_up boolean;
-    by_hand boolean;    -- something that a person asked for waits before it
-    later timestamptz;  -- look again then, whoever stands in line
+    by_hand boolean;    -- an execution that a person asked for waits before it
+    later timestamptz;  -- look again then, whatever waits in line
 BEGIN
-    -- First come, first served, also among gates: slots may be fewer than may pass.
+    -- First come, first served, among gates too: there may be fewer free slots than executions that may pass.
     SELECT coalesce(array_agg(f.gate_id ORDER BY f.ready_at, f.execution_id), '{}'),
            coalesce(array_agg(f.execution_id) FILTER (WHERE f.execution_id IS NOT NULL), '{}') INTO due, firsts
     FROM (
@@ -47,12 +47,12 @@ BEGIN
                            ORDER BY ready_at, execution_id LIMIT 1) q ON true
         ORDER BY l.gate_id, q.ready_at, q.execution_id
     ) f;
-    -- A gate is forgotten while nobody stands before it, also if somebody on the way to it stands before another. Made
-    -- before any gate is locked: somebody who makes the same gate may wait for a line that is locked here.
+    -- A gate is removed while nothing waits before it, even if an execution that will reach it waits before another. It is
+    -- created before any gate is locked: a transaction that creates the same gate may wait for a line that is locked here.
     PERFORM ondot.make_gates_of(firsts);
     FOREACH due_id IN ARRAY due LOOP
-        -- Each is read when its turn comes. A loop over a query reads ahead, and would bring the instant of before another
-        -- gate's execution took a token here.
+        -- Each gate is read when its turn comes. A loop over a query reads ahead, and would return the token_at from before
+        -- an execution of another gate took a token here.
         SELECT * INTO g FROM ondot.gate WHERE id = due_id FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         lines := ARRAY(SELECT l.pool_no FROM ondot.line l WHERE l.gate_id = g.id AND l.pool_no = ANY (of_pools)
@@ -68,7 +68,7 @@ BEGIN
             SELECT q.ready_at, q.execution_id, q.stage, d.tenant_no, d.pool_no, d.class, d.is_fire,
                    d.stages->q.stage AS here, d.stages->(q.stage + 1) AS beyond
             FROM (
-                -- Strict order is over the lines of all pools: only the first of all may pass.
+                -- Strict order spans the lines of all pools: only the first of all may pass.
                 SELECT x.* FROM ondot.line l CROSS JOIN LATERAL (
                     SELECT * FROM ondot.waiting
                     WHERE gate_id = g.id AND pool_no = l.pool_no AND ready_at <= instant
@@ -80,7 +80,7 @@ BEGIN
             ORDER BY q.ready_at, q.execution_id
         LOOP
             IF g.kind = 'order' AND w.pool_no <> ALL (lines) THEN
-                full_up := true;  -- when it has ended, or is gone, the others are called
+                full_up := true;  -- the others are called when it has ended or is removed
                 EXIT;
             ELSIF g.kind = 'rate' THEN
                 IF free <= 0 THEN
@@ -89,9 +89,9 @@ BEGIN
                 END IF;
                 IF w.class = suspect AND free_for_suspects <= 0 THEN
                     asked := true;
-                    CONTINUE;  -- in a second, or by another worker; those behind it are no suspects, or wait as well
+                    CONTINUE;  -- it starts in a second, or on another worker; those behind it are no suspects, or wait as well
                 END IF;
-                -- Kept as it is read: an instant of before the clock was set back would stay one length ahead for as long.
+                -- Stored as read: an instant from before the clock was set back would otherwise stay one length ahead.
                 g.token_at := ondot.token_full_at(g.token_at, w.here, instant);
                 later := ondot.token_free_at(g.token_at, w.here, instant);
                 IF w.beyond IS NOT NULL THEN
@@ -128,7 +128,7 @@ BEGIN
                 END IF;
                 full_up := true;
                 by_hand := by_hand OR NOT w.is_fire;
-                CONTINUE WHEN g.kind = 'overlap';  -- behind what waits there may be a fire that does not
+                CONTINUE WHEN g.kind = 'overlap';  -- a fire that does not wait may be behind one that does
                 EXIT;
             ELSE
                 IF w.beyond IS NOT NULL THEN
@@ -163,15 +163,15 @@ BEGIN
             END IF;
         END LOOP;
         IF newest IS NOT NULL THEN
-            -- What a person asked for is not cancelled for a fire; of the others no more than have to make room.
+            -- An execution that a person asked for is not cancelled for a fire. Of the others, only as many as must make room.
             RETURN QUERY SELECT s.execution_id, 'cancel', d.pool_no, s.tenant_no, instant
                          FROM ondot.slot s JOIN ondot.gated d ON d.execution_id = s.execution_id
                          WHERE s.gate_id = g.id AND d.is_fire ORDER BY s.held_at, s.execution_id LIMIT held - room + 1;
         END IF;
-        IF g.kind = 'rate' THEN  -- held since it was read: nobody else has taken one
+        IF g.kind = 'rate' THEN  -- locked since it was read: no other transaction has taken a token
             UPDATE ondot.gate SET token_at = g.token_at WHERE id = g.id;
         END IF;
-        -- When to look again: full, when somebody leaves; else when the next of the line is due.
+        -- When to look again: if full, when an execution leaves; otherwise when the next one in line is due.
         UPDATE ondot.line l
         SET look_at = CASE
             WHEN later IS NOT NULL THEN later

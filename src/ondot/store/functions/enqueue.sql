@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION ondot.enqueue(
     tenant text DEFAULT 'default'
 ) RETURNS uuid LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.id FROM ondot.submit_spec(
-        -- What is NULL is left out.
+        -- NULL arguments are left out.
         format('{%s}', concat_ws(',',
             '"name":' || to_json(coalesce(enqueue.name, enqueue.function))::text,
             '"target":' || json_build_object('kind', 'function', 'name', enqueue.function)::text,

@@ -5,8 +5,8 @@
 -- and nothing would call it.
 CREATE OR REPLACE FUNCTION ondot.gated_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    ids uuid[];    -- who stands in line now: not what runs, which has only got other gates
-    over uuid[];   -- who is gone
+    ids uuid[];    -- waits in line now; a running execution does not, it only has other gates
+    over uuid[];   -- has ended
     gates uuid[];
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -29,11 +29,11 @@ BEGIN
         over := ARRAY(SELECT execution_id FROM come WHERE is_over);
         gates := ARRAY(SELECT (s->>'gate')::uuid FROM come, jsonb_array_elements(stages) s);
     END IF;
-    -- Before any is locked: somebody who makes the same gate may wait for a line that is locked here.
+    -- Before any is locked: a transaction that creates the same gate may wait for a line that is locked here.
     IF ids <> '{}' THEN
         PERFORM ondot.make_gates_of(ids);
     END IF;
-    -- And those of before, if they have changed.
+    -- And the former gates, if they have changed.
     gates := gates || ARRAY(SELECT gate_id FROM ondot.slot WHERE execution_id = ANY (ids || over)
                             UNION SELECT gate_id FROM ondot.waiting WHERE execution_id = ANY (ids || over));
     PERFORM ondot.lock_gates(gates);
@@ -41,7 +41,7 @@ BEGIN
     DELETE FROM ondot.slot h USING ondot.gated d
     WHERE h.execution_id = ANY (ids) AND d.execution_id = h.execution_id
       AND (NOT h.until_end OR NOT d.stages @> jsonb_build_array(jsonb_build_object('gate', h.gate_id)));
-    -- Nobody waits at a gate and holds one beyond it: two who do so could wait for each other for ever.
+    -- No execution waits at a gate and holds one beyond it: two of them could wait for each other for ever.
     DELETE FROM ondot.slot h
     USING ondot.next_stages(ids) n JOIN ondot.gated d ON d.execution_id = n.execution_id,
           jsonb_array_elements(d.stages) WITH ORDINALITY AS e(stage, no)

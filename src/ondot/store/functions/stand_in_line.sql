@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION ondot.stand_in_line(ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM ondot.make_gates_of(ids);
-    -- Of all stages: so that admission, which holds gates, finds the next line there and has to wait for no one.
+    -- Lines of all stages, so that admission, which holds gates, finds the next line and waits for no transaction.
     INSERT INTO ondot.line (gate_id, pool_no, tenant_no, is_rate, look_at)
     SELECT (s->>'gate')::uuid, n.pool_no, min(n.tenant_no), bool_or(s->>'kind' = 'rate'),
            min(CASE WHEN n.gate_id = (s->>'gate')::uuid THEN greatest(n.ready_at, ondot.clock()) ELSE 'infinity' END)

@@ -1,7 +1,7 @@
 -- ondot.submit_spec(spec, fire_at, tenant): writes the rows that submit writes for a one-time job (sql/jobs.sql,
 -- insert_once_jobs) in the caller's own transaction (E11): the job exists if and only if the caller commits. It is due at
 -- fire_at; NULL: now.
--- It runs with the caller's rights; docs/transactions.md lists them. It sends no NOTIFY, which takes a lock that would make
+-- It runs with the caller's rights; the documentation of transactions lists them. It sends no NOTIFY, which takes a lock that would make
 -- the callers' commits wait for each other: workers find the job when they look, once a second.
 -- A limited job gets a timer even if it is due, and a scheduler plans it within a second: an execution that enters a line
 -- locks a row that others wait for, and this transaction may stay open for long.
@@ -34,7 +34,7 @@ BEGIN
     END IF;
     of_pool := ondot.pool_no_of(of_tenant, coalesce(spec->>'pool', 'default'));
     of_class := CASE spec->>'priority' WHEN 'high' THEN {{class_high}} WHEN 'low' THEN {{class_low}} ELSE {{class_normal}} END;
-    -- As text, since jsonb would not keep the order of a payload's keys.
+    -- As text: jsonb would not keep the order of a payload's keys.
     stored := format('{"schedule":{"when":{"kind":"once","at":"%s"}},%s',
                      to_char(due AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
                      substr(ltrim(spec::text, E' \t\r\n'), 2))::json;

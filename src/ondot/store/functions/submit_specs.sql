@@ -27,7 +27,7 @@ BEGIN
             HINT = 'Give the payloads apart, in the order of the specs.';
     END IF;
     PERFORM ondot.check_spec(s.spec::json) FROM (SELECT DISTINCT t.spec::text FROM unnest(specs) AS t(spec)) AS s(spec);
-    -- What a payload may be is said by check_spec: the few that look wrong are shown to it, in a spec that is right.
+    -- check_spec decides about payloads: it gets the few that look wrong, each in a valid spec.
     PERFORM ondot.check_spec(('{"name":"n","target":{"kind":"function","name":"f"},"payload":' || p.payload || '}')::json)
     FROM unnest(payloads) AS p(payload)
     WHERE json_typeof(p.payload) <> 'object' OR octet_length(p.payload::text) > 1048576;
@@ -53,7 +53,7 @@ BEGIN
     ), stored AS (
         INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
         SELECT n.job_id, of_tenant, n.name, n.pool_no, instant, n.labels,
-               -- As text, since jsonb would not keep the order of a payload's keys.
+               -- As text: jsonb would not keep the order of a payload's keys.
                (once || coalesce('"payload":' || n.payload::text || ',', '') || n.rest)::json
         FROM new n
     ), timed AS (

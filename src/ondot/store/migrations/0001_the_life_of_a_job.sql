@@ -1,10 +1,10 @@
--- The tables of docs/architecture.md. Every table has tenant_no; 0 is the installation itself (nodes, workers, leases).
--- No foreign keys on hot tables: each costs a row lock and an index probe for every insert and delete.
+-- The tables of the architecture document. Every table has tenant_no; 0 is the installation itself (nodes, workers,
+-- leases). There are no foreign keys on hot tables: each costs a row lock and an index probe for every insert and delete.
 
 CREATE TABLE ondot.installation (
     tenant_no       integer NOT NULL DEFAULT 0,
     partitions      integer NOT NULL,
-    -- The oldest release that may use this schema: raised by a migration that takes something away.
+    -- The oldest release that may use this schema. A migration that removes something raises it.
     oldest_release  text NOT NULL,
     one_row         boolean PRIMARY KEY DEFAULT true CHECK (one_row)
 );
@@ -43,8 +43,8 @@ CREATE TABLE ondot.job (
     tenant_no  integer NOT NULL,
     key        text,
     name       text NOT NULL,
-    state      text NOT NULL CHECK (state IN ('ACTIVE', 'PAUSED', 'DELETED')), -- ENDED shows when nothing is left to fire
-    version    integer NOT NULL,      -- of the spec: names a row of job_version
+    state      text NOT NULL CHECK (state IN ('ACTIVE', 'PAUSED', 'DELETED')), -- shown as ENDED when nothing is left to fire
+    version    integer NOT NULL,      -- of the spec: a row of job_version
     pool_no    integer NOT NULL,
     labels     jsonb NOT NULL,
     created_at timestamptz NOT NULL,
@@ -57,12 +57,12 @@ CREATE TABLE ondot.job_version (
     job_id     uuid NOT NULL,
     version    integer NOT NULL,
     tenant_no  integer NOT NULL,
-    spec       json NOT NULL,         -- as it came: json keeps a payload's key order, jsonb would not
+    spec       json NOT NULL,         -- as submitted: json keeps the order of a payload's keys, jsonb would not
     created_at timestamptz NOT NULL,
     PRIMARY KEY (job_id, version)
 );
 
--- One-time jobs: written once, by day, dropped with history. One that is changed moves to job, which wins.
+-- One-time jobs: written once, by day, dropped with history. A job that is changed moves to job, which takes precedence.
 CREATE TABLE ondot.job_once (
     id        uuid NOT NULL PRIMARY KEY,
     tenant_no integer NOT NULL,
@@ -73,7 +73,7 @@ CREATE TABLE ondot.job_once (
     spec      json NOT NULL
 ) PARTITION BY RANGE (id);
 
--- Narrow on purpose: advancing a scattered wide row costs a full page of WAL after each checkpoint.
+-- Narrow on purpose: moving a wide row somewhere in the table costs a full page of WAL after each checkpoint.
 CREATE TABLE ondot.timer (
     job_id        uuid PRIMARY KEY,
     next_fire_at  timestamptz NOT NULL,  -- infinity: paused, or no further fire
@@ -112,8 +112,8 @@ CREATE INDEX owed_job ON ondot.owed (job_id);
 
 -- Executions ------------------------------------------------------------------------------------------------------
 
--- Every execution that has not ended. No index on what a lease changes, and half of each page free, so that start
--- and retry are HOT updates.
+-- Every execution that has not ended. No index has a column that a lease changes, and half of each page is free, so that
+-- start and retry are HOT updates.
 CREATE TABLE ondot.execution (
     id          uuid PRIMARY KEY,
     job_id      uuid NOT NULL,
@@ -136,7 +136,7 @@ CREATE TABLE ondot.execution (
 CREATE UNIQUE INDEX execution_fire ON ondot.execution (job_id, fire_at) WHERE origin IN ('fire', 'backfill');
 CREATE INDEX execution_other ON ondot.execution (job_id, fire_at) WHERE origin NOT IN ('fire', 'backfill');
 
--- The queue: only inserted and deleted. A lane is (pool, class, tenant): one range of this index.
+-- The queue: rows are only inserted and deleted. A lane is (pool, class, tenant): one range of this index.
 CREATE TABLE ondot.ready (
     pool_no      integer NOT NULL,
     class        smallint NOT NULL,
@@ -165,7 +165,7 @@ CREATE TABLE ondot.waiting (
     PRIMARY KEY (gate_id, ready_at, execution_id)
 );
 
--- One row for each leased batch: what recovery reads instead of all executions.
+-- One row for each leased batch: recovery reads these instead of all executions.
 CREATE TABLE ondot.lease (
     id            uuid PRIMARY KEY,
     tenant_no     integer NOT NULL DEFAULT 0,
@@ -201,7 +201,7 @@ CREATE TABLE ondot.history (
 CREATE INDEX history_job ON ondot.history (job_id, fire_at);
 CREATE INDEX history_not_succeeded ON ondot.history (tenant_no, id) WHERE state <> 'SUCCEEDED';
 
--- Attempts that did not succeed; the one that did stands in history.
+-- Attempts that did not succeed; the one that did is in history.
 CREATE TABLE ondot.attempt (
     execution_id uuid NOT NULL,
     attempt_no   integer NOT NULL,
@@ -259,7 +259,7 @@ CREATE TABLE ondot.idempotency (
     tenant_no    integer NOT NULL,
     key          text NOT NULL,
     request_hash bytea NOT NULL,
-    answer       json,                   -- NULL only inside the transaction that makes it
+    answer       json,                   -- NULL only inside the transaction that creates it
     created_at   timestamptz NOT NULL,
     PRIMARY KEY (tenant_no, key)
 );
@@ -278,7 +278,7 @@ CREATE TABLE ondot.worker (
     slots       integer NOT NULL,
     running     integer NOT NULL DEFAULT 0,
     lease_ids   uuid[] NOT NULL DEFAULT '{}',   -- the leases it holds, as of its last beat
-    bounds      jsonb NOT NULL DEFAULT '[]',    -- [{pool_no, class, tenant_no, from_at}]: what it looks at no more
+    bounds      jsonb NOT NULL DEFAULT '[]',    -- [{pool_no, class, tenant_no, from_at}]: it no longer looks before these
     started_at  timestamptz NOT NULL,
     beat_at     timestamptz NOT NULL,
     beat_no     bigint NOT NULL DEFAULT 0,
@@ -296,7 +296,7 @@ CREATE TABLE ondot.node (
     expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- Owned while the owner's row in node has not expired: one row to renew for each node, not one for each partition.
+-- Owned until the owner's row in node expires: a node renews one row, not one for each partition.
 CREATE TABLE ondot.partition (
     partition_no smallint PRIMARY KEY,
     tenant_no    integer NOT NULL DEFAULT 0,
@@ -308,8 +308,9 @@ INSERT INTO ondot.partition (partition_no) SELECT generate_series(0, 63);
 
 -- Day partitions --------------------------------------------------------------------------------------------------
 
--- Tables cut by day on a UUIDv7. Catch-alls at both ends and no DEFAULT: an id that fits nowhere would fail its whole
--- batch, and a DEFAULT forbids DETACH CONCURRENTLY. Days from first_day up to next_day (not included) have a table.
+-- Tables partitioned by day on a UUIDv7. There are catch-alls at both ends, because an id without a partition would fail its
+-- whole batch; and no DEFAULT, which forbids DETACH CONCURRENTLY. Days from first_day up to next_day (not included) have a
+-- partition.
 CREATE TABLE ondot.day_table (
     parent    text PRIMARY KEY,
     tenant_no integer NOT NULL DEFAULT 0,

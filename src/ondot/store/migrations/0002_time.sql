@@ -1,12 +1,12 @@
--- Time: ranges that are owed are worked off, backfills have progress, a job says why it is paused, failures in a row are
--- counted, and the zones that stored fires were computed with are known.
+-- Time: owed ranges are worked off, backfills have progress, a job has the reason why it is paused, failures in a row are
+-- counted, and the release of tzdata that stored fires were computed with is recorded.
 
-ALTER TABLE ondot.job ADD COLUMN state_reason text;  -- why it is in its state, where nobody asked for it by hand
+ALTER TABLE ondot.job ADD COLUMN state_reason text;  -- why it is in its state, if not by hand
 
-ALTER TABLE ondot.skipped ADD COLUMN job_version integer;  -- whose schedule the fires are of
+ALTER TABLE ondot.skipped ADD COLUMN job_version integer;  -- whose schedule has these fires
 CREATE INDEX skipped_recent ON ondot.skipped (tenant_no, at);
 
--- NULL: computed with unknown ones. While stored fires are computed anew, with which, and the last job looked at.
+-- NULL: unknown. While stored fires are recomputed: the next release, and the last job that was looked at.
 ALTER TABLE ondot.installation ADD COLUMN tzdata text, ADD COLUMN tzdata_next text, ADD COLUMN tzdata_through uuid;
 
 -- Ranges still to be run: catch-up after an outage, and backfills. No release has written to the table of 0001.
@@ -14,13 +14,13 @@ DROP TABLE ondot.owed;
 CREATE TABLE ondot.owed (
     id           uuid PRIMARY KEY,         -- of a backfill: the same as in backfill
     job_id       uuid NOT NULL,
-    from_at      timestamptz NOT NULL,     -- what is left, both ends included; to_at before from_at: nothing, but some of
+    from_at      timestamptz NOT NULL,     -- the rest, both ends included; to_at before from_at: empty, but some of
     to_at        timestamptz NOT NULL,     -- its executions have not ended
     turn_at      timestamptz NOT NULL,     -- when it is looked at next
     count        integer,                  -- fires left; NULL: more than were counted
     tenant_no    integer NOT NULL,
-    job_version  integer NOT NULL,         -- whose schedule says which instants
-    concurrency  integer NOT NULL,         -- how many of its executions may be live at once
+    job_version  integer NOT NULL,         -- whose schedule has the instants
+    concurrency  integer NOT NULL,         -- at most this many of its executions are live at once
     partition_no smallint NOT NULL,
     newest_first boolean NOT NULL,
     origin       text NOT NULL CHECK (origin IN ('fire', 'backfill'))
@@ -47,13 +47,14 @@ CREATE TABLE ondot.backfill (
 CREATE INDEX backfill_job ON ondot.backfill (job_id, id);
 CREATE UNIQUE INDEX backfill_open ON ondot.backfill (job_id) WHERE state = 'RUNNING';
 
--- Of jobs that pause after so many failures in a row: how many there were. Written by complete, which never touches job.
+-- For jobs that pause after a number of failures in a row: how many there were. Written by complete, which never touches
+-- job.
 CREATE TABLE ondot.streak (
     job_id      uuid PRIMARY KEY,
     tenant_no   integer NOT NULL,
     failures    integer NOT NULL,
     pause_after integer NOT NULL,
-    succeeded   boolean NOT NULL            -- whether what was counted last held a success: then it began anew
+    succeeded   boolean NOT NULL            -- whether the last batch had a success, which restarts the count
 ) WITH (fillfactor = 50);
 CREATE INDEX streak_over ON ondot.streak (job_id) WHERE failures >= pause_after;
 
