@@ -1,4 +1,4 @@
-"""AdaptiveBatch become smaller by time-outs, and larger by what succeeds."""
+"""A batch becomes smaller after a timeout, and larger after a success."""
 
 import asyncpg
 import pytest
@@ -25,21 +25,21 @@ def _unavailable(cause: Exception) -> Unavailable:
 @pytest.mark.parametrize(
     "error",
     [TimeoutError(), asyncpg.QueryCanceledError("too long"), _unavailable(TimeoutError())],
-    ids=["nobody answers", "cancelled", "told above"],
+    ids=["no answer", "cancelled", "unavailable"],
 )
-def test_a_time_out_asks_for_a_quarter_down_to_one(error: Exception) -> None:
+def test_after_a_timeout_the_batch_is_a_quarter_down_to_one_row(error: Exception) -> None:
     at_once = AdaptiveBatch(100)
     assert [_fail(at_once, error) for _ in range(5)] == [25, 6, 1, 1, 1]
 
 
 @proves("L4")
 @pytest.mark.parametrize("error", [ConnectionResetError(), _unavailable(ConnectionResetError()), ValueError()])
-def test_another_failure_says_nothing_about_the_size(error: Exception) -> None:
+def test_another_error_leaves_the_size(error: Exception) -> None:
     assert _fail(AdaptiveBatch(100), error) == 100
 
 
 @proves("L4")
-def test_the_next_try_is_smaller_than_what_did_not_fit_and_not_than_what_might_have_been_asked() -> None:
+def test_the_next_batch_is_a_quarter_of_the_rows_that_did_not_fit_and_not_of_the_limit() -> None:
     at_once = AdaptiveBatch(1000)
     with pytest.raises(TimeoutError), at_once.adapt(40):
         raise TimeoutError
@@ -47,7 +47,7 @@ def test_the_next_try_is_smaller_than_what_did_not_fit_and_not_than_what_might_h
 
 
 @proves("L4")
-def test_what_was_quick_lets_twice_as_many_through_and_what_was_slow_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_success_doubles_the_batch_and_a_slow_one_adds_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = AdaptiveBatch(100)
     at_once.size = 1
     sizes = []

@@ -1,4 +1,4 @@
-"""Columns as arguments: what is the same for all rows is sent once, and nothing else is."""
+"""Columns as arguments: a value that is the same for all rows is sent once, and no other is."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from tests.proves import proves
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2))))
 @proves("N2")
-def test_a_column_that_is_filled_up_from_its_first_entry_is_the_column_that_was_given(values: list[int | None]) -> None:
+def test_a_collapsed_column_filled_up_from_its_first_entry_is_the_original(values: list[int | None]) -> None:
     sent = collapse_equal(values)
     first = sent[0] if sent else None
     filled = sent if len(sent) == len(values) else [first] * len(values)

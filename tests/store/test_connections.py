@@ -1,4 +1,4 @@
-"""With what connections are opened: how long a transaction may be idle in the hands of the API."""
+"""Options of connections: how long a transaction of the API may be idle."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.servers import settings_for
 
 @pytest.mark.parametrize(("horizon_s", "timeout_s", "idle_s"), [(20, 30, 15), (600, 30, 30)])
 @proves("L1")
-async def test_a_frozen_api_keeps_its_locks_for_less_than_what_is_planned_ahead(
+async def test_a_frozen_api_keeps_its_locks_for_less_than_the_horizon(
     database_url: str, horizon_s: float, timeout_s: float, idle_s: float
 ) -> None:
     settings = settings_for(database_url, horizon_s=horizon_s, statement_timeout_s=timeout_s)

@@ -30,7 +30,7 @@ async def enqueue(world: World, arguments: str = "'report'", *values: object) ->
 
 
 async def lines_of(world: World) -> list[tuple[Any, ...]]:
-    """Everything that a submit writes, but for the ids."""
+    """Everything that a submit writes, except for the ids."""
     rows = await world.fetch(
         "SELECT o.name, o.fire_at, o.labels, o.pool_no,"
         " to_jsonb(e) - 'id' - 'job_id' AS execution, to_jsonb(r) - 'execution_id' AS ready,"
@@ -42,7 +42,7 @@ async def lines_of(world: World) -> list[tuple[Any, ...]]:
 
 
 @proves("E11", "S1")
-async def test_what_is_enqueued_by_sql_runs_as_if_it_came_over_the_api(world: World) -> None:
+async def test_a_job_enqueued_by_sql_runs_as_one_from_the_api(world: World) -> None:
     job_id = await enqueue(world, """'report', '{"region": "eu", "limit": null}'""")
     assert instant_of(job_id) == world.now.replace(microsecond=world.now.microsecond // 1000 * 1000)
     worker = await world.worker()
@@ -98,7 +98,7 @@ async def test_a_job_for_later_is_planned_and_runs_at_its_instant(world: World) 
 
 
 @proves("E11", "P1")
-async def test_the_job_is_there_if_and_only_if_the_caller_commits(world: World) -> None:
+async def test_the_job_exists_if_and_only_if_the_caller_commits(world: World) -> None:
     async with world.second_connection() as connection:
         transaction = connection.transaction()
         await transaction.start()
@@ -119,7 +119,7 @@ async def test_a_transaction_that_commits_ten_seconds_later_is_found_by_the_swee
     worker = await world.worker()
     async with world.second_connection() as connection, connection.transaction():
         late = JobId(await connection.fetchval("SELECT ondot.enqueue('report')"))
-        # Others that come and run meanwhile move the worker's bound beyond the instant of the late one.
+        # Other jobs that run meanwhile move the worker's bound beyond the instant of the late one.
         await world.advance(10)
         await world.submit(job())
         await worker.run_one()
@@ -132,7 +132,7 @@ async def test_a_transaction_that_commits_ten_seconds_later_is_found_by_the_swee
 
 
 @proves("E11", "P3")
-async def test_a_timer_that_is_committed_after_its_instant_is_planned_all_the_same(world: World) -> None:
+async def test_a_timer_that_is_committed_after_its_instant_is_still_planned(world: World) -> None:
     async with world.second_connection() as connection, connection.transaction():
         late = JobId(await connection.fetchval("SELECT ondot.enqueue('report', at => $1)", world.after(30)))
         await world.advance(40)
@@ -144,8 +144,8 @@ async def test_a_timer_that_is_committed_after_its_instant_is_planned_all_the_sa
 
 
 @proves("E13", "E11")
-async def test_a_limited_job_is_planned_by_a_scheduler_and_stands_in_line_then(world: World) -> None:
-    """Not by the caller: who stands in line touches a row that others wait for, and this transaction may be long."""
+async def test_a_scheduler_plans_a_limited_job_which_then_waits_in_line(world: World) -> None:
+    """The caller does not plan it: a line is a row that others wait for, and this transaction may be long."""
     limits = Limits(key="customer:7", key_concurrency=1)
     spec = JobSpec(name="pay", target=FunctionTarget(name="pay"), limits=limits)
     async with world.second_connection() as caller, caller.transaction():
@@ -208,7 +208,7 @@ async def test_another_tenant_enqueues_into_a_pool_that_exists_and_creates_none(
 
 @proves("E11", "E16")
 @pytest.mark.parametrize("field", ["unique", "debounce", "throttle", "key", "schedule", "pause_after_failures"])
-async def test_what_needs_the_api_is_refused_by_name(world: World, field: str) -> None:
+async def test_a_field_that_needs_the_api_is_rejected_by_name(world: World, field: str) -> None:
     spec = {"name": "a", "target": {"kind": "function", "name": "a"}, field: "x"}
     with pytest.raises(asyncpg.FeatureNotSupportedError, match=f'"{field}" cannot be enqueued') as caught:
         await world.fetch("SELECT ondot.submit_spec($1::text::json)", msgspec.json.encode(spec).decode())
@@ -230,13 +230,13 @@ async def test_what_needs_the_api_is_refused_by_name(world: World, field: str) -
         '{"name": "a", "target": {"kind": "function", "name": "a"}, "retry": {"max_retries": 1.5}}',
     ],
 )
-async def test_a_spec_that_is_none_is_refused(world: World, spec: str) -> None:
+async def test_an_invalid_spec_is_rejected(world: World, spec: str) -> None:
     with pytest.raises(INVALID):
         await world.fetch("SELECT ondot.submit_spec($1::text::json)", spec)
 
 
 @proves("E11")
-async def test_a_pool_comes_to_be_when_it_is_first_named(world: World) -> None:
+async def test_a_pool_is_created_when_it_is_first_named(world: World) -> None:
     for _ in range(2):
         await enqueue(world, "'report', pool => 'mail'")
     assert await world.value("SELECT count(*) FROM ondot.pool WHERE name = 'mail'") == 1
@@ -252,7 +252,7 @@ async def test_priorities_are_the_classes_of_the_model(world: World) -> None:
 
 
 @proves("E11")
-async def test_a_payload_keeps_its_keys_order_and_its_odd_characters(world: World) -> None:
+async def test_a_payload_keeps_the_order_of_its_keys_and_its_odd_characters(world: World) -> None:
     payload = '{"z": 1, "a": {"y": null, "b": "é\\"}{ %s"}}'
     spec = f'\n {{"name": "a", "payload": {payload}, "target": {{"kind": "function", "name": "a"}}}}'
     rows = await world.fetch("SELECT id FROM ondot.submit_spec($1::text::json)", spec)
@@ -315,7 +315,7 @@ async def test_a_role_with_the_documented_grants_can_enqueue_and_do_nothing_else
         await owner.execute(f"CREATE ROLE {role}")
         try:
             await owner.execute(GRANTS.format(role=role))
-            # The guard of test databases looks up what is allowed with the writer's rights.
+            # The guard of test databases reads the allowed transitions with the writer's rights.
             await owner.execute(f"GRANT SELECT ON ondot.guard_allowed TO {role}")
             await owner.execute(f"SET ROLE {role}")
             await owner.execute("SET search_path = pg_temp")

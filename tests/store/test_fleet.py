@@ -1,4 +1,4 @@
-"""Pools and the fleet as they are read for people: bounded however much waits, and right about what is oldest."""
+"""Pools and the fleet as people see them: bounded however much waits, with the right oldest wait."""
 
 import json
 from datetime import timedelta
@@ -24,7 +24,7 @@ FROM generate_series(1, $5::integer)
 
 
 @proves("E1", "O5", "C7")
-async def test_no_reading_of_pools_or_workers_reads_a_whole_table(database_url: str) -> None:
+async def test_no_statement_about_pools_or_workers_reads_a_whole_table(database_url: str) -> None:
     queries = load_queries("pools") | load_queries("fleet")
     statements: dict[str, list[Any]] = {
         "list_pools": [1, None, 1000],
@@ -63,7 +63,7 @@ async def test_depth_and_oldest_wait_are_right_over_all_classes(world: World, mo
 
 
 @proves("E1", "E13")
-async def test_what_waits_for_later_hides_nothing_that_is_held_back_now(
+async def test_executions_that_are_not_due_hide_none_that_are_held_back_now(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "WAITING_COUNTED", 5)
@@ -71,7 +71,7 @@ async def test_what_waits_for_later_hides_nothing_that_is_held_back_now(
     async with connected(world.url) as connection:
         await connection.execute(
             "SET session_replication_role = replica"
-        )  # who only stands in line was never submitted
+        )  # this execution only waits in line, and was never submitted
         for gate, pool_no, in_s, tenant_no, count in (
             (1, DEFAULT_POOL, 10.0, 1, 20),
             (2, DEFAULT_POOL, 10.0, 1, 20),

@@ -1,4 +1,4 @@
-"""The guard of test databases refuses what the state machine does not know: else the other tests would prove less."""
+"""The guard of test databases rejects every step that is not in the state machine: all tests rely on it."""
 
 import asyncpg
 import pytest
@@ -20,7 +20,7 @@ refused = pytest.raises(asyncpg.IntegrityConstraintViolationError)
 
 
 @proves("E5", "P5")
-async def test_an_execution_is_made_pending_and_starts_with_the_next_attempt(database_url: str) -> None:
+async def test_a_new_execution_is_pending_and_starts_with_the_next_attempt(database_url: str) -> None:
     async with connected(database_url) as connection:
         id_ = await connection.fetchval(MAKE, "PENDING")
         with refused:
@@ -35,7 +35,7 @@ async def test_an_execution_is_made_pending_and_starts_with_the_next_attempt(dat
 
 
 @proves("E5", "P5")
-async def test_what_runs_cannot_vanish_and_what_has_not_run_cannot_have_succeeded(database_url: str) -> None:
+async def test_a_running_execution_cannot_vanish_and_one_that_has_not_run_cannot_succeed(database_url: str) -> None:
     async with connected(database_url) as connection:
         pending = await connection.fetchval(MAKE, "PENDING")
         running = await connection.fetchval(MAKE, "PENDING")

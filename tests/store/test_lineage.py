@@ -1,4 +1,4 @@
-"""Who begins work looks first whether PostgreSQL is the one that was known, on a real one."""
+"""A role checks whether PostgreSQL is the known one before it starts work, on a real server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ async def known(connection: Connection) -> tuple[str, int, bool]:
 
 
 @proves("P1")
-async def test_the_first_look_writes_down_what_it_sees_and_the_next_goes_on(database_url: str) -> None:
+async def test_the_first_check_records_the_server_and_the_next_passes(database_url: str) -> None:
     await works(database_url)
     async with connected(database_url) as connection:
         identifier = await connection.fetchval("SELECT system_identifier::text FROM pg_control_system()")
@@ -56,7 +56,7 @@ async def test_the_first_look_writes_down_what_it_sees_and_the_next_goes_on(data
 
 @proves("P1", "P3")
 @pytest.mark.parametrize("change", ["system_id = 'another'", "timeline = timeline - 1", "table_id = table_id + 1"])
-async def test_on_another_server_timeline_or_table_nothing_begins_until_a_person_accepts_it(
+async def test_on_another_server_timeline_or_table_nothing_starts_until_a_person_accepts_it(
     database_url: str, change: str
 ) -> None:
     await works(database_url)
@@ -87,13 +87,13 @@ async def test_a_standby_that_was_synchronous_is_followed(database_url: str) -> 
 
 
 def set_back(witness: Witness) -> None:
-    """As if the server had been further when it was last looked at: it cannot be set back here."""
+    """As if the server had been further at the last check: it cannot be set back here."""
     assert witness._last is not None
     witness._last = replace(witness._last, flushed=witness._last.written + 2**40)
 
 
 @proves("P1")
-async def test_who_has_seen_more_flushed_than_there_is_holds_all_and_accepts_with_all(database_url: str) -> None:
+async def test_a_process_that_saw_a_longer_log_holds_all_and_is_accepted_with_all(database_url: str) -> None:
     async with connected(database_url) as connection:
         witness, frozen = Witness(go_on=False), Witness(go_on=False)
         for each in (witness, frozen):
@@ -106,10 +106,10 @@ async def test_who_has_seen_more_flushed_than_there_is_holds_all_and_accepts_wit
             await works(database_url)
         await accept(connection, actor="ops", reason=None)
         await witness.check(connection)
-        # It did not look while all was held.
+        # It did not check while everything was held.
         await frozen.check(connection)
         await works(database_url)
-        # An older copy knows of no acceptance, or of an earlier one.
+        # An older copy has no acceptance, or an earlier one.
         for copy in ("accepted_at - interval '1 day'", "NULL"):
             await frozen.check(connection)
             set_back(frozen)
@@ -138,7 +138,7 @@ async def test_a_standby_that_is_behind_what_was_confirmed_is_not_followed(datab
 
 
 @proves("P1")
-async def test_answers_that_come_in_another_order_than_the_questions_hold_nothing(
+async def test_answers_that_arrive_out_of_order_hold_nothing(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(database_url) as early, connected(database_url) as late:
@@ -165,7 +165,7 @@ async def test_answers_that_come_in_another_order_than_the_questions_hold_nothin
 
 @proves("P1")
 @pytest.mark.parametrize("setting", [{"allow_unsafe_database": True}, {"hold_on_restore": False}])
-async def test_who_is_told_to_goes_on_with_any_but_lifts_no_hold_of_others(
+async def test_a_process_configured_to_go_on_does_so_but_releases_no_other(
     database_url: str, setting: dict[str, bool]
 ) -> None:
     await works(database_url)
@@ -181,7 +181,7 @@ async def test_who_is_told_to_goes_on_with_any_but_lifts_no_hold_of_others(
         await works(database_url)
 
 
-async def test_a_server_that_does_not_tell_and_a_schema_of_before_are_let_pass(database_url: str) -> None:
+async def test_a_server_that_does_not_answer_and_an_older_schema_pass(database_url: str) -> None:
     async with connected(database_url) as connection:
         await connection.execute("CREATE ROLE shy; GRANT USAGE ON SCHEMA ondot TO shy; SET ROLE shy")
         try:

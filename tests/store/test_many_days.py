@@ -1,4 +1,4 @@
-"""After a quarter of a year, statements still lock and plan the tables of a few days, not of all.
+"""After a quarter of a year, statements still lock and plan the partitions of a few days, not of all.
 
 A statement that might read every day of history locks them all, rows or not: 1,500 locks and 17 ms for each plan after
 a year, and PostgreSQL's table of locks is full when a few of them meet. So everything that reads tables cut by day is
@@ -58,7 +58,7 @@ from tests.world import DEFAULT_POOL, World, every, failed, job, once, open_worl
 DAYS: Final = 90
 PAGE: Final = 5
 FEW: Final = 200
-"""Locks of a page: tables of 8 days and of the two weeks ahead, with their indexes. Those of all days are more."""
+"""Locks of a page: partitions of 8 days and of the two weeks ahead, with their indexes. All days have more."""
 READS: Final = re.compile(r"(?:FROM|JOIN) ondot\.(?:job_once|history|attempt|log|audit|object)\b")
 NOT_BOUNDED: Final = {
     "take_letters": "filtered by pool, which only history knows, it looks at every day",
@@ -88,7 +88,7 @@ def name_of(text: str) -> str:
 
 
 async def use_everything(world: World) -> None:
-    """Plan, change, page through and explain: every statement that reads a table cut by day, by those that send it."""
+    """Plan, change, page through and explain: every statement that reads a table by day, by its callers."""
     recurring = await world.submit(job(schedule=every(10, world.now)))
     pages = await world.submit_all([job() for _ in range(2 * PAGE)])
     later = await world.submit(job(schedule=once(world.after(3600))))
@@ -150,7 +150,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
 
 
 @proves("O1", "N6", "P3")
-async def test_no_statement_locks_the_tables_of_all_days(old_world: World) -> None:
+async def test_no_statement_locks_the_partitions_of_all_days(old_world: World) -> None:
     sent: dict[str, LoggedQuery] = {}
 
     def remember(query: LoggedQuery) -> None:
@@ -180,7 +180,7 @@ async def test_no_statement_locks_the_tables_of_all_days(old_world: World) -> No
 
 
 @proves("O1", "N6")
-async def test_a_worker_whose_plans_are_made_once_locks_the_days_of_its_work_alone(old_world: World) -> None:
+async def test_a_worker_whose_plans_are_made_once_locks_only_the_days_of_its_work(old_world: World) -> None:
     old = await old_world.submit_all([job() for _ in range(PAGE)])
     await old_world.advance(3 * 86_400)
     young = await old_world.submit_all([job() for _ in range(PAGE)])
@@ -201,7 +201,7 @@ async def test_a_worker_whose_plans_are_made_once_locks_the_days_of_its_work_alo
 
 
 @proves("O1")
-async def test_a_page_goes_on_into_older_days_while_it_is_not_full(old_world: World) -> None:
+async def test_a_page_continues_into_older_days_while_it_is_not_full(old_world: World) -> None:
     made = []
     for _ in range(4):
         made += await old_world.submit_all([job(), job()])
@@ -258,7 +258,7 @@ async def test_the_latest_execution_is_that_of_the_latest_fire_and_no_backfill_o
     down_to=one_of(none(), integers(0, 1000)),
 )
 @proves("O1")
-def test_the_ranges_of_a_page_meet_and_leave_nothing_out(
+def test_the_ranges_of_a_page_are_adjacent_and_leave_nothing_out(
     now: datetime, age: int, before: int | None, down_to: int | None
 ) -> None:
     kept = Kept(now, (now - timedelta(days=age)).date())
@@ -272,7 +272,7 @@ def test_the_ranges_of_a_page_meet_and_leave_nothing_out(
 
 
 @proves("O1")
-async def test_ids_that_nobody_minted_are_of_no_day_and_break_nothing(world: World) -> None:
+async def test_ids_that_ondot_did_not_make_are_of_no_day_and_break_nothing(world: World) -> None:
     async with world.database.connection() as connection:
         for id_ in (NO_ID, LAST_ID, UUID("f5b29429-56a2-4732-a290-011488d7143a")):
             assert await Specs().find(connection, [(id_, 1)]) == {}
@@ -305,8 +305,10 @@ async def test_a_plan_takes_no_timer_that_was_guarded_after_it_was_read(world: W
 
 
 @proves("P3", "C3")
-async def test_the_id_of_an_execution_is_never_long_before_its_fire_though_the_clock_was_just_set(world: World) -> None:
-    """Where a search of history begins follows from the fire; the process may not have heard of the new time."""
+async def test_the_id_of_an_execution_is_never_long_before_its_fire_even_if_the_clock_was_set(
+    world: World,
+) -> None:
+    """A search of history starts at an instant computed from the fire; the process may not know the new time yet."""
     accepted = await world.submit(job(schedule=every(60, world.now, misfire=Misfire(policy="all"))))
     before = world.now
     await world.advance(100 * 86_400)

@@ -33,7 +33,7 @@ async def empty_url(server: Server) -> AsyncIterator[str]:
 
 
 @proves("O6", "O9")
-async def test_four_that_migrate_an_empty_database_at_once_apply_each_migration_once(empty_url: str) -> None:
+async def test_four_processes_that_migrate_an_empty_database_at_once_apply_each_migration_once(empty_url: str) -> None:
     databases = [await open_database(settings_for(empty_url)) for _ in range(4)]
     applied = await asyncio.gather(*(migrate_up(database) for database in databases))
     for database in databases:
@@ -162,7 +162,7 @@ async def test_a_migration_that_waits_for_a_table_lets_others_pass_and_is_applie
             await reader.execute("SELECT FROM ondot.execution")
             migrating = asyncio.create_task(migrate.apply(database, changes))
             for _ in range(20):
-                # Behind one who waits for the whole table this would wait as long as the reader reads.
+                # Behind a statement that waits for the whole table, this would wait as long as the reader reads.
                 await other.fetch("SELECT FROM ondot.execution", timeout=10)
             assert not migrating.done()
         assert await migrating
@@ -182,11 +182,11 @@ MEETS = """
     END $$;
     LOCK TABLE ondot.execution IN ACCESS EXCLUSIVE MODE;
 """
-"""Has one table, and wants the other once somebody who has that one waits for the first."""
+"""Locks one table, and wants another as soon as a transaction that holds that one waits for the first."""
 
 
 @proves("C11", "O9")
-async def test_a_migration_that_meets_a_transaction_head_on_gives_way(database_url: str) -> None:
+async def test_a_migration_in_a_deadlock_with_a_transaction_gives_way(database_url: str) -> None:
     database = await open_database(settings_for(database_url))
     async with connected(database_url) as live, connected(database_url) as other, asyncio.timeout(30):
         async with live.transaction():
@@ -201,7 +201,7 @@ async def test_a_migration_that_meets_a_transaction_head_on_gives_way(database_u
 
 
 @proves("C11", "O9")
-async def test_a_migration_that_never_gets_its_lock_says_what_to_look_for(
+async def test_a_migration_that_never_gets_its_lock_reports_what_to_look_for(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("LOCK_S", 0.01), ("LET_PASS_S", 0.0), ("TRIES", 3)):
@@ -225,7 +225,7 @@ async def test_a_database_without_a_schema_is_refused_with_what_to_do(empty_url:
 
 
 @proves("O9")
-async def test_a_migration_that_was_edited_after_it_was_applied_is_told(database_url: str) -> None:
+async def test_a_migration_that_was_edited_after_it_was_applied_is_reported(database_url: str) -> None:
     async with connected(database_url) as connection:
         assert (await read_status(connection)).changed == ()
         await connection.execute("UPDATE ondot.migration SET checksum = 'other'")
@@ -233,7 +233,7 @@ async def test_a_migration_that_was_edited_after_it_was_applied_is_told(database
 
 
 @proves("O9")
-def test_a_release_runs_on_a_newer_schema_unless_that_asks_for_a_newer_release() -> None:
+def test_a_release_runs_on_a_newer_schema_unless_it_requires_a_newer_release() -> None:
     status = Status(applied=(1, 2, 3), waiting=(), changed=(), oldest_release="0.2.0")
     fits(status, release="0.2.0", needs=3)
     fits(status, release="0.10.0", needs=1)
@@ -256,7 +256,7 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 
 
 @proves("P1")
-async def test_a_server_that_may_lose_what_was_acknowledged_is_refused_unless_told(database_url: str) -> None:
+async def test_a_server_that_may_lose_acknowledged_rows_is_refused_unless_allowed(database_url: str) -> None:
     for allowed in (True, False):
         database = await open_database(settings_for(database_url).model_copy(update={"allow_unsafe_database": allowed}))
         if allowed:

@@ -1,4 +1,4 @@
-"""Scheduler nodes: partitions have one owner at a time, and a new one as soon as the old one's lease is over."""
+"""Scheduler nodes: a partition has one owner at a time, and a new one as soon as the lease of the old one ends."""
 
 import asyncio
 from datetime import timedelta
@@ -18,7 +18,7 @@ async def beat(world: World, node_id: NodeId) -> nodes.NodeBeat:
 
 
 async def balanced(world: World, node_id: NodeId) -> int:
-    """One beat and what follows from it; gives how many partitions the node has then."""
+    """One beat with its consequences; returns how many partitions the node then has."""
     standing = await beat(world, node_id)
     step = balance(standing.owned, standing.live_nodes, standing.rank)
     async with world.database.connection() as connection:
@@ -29,7 +29,7 @@ async def balanced(world: World, node_id: NodeId) -> int:
 
 
 @proves("C1")
-async def test_nodes_that_come_and_go_share_all_partitions(world: World) -> None:
+async def test_nodes_that_join_and_leave_share_all_partitions(world: World) -> None:
     ids = [NodeId(id_) for id_ in world.database.clock.new_ids(3)]
     assert await balanced(world, ids[0]) == PARTITIONS
     for _ in range(2):
@@ -44,7 +44,7 @@ async def test_nodes_that_come_and_go_share_all_partitions(world: World) -> None
 
 
 @proves("C1", "C11", "L2")
-async def test_what_a_leaving_node_owns_has_other_owners_at_once_with_a_new_epoch(world: World) -> None:
+async def test_partitions_of_a_leaving_node_have_other_owners_at_once_with_a_new_epoch(world: World) -> None:
     ids = [NodeId(id_) for id_ in world.database.clock.new_ids(3)]
     for _ in range(3):
         for id_ in ids:
@@ -67,7 +67,9 @@ async def test_a_node_that_leaves_alone_leaves_its_partitions_free(world: World)
 
 
 @proves("C1", "C11", "L2")
-async def test_nodes_that_leave_at_once_hand_over_to_those_who_stay_and_not_to_each_other(world: World) -> None:
+async def test_nodes_that_leave_together_hand_over_to_those_that_stay_and_not_to_each_other(
+    world: World,
+) -> None:
     for _ in range(5):
         ids = [NodeId(id_) for id_ in world.database.clock.new_ids(4)]
         for _ in range(2):
@@ -103,7 +105,7 @@ async def test_an_heir_that_leaves_during_the_hand_over_waits_for_it_and_passes_
 
 
 @proves("C2", "L2")
-async def test_a_beat_tells_when_the_lease_of_another_is_over(world: World) -> None:
+async def test_the_reply_to_a_beat_has_when_the_lease_of_another_node_ends(world: World) -> None:
     one, other = (NodeId(id_) for id_ in world.database.clock.new_ids(2))
     assert (await beat(world, one)).next_expiry_s is None
     await world.advance(2)
@@ -111,7 +113,7 @@ async def test_a_beat_tells_when_the_lease_of_another_is_over(world: World) -> N
 
 
 @proves("C1", "C3")
-async def test_a_node_that_died_before_the_clock_was_set_back_owns_nothing_for_the_hour(world: World) -> None:
+async def test_a_node_that_died_before_the_clock_was_set_back_owns_nothing(world: World) -> None:
     dead, alive = (NodeId(id_) for id_ in world.database.clock.new_ids(2))
     await balanced(world, dead)
     await beat(world, alive)

@@ -1,4 +1,4 @@
-"""The hot statements find their rows by the index that their header names, whatever the statistics say.
+"""The hot statements find their rows by the index that their header names, with any statistics.
 
 Right after a burst the planner still believes that the tables are empty: a statement that then sorts or scans the whole
 queue for every batch is the classic collapse of a queue in PostgreSQL. So each is planned on 20,000 rows with the
@@ -75,7 +75,7 @@ SET session_replication_role = origin;
 
 
 def seeded_ids(first: int, count: int) -> list[UUID]:
-    """Some of the seeded ids, as the statement's arguments; that they exist does not matter to a plan."""
+    """Some of the seeded ids as arguments; a plan does not depend on whether they exist."""
     start = first_id_at(datetime.now(UTC)).int
     return [UUID(int=start + first + n) for n in range(count)]
 
@@ -206,7 +206,7 @@ async def fresh_statistics(server: Server) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="module")
 async def statistics_of_a_pause(server: Server) -> AsyncIterator[str]:
-    """Analysed while nothing ran, on pages that were full before and are again: the planner expects one row of many."""
+    """Analysed while nothing ran, on pages that are full before and after: the planner expects one row of many."""
     async with seeded(server, analyzed=True) as url:
         async with connected(url) as connection:
             await connection.execute(EMPTIED)
@@ -215,7 +215,7 @@ async def statistics_of_a_pause(server: Server) -> AsyncIterator[str]:
 
 @pytest.fixture(params=["stale_statistics", "fresh_statistics", "statistics_of_a_pause"])
 def seeded_url(request: pytest.FixtureRequest) -> str:
-    """Either of them: two fixtures and no parameter, since tests in random order would make them anew each time."""
+    """Either of them: two fixtures and no parameter, because tests in random order would build them again each time."""
     url: str = request.getfixturevalue(request.param)
     return url
 
@@ -263,15 +263,15 @@ async def test_a_step_of_the_self_check_reads_its_rows_and_one_probe_for_each(se
 
 
 @proves("N6", "E1")
-async def test_what_waits_before_limits_is_counted_by_as_many_probes_as_the_ceiling(seeded_url: str) -> None:
+async def test_executions_that_wait_for_limits_are_counted_by_as_many_probes_as_the_ceiling(seeded_url: str) -> None:
     read = await _rows_read(seeded_url, load_queries("pools")["list_pools"])
-    # One to find each line, and one for what is due in it; older servers round what each loop reads.
+    # One probe to find each line, and one for its due executions; older servers round the rows of each loop.
     assert BATCH <= read["waiting"] <= 2 * BATCH + 1
     assert read["ready"] <= BATCH + 6
 
 
 async def _rows_read(url: str, query: Query) -> dict[str, int]:
-    """How many rows of each table a statement really touches, found by scans."""
+    """How many rows of each table a statement touches, by its scans."""
     async with connected(url) as connection:
         transaction = connection.transaction()
         await transaction.start()
@@ -303,7 +303,7 @@ def _check(query: Query, explained: Any) -> None:
 
 
 def _is_index(name: str, wanted: str) -> bool:
-    """Whether an index is the wanted one, or its part in a day's partition."""
+    """Whether an index is the wanted one, or its part in a partition."""
     table, _, kind = wanted.rpartition("_")
     return name == wanted or (name.startswith(f"{table}_") and f"_{kind}_" in f"{name}_")
 

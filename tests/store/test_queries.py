@@ -1,4 +1,4 @@
-"""Every block of SQL, against a real schema: it PREPAREs, says what it is in its header, and keeps tenants apart."""
+"""Every block of SQL on a real schema: it PREPAREs, its header is true, and it keeps tenants apart."""
 
 import re
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ TENANTS_TABLES: Final = [
 ]
 
 OVER_ALL_TENANTS: Final = {
-    # Schedulers and housekeeping serve every tenant; what they write carries the tenant of the row they read.
+    # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
     "due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",
     "plan_fires": "the tenant comes from the timer",
@@ -103,7 +103,7 @@ OVER_ALL_TENANTS: Final = {
     "forget_checkpoints": "housekeeping",
     "oldest_due": "the state of the installation",
     "read_queue_depth": "the state of the installation",
-    # Workers serve every tenant: what they name was leased by them, and is fenced by worker and attempt.
+    # Workers serve every tenant: they name executions that they leased, fenced by worker and attempt.
     "find_cancels": "what this worker runs",
     "scope_room": "a worker of the pool",
     "survey_lanes": "a lane names its tenant",
@@ -119,7 +119,7 @@ OVER_ALL_TENANTS: Final = {
     "add_log_lines": "each line carries its tenant",
     "save_progress": "fenced by worker and attempt",
     "find_checkpoint": "of an execution that this worker leased",
-    # Asked before or after the tenant is known.
+    # Before or after the tenant is known.
     "find_owners": "says whose keys they are",
     "is_live": "of a job whose claim was locked for its tenant",
     "lock_timer": "after the job was locked for its tenant",
@@ -139,7 +139,7 @@ async def schema_url(server: Server) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("query", BLOCKS)
 @proves("O6")
-async def test_every_block_prepares_and_gives_back_what_its_name_says(schema_url: str, query: Query) -> None:
+async def test_every_block_prepares_and_returns_what_its_header_states(schema_url: str, query: Query) -> None:
     async with connected(schema_url) as connection:
         statement = await connection.prepare(query.text)
         columns = statement.get_attributes()
@@ -150,7 +150,7 @@ async def test_every_block_prepares_and_gives_back_what_its_name_says(schema_url
 
 @pytest.mark.parametrize("query", BLOCKS)
 @proves("P12", "T1")
-def test_every_block_that_touches_a_tenants_table_asks_for_the_tenant(query: Query) -> None:
+def test_every_block_that_touches_a_table_of_tenants_filters_by_tenant(query: Query) -> None:
     sql = _without_comments(query.text)
     touched = {table for table in TENANTS_TABLES if re.search(rf"\bondot\.{table}\b", sql)}
     if not touched or query.name in OVER_ALL_TENANTS:
@@ -164,13 +164,13 @@ def test_every_block_that_touches_a_tenants_table_asks_for_the_tenant(query: Que
 
 
 @proves("P12")
-def test_the_list_of_blocks_over_all_tenants_names_only_blocks_that_are_there() -> None:
+def test_the_list_of_blocks_over_all_tenants_names_only_blocks_that_exist() -> None:
     assert {query.name for noun in nouns() for query in load_queries(noun).values()} >= set(OVER_ALL_TENANTS)
 
 
 @pytest.mark.parametrize("query", BLOCKS)
 @proves("E5")
-def test_every_transition_in_a_header_is_one_of_the_state_machines(query: Query) -> None:
+def test_every_transition_in_a_header_is_one_of_the_state_machine(query: Query) -> None:
     known = {transition.name for transition in TRANSITIONS}
     named = {name.strip() for name in query.header.get("transition", "").split(",") if name.strip()}
     assert named <= known

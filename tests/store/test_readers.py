@@ -1,4 +1,4 @@
-"""What is shown: jobs and executions live and ended as one, for their own tenant only."""
+"""Readers: jobs and executions, live and ended together, for their own tenant only."""
 
 from uuid import UUID
 
@@ -20,7 +20,7 @@ OTHER = TenantNo(2)
 
 
 async def live_and_ended(world: World) -> tuple[JobId, list[ExecutionId]]:
-    """A recurring job with one execution ended, one retrying, one due, one to come; and a run-now."""
+    """A recurring job with one execution ended, one retrying, one due, one planned; and a run-now."""
     accepted = await world.submit(job("mixed", schedule=every(10, world.now), labels={"team": "bi"}))
     worker = await world.worker()
     await world.advance(10)
@@ -140,7 +140,7 @@ async def test_logs_and_progress_are_kept_but_not_the_progress_of_a_stale_attemp
 
 
 @proves("T1")
-async def test_an_api_key_says_whose_it_is_until_it_is_revoked_and_is_kept_as_a_hash(world: World) -> None:
+async def test_an_api_key_identifies_its_owner_until_it_is_revoked_and_is_stored_as_a_hash(world: World) -> None:
     key, id_ = keys.new_key(), world.database.clock.new_id()
     async with world.database.connection() as connection:
         await keys.add_key(connection, id_, DEFAULT_TENANT, "laptop", key)
@@ -155,7 +155,7 @@ async def test_an_api_key_says_whose_it_is_until_it_is_revoked_and_is_kept_as_a_
 
 
 @proves("P12", "T1")
-async def test_nobody_sees_a_row_of_another_tenant(world: World) -> None:
+async def test_no_reader_returns_a_row_of_another_tenant(world: World) -> None:
     job_id, ids = await live_and_ended(world)
     await world.submit(job("far", schedule=once(world.after(100))))
     async with world.database.connection() as connection:
@@ -180,7 +180,7 @@ async def test_nobody_sees_a_row_of_another_tenant(world: World) -> None:
 
 
 @proves("L4")
-async def test_a_database_that_is_away_is_unavailable_and_not_asyncpgs_affair(database_url: str) -> None:
+async def test_a_database_that_is_away_raises_unavailable_and_no_error_of_asyncpg(database_url: str) -> None:
     database = await open_database(settings_for(database_url.replace("port=5432", "port=5433")))
     with pytest.raises(Unavailable):
         await database.read_clock()

@@ -1,4 +1,4 @@
-"""Specs in memory: those of recurring jobs are kept, by bytes and by count, and none is lost by it."""
+"""The cache of specs: those of recurring jobs are kept, up to a number of bytes and specs, and none is lost."""
 
 from ondot.store.specs import LARGE, Specs
 from tests.proves import proves
@@ -6,7 +6,7 @@ from tests.world import World, every, job
 
 
 @proves("N6")
-async def test_what_is_kept_is_bounded_by_the_bytes_of_payloads_and_by_count(world: World) -> None:
+async def test_the_cache_is_bounded_by_the_bytes_of_payloads_and_by_count(world: World) -> None:
     payload = b'{"text": "' + b"x" * 10_000 + b'"}'
     accepted = await world.submit_all([job(schedule=every(3600, world.now), payload=payload) for _ in range(60)])
     wanted = [(entry.id, 1) for entry in accepted]
@@ -20,7 +20,7 @@ async def test_what_is_kept_is_bounded_by_the_bytes_of_payloads_and_by_count(wor
 
 
 @proves("N6")
-async def test_one_that_is_very_large_is_read_each_time_and_drives_out_no_other(world: World) -> None:
+async def test_a_very_large_spec_is_read_each_time_and_drives_out_no_other(world: World) -> None:
     small = await world.submit(job("small", schedule=every(3600, world.now)))
     large = await world.submit(
         job("large", schedule=every(3600, world.now), payload=b'"' + "ü".encode() * 5_000 + b'"')

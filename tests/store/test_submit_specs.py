@@ -45,7 +45,7 @@ async def test_ids_are_uuids_of_version_seven_that_count_up_from_ondots_clock(wo
         ([{**SPEC, "payload": {}}], [{}], "A spec has a payload"),
     ],
 )
-async def test_one_bad_one_refuses_all_with_what_to_do(
+async def test_one_invalid_spec_rejects_all_with_what_to_do(
     world: World, specs: list[Any], payloads: list[Any], words: str
 ) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match=words) as caught:
@@ -60,7 +60,7 @@ async def test_one_bad_one_refuses_all_with_what_to_do(
 
 @proves("E11", "E16")
 @pytest.mark.parametrize("field", ["unique", "debounce", "throttle", "key", "schedule", "pause_after_failures"])
-async def test_what_needs_the_api_is_refused_by_name(world: World, field: str) -> None:
+async def test_a_field_that_needs_the_api_is_rejected_by_name(world: World, field: str) -> None:
     with pytest.raises(asyncpg.FeatureNotSupportedError, match=f'"{field}" cannot be enqueued'):
         await world.fetch(SUBMIT, [text({**SPEC, field: "x"})], [None])
 
@@ -72,7 +72,7 @@ async def test_a_role_with_the_documented_grants_may_use_it(server: Server) -> N
         await owner.execute(f"CREATE ROLE {role}")
         try:
             await owner.execute(GRANTS.format(role=role))
-            # The guard of test databases looks up what is allowed with the writer's rights.
+            # The guard of test databases reads the allowed transitions with the writer's rights.
             await owner.execute(f"GRANT SELECT ON ondot.guard_allowed TO {role}")
             await owner.execute(f"SET ROLE {role}; SET search_path = pg_temp")
             limited = {**SPEC, "limits": {"key": "customer:7", "key_concurrency": 1}}

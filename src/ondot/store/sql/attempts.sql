@@ -1,8 +1,8 @@
 -- name: is_running :one
 -- index: execution_pkey
--- Whether an attempt still counts: nobody has recovered, ended or taken it meanwhile. On a connection of ondot's own the
--- planner's settings are a server's usual ones until the end of the transaction: what follows are a handler's statements.
--- $1 tenant_no, $2 execution_id, $3 attempt_no, $4 worker_id, $5 on a connection of ondot's own
+-- Whether an attempt still counts: it was not recovered, ended or leased again meanwhile. On a connection of ondot's own,
+-- the planner gets the server's usual settings until the end of the transaction: a handler's statements follow.
+-- $1 tenant_no, $2 execution_id, $3 attempt_no, $4 worker_id, $5 whether the connection is ondot's own
 SELECT EXISTS (
     SELECT FROM ondot.execution
     WHERE id = $2::uuid AND tenant_no = $1::integer AND attempt_no = $3::integer AND worker_id = $4::uuid
@@ -15,7 +15,7 @@ END AS planner;
 
 -- name: wait_for_execution :one
 -- locks: the execution row        index: execution_pkey
--- Waits until a transaction that is ending this execution is over, if its backend still lives: before that nobody can say
--- what became of a COMMIT whose reply was lost.
+-- Waits until a transaction that is ending this execution is over, if its backend is still alive. Before that, the result of a
+-- COMMIT whose reply was lost is not known.
 -- $1 tenant_no, $2 execution_id
 SELECT id FROM ondot.execution WHERE id = $2::uuid AND tenant_no = $1::integer FOR KEY SHARE;

@@ -1,5 +1,5 @@
 -- name: record_audit :none
--- What people did, one row for each subject. Ids are minted here: they hold when it was, to the microsecond.
+-- One row for each subject. Ids are made here: they contain the instant, to the microsecond.
 -- $1 tenant_no, $2 actor, $3 action, $4 subjects, $5 details
 INSERT INTO ondot.audit (id, tenant_no, actor, action, subject, detail)
 SELECT (left(replace(ondot.first_id_at(ondot.clock())::text, '-', ''), 12) || '7'
@@ -10,7 +10,7 @@ FROM unnest($4::uuid[], $5::text[]) AS r(subject, detail);
 
 -- name: list_audit :many
 -- index: audit_latest or audit_subject, backwards
--- Some days at a time (store.newest).
+-- A few days at a time (store.newest).
 -- $1 tenant_no, $2 subject, $3 action, $4 from id, $5 limit, $6 before id
 SELECT id, actor, action, subject, detail FROM ondot.audit
 WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR subject = $2) AND ($3::text IS NULL OR action = $3)

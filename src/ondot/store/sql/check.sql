@@ -1,10 +1,10 @@
 -- name: look_at_executions :many
 -- locks: none        index: execution_pkey, ready_pkey, waiting_execution, worker_pkey, lease_worker
--- Executions that nobody will move on: RUNNING under a worker that is gone, where recovery has no lease left to find them
--- by; RUNNING under one that lives and has no lease that names them, so that its loss would not free them; or waiting in
--- no queue and no line, or in a line that is not there. Each is probed by itself (LIMIT: the planner may make no join of it and hash the whole queue);
--- who is named is read once for all: one statement starts an attempt and writes its lease, so both are of one instant.
--- As every look: NULLs if there is nothing, and how far it came, NULL at the end of the table.
+-- Executions that nothing will move on: RUNNING under a worker that is gone, without a lease by which recovery would find
+-- them; RUNNING under a live worker without a lease that names them, so that its loss would not free them; or waiting in no
+-- queue and no line, or in a line that does not exist. Each is probed separately (LIMIT: the planner must not join and hash
+-- the whole queue). Leases are read once for all: one statement starts an attempt and writes its lease, so both are of one
+-- instant. As every look, it returns NULLs if it found nothing, and its position, which is NULL at the end of the table.
 -- $1 after id, $2 before id, $3 limit
 WITH part AS MATERIALIZED (
     SELECT id, state, worker_id, attempt_no, started_at, pool_no, class, tenant_no, ready_at FROM ondot.execution
@@ -40,9 +40,9 @@ LEFT JOIN judged j ON j.kind IS NOT NULL;
 
 -- name: look_at_ready :many
 -- locks: none        index: ready_pkey, execution_pkey
--- Places in the queue that no execution waits in. A lane is left where it holds nothing but what came after the walk had
--- begun, or is not due: the walk would not catch up with a lane that grows faster.
--- $1 after pool_no, $2 class, $3 tenant_no, $4 ready_at, $5 execution_id, $6 when the walk began, $7 limit
+-- Rows of the queue without an execution that waits. The walk leaves a lane at the first row that was added after the walk
+-- started or is not due: it would not catch up with a lane that grows faster.
+-- $1 after pool_no, $2 class, $3 tenant_no, $4 ready_at, $5 execution_id, $6 when the walk started, $7 limit
 WITH part AS MATERIALIZED (
     SELECT pool_no, class, tenant_no, ready_at, execution_id FROM ondot.ready
     WHERE (pool_no, class, tenant_no, ready_at, execution_id)
@@ -69,8 +69,8 @@ FROM (SELECT) one LEFT JOIN through t ON true LEFT JOIN judged j ON j.kind IS NO
 
 -- name: look_at_waiting :many
 -- locks: none        index: waiting_pkey, execution_pkey, gated_pkey
--- Places in line of executions that are gone, run, or have no gates: admission would never take them, and in strict order
--- nobody behind them.
+-- Places in line of executions that are gone, run, or have no gates: admission would never take them, nor, in strict order,
+-- any behind them.
 -- $1 after gate_id, $2 pool_no, $3 ready_at, $4 execution_id, $5 limit
 WITH part AS MATERIALIZED (
     SELECT gate_id, pool_no, ready_at, execution_id FROM ondot.waiting
@@ -109,7 +109,7 @@ LEFT JOIN judged j ON j.kind IS NOT NULL;
 
 -- name: look_at_slots :many
 -- locks: none        index: slot_pkey, execution_pkey, gated_pkey
--- Slots of executions that are gone, or that pass no gates; of a pool's, those of executions that do not run.
+-- Slots of executions that are gone or have no gates; and slots of a pool whose executions do not run.
 -- $1 after gate_id, $2 execution_id, $3 limit
 WITH part AS MATERIALIZED (
     SELECT gate_id, execution_id, held_at FROM ondot.slot
@@ -130,8 +130,8 @@ FROM (SELECT) one LEFT JOIN through t ON true LEFT JOIN judged j ON j.kind IS NO
 
 -- name: look_at_lines :many
 -- locks: none        index: line_pkey, waiting_pkey, gated_pkey, slot_pkey
--- Lines where the first has been due for a minute and may pass, and nobody is to look. Not those of strict order: the
--- first of all may stand in another pool's.
+-- Lines whose first execution has been due for a minute and may pass, but that nothing will look at. Lines of strict order are
+-- left out: the first of all may be in the line of another pool.
 -- $1 after gate_id, $2 pool_no, $3 limit
 WITH part AS MATERIALIZED (
     SELECT gate_id, pool_no, look_at FROM ondot.line
@@ -157,7 +157,7 @@ FROM (SELECT) one LEFT JOIN through t ON true LEFT JOIN judged j ON j.kind IS NO
 
 -- name: look_at_leases :many
 -- locks: none        index: lease_pkey, execution_pkey
--- Leases of a while ago none of whose members runs under their worker and attempt.
+-- Older leases without a member that runs under their worker and attempt.
 -- $1 after id, $2 limit
 WITH part AS MATERIALIZED (
     SELECT id, worker_id, leased_at, execution_ids, attempt_nos FROM ondot.lease
@@ -178,8 +178,8 @@ LEFT JOIN judged j ON j.kind IS NOT NULL;
 
 -- name: look_at_timers :many
 -- locks: none        index: timer_due
--- Timers that are long due in partitions that somebody owns: of each partition those that plan comes to first, so that a
--- node that works off a heap of them is not taken for one that has overlooked some.
+-- Overdue timers in owned partitions: those that plan reaches first in each partition, so that a node with a backlog does not
+-- look like one that has overlooked some.
 -- $1 overdue by more than these seconds, $2 limit for each partition
 SELECT 'overdue_timer' AS kind, t.job_id, t.version, t.next_fire_at
 FROM ondot.partition p
@@ -193,7 +193,7 @@ CROSS JOIN LATERAL (
 
 -- name: look_at_partitions :many
 -- locks: none        index: partition_pkey
--- Partitions that no live node owns, while there are some; the epoch says whether somebody did in between.
+-- Partitions that no live node owns, while there are live nodes; the epoch shows whether one did in between.
 SELECT 'partition' AS kind, p.partition_no, p.epoch
 FROM ondot.partition p
 WHERE EXISTS (SELECT FROM ondot.node n WHERE n.expires_at > ondot.clock()
@@ -204,7 +204,7 @@ ORDER BY p.partition_no;
 
 -- name: make_partitions :many
 -- locks: none (new rows)        index: partition_pkey
--- Those that are missing.
+-- Partitions that are missing.
 INSERT INTO ondot.partition (partition_no)
 SELECT n FROM ondot.installation i CROSS JOIN LATERAL generate_series(0, i.partitions - 1) AS g(n)
 WHERE NOT EXISTS (SELECT FROM ondot.partition p WHERE p.partition_no = g.n)
@@ -213,11 +213,11 @@ RETURNING partition_no;
 
 -- name: lease_to_recovery :many
 -- locks: executions, SKIP LOCKED        index: execution_pkey, worker_pkey, lease_worker
--- Names what runs under workers that are gone in leases of those workers: recovery finds it by them and gives it back, at
--- the price and by the fence of any other loss. One without any worker gets one that never was; and so does one that its
--- worker, who lives, has no lease of: whether that one has made the call is not known, so it is a loss, and what it may
--- still bring is refused.
--- $1 ids, $2 attempt_nos, $3 ids of leases, as many: one for each worker is taken
+-- Adds leases for executions that run under workers that are gone: recovery finds them by these and gives them back, with the
+-- cost and the fence of any other loss. An execution without a worker gets one that never existed. So does one whose live
+-- worker has no lease for it: whether that worker made the call is not known, so it is a loss, and a late completion is
+-- refused.
+-- $1 ids, $2 attempt_nos, $3 as many ids for leases: one for each worker is used
 WITH lost AS MATERIALIZED (
     SELECT found.row_at, found.is_taken, seen.lease_id
     FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS seen(id, attempt_no, lease_id)
@@ -244,7 +244,7 @@ SELECT id FROM named;
 
 -- name: queue_again :many
 -- locks: executions, SKIP LOCKED, then ready (new rows)        index: execution_pkey, ready_pkey, waiting_execution
--- Puts what waits nowhere back into the queue; those that pass gates are stand_again's.
+-- Puts executions that wait nowhere back into the queue; stand_again does it for those with gates.
 -- $1 ids, $2 attempt_nos, $3 ready_ats
 WITH lost AS MATERIALIZED (
     SELECT found.row_at
@@ -273,8 +273,8 @@ SELECT id, pool_no, ready_at FROM moved;
 
 -- name: stand_again :many
 -- locks: executions, SKIP LOCKED, then gated rows; gates are held        index: execution_pkey, ready_pkey, gated_pkey
--- Puts what waits nowhere back into the line before its gates, in the order in which it was due: the trigger on gated
--- does it, and makes the lines and gates that are missing.
+-- Puts executions that wait nowhere back into the line before their gates, in the order in which they were due. The trigger on
+-- gated does it, and creates missing lines and gates.
 -- $1 ids, $2 attempt_nos, $3 ready_ats
 WITH lost AS MATERIALIZED (
     SELECT found.id
@@ -410,7 +410,7 @@ RETURNING id;
 
 -- name: find_stuck_timers :many
 -- locks: none        index: timer_pkey
--- Those of some timers that still stand where they were seen.
+-- Those of these timers that have not moved since they were found.
 -- $1 job_ids, $2 versions, $3 next_fire_ats
 SELECT t.job_id, t.tenant_no, t.partition_no, t.version, t.job_version, t.next_fire_at, t.fired_through, t.fires_left,
        t.guard_until, ondot.clock() AS now

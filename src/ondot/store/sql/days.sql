@@ -7,7 +7,7 @@ SELECT ondot.clock() AS now, min(first_day) AS first_day FROM ondot.day_table;
 
 -- name: holders :many
 -- locks: none
--- Transactions of others that have a table locked at this moment, in any mode.
+-- Other transactions that have a table locked now, in any mode.
 -- $1 parent
 SELECT DISTINCT virtualtransaction AS holder FROM pg_locks
 WHERE locktype = 'relation' AND granted AND pid <> pg_backend_pid()
@@ -15,8 +15,8 @@ WHERE locktype = 'relation' AND granted AND pid <> pg_backend_pid()
   AND relation IN (format('ondot.%I', $1::text)::regclass, format('ondot.%I', $1 || '_ahead')::regclass);
 
 -- name: give_way :one
--- For what follows in the transaction: whoever comes behind waits as long as this does.
--- $1 at most so many milliseconds
+-- For the statements that follow in the transaction: others wait behind them for as long.
+-- $1 milliseconds at most
 SELECT set_config('lock_timeout', $1::integer::text, true) AS lock_timeout;
 
 -- name: add_days :one

@@ -22,8 +22,8 @@ ORDER BY d.failed_at DESC, d.execution_id DESC LIMIT $11::integer;
 
 -- name: where_letters_ran :many
 -- index: history_pkey
--- What history knows of these executions, as long as it is kept. Apart from list_letters: by ids that the planner knows,
--- it looks at their days alone.
+-- The history of these executions, as long as it is kept. Separate from list_letters: with ids that the planner knows, it reads
+-- only their days.
 -- $1 tenant_no, $2 ids
 SELECT h.id, h.fire_at, h.origin, h.attempt_no, p.name AS pool
 FROM ondot.history h LEFT JOIN ondot.pool p ON p.pool_no = h.pool_no
@@ -41,7 +41,7 @@ WHERE d.execution_id = $2::uuid AND d.tenant_no = $1::integer;
 
 -- name: count_letters :one
 -- index: dead_letter_open, dead_letter_alike or dead_letter_job
--- Open ones; for an operation that begins now, those it will come to (see take_letters).
+-- Open letters; for an operation that starts now, those that it will reach (see take_letters).
 -- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
 -- $8 the id of the operation (NULL: none)
 SELECT count(*)::integer AS count, ondot.clock() AS now FROM ondot.dead_letter d
@@ -63,9 +63,9 @@ WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND resolved_a
 
 -- name: group_letters :many
 -- index: dead_letter_alike, history_pkey
--- Open ones by fingerprint, the group of the newest failure first. The fingerprints are found by hops over the index:
--- to group rows by what stands inside their errors reads every traceback.
--- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message, $8 limit, $9 jobs told
+-- Open letters by fingerprint, the group with the newest failure first. The fingerprints are found by hops over the index:
+-- grouping rows by a field of their errors would read every traceback.
+-- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message, $8 limit, $9 jobs of each
 WITH RECURSIVE print AS (
     (SELECT d.error->>'fingerprint' AS fingerprint FROM ondot.dead_letter d
      WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL AND d.error->>'fingerprint' IS NOT NULL
@@ -126,7 +126,7 @@ LEFT JOIN LATERAL (
 
 -- name: lock_letters :many
 -- locks: dead letters, in the order of their ids        index: dead_letter_pkey
--- Whoever comes second waits here, and finds what the first has done.
+-- A second transaction waits here, and then finds what the first has done.
 -- $1 tenant_no, $2 ids
 SELECT execution_id, job_id, job_version, payload IS NOT NULL AS own_payload, resolution, resolved_by, replay_id
 FROM ondot.dead_letter
@@ -135,8 +135,8 @@ ORDER BY execution_id FOR UPDATE;
 
 -- name: take_letters :many
 -- locks: dead letters, SKIP LOCKED        index: dead_letter_open
--- Some more for an operation, oldest failure first, of those that were there when it began: what fails again afterwards
--- is not its own, or it would never end. One that somebody else is at is passed over, see has_passed_over.
+-- The next letters of an operation, oldest failure first, of those that existed when it started: executions that fail again
+-- afterwards do not belong to it, or it would never end. Locked letters are skipped, see has_passed_over.
 -- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
 -- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id, $12 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.payload IS NOT NULL AS own_payload, d.resolution, d.resolved_by,
@@ -156,7 +156,7 @@ ORDER BY d.failed_at, d.execution_id LIMIT $12::integer FOR UPDATE OF d SKIP LOC
 
 -- name: has_passed_over :one
 -- locks: none        index: dead_letter_open
--- Whether a turn of take_letters left one open: somebody held it, and may let go of it as it was.
+-- Whether a turn of take_letters skipped an open letter, which another transaction had locked and may leave open.
 -- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
 -- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id,
 -- $12 through which failure (NULL: the last), $13 and id, $14 ids that were taken
@@ -178,7 +178,7 @@ SELECT EXISTS (
 
 -- name: resolve_letters :many
 -- locks: dead letters, held already        index: dead_letter_pkey
--- $1 tenant_no, $2 ids, $3 the executions that run them again (NULL: none), $4 resolution, $5 by whom, $6 reason
+-- $1 tenant_no, $2 ids, $3 the executions that run them again (NULL: none), $4 resolution, $5 actor, $6 reason
 UPDATE ondot.dead_letter d
 SET resolved_at = ondot.clock(), resolution = $4::text, resolved_by = $5::text, resolved_reason = $6::text,
     replay_id = r.replay_id
@@ -188,7 +188,7 @@ RETURNING d.execution_id;
 
 -- name: find_replay_payload :one
 -- index: dead_letter_pkey, history_pkey
--- What an execution ran with instead of its job's own payload.
+-- The payload with which an execution ran instead of its job's own.
 -- $1 tenant_no, $2 execution_id
 SELECT coalesce(
     (SELECT payload::text FROM ondot.dead_letter WHERE execution_id = $2::uuid AND tenant_no = $1::integer),
@@ -197,7 +197,7 @@ SELECT coalesce(
 
 -- name: lock_ended :one
 -- locks: the row of history        index: history_pkey
--- For a replay of an execution that left no open letter: two who ask at once make one execution.
+-- For a replay of an execution without an open letter: two callers at once make one execution.
 -- $1 tenant_no, $2 execution_id
 SELECT id AS execution_id, job_id, job_version, payload IS NOT NULL AS own_payload
 FROM ondot.history WHERE id = $2::uuid AND tenant_no = $1::integer FOR NO KEY UPDATE;
@@ -211,7 +211,7 @@ LIMIT 1;
 
 -- name: lock_gates_of :one
 -- locks: the gates of an execution, in the order of their ids        index: gated_pkey
--- Before its place is moved, as a cancel does: whoever waits for gates while it holds executions may wait for ever.
+-- Before its place is moved, as a cancel does: a transaction that waits for gates while it holds executions may deadlock.
 -- $1 tenant_no, $2 execution_id
 SELECT ondot.lock_gates(ARRAY(
     SELECT (s.stage->>'gate')::uuid FROM ondot.gated d, jsonb_array_elements(d.stages) AS s(stage)
@@ -220,9 +220,9 @@ SELECT ondot.lock_gates(ARRAY(
 
 -- name: hasten_retry :one
 -- locks: the ready row, then the execution; gates are held        index: execution_pkey, ready_pkey
--- The next attempt of an execution that waits for it, now. Waits for a lease or a sweep that is taking its place in the
--- queue, and then changes nothing. One that passes gates is given no place: hasten_gated does that. What comes within a
--- second is left alone: admission takes tokens so early, and they would be taken twice.
+-- Moves the next attempt of a waiting execution to now. Waits for a lease or a sweep that is taking its row in the queue, and
+-- then changes nothing. For one with gates, hasten_gated moves the place in line. An attempt that is due within a second is
+-- left alone: admission may have taken its tokens, and they would be taken twice.
 -- $1 tenant_no, $2 execution_id
 WITH found AS (
     SELECT e.id, e.pool_no, e.class, e.tenant_no, e.ready_at,
@@ -249,14 +249,14 @@ SELECT pool_no, ready_at, is_gated FROM moved;
 
 -- name: hasten_gated :none
 -- locks: the row of gated, then gates by its trigger        index: gated_pkey
--- The trigger puts it into the line of its first gate, or into the queue if it is through all.
+-- The trigger puts it into the line of its first gate, or into the queue if it has passed all.
 -- $1 tenant_no, $2 execution_id, $3 ready_at
 UPDATE ondot.gated SET ready_at = $3::timestamptz WHERE execution_id = $2::uuid AND tenant_no = $1::integer;
 
 -- name: insert_bulk :none
--- An operation on all letters that match; one that matches none is done.
+-- An operation on all letters that match; it is done at once if there are none.
 -- $1 tenant_no, $2 id, $3 action, $4 filter, $5 payload, $6 reason, $7 actor, $8 per_s, $9 total, $10 created_at,
--- $11 by the job's version of today
+-- $11 whether with the job's current version
 INSERT INTO ondot.bulk (id, tenant_no, action, filter, payload, reason, actor, per_s, total, state, turn_at, created_at,
                         ended_at, current_version)
 VALUES ($2::uuid, $1::integer, $3::text, $4::text::jsonb, $5::text::json, $6::text, $7::text, $8::double precision,
@@ -274,7 +274,7 @@ ORDER BY id DESC LIMIT $4::integer;
 
 -- name: take_bulk :one
 -- locks: the row of bulk, SKIP LOCKED        index: bulk_turn
--- The operation whose turn has come, and that nobody else gives one.
+-- An operation that is due and that no other transaction works on.
 SELECT id, tenant_no, action, filter, current_version, passed_over, payload, reason, actor, per_s, total, done,
        through_at, through_id, created_at
 FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()
@@ -282,10 +282,10 @@ ORDER BY turn_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- name: advance_bulk :none
 -- locks: the row of bulk, held already        index: bulk_pkey
--- A turn that came late is made up for, within a second: so the rate holds whatever the rhythm of the passes is. At the
--- end it is over, unless letters were passed over since it was at the oldest: then it begins there again.
+-- A late turn is made up for within a second, so that the rate holds at any rhythm of the passes. At the end it is done,
+-- unless letters were skipped in this round: then it starts again at the oldest.
 -- $1 tenant_no, $2 id, $3 how many more are done, $4 through_at, $5 through_id, $6 seconds to the next turn,
--- $7 whether there are no more letters, $8 whether some were passed over since it was at the oldest
+-- $7 whether there are no more letters, $8 whether some were skipped in this round
 UPDATE ondot.bulk
 SET done = done + $3::integer,
     through_at = CASE WHEN NOT ($7::boolean AND $8::boolean) THEN coalesce($4::timestamptz, through_at) END,
@@ -298,7 +298,7 @@ WHERE id = $2::uuid AND tenant_no = $1::integer;
 
 -- name: cancel_bulk :one
 -- locks: the row of bulk        index: bulk_pkey
--- Waits for a turn that is being given.
+-- Waits for a turn that is under way.
 -- $1 tenant_no, $2 id
 UPDATE ondot.bulk SET state = 'CANCELLED', ended_at = ondot.clock()
 WHERE id = $2::uuid AND tenant_no = $1::integer AND state = 'RUNNING'

@@ -1,8 +1,8 @@
 -- name: explain_executions :many
 -- locks: none        index: execution_pkey, history_pkey, attempt_pkey, waiting_execution, waiting_pkey, ready_pkey
--- All that is known of executions, live or ended: where each stands, how its last attempt ended, and whether
--- everything is held.
--- $1 tenant_no, $2 ids, $3 those before it in line are counted up to here
+-- Everything known about executions, live or ended: where each waits, how its last attempt ended, and whether everything is
+-- held.
+-- $1 tenant_no, $2 ids, $3 ceiling for the count of those before it in line
 SELECT e.*, p.name AS pool, p.concurrency AS pool_concurrency, p.rate_per_s / p.rate_limit AS pool_every_s,
        p.rate_burst AS pool_burst, p.token_at AS pool_token_at, ondot.pool_gate(p.pool_no) AS pool_gate,
        c.progress, c.message AS progress_message, w.host AS worker_host, w.beat_at AS worker_beat_at,
@@ -27,7 +27,7 @@ JOIN ondot.pool p ON p.pool_no = e.pool_no
 LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id
 LEFT JOIN ondot.worker w ON w.id = e.worker_id
 LEFT JOIN LATERAL (
-    -- ANY: leaves the tables of their own days in the plan.
+    -- ANY: the plan has only the partitions of their days.
     SELECT outcome, error FROM ondot.attempt WHERE execution_id = e.id AND execution_id = ANY ($2)
     ORDER BY attempt_no DESC LIMIT 1
 ) a ON true
@@ -47,8 +47,8 @@ LEFT JOIN LATERAL (
 
 -- name: explain_gates :many
 -- locks: none        index: slot_pkey, execution_pkey
--- How many slots of these gates are taken, and by whom longest.
--- $1 tenant_no, $2 gate_ids, $3 how many holders of each, $4 slots are counted up to here
+-- How many slots of these gates are taken, and which executions have held them longest.
+-- $1 tenant_no, $2 gate_ids, $3 how many holders of each, $4 ceiling for the count of slots
 SELECT g.gate_id, n.held, h.execution_id, h.held_at, e.state
 FROM unnest($2::uuid[]) AS g(gate_id)
 CROSS JOIN LATERAL (
@@ -63,9 +63,9 @@ ORDER BY g.gate_id, h.held_at, h.execution_id;
 
 -- name: explain_workers :many
 -- locks: none
--- Who serves these pools. One that has not beaten for as long as makes it lost counts as silent, though nobody may be
--- there to declare it.
--- $1 pool_nos, $2 seconds of silence after which a worker is lost, $3 one slot in so many, and at least one, is for
+-- The workers of these pools. A worker without a beat for the timeout counts as silent, even if no scheduler is there to mark
+-- it lost.
+-- $1 pool_nos, $2 seconds without a beat after which a worker is lost, $3 one slot in this many, and at least one, is for
 -- suspects
 SELECT p.pool_no,
        count(*) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent) AS alive,
@@ -86,7 +86,7 @@ GROUP BY p.pool_no;
 
 -- name: explain_suspects :many
 -- locks: none        index: lease_worker, execution_pkey
--- How many suspects the workers of these pools run, whosever they are: their slots are for all.
+-- How many suspects the workers of these pools run, of all pools and tenants: they share the slots.
 -- $1 pool_nos, $2 the class of suspects
 SELECT p.pool_no, count(*)::integer AS suspects
 FROM unnest($1::integer[]) AS p(pool_no)
@@ -99,7 +99,7 @@ GROUP BY p.pool_no;
 -- name: explain_queue :many
 -- locks: none        index: ready_pkey
 -- How many due executions of each class the queue serves before these.
--- $1 tenant_no, $2 ids, $3 pool_nos, $4 classes, $5 before_ats, $6 counted up to here
+-- $1 tenant_no, $2 ids, $3 pool_nos, $4 classes, $5 before_ats, $6 ceiling of the count
 SELECT q.id, q.class, count(*) AS ahead
 FROM unnest($2::uuid[], $3::integer[], $4::smallint[], $5::timestamptz[]) AS q(id, pool_no, class, before_at)
 CROSS JOIN LATERAL (
@@ -112,8 +112,8 @@ GROUP BY q.id, q.class;
 
 -- name: explain_job :one
 -- locks: none        index: timer_pkey, execution_fire, execution_other
--- Where a job stands, who plans it, and whether everything is held. Its live executions are counted up to a limit.
--- $1 tenant_no, $2 job_id, $3 partition_no, $4 counted up to here
+-- The state of a job, the node that plans it, and whether everything is held. Its live executions are counted up to a limit.
+-- $1 tenant_no, $2 job_id, $3 partition_no, $4 ceiling of the count
 SELECT nullif(t.next_fire_at, 'infinity') AS timer_at, t.fired_through, t.fires_left, n.host AS node,
        (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
        (SELECT max(beat_at) FROM ondot.node) AS node_seen_at,
@@ -159,10 +159,10 @@ WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY from_at;
 
 -- name: explain_fire :one
 -- locks: none        index: execution_fire, history_job, skipped_pkey, owed_job, job_version_pkey
--- What is on record of the fire nearest to an instant, and which version of the job was in force then. A range says
--- more than what the calendar leaves out in it, and comes first.
--- $1 tenant_no, $2 job_id, $3 instant, $4 seconds around it in which a fire is the one that is meant, $5 no execution of
--- such a fire has a smaller id
+-- The record of the fire nearest to an instant, and the version of the job in force then. A range is more specific than the
+-- calendar's exclusions inside it, and has precedence.
+-- $1 tenant_no, $2 job_id, $3 instant, $4 a fire within these seconds is the one that is meant, $5 no execution of such a
+-- fire has a smaller id
 WITH meant AS (
     SELECT $3::timestamptz - make_interval(secs => $4::double precision) AS from_at,
            $3 + make_interval(secs => $4) AS to_at

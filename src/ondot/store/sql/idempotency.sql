@@ -7,12 +7,12 @@ ON CONFLICT DO NOTHING
 RETURNING key;
 
 -- name: wait_briefly :none
--- For the transaction only: many wait behind it.
+-- For this transaction only: many requests wait behind it.
 SET LOCAL lock_timeout = '100ms';
 
 -- name: take_keys :many
 -- locks: the keys' rows, in the order they are given
--- In one order for all, so that two who take the same keys do not wait for each other.
+-- One order for all, so that two transactions that take the same keys do not deadlock.
 -- $1 tenant_no, $2 keys, sorted, $3 request_hashes, $4 answers
 INSERT INTO ondot.idempotency (tenant_no, key, request_hash, answer, created_at)
 SELECT $1::integer, n.key, n.request_hash, n.answer::json, ondot.clock()
@@ -31,7 +31,7 @@ UPDATE ondot.idempotency SET answer = $3::text::json WHERE tenant_no = $1::integ
 
 -- name: forget_keys :one
 -- index: idempotency_age
--- In small batches: a big DELETE would hold its locks and its WAL for long.
+-- In small batches: a large DELETE would hold its locks for long and write much WAL at once.
 -- $1 limit
 WITH gone AS (
     DELETE FROM ondot.idempotency WHERE ctid = ANY (ARRAY(

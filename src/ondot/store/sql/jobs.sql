@@ -2,10 +2,10 @@
 -- transition: plan, refuse        locks: none (new rows), then gates
 -- One-time jobs in one statement: those due before the horizon are planned here, the others get a timer.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs,
--- $8 execution_ids (NULL: due later than the horizon), $9 classes, $10 ready_ats, $11 partition_nos (instants as
--- seconds since 1970; of $3 to $6, $9 and $10 each once if equal for all), $12 gates (NULL: none),
+-- $8 execution_ids (NULL: due after the horizon), $9 classes, $10 ready_ats, $11 partition_nos (instants are seconds since
+-- 1970; $3 to $6, $9 and $10 have one entry if it is equal for all), $12 gates (NULL: none),
 -- $13 start deadlines in seconds (NULL: none), $14 why it does not run after all (NULL: it does),
--- $15, $16 between which instants the clock must be, since the others were computed by it: else nothing is stored
+-- $15, $16 the clock must be between these instants, because the others were computed from it: otherwise nothing is stored
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
            to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
@@ -41,9 +41,9 @@ SELECT ondot.clock() AS now FROM new LIMIT 1;
 
 -- name: insert_due_jobs :one
 -- transition: plan        locks: none (new rows)
--- What insert_once_jobs does with jobs that go straight into the queue, without the parts that have nothing to do then.
+-- The fast path of insert_once_jobs for jobs that go straight into the queue.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs, $8 execution_ids, $9 classes,
--- $10 ready_ats; instants as seconds since 1970, and of all but ids and specs each once if equal for all
+-- $10 ready_ats; instants are seconds since 1970, and all but ids and specs have one entry if it is equal for all
 -- $11, $12 as $15, $16 there
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
@@ -102,8 +102,8 @@ FROM (SELECT id FROM locked ORDER BY id) l;
 
 -- name: adopt_once_job :one
 -- locks: the new job row; a concurrent twin waits here
--- A one-time job that is changed moves to job, which wins from then on.
--- $1 tenant_no, $2 id, $3 when it was made
+-- A one-time job that is changed moves to job, which takes precedence from then on.
+-- $1 tenant_no, $2 id, $3 when it was created
 WITH adopted AS (
     INSERT INTO ondot.job (id, tenant_no, name, state, version, pool_no, labels, created_at, updated_at)
     SELECT id, tenant_no, name, 'ACTIVE', 1, pool_no, labels, $3::timestamptz, ondot.clock()
@@ -120,8 +120,8 @@ RETURNING job_id;
 
 -- name: time_adopted_job :none
 -- locks: the timer row (the job is locked)        index: job_once_pkey, timer_pkey
--- Every row of job has a timer, also if nothing is changed after all: by it the job is removed when it is old. A timer at
--- version 1 would be removed with the plan of its fire. After the job's lock, so that runs wait meanwhile.
+-- Every row of job has a timer, even if nothing is changed after all: the job is removed by it when it is old. A timer at
+-- version 1 would be removed when its fire is planned. Runs after the job is locked, so that runs of it wait meanwhile.
 -- $1 tenant_no, $2 id
 INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, tenant_no, partition_no)
 SELECT id, 'infinity', fire_at, 2, 1, tenant_no, ondot.partition_of(id)
@@ -129,7 +129,7 @@ FROM ondot.job_once WHERE id = $2::uuid AND tenant_no = $1::integer
 ON CONFLICT (job_id) DO UPDATE SET version = ondot.timer.version + 1;
 
 -- name: lock_job :one
--- locks: the job row, then its runs: waits for those that began before, and those that come wait        index: job_pkey
+-- locks: the job row, then its runs: waits for those that started before, and later ones wait        index: job_pkey
 -- $1 tenant_no, $2 id
 WITH locked AS MATERIALIZED (
     SELECT id FROM ondot.job WHERE id = $2::uuid AND tenant_no = $1::integer FOR UPDATE
@@ -139,8 +139,8 @@ SELECT id, pg_advisory_xact_lock(('x' || right(translate(id::text, '-', ''), 16)
 -- name: share_jobs :many
 -- locks: the runs of jobs, shared, in the order of their ids
 -- Before a person's run, replay or retry reads the jobs: no change commits between that and its own commit. Runs of one
--- job do not wait for each other. An advisory lock of the transaction, by the random half of the id, and not the row FOR
--- SHARE: share locks of a row pass a change that waits (16 callers kept a delete waiting for 16 s), here they queue
+-- job do not wait for each other. It is an advisory lock of the transaction, by the random half of the id, and not the row FOR
+-- SHARE: share locks of a row overtake a change that waits (16 callers kept a delete waiting for 16 s), here they queue
 -- behind it. And a one-time job has no row in `job` until its first change.
 -- $1 ids
 SELECT pg_advisory_xact_lock_shared(('x' || right(translate(id::text, '-', ''), 16))::bit(64)::bigint)
@@ -148,8 +148,8 @@ FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) AS n(id) ORDER BY id) n;
 
 -- name: read_locked :many
 -- index: job_pkey, job_version_pkey
--- Jobs that are locked, as they are now. Apart from the locking: a statement that waits for a lock sees the new row, but
--- of what it joins only what was there before, and finds no version for it.
+-- Locked jobs, as they are now. Separate from the locking: a statement that waited for a lock sees the new row, but joins it
+-- only with rows from before, and finds no version for it.
 -- $1 tenant_no, $2 ids
 SELECT j.key, j.id, j.state, j.state_reason, j.version, v.spec, ondot.clock() AS now
 FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
@@ -172,21 +172,21 @@ WHERE id = $2 AND tenant_no = $1;
 
 -- name: find_stopped_jobs :many
 -- index: job_pkey
--- Of these jobs, those that fire no more for now.
+-- Those of these jobs that are paused or deleted.
 -- $1 ids
 SELECT id, state FROM ondot.job WHERE id = ANY ($1::uuid[]) AND state IN ('PAUSED', 'DELETED');
 
 -- name: find_once_specs :many
 -- index: job_once_pkey
--- What to run, of one-time jobs that were never changed. The bounds leave the tables of one or two days, also in a plan
--- that is made once: `id = ANY($1)` alone would not. They are written into the text (store.day_bounds): of bounds that
--- come as parameters such a plan still locks all days at each use.
+-- Specs of one-time jobs that were never changed. The bounds leave the partitions of one or two days, in a plan that is made
+-- once too: `id = ANY($1)` alone would not. They are part of the text (store.day_bounds): with bounds as parameters such a
+-- plan still locks all days at each use.
 -- $1 job_ids, $2 from id, $3 before id
 SELECT id, spec FROM ondot.job_once WHERE id >= $2::uuid AND id < $3::uuid AND id = ANY ($1::uuid[]);
 
 -- name: find_specs :many
 -- index: job_version_pkey
--- What to run: LIMIT holds the planner to one probe for each. Left to itself it hashes the whole table.
+-- Specs by version. LIMIT makes the planner probe for each; otherwise it hashes the whole table.
 -- $1 job_ids, $2 versions
 SELECT n.job_id, n.version, v.spec
 FROM unnest($1::uuid[], $2::integer[]) AS n(job_id, version)
@@ -212,7 +212,7 @@ CROSS JOIN LATERAL ondot.live_executions(j.id) live;
 
 -- name: list_jobs :many
 -- index: job_pkey, job_once_pkey, backwards
--- Newest first, some days at a time (store.newest).
+-- Newest first, a few days at a time (store.newest).
 -- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 name, $6 labels (jsonb object), $7 pool_no, $8 part of a name,
 -- $9 before id
 WITH candidate AS (

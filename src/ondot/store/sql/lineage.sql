@@ -1,8 +1,8 @@
--- Which server this is, and which one ondot knows.
+-- The server as it is, and as ondot knows it.
 
 -- name: read_lineage :one
 -- index: lineage_pkey
--- `flushed`: how far its log survives a crash; `written`: where that ends, which is never before.
+-- `flushed`: how far its log survives a crash; `written`: where the log ends, which is never before.
 SELECT now.system_id, now.timeline, now.table_id, now.is_synchronous, now.flushed, now.written,
        l.system_id AS known_system_id, l.timeline AS known_timeline, l.table_id AS known_table_id,
        l.is_synchronous AS known_is_synchronous, l.accepted_at, l.held_at, l.held_why
@@ -37,5 +37,5 @@ SET system_id = $1, timeline = $2, table_id = $3, is_synchronous = $4, since = o
 
 -- name: hold_lineage :one
 -- locks: the row        index: lineage_pkey
--- $1 why. Nothing comes back if somebody else held it first.
+-- $1 why. Returns no row if it was held already.
 UPDATE ondot.lineage SET held_at = ondot.clock(), held_why = $1 WHERE held_at IS NULL RETURNING true AS held;

@@ -6,8 +6,8 @@ ON CONFLICT DO NOTHING;
 
 -- name: list_log_lines :many
 -- index: log_pkey
--- $1 tenant_no, $2 execution_id, $3 after attempt_no, $4 after line_no, $5 limit, $6 attempt_no (NULL: of all),
--- $7 a part of the line, in small letters (NULL: any line)
+-- $1 tenant_no, $2 execution_id, $3 after attempt_no, $4 after line_no, $5 limit, $6 attempt_no (NULL: all),
+-- $7 a part of the line, in lower case (NULL: any line)
 SELECT attempt_no, line_no, at, stream, line FROM ondot.log
 WHERE execution_id = $2::uuid AND tenant_no = $1::integer AND (attempt_no, line_no) > ($3::integer, $4::integer)
   AND ($6::integer IS NULL OR attempt_no = $6) AND ($7::text IS NULL OR strpos(lower(line), $7) > 0)
@@ -15,7 +15,7 @@ ORDER BY attempt_no, line_no LIMIT $5::integer;
 
 -- name: is_under_way :one
 -- index: execution_pkey
--- Whether more lines may come.
+-- Whether more lines may follow.
 -- $1 tenant_no, $2 execution_id
 SELECT EXISTS (SELECT FROM ondot.execution WHERE id = $2::uuid AND tenant_no = $1::integer) AS is_under_way;
 
@@ -40,8 +40,8 @@ SELECT checkpoint FROM ondot.checkpoint WHERE execution_id = $1::uuid;
 
 -- name: forget_checkpoints :one
 -- locks: checkpoints, SKIP LOCKED        index: checkpoint_pkey, execution_pkey
--- Of executions that have ended: nobody will start from them again. Some at a time, in the order of their ids. Returns the
--- last one looked at (NULL: there is none) and how many there were.
+-- Of ended executions, which will not use them again. A few at a time, in the order of their ids. Returns the last id looked at
+-- (NULL: none) and how many there were.
 -- $1 after execution_id, $2 limit
 WITH seen AS MATERIALIZED (
     SELECT execution_id FROM ondot.checkpoint WHERE execution_id > $1::uuid ORDER BY execution_id LIMIT $2::integer

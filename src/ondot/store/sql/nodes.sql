@@ -1,7 +1,7 @@
 -- name: beat_node :one
 -- locks: the node row        index: node_pkey
--- Beat and renewal in one: partitions are owned while their owner's row has not expired. A beat of the future is one
--- from before the clock was set back: its node beats again soon, or is dead, and must not stay an owner until then.
+-- Beat and renewal in one: partitions are owned until their owner's row expires. A beat in the future is from before the clock
+-- was set back: its node beats again soon, or is dead and must not stay an owner until then.
 -- $1 id, $2 host, $3 pid, $4 release, $5 lease in seconds
 WITH beat AS (
     INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at)
@@ -20,7 +20,7 @@ WHERE n.id <> $1 AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() 
 
 -- name: report_stalled_node :none
 -- locks: the node row        index: node_pkey
--- No beat: its lease runs out. $1 id, $2 for how many seconds the loop has not moved, $3 where
+-- This is no beat: the lease runs out. $1 id, $2 for how many seconds the loop is blocked, $3 where
 UPDATE ondot.node
 SET stalled_at = ondot.clock() - make_interval(secs => $2::double precision), stalled_in = $3::text
 WHERE id = $1::uuid;
@@ -46,13 +46,13 @@ WHERE owner = $1::uuid AND partition_no = ANY ($2::smallint[]);
 
 -- name: retire_node :none
 -- locks: the node row        index: node_pkey
--- From here on nobody makes it an heir, nor counts it among those who live; what it owns is anybody's to take.
+-- From here on it is no heir and does not count as alive; any node may take its partitions.
 -- $1 node id
 UPDATE ondot.node SET expires_at = ondot.clock() WHERE id = $1::uuid;
 
 -- name: find_heirs :many
 -- locks: the node rows, shared        index: node_pkey
--- Who may take over from a node that leaves, and how much each has. One of them that is about to leave too retires
+-- Nodes that may take over from one that leaves, and how many partitions each has. A node that is about to leave too retires
 -- either before this, and is no heir, or after the hand-over, and passes on what it got.
 -- $1 node id
 SELECT n.id, (SELECT count(*) FROM ondot.partition p WHERE p.owner = n.id) AS owned
@@ -74,7 +74,7 @@ WHERE p.partition_no = h.partition_no AND p.owner = $1::uuid
 RETURNING p.partition_no;
 
 -- name: leave_node :none
--- What was not handed over has no owner.
+-- Partitions that were not handed over have no owner.
 -- $1 node id
 WITH left_behind AS (
     UPDATE ondot.partition SET owner = NULL, owned_since = NULL WHERE owner = $1::uuid
@@ -82,7 +82,7 @@ WITH left_behind AS (
 DELETE FROM ondot.node WHERE id = $1::uuid;
 
 -- name: forget_nodes :none
--- Nodes that went without leaving, an hour ago.
+-- Nodes that ended without leaving, an hour ago.
 DELETE FROM ondot.node n
 WHERE n.expires_at < ondot.clock() - interval '1 hour'
   AND NOT EXISTS (SELECT FROM ondot.partition p WHERE p.owner = n.id);

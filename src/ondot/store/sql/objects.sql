@@ -14,7 +14,7 @@ WHERE execution_id = $2::uuid AND attempt_no = $3::integer AND kind = $4::text A
 
 -- name: find_result :one
 -- index: history_pkey, object_pkey
--- What an execution that has ended left behind, and the key of it if it lies in object storage.
+-- The result of an ended execution, with its key if it is in object storage.
 -- $1 tenant_no, $2 execution_id
 SELECT h.attempt_no, h.result::text AS result, o.key
 FROM ondot.history h
@@ -24,7 +24,7 @@ WHERE h.id = $2::uuid AND h.tenant_no = $1::integer;
 
 -- name: find_writer :one
 -- index: history_pkey, attempt_pkey, worker_pkey
--- Which worker ran an attempt that has ended, and where; the worker's row may be gone by now.
+-- Which worker ran an ended attempt, and where; the worker's row may be gone by now.
 -- $1 tenant_no, $2 execution_id, $3 attempt_no
 SELECT a.worker_id, w.host
 FROM (

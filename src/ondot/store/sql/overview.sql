@@ -1,6 +1,6 @@
 -- name: read_queue_depth :many
 -- index: ready_pkey
--- What waits, by pool and class. Counted up to a ceiling, so that a queue of millions does not slow down who looks.
+-- Waiting executions by pool and class. Counted up to a ceiling, so that a queue of millions does not slow the reader down.
 -- $1 ceiling
 SELECT p.pool_no, p.name AS pool, c.class, waiting.count, waiting.oldest_at, ondot.clock() AS now
 FROM ondot.pool p
@@ -19,7 +19,7 @@ CROSS JOIN LATERAL (
 WHERE waiting.count > 0;
 
 -- name: count_fleet :one
--- The nodes and workers of the installation, and whether everything is held. They are few: ended ones are forgotten
+-- The nodes and workers of the installation, and whether everything is held. There are few: ended ones are removed
 -- within a day.
 SELECT ondot.clock() AS now,
        (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
@@ -32,8 +32,8 @@ WHERE w.state IN ('ALIVE', 'DRAINING');
 
 -- name: pools_at_work :many
 -- index: ready_pkey
--- The pools: who serves each, and what of a tenant is due and waits, counted up to a ceiling for each class. Catch-up
--- work and suspects are late by their nature: they count as waiting and not as late.
+-- The pools: their workers, and how much of a tenant's work is due and waits, counted up to a ceiling for each class. Catch-up
+-- work and suspects are late by nature: they count as waiting and not as late.
 -- $1 tenant_no, $2 ceiling
 SELECT p.name, fleet.workers, fleet.slots, due.waiting, due.oldest_at
 FROM ondot.pool p
@@ -54,9 +54,9 @@ ORDER BY due.oldest_at, p.name;
 
 -- name: held_back :many
 -- index: waiting_pkey, gate_pkey
--- What is due and waits before limits, by line: from each line to the next by the index, up to so many lines; what is due
--- stands in front of each. All of them are counted up to a ceiling: a line that was not reached counts as one.
--- $1 tenant_no (NULL: of all), $2 lines at most, $3 ceiling
+-- Due executions that wait for limits, by line: from line to line by the index, up to a number of lines; due ones are first in
+-- each. They are counted up to a ceiling: a line that was not reached counts as one.
+-- $1 tenant_no (NULL: all), $2 lines at most, $3 ceiling
 WITH RECURSIVE line AS (
     (SELECT gate_id, pool_no, 1 AS number FROM ondot.waiting ORDER BY gate_id, pool_no LIMIT 1)
     UNION ALL
@@ -94,8 +94,8 @@ LEFT JOIN counted c ON c.gate_id = f.gate_id AND c.pool_no = f.pool_no;
 
 -- name: held_back_for :many
 -- index: execution_pkey, gated_pkey
--- The job, the pool and the limit of the first of each of these lines.
--- $1 executions, $2 the stages at which they stand, $3 tenant_no (NULL: of all)
+-- The job, the pool and the limit of the first execution in each of these lines.
+-- $1 executions, $2 the stages at which they wait, $3 tenant_no (NULL: all)
 SELECT e.id, e.job_id, e.job_version, p.name AS pool, d.stages -> h.stage AS limit_
 FROM unnest($1::uuid[], $2::integer[]) AS h(id, stage)
 JOIN ondot.execution e ON e.id = h.id
@@ -105,7 +105,7 @@ WHERE $3::integer IS NULL OR e.tenant_no = $3;
 
 -- name: running_now :many
 -- index: execution_pkey, worker_pkey, checkpoint_pkey
--- What runs, longest first, read from the leases: never the whole of execution, as a hash join would.
+-- Running executions, longest first, read from the leases: never the whole table, as a hash join would.
 -- $1 tenant_no, $2 limit, $3 ceiling of executions looked at
 SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.total, w.host, w.pid, c.progress, c.message
 FROM (
@@ -121,8 +121,8 @@ ORDER BY e.started_at, e.id;
 
 -- name: coming_fires :many
 -- index: ready_pkey, waiting_pkey, execution_pkey, execution_fire, timer_due
--- The next fire of each of the jobs that fire next: the earliest not yet due, planned or not. What is planned is in the
--- queue, or before a gate if its job has a limit; what is not stands in timers. A timer that is due is late.
+-- The next fire of each of the jobs that fire next: the earliest not yet due, planned or not. Planned fires are in the queue, or
+-- before a gate if the job has a limit; others are in timers. A timer that is due is late.
 -- $1 tenant_no, $2 planned fires at most for each lane and before all gates, $3 timers at most
 WITH RECURSIVE line AS (
     (SELECT gate_id, pool_no, 1 AS number FROM ondot.waiting ORDER BY gate_id, pool_no LIMIT 1)
@@ -181,9 +181,9 @@ ORDER BY at;
 
 -- name: latest_executions :many
 -- index: execution_pkey, history_pkey, backwards; attempt_pkey
--- The latest by when they were due, live and ended as one, each with the last error it met. Cut before the tenant is looked at:
--- one that is quiet beside a busy one may see fewer, and nobody's page reads the whole of history.
--- $1 tenant_no, $2 limit, $3 rows looked at in each table, $4 from id: a first page is about the last days
+-- The latest executions by when they were due, live and ended together, each with its last error. Cut before the tenant is
+-- compared: a quiet tenant beside a busy one may see fewer, and no page reads the whole history.
+-- $1 tenant_no, $2 limit, $3 rows read in each table, $4 from id: the first page shows the last days
 SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.ready_at, e.started_at, e.ended_at, e.attempt_no, e.reason,
        left(coalesce(e.error, a.error) ->> 'message', 300) AS message
 FROM (
@@ -206,8 +206,8 @@ ORDER BY ondot.due_at(e.id, e.fire_at) DESC, e.id DESC LIMIT $2;
 
 -- name: recent_states :many
 -- index: history_pkey, execution_pkey, backwards
--- What became of the executions made since an instant, newest first and up to a ceiling: `looked_at` tells whether it
--- was reached. By id, since no index knows when an execution ended.
+-- States of the executions created since an instant, newest first and up to a ceiling: `looked_at` shows whether it was
+-- reached. By id, because no index has the end of an execution.
 -- $1 tenant_no, $2 the first id that counts, $3 ceiling
 WITH ended AS MATERIALIZED (
     SELECT tenant_no, state FROM ondot.history WHERE id >= $2::uuid ORDER BY id DESC LIMIT $3::integer
@@ -221,8 +221,8 @@ WHERE tenant_no = $1 AND state = 'RETRYING';
 
 -- name: recent_skips :many
 -- index: skipped_recent
--- Fires that were recorded as not run within the last seconds, by reason: a range whose fires were not counted stands
--- for one at least. What a calendar leaves out is as it should be. Compared with the instant that `at` is written by.
+-- Fires that were recorded as skipped within the last seconds, by reason: a range whose fires were not counted counts as at
+-- least one. Exclusions of a calendar are intended and left out. Compared with the clock by which `at` is written.
 -- $1 tenant_no, $2 seconds
 SELECT s.reason, sum(coalesce(s.count, 1))::bigint AS count, bool_or(s.count IS NULL) AS is_least
 FROM ondot.skipped s
@@ -233,8 +233,8 @@ ORDER BY count DESC, s.reason;
 
 -- name: missed_fires :one
 -- index: skipped_recent, backfill_job
--- What an outage has cost: fires that were recorded as missed since an instant, and that no backfill covers. Of the
--- latest ranges, up to a limit: `looked_at` says whether it was reached.
+-- The cost of an outage: fires that were recorded as missed since an instant, and that no backfill covers. Of the latest ranges,
+-- up to a limit: `looked_at` shows whether it was reached.
 -- $1 tenant_no, $2 seconds, $3 ranges looked at
 WITH latest AS MATERIALIZED (
     SELECT s.job_id, s.from_at, s.to_at, s.count FROM ondot.skipped s
@@ -251,9 +251,9 @@ WHERE NOT EXISTS (SELECT FROM ondot.backfill b
 
 -- name: paused_by_itself :many
 -- index: timer_due, job_pkey
--- Jobs that ondot paused, latest first. The timer of a paused job stands at infinity, where few others do: those are
--- looked at, up to a limit for each partition, and never all jobs.
--- $1 tenant_no, $2 limit, $3 timers looked at in each partition
+-- Jobs that ondot paused, latest first. The timer of a paused job is at infinity, with few others: these are read, up to a limit
+-- for each partition, and never all jobs.
+-- $1 tenant_no, $2 limit, $3 timers read in each partition
 SELECT j.id, j.name, j.state_reason, j.updated_at, count(*) OVER () AS total
 FROM generate_series(0, 63) AS p(partition_no)
 CROSS JOIN LATERAL (
@@ -267,14 +267,14 @@ ORDER BY j.updated_at DESC, j.id LIMIT $2::integer;
 
 -- name: version_made_at :one
 -- index: job_version_pkey
--- When a version of a job was made. None for a one-time job that was never changed: it has its first.
+-- When a version of a job was created. NULL for a one-time job that was never changed: it has its first version.
 -- $1 tenant_no, $2 job_id, $3 version
 SELECT created_at FROM ondot.job_version
 WHERE job_id = $2::uuid AND version = $3::integer AND tenant_no = $1::integer;
 
 -- name: latest_dead_letters :many
 -- index: dead_letter_open, backwards
--- Those that wait for a person.
+-- Dead letters that wait for a person.
 -- $1 tenant_no, $2 limit, $3 ceiling of their count
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, left(d.error ->> 'message', 300) AS message,
        (SELECT count(*) FROM (

@@ -1,9 +1,9 @@
--- What has ended and is older than it is kept. In small batches, by age, and never waiting for anybody.
+-- Removes ended rows that are older than their retention, in small batches, by age, without waiting for other transactions.
 
 -- name: lock_ended_jobs :many
 -- locks: job rows, SKIP LOCKED        index: timer_over, job_pkey
--- Jobs with no fire left whose last is long ago. Those that are paused, were changed since, or are being changed come
--- back without `is_locked`: the caller goes on after them.
+-- Jobs without a next fire whose last one is old. Those that are paused, were changed since, or are being changed are returned
+-- without `is_locked`: the caller continues after them.
 -- $1 days, $2 after which last fire, $3 and job_id, $4 limit
 SELECT t.job_id, t.fired_through AS at, j.id IS NOT NULL AS is_locked
 FROM (
@@ -29,9 +29,9 @@ ORDER BY updated_at, id LIMIT $4::integer FOR UPDATE SKIP LOCKED;
 
 -- name: remove_jobs :one
 -- locks: job rows, held already, then timers        index: job_pkey, timer_pkey, job_version_pkey, dead_letter_job
--- Apart from the locking, so that it sees what a change committed before the lock was there. What still runs keeps its
--- job, and so does a dead letter that waits for a person: a replay needs the spec. A one-time job that was changed goes
--- with the row it was made by, which would be in force again.
+-- Separate from the locking, so that it sees a change that committed before the lock. A running execution keeps its job, and so
+-- does an open dead letter: a replay needs the spec. A one-time job that was changed is removed with its original row, which
+-- would otherwise be in force again.
 -- $1 ids
 WITH over AS MATERIALIZED (
     SELECT n.id FROM unnest($1::uuid[]) AS n(id)
@@ -52,7 +52,7 @@ SELECT count(*) AS count FROM gone;
 
 -- name: lock_superseded :many
 -- locks: job rows, SKIP LOCKED        index: job_version_superseded, job_pkey
--- The jobs of versions that were superseded long ago: a replay, which may name an old version, shares its job's row.
+-- The jobs of old versions: a replay may use an old version, and shares its job's row.
 -- $1 days, $2 limit
 SELECT j.id FROM (
     SELECT DISTINCT job_id FROM (
@@ -64,8 +64,8 @@ SELECT j.id FROM (
 
 -- name: forget_versions :one
 -- locks: versions (their jobs are locked)        index: job_version_superseded, execution_fire, execution_other
--- Versions that were superseded long ago. One that something names is left, and looked at again as late as if it had been
--- superseded now. Returns how many were looked at. Apart from the locking, so that it sees what was committed before it.
+-- Removes old versions. One that is still in use stays, and is checked again as late as if it had been superseded now. Returns
+-- how many were looked at. Separate from the locking, so that it sees everything committed before it.
 -- $1 days, $2 limit, $3 job_ids
 WITH old AS MATERIALIZED (
     SELECT ctid AS row_at, job_id, version FROM ondot.job_version
@@ -93,7 +93,7 @@ SELECT count(*) AS count FROM judged;
 
 -- name: forget_letters :one
 -- locks: dead letters, SKIP LOCKED        index: dead_letter_resolved
--- Those that were replayed or discarded long ago; open ones wait for a person.
+-- Letters that were replayed or discarded long ago; open ones stay.
 -- $1 days, $2 limit
 WITH gone AS (
     DELETE FROM ondot.dead_letter WHERE ctid = ANY (ARRAY(
@@ -138,7 +138,7 @@ SELECT count(*) AS count FROM gone;
 
 -- name: forget_bulks :one
 -- locks: bulk rows, SKIP LOCKED        index: bulk_latest
--- Operations on dead letters that were begun long ago and are over.
+-- Operations on dead letters that started long ago and have ended.
 -- $1 days, $2 limit
 WITH gone AS (
     DELETE FROM ondot.bulk WHERE ctid = ANY (ARRAY(

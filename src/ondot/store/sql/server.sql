@@ -1,5 +1,5 @@
 -- name: find_old_snapshots :many
--- Who keeps dead rows from being removed: sessions and prepared transactions with a snapshot of long ago.
+-- Sessions and prepared transactions with an old snapshot, which keep dead rows from being removed.
 -- $1 seconds
 SELECT 'session ' || pid || coalesce(' of ' || usename, '') || coalesce(' (' || nullif(application_name, '') || ')', '')
            AS holder,

@@ -1,6 +1,6 @@
 -- name: find_streaks_over :many
 -- index: streak_over
--- Jobs that failed as often in a row as they may.
+-- Jobs that reached their number of failures in a row.
 -- $1 limit
 SELECT job_id, tenant_no, failures FROM ondot.streak WHERE failures >= pause_after ORDER BY job_id LIMIT $1::integer;
 

@@ -1,5 +1,5 @@
 -- name: read_zones :one
--- The release of tzdata that stored fires were computed with, the one they are being computed with, and how far.
+-- The release of tzdata of stored fires, the one that they are being recomputed with, and how far that is.
 SELECT tzdata, tzdata_next, tzdata_through FROM ondot.installation;
 
 -- name: set_zones :none
