@@ -41,7 +41,7 @@ from ondot.store.audit import list_audit
 from ondot.store.connection import Connection
 from ondot.store.database import Database, open_database
 from ondot.store.dead_letters import LetterFilter, list_letters
-from ondot.store.executions import latest_execution, list_executions, list_job_executions
+from ondot.store.executions import find_latest_execution, list_executions, list_job_executions
 from ondot.store.explain import read_fire
 from ondot.store.jobs import list_jobs
 from ondot.store.overview import list_latest_executions
@@ -110,7 +110,7 @@ async def _steps(database: Database, by_key: Database, turns: int) -> dict[str, 
         "executions_of_job": lambda connection: list_job_executions(
             connection, DEFAULT_TENANT, recurring, limit=PAGE, horizon_s=20
         ),
-        "latest_of_job": lambda connection: latest_execution(connection, DEFAULT_TENANT, recurring),
+        "latest_of_job": lambda connection: find_latest_execution(connection, DEFAULT_TENANT, recurring),
         "overview": lambda connection: list_latest_executions(connection, DEFAULT_TENANT, PAGE),
         "list_jobs": lambda connection: list_jobs(connection, DEFAULT_TENANT, limit=PAGE),
         "list_letters": lambda connection: list_letters(connection, DEFAULT_TENANT, LetterFilter(), limit=PAGE),

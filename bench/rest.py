@@ -42,7 +42,7 @@ from ondot.model.ids import EPOCH, PARTITIONS
 from ondot.model.schedule import Interval, Schedule
 from ondot.settings import load_settings
 from ondot.store.database import connect
-from ondot.store.timers import due_timers
+from ondot.store.timers import find_due_timers
 
 SHARED_BLOCKS = 32_768
 """256 MB."""
@@ -200,7 +200,7 @@ async def _window_ms(ondot: Fleet, at_rest: Rest) -> dict[str, float]:
         await at_rest.forget(connection, SHARED_BLOCKS)
         for _ in range(10):
             began_s = time.perf_counter()
-            timers, _now = await due_timers(
+            timers, _now = await find_due_timers(
                 connection, range(PARTITIONS), [EPOCH] * PARTITIONS, horizon_s=MINUTE_S, limit=TIMERS
             )
             took_ms.append((time.perf_counter() - began_s) * 1000)

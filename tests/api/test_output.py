@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from ondot.api.auth import Auth
 from ondot.api.dependencies import Services
 from ondot.api.server import build_api
-from ondot.flow.attempt_log import Notes
+from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Done
 from ondot.flow.lease import Assignment
 from ondot.flow.output import Outputs
@@ -35,7 +35,7 @@ class Talker:
         self.app = app
         self.worker = worker
         self.assignment = assignment
-        self.notes = Notes(api.world.database, worker.id, objects)
+        self.notes = AttemptLogs(api.world.database, worker.id, objects)
         self.outputs = Outputs(objects, api.world.database, self.notes.say)
         self.path = f"/v1/executions/{assignment.leased.id}"
 

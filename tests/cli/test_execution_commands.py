@@ -10,7 +10,7 @@ import pytest
 
 from ondot.cli.cancel import end_in_words
 from ondot.cli.waiting import far_in_words
-from ondot.flow.attempt_log import Notes
+from ondot.flow.attempt_log import AttemptLogs
 from ondot.model.gates import Limits, Rate
 from ondot.model.outcome import Cancelled, Succeeded
 from ondot.model.retry import Retry
@@ -170,7 +170,7 @@ async def test_logs_are_followed_to_the_end_searched_and_read_whole(world: World
     await world.submit(job())
     worker = await world.worker()
     [attempt] = await worker.lease()
-    notes = Notes(world.database, worker.id)
+    notes = AttemptLogs(world.database, worker.id)
     id_ = str(attempt.leased.id)
     async with served(world.database) as page:
         notes.say(attempt.leased, "stdout", "first of all")
@@ -203,7 +203,7 @@ async def test_an_execution_is_watched_to_its_end_and_its_exit_code_tells_it(wor
     worker = await world.worker()
     [attempt] = await worker.lease()
     id_ = str(attempt.leased.id)
-    notes = Notes(world.database, worker.id)
+    notes = AttemptLogs(world.database, worker.id)
     notes.progress(attempt.leased, 0.25, "a quarter", None)
     await notes.one_pass()
     async with served(world.database) as page:

@@ -63,7 +63,7 @@ def _dreams(seconds: float) -> None:
         await asyncio.sleep(seconds)
         return found
 
-    look = _put(plan, "due_timers", look_and_dream)
+    look = _put(plan, "find_due_timers", look_and_dream)
 
 
 def no_compare_and_set() -> None:
@@ -84,7 +84,7 @@ def no_unique_key() -> None:
         await connection.execute("DROP INDEX IF EXISTS ondot.execution_fire")
         return await look(connection, *args, **kwargs)
 
-    look = _put(plan, "due_timers", drop_it_and_look)
+    look = _put(plan, "find_due_timers", drop_it_and_look)
 
 
 def cadence_from_now() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ondot.flow.attempt_log import LAST_LINES, LIVE_CHARACTERS, Notes
+from ondot.flow.attempt_log import LAST_LINES, LIVE_CHARACTERS, AttemptLogs
 from ondot.flow.lease import Assignment
 from ondot.flow.output import open_log
 from ondot.model.errors import Unavailable
@@ -33,7 +33,7 @@ class Heard:
         self.world = world
         self.assignment = assignment
         self.objects = objects
-        self.notes = Notes(world.database, worker_id, objects)
+        self.notes = AttemptLogs(world.database, worker_id, objects)
         self.say = self.notes.speaker(assignment.leased)
 
     @property

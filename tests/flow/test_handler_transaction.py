@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ondot import Context, Ondot
-from ondot.flow.attempt_log import Notes
+from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Done
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment
@@ -56,7 +56,7 @@ class Shop:
 
     async def run(self, assignment: Assignment, *, shares: bool = True) -> Completion:
         """One attempt, ended as a worker ends it."""
-        notes = Notes(self.world.database, self.worker.id)
+        notes = AttemptLogs(self.world.database, self.worker.id)
 
         def make_call(assignment: Assignment, spec: JobSpec) -> Call:
             transaction = self.transactor.opener(assignment, spec) if shares else None

@@ -121,9 +121,9 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     letter = letters[0].execution_id
     listed = await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE, horizon_s=20)
     await executions.list_executions(connection, DEFAULT_TENANT, limit=PAGE, horizon_s=20, before=listed[0].id)
-    await executions.latest_ended(connection, DEFAULT_TENANT, job_id)
+    await executions.find_latest_ended(connection, DEFAULT_TENANT, job_id)
     await executions.list_job_executions(connection, DEFAULT_TENANT, job_id, limit=PAGE, horizon_s=20)
-    await executions.latest_execution(connection, DEFAULT_TENANT, job_id)
+    await executions.find_latest_execution(connection, DEFAULT_TENANT, job_id)
     await executions.get_execution(connection, DEFAULT_TENANT, letter)
     await executions.list_attempts(connection, DEFAULT_TENANT, letter)
     await explain.find_executions(connection, DEFAULT_TENANT, [letter])
@@ -223,7 +223,7 @@ async def test_a_page_continues_into_older_days_while_it_is_not_full(old_world: 
         assert (await executions.list_job_executions(connection, DEFAULT_TENANT, oldest, limit=9, horizon_s=20))[
             0
         ].job_id == oldest
-        assert (latest := await executions.latest_execution(connection, DEFAULT_TENANT, oldest))
+        assert (latest := await executions.find_latest_execution(connection, DEFAULT_TENANT, oldest))
         assert latest.state is State.SUCCEEDED
 
 
@@ -246,7 +246,7 @@ async def test_the_latest_execution_is_that_of_the_latest_fire_and_no_backfill_o
     [assignment] = await worker.lease()
     await worker.complete(assignment, failed(retryable=False))
     async with old_world.database.connection() as connection:
-        latest = await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id)
+        latest = await executions.find_latest_execution(connection, DEFAULT_TENANT, accepted.id)
     assert latest is not None
     assert latest.state is State.SUCCEEDED
 
@@ -283,7 +283,7 @@ async def test_ids_that_ondot_did_not_make_are_of_no_day_and_break_nothing(world
                 await executions.list_job_executions(connection, DEFAULT_TENANT, JobId(id_), limit=PAGE, horizon_s=20)
                 == []
             )
-            assert await executions.latest_execution(connection, DEFAULT_TENANT, JobId(id_)) is None
+            assert await executions.find_latest_execution(connection, DEFAULT_TENANT, JobId(id_)) is None
             assert await jobs.list_jobs(connection, DEFAULT_TENANT, limit=PAGE, before=id_) == []
             assert await outcomes.find_outcomes(connection, (await world.worker()).id, [(ExecutionId(id_), 1)])
 

@@ -136,7 +136,7 @@ def arguments(name: str) -> list[Any]:
             [None] * BATCH,
             ids[0],
         ],
-        "due_timers": [list(range(64)), [EPOCH] * 64, 20.0, BATCH, []],
+        "find_due_timers": [list(range(64)), [EPOCH] * 64, 20.0, BATCH, []],
         "is_crowded": [list(range(64)), 20.0, 60.0, BATCH],
         "find_specs": [ids, [1] * BATCH],
         "find_once_specs": [ids, ids[0], ids[-1]],
@@ -162,7 +162,7 @@ HOT: Final = [
         ("outcomes", "complete_executions"),
         ("outcomes", "succeed_executions"),
         ("timers", "plan_fires"),
-        ("timers", "due_timers"),
+        ("timers", "find_due_timers"),
         ("timers", "is_crowded"),
         ("owed", "take_owed"),
         ("owed", "make_owed"),
@@ -246,7 +246,7 @@ async def test_a_lease_of_a_batch_reads_about_a_batch(seeded_url: str) -> None:
 
 @proves("N6")
 async def test_the_scan_for_due_timers_reads_at_most_a_batch_of_each_partition(seeded_url: str) -> None:
-    assert (await _rows_read(seeded_url, load_queries("timers")["due_timers"]))["timer"] == 64 * BATCH
+    assert (await _rows_read(seeded_url, load_queries("timers")["find_due_timers"]))["timer"] == 64 * BATCH
 
 
 @proves("N6")

@@ -48,13 +48,13 @@ TENANTS_TABLES: Final = [
 
 OVER_ALL_TENANTS: Final = {
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
-    "due_timers": "a node plans its partitions",
+    "find_due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",
     "plan_fires": "the tenant comes from the timer",
     "take_owed": "a node works off its partitions",
     "make_owed": "the tenant comes from the owed range",
     "put_off_owed": "ranges that this node took",
-    "past_deadline": "housekeeping",
+    "find_past_deadline": "housekeeping",
     "succeed_executions": "fenced by worker and attempt",
     "find_chores": "housekeeping",
     "explain_suspects": "the slots of workers are for all tenants",
@@ -97,7 +97,7 @@ OVER_ALL_TENANTS: Final = {
         ),
         "housekeeping",
     ),
-    "timers_after": "housekeeping",
+    "list_timers_after": "housekeeping",
     "sweep_late_ready": "housekeeping",
     "forget_keys": "housekeeping",
     "forget_checkpoints": "housekeeping",

@@ -64,13 +64,13 @@ async def test_executions_are_listed_newest_first_live_and_ended_as_one_page_by_
 async def test_the_status_of_a_job_is_that_of_its_latest_execution(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     async with world.database.connection() as connection:
-        assert await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id) is None
+        assert await executions.find_latest_execution(connection, DEFAULT_TENANT, accepted.id) is None
         await world.advance(10)
-        latest = await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id)
+        latest = await executions.find_latest_execution(connection, DEFAULT_TENANT, accepted.id)
         assert latest == executions.LatestRow(State.PENDING, None, 0)
         worker = await world.worker()
         await worker.run_one(failed())
-        latest = await executions.latest_execution(connection, DEFAULT_TENANT, accepted.id)
+        latest = await executions.find_latest_execution(connection, DEFAULT_TENANT, accepted.id)
         assert latest is not None
         assert (latest.state, latest.retry_count) == (State.RETRYING, 1)
 
@@ -166,7 +166,7 @@ async def test_no_reader_returns_a_row_of_another_tenant(world: World) -> None:
         assert await jobs.find_keys(connection, OTHER, ["k"]) == {}
         assert await executions.list_executions(connection, OTHER, limit=10, horizon_s=20) == []
         assert await executions.list_job_executions(connection, OTHER, job_id, limit=10, horizon_s=20) == []
-        assert await executions.latest_execution(connection, OTHER, job_id) is None
+        assert await executions.find_latest_execution(connection, OTHER, job_id) is None
         assert await overview.list_running(connection, OTHER, 10) == []
         assert await overview.list_coming_fires(connection, OTHER, planned=10, timers=10) == []
         assert await overview.list_latest_executions(connection, OTHER, 10) == []

@@ -64,7 +64,7 @@ class _Pending:
         return bool(self.lines or self.objects or self.progress)
 
 
-class Notes:
+class AttemptLogs:
     def __init__(self, database: Database, worker_id: WorkerId, objects: Objects | None = None) -> None:
         self._database = database
         self._worker_id = worker_id
@@ -159,7 +159,7 @@ class Notes:
                     raise
         return 0
 
-    def has_words_of(self, leased: Leased) -> bool:
+    def has_lines_of(self, leased: Leased) -> bool:
         """Whether there is anything to be written before the attempt is completed."""
         return (leased.id, leased.attempt_no) in self._attempts or leased.id in self._pending.progress
 

@@ -46,7 +46,7 @@ from ondot.store.owed import (
     OwedFire,
     OwedStep,
     end_backfill,
-    fires_executed,
+    find_executed_fires,
     insert_backfill,
     list_backfills,
     make_owed,
@@ -133,7 +133,7 @@ async def count_backfill(database: Database, tenant_no: TenantNo, job_id: JobId,
     version, total = await _counted(database, tenant_no, job_id, backfill)
     async with database.connection() as connection:
         specs = await database.specs.find(connection, [(job_id, version)])
-        executed = await fires_executed(
+        executed = await find_executed_fires(
             connection, tenant_no, job_id, backfill.from_at, backfill.to_at, limit=MOST_FIRES
         )
     schedule = _schedule(specs[job_id, version])

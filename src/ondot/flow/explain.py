@@ -23,7 +23,7 @@ from ondot.model.planning import fires_from
 from ondot.model.schedule import GivenUp, Once, Schedule
 from ondot.model.schedule.cost import measure_cost
 from ondot.store.database import Database
-from ondot.store.executions import SkippedRow, latest_ended, list_skipped
+from ondot.store.executions import SkippedRow, find_latest_ended, list_skipped
 from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
 from ondot.store.jobs import get_job
 
@@ -65,7 +65,11 @@ async def explain_job(
         live = await find_oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
         executions = await _executions(work, live)
         last = None
-        if not live and facts.next_fire_at is None and (ended := await latest_ended(connection, tenant_no, job_id)):
+        if (
+            not live
+            and facts.next_fire_at is None
+            and (ended := await find_latest_ended(connection, tenant_no, job_id))
+        ):
             last = next(iter(await _executions(work, [ended])), None)
         skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_TOLD)
         fire = await _fire(work, facts, at) if at is not None else None

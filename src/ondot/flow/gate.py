@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ondot.model.execution import CANCEL, SKIP
 from ondot.model.ids import ExecutionId, PoolNo
 from ondot.store.database import Database
-from ondot.store.endings import end_queued, past_deadline, request_cancels
+from ondot.store.endings import end_queued, find_past_deadline, request_cancels
 from ondot.store.gates import call_delayed_lines, forget_gates
 from ondot.store.newest import NO_ID
 from ondot.store.pools import add_missing_slots
@@ -50,7 +50,7 @@ async def admit_pass(database: Database, pool_nos: Sequence[PoolNo]) -> int:
 async def expire_pass(database: Database) -> int:
     """Skip the executions that did not start by their deadline. Returns how many."""
     async with database.connection() as connection:
-        late = await past_deadline(connection, DEADLINES_A_PASS)
+        late = await find_past_deadline(connection, DEADLINES_A_PASS)
     return await skip_queued(database, late, "expired") if late else 0
 
 

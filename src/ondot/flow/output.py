@@ -33,7 +33,7 @@ Say = Callable[[Leased, str, str], None]
 
 
 class Outputs:
-    """Stores the results of attempts. `say` adds a line to the log of an attempt (`Notes.say`)."""
+    """Stores the results of attempts. `say` adds a line to the log of an attempt (`AttemptLogs.say`)."""
 
     def __init__(self, objects: Objects, database: Database, say: Say | None = None) -> None:
         self._objects = objects

@@ -30,7 +30,7 @@ from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.clock import DatabaseClock
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, due_timers, is_crowded, plan_fires
+from ondot.store.timers import Move, NewOwed, Planned, PlannedFire, find_due_timers, is_crowded, plan_fires
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COSTLY_PLANS, DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
 
@@ -230,7 +230,7 @@ class Planner:
             return 0
         async with self._database.connection() as connection:
             horizon_s = await self._horizon_s(connection, partitions)
-            timers, now = await due_timers(
+            timers, now = await find_due_timers(
                 connection,
                 partitions,
                 self._scan_from(partitions),

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ondot.flow.attempt_log import Notes
+from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Completer, Done
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.in_flight import Attempt, InFlight
@@ -50,7 +50,7 @@ class Runner:
     def __init__(
         self,
         targets: Targets,
-        notes: Notes,
+        notes: AttemptLogs,
         transactor: Transactor,
         completer: Completer,
         *,
@@ -166,7 +166,7 @@ class Runner:
         """Most attempts have no output to keep, and so need no task."""
         leased = assignment.leased
         fits = self._outputs is None or self._outputs.fits(completion)
-        if fits and not self._notes.has_words_of(leased):
+        if fits and not self._notes.has_lines_of(leased):
             self.cancels.pop(attempt, None)
             self.complete(assignment, completion)
             self.in_flight.remove(attempt)
@@ -238,7 +238,7 @@ def refuse(assignment: Assignment, spec: JobSpec, may_start: MayStart = lambda: 
 def build_call(
     assignment: Assignment,
     spec: JobSpec,
-    notes: Notes,
+    notes: AttemptLogs,
     cancel: Cancel,
     *,
     checkpoint: str | None = None,

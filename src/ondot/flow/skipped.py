@@ -14,7 +14,7 @@ from ondot.model.ids import JobId
 from ondot.model.planning import cut
 from ondot.model.schedule import Schedule
 from ondot.store.jobs import LockedJob
-from ondot.store.owed import fires_executed
+from ondot.store.owed import find_executed_fires
 from ondot.store.timers import record_skipped, take_skipped
 
 MOST_CANCELLED = 10_000
@@ -38,6 +38,6 @@ async def cut_skipped(
 async def cut_ended(work: Work, job: LockedJob, from_at: datetime, to_at: datetime) -> None:
     """Cut fires that have an execution out of a range that was just skipped: those cancelled before a pause."""
     assert job.spec.schedule is not None, "submit completes every schedule"
-    ended = await fires_executed(work.connection, work.tenant_no, job.id, from_at, to_at, limit=MOST_CANCELLED)
+    ended = await find_executed_fires(work.connection, work.tenant_no, job.id, from_at, to_at, limit=MOST_CANCELLED)
     if ended:
         await cut_skipped(work, job.id, sorted(ended), version=job.version, schedule=job.spec.schedule)

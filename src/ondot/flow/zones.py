@@ -17,7 +17,7 @@ from ondot.model.errors import InvalidSchedule
 from ondot.model.planning import Timer
 from ondot.model.schedule import Schedule, next_fire, tzdata_version
 from ondot.store.database import Database
-from ondot.store.timers import timers_after
+from ondot.store.timers import list_timers_after
 from ondot.store.zones import Zones, read_zones, set_zones
 from ondot.telemetry.log import get_logger
 
@@ -35,7 +35,7 @@ async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | 
             return 0
         # What a node with another release began is not this one's.
         through = stored.through if stored.coming == version else None
-        timers = await timers_after(connection, through or UUID(int=0), JOBS_A_PASS)
+        timers = await list_timers_after(connection, through or UUID(int=0), JOBS_A_PASS)
         if not timers:
             await set_zones(connection, Zones(version))
             log.info("zones.changed", before=stored.version, now=version)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Literal
 
 from ondot import __version__
-from ondot.flow.attempt_log import Notes
+from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Completer
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.handler_transaction import Transactor
@@ -103,7 +103,7 @@ class Incarnation:
         self._lost = asyncio.Event()
         slot_free = asyncio.Event()
         self._dispatcher = Dispatcher(transport)
-        self._notes = Notes(database, self._id, objects)
+        self._notes = AttemptLogs(database, self._id, objects)
         self._completer = Completer(database, self._dispatcher, self._id, slot_free.set)
         self._runner = Runner(
             targets,

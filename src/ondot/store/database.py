@@ -167,8 +167,8 @@ def _session(deadline_s: float, idle_s: float, *, by_key: bool) -> dict[str, str
         # was half of the server's work. For others, a plan made while a table was empty would be bad after a burst,
         # until the next ANALYZE.
         "plan_cache_mode": "force_generic_plan" if by_key else "force_custom_plan",
-        # Ranges of an index are read in its order, up to a limit (due_timers). The planner believes that few rows are
-        # due, and would read and sort all of them for every batch of a backlog.
+        # Ranges of an index are read in its order, up to a limit (find_due_timers). The planner believes that few rows
+        # are due, and would read and sort all of them for every batch of a backlog.
         "enable_bitmapscan": "off",
         # The tables of a queue are often empty when they are analysed: a scan looks cheap, and then is not.
         "enable_seqscan": "off",

@@ -86,6 +86,6 @@ async def find_cancels(connection: Connection, worker_id: WorkerId) -> list[tupl
     return [(ExecutionId(row["id"]), row["attempt_no"]) for row in rows]
 
 
-async def past_deadline(connection: Connection, limit: int) -> list[ExecutionId]:
+async def find_past_deadline(connection: Connection, limit: int) -> list[ExecutionId]:
     """What was not started by its deadline."""
-    return [ExecutionId(row["id"]) for row in await connection.fetch(_SQL["past_deadline"].text, limit)]
+    return [ExecutionId(row["id"]) for row in await connection.fetch(_SQL["find_past_deadline"].text, limit)]

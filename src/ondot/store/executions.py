@@ -225,13 +225,13 @@ def _looked_at_from(newest: Sequence[Record], horizon_s: float) -> UUID:
     return first_id_at(instant_of(newest[-1]["id"]) - timedelta(seconds=horizon_s))
 
 
-async def latest_execution(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LatestRow | None:
+async def find_latest_execution(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> LatestRow | None:
     latest: Record | None = None
     last_run: datetime | None = None
     kept = await read_kept(connection)
     for from_id, to_id in kept.windows(down_to=first_execution_id(instant_of(job_id))):
         row = await connection.fetchrow(
-            _SQL["latest_execution"].text, tenant_no, job_id, from_id, to_id, LATEST_LOOKED_AT
+            _SQL["find_latest_execution"].text, tenant_no, job_id, from_id, to_id, LATEST_LOOKED_AT
         )
         if row is not None and row["last_run"] is not None:
             last_run = row["last_run"] if last_run is None else max(last_run, row["last_run"])
@@ -243,11 +243,11 @@ async def latest_execution(connection: Connection, tenant_no: TenantNo, job_id: 
     return LatestRow(State(latest["state"]), last_run, latest["retry_count"]) if latest else None
 
 
-async def latest_ended(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> ExecutionId | None:
+async def find_latest_ended(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> ExecutionId | None:
     """The execution of a job that ended last, by its fire."""
     kept = await read_kept(connection)
     for from_id, to_id in kept.windows(down_to=first_execution_id(instant_of(job_id))):
-        id_ = await connection.fetchval(_SQL["latest_ended"].text, tenant_no, job_id, from_id, to_id)
+        id_ = await connection.fetchval(_SQL["find_latest_ended"].text, tenant_no, job_id, from_id, to_id)
         if id_ is not None:
             return ExecutionId(id_)
     return None

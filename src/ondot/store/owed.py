@@ -238,11 +238,11 @@ async def _count_backfilled(connection: Connection, tenant_no: TenantNo, backfil
     return dict(counts)
 
 
-async def fires_executed(
+async def find_executed_fires(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, from_at: datetime, to_at: datetime, limit: int
 ) -> list[datetime]:
     """The instants of a range for which a job has an execution, live or ended."""
     rows = await connection.fetch(
-        _SQL["fires_executed"].text, tenant_no, job_id, from_at, to_at, limit, first_execution_id(from_at)
+        _SQL["find_executed_fires"].text, tenant_no, job_id, from_at, to_at, limit, first_execution_id(from_at)
     )
     return [row["fire_at"] for row in rows]

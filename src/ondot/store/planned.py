@@ -102,19 +102,23 @@ async def renew_due(
     return [row["ready_at"] for row in rows if row["is_elsewhere"]]
 
 
-async def newest_begun(connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime) -> datetime | None:
+async def find_newest_begun(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime
+) -> datetime | None:
     """The newest fire after an instant that has begun or ended."""
     fire_at: datetime | None = await connection.fetchval(
-        _SQL["newest_begun"].text, tenant_no, job_id, after, first_execution_id(after)
+        _SQL["find_newest_begun"].text, tenant_no, job_id, after, first_execution_id(after)
     )
     return fire_at
 
 
-async def cancelled_ahead(
+async def find_cancelled_ahead(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime
 ) -> tuple[datetime, datetime] | None:
     """The first and the last of a job's fires to come that were cancelled before they were due; None: none was."""
-    row = await connection.fetchrow(_SQL["cancelled_ahead"].text, tenant_no, job_id, after, first_execution_id(after))
+    row = await connection.fetchrow(
+        _SQL["find_cancelled_ahead"].text, tenant_no, job_id, after, first_execution_id(after)
+    )
     return (row["first_at"], row["last_at"]) if row and row["first_at"] else None
 
 

@@ -68,7 +68,7 @@ class Planned:
     pools: tuple[tuple[PoolNo, datetime], ...]
 
 
-async def due_timers(
+async def find_due_timers(
     connection: Connection,
     partitions: Sequence[int],
     from_ats: Sequence[datetime],
@@ -78,7 +78,7 @@ async def due_timers(
     aside: Collection[JobId] = (),
 ) -> tuple[list[Timer], datetime | None]:
     """Timers due before the horizon, earliest first, and the database's time (None when there are none)."""
-    rows = await connection.fetch(_SQL["due_timers"].text, partitions, from_ats, horizon_s, limit, list(aside))
+    rows = await connection.fetch(_SQL["find_due_timers"].text, partitions, from_ats, horizon_s, limit, list(aside))
     return [Timer(*row[:-1]) for row in rows], rows[0]["now"] if rows else None
 
 
@@ -171,9 +171,9 @@ async def guard_timer(connection: Connection, tenant_no: TenantNo, job_id: JobId
     await connection.execute(_SQL["guard_timer"].text, tenant_no, job_id, until)
 
 
-async def timers_after(connection: Connection, job_id: UUID, limit: int) -> list[Timer]:
+async def list_timers_after(connection: Connection, job_id: UUID, limit: int) -> list[Timer]:
     """The timers of the jobs after this one, in the order of their ids."""
-    rows = await connection.fetch(_SQL["timers_after"].text, job_id, limit)
+    rows = await connection.fetch(_SQL["list_timers_after"].text, job_id, limit)
     return [Timer(*row.values()) for row in rows]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ondot import __version__
-from ondot.flow.attempt_log import Notes
+from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.auto_pause import pause_failing_pass
 from ondot.flow.backfill import owed_pass
 from ondot.flow.complete import Completer, Done
@@ -60,7 +60,7 @@ class Engine:
         self._completer = Completer(database, dispatcher, self._worker_id)
         self._runner = Runner(
             targets,
-            Notes(database, self._worker_id),
+            AttemptLogs(database, self._worker_id),
             Transactor(database, dispatcher, self._worker_id),
             self._completer,
         )

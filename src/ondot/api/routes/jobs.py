@@ -45,7 +45,7 @@ from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.store.audit import By
 from ondot.store.clock import Moment
-from ondot.store.executions import ExecutionRow, latest_execution, list_job_executions, list_skipped
+from ondot.store.executions import ExecutionRow, find_latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
 
@@ -313,7 +313,7 @@ async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> responses
     """The job's state and that of its latest execution."""
     row = await job_row(asked, tenant_no, JobId(id_))
     async with asked.database.connection() as connection:
-        latest = await latest_execution(connection, tenant_no, row.id)
+        latest = await find_latest_execution(connection, tenant_no, row.id)
     return responses.StatusOut(
         job_id=row.id,
         state=row.state,

@@ -42,7 +42,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.endings import Waiting, end_waiting
 from ondot.store.jobs import JobRow, LockedJob, change_job, get_job, lock_job
-from ondot.store.owed import end_backfill, fires_executed
+from ondot.store.owed import end_backfill, find_executed_fires
 from ondot.store.planned import carry_tokens, renew_due
 from ondot.store.streaks import forget_streak
 from ondot.store.timers import set_timer
@@ -238,7 +238,7 @@ async def _timer_for(work: Work, job: LockedJob, updated: LockedJob, timer: Time
     if isinstance(schedule.when, Once) and job.spec.recurs:
         # Its one fire is still to come, whatever the job fired before, unless it was one of those fires.
         at = schedule.when.at
-        executed = await fires_executed(work.connection, work.tenant_no, job.id, at, at, limit=1)
+        executed = await find_executed_fires(work.connection, work.tenant_no, job.id, at, at, limit=1)
         timer = replace(timer, fired_through=at if executed else None)
     fires_left = _fires_left(schedule_of(job), timer, schedule)
     is_still = job.state is JobState.PAUSED or fires_left == 0

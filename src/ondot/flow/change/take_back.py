@@ -17,8 +17,8 @@ from ondot.model.ids import JobId
 from ondot.model.planning import SkippedRange, Timer, calendar_range, cut, fired_through_after_take_back
 from ondot.model.schedule import Once
 from ondot.store.jobs import LockedJob
-from ondot.store.owed import drop_owed, fires_executed
-from ondot.store.planned import cancelled_ahead, has_begun, newest_begun, take_back_fires
+from ondot.store.owed import drop_owed, find_executed_fires
+from ondot.store.planned import find_cancelled_ahead, find_newest_begun, has_begun, take_back_fires
 from ondot.store.timers import guard_timer, record_skipped, take_calendar
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -35,10 +35,10 @@ async def take_back(work: Work, job: LockedJob, timer: Timer, *, retries_too: bo
     is_planned_ahead = timer.fired_through is not None and timer.fired_through > job.now
     if is_planned_ahead:
         # If the clock was set back, some later fires have already run: fires before them stay as they are.
-        bound_at = max(job.now, await newest_begun(connection, tenant_no, job.id, job.now) or job.now)
+        bound_at = max(job.now, await find_newest_begun(connection, tenant_no, job.id, job.now) or job.now)
     taken = await take_back_fires(connection, tenant_no, job.id, after=bound_at, once_at=once_at)
     # Read after the taking back, which waits for a cancel under way: no fire is left that could still be cancelled.
-    if is_planned_ahead and (ahead := await cancelled_ahead(connection, tenant_no, job.id, bound_at)) is not None:
+    if is_planned_ahead and (ahead := await find_cancelled_ahead(connection, tenant_no, job.id, bound_at)) is not None:
         # The cancelled fires are not planned again, but the schedule's fires before and between them are.
         await guard_timer(connection, tenant_no, job.id, ahead[1])
         timer = replace(timer, guard_until=max(ahead[1], timer.guard_until or ahead[1]))
@@ -48,7 +48,7 @@ async def take_back(work: Work, job: LockedJob, timer: Timer, *, retries_too: bo
         first_taken_at = min([*taken[:1], *(ahead or ())[:1]], default=None)
         # A fire that came due meanwhile, and was leased before it could be taken back, has started: the new schedule
         # continues from it, and not from the first fire that was taken back.
-        begun_at = await newest_begun(connection, tenant_no, job.id, bound_at)
+        begun_at = await find_newest_begun(connection, tenant_no, job.id, bound_at)
         if begun_at is not None and first_taken_at is not None and begun_at < first_taken_at:
             bound_at = begun_at
         through = fired_through_after_take_back(schedule_of(job), timer.fired_through, first_taken_at, bound_at)
@@ -88,7 +88,7 @@ async def skip_owed(work: Work, job_id: JobId, reason: str) -> int:
         specs = await work.database.specs.find(connection, [(job_id, version)])
         schedule = specs[job_id, version].schedule
         assert schedule is not None, "submit completes every schedule"
-        executed = await fires_executed(connection, tenant_no, job_id, owed.from_at, owed.to_at, limit=owed.count)
+        executed = await find_executed_fires(connection, tenant_no, job_id, owed.from_at, owed.to_at, limit=owed.count)
         # One range covers everything, including the fires that the calendar leaves out of it.
         await take_calendar(connection, tenant_no, job_id, owed.from_at, owed.to_at)
         whole = SkippedRange(owed.from_at, owed.to_at, reason, owed.count)

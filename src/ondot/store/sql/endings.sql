@@ -72,7 +72,7 @@ RETURNING id;
 SELECT id, attempt_no FROM ondot.execution
 WHERE cancel_at IS NOT NULL AND worker_id = $1::uuid AND state = 'RUNNING';
 
--- name: past_deadline :many
+-- name: find_past_deadline :many
 -- index: execution_start_by
 -- What was not started by its deadline, and is still to be.
 -- $1 limit

@@ -128,7 +128,7 @@ WHERE e.id >= $2 AND e.id < $6
            ELSE e.state = $4 END
 ORDER BY CASE WHEN $9::boolean THEN ondot.due_at(e.id, e.fire_at) END DESC, e.id DESC LIMIT $3::integer;
 
--- name: latest_execution :one
+-- name: find_latest_execution :one
 -- index: execution_fire, execution_other, history_job
 -- For a job's status: the latest one that is due, and when one last began, which may be another: the latest may still
 -- wait, or have been skipped. retry_count counts its further attempts, with one that is waited for. Some days at a time
@@ -162,7 +162,7 @@ FROM ondot.attempt WHERE execution_id = $2::uuid AND tenant_no = $1::integer ORD
 SELECT from_at, to_at, reason, count FROM ondot.skipped
 WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY from_at DESC LIMIT $3::integer;
 
--- name: latest_ended :one
+-- name: find_latest_ended :one
 -- index: history_job
 -- Some days at a time (store.newest).
 -- $1 tenant_no, $2 job_id, $3 from id, $4 before id

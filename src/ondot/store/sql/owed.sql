@@ -166,7 +166,7 @@ FROM (
       AND ($6 IS NULL OR id < $6)
 ) e;
 
--- name: fires_executed :many
+-- name: find_executed_fires :many
 -- index: execution_fire, history_job
 -- Which instants of a range a job has an execution for, live or ended.
 -- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 limit, $6 no execution of such a fire has a smaller id

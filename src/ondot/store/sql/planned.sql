@@ -58,7 +58,7 @@ WHERE e.job_id = $2::uuid AND e.tenant_no = $1::integer AND e.origin IN ('fire',
   AND r.execution_id = e.id
 RETURNING r.execution_id;
 
--- name: newest_begun :one
+-- name: find_newest_begun :one
 -- index: execution_fire, history_job
 -- The newest fire after an instant that has begun or ended: there is one if the clock was set back. Not those that were
 -- cancelled before they were due.
@@ -72,7 +72,7 @@ SELECT greatest(
        AND NOT (state = 'CANCELLED' AND attempt_no = 0 AND ended_at < fire_at))
 ) AS fire_at;
 
--- name: cancelled_ahead :one
+-- name: find_cancelled_ahead :one
 -- index: history_job
 -- The first and the last of the fires to come that were cancelled before they were due.
 -- $1 tenant_no, $2 job_id, $3 after which instant, $4 no execution of such a fire has a smaller id

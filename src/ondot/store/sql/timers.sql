@@ -1,4 +1,4 @@
--- name: due_timers :many
+-- name: find_due_timers :many
 -- locks: none        index: timer_due
 -- One range of the index for each partition; from_at keeps it off the dead rows of fires planned before. Jobs are spread
 -- evenly: four times its share of each partition has the earliest of all, but for a few that the next scan finds.
@@ -106,7 +106,7 @@ SELECT (SELECT count(*) FROM taken) AS moved, (SELECT count(*) FROM planned) AS 
        ARRAY(SELECT pool_no FROM pools ORDER BY pool_no) AS pool_nos,
        ARRAY(SELECT ready_at FROM pools ORDER BY pool_no) AS ready_ats;
 
--- name: timers_after :many
+-- name: list_timers_after :many
 -- locks: none        index: timer_pkey
 -- Jobs in the order of their ids, and where they stand: to look at all of them, some at a time.
 -- $1 after job_id, $2 limit
