@@ -1,4 +1,4 @@
-"""Workers: incarnations, their beats, and leases that no worker takes care of any more."""
+"""Workers: incarnations, their beats, and leases that are left without a worker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SQL = load_queries("workers")
 
 @dataclass(frozen=True, slots=True)
 class OrphanedLease:
-    """A lease without a worker; `unnamed`: its worker is alive, but never got it."""
+    """A lease without a worker. `unnamed`: its worker is alive, but never got the reply to this lease."""
 
     id: LeaseId
     worker_id: WorkerId
@@ -37,15 +37,15 @@ class LostExecution:
     lease_id: LeaseId
     worker_id: WorkerId
     stalled_in: str | None = None
-    """Where the worker's loop was blocked when it was lost; None: not known to be."""
+    """Where the worker's loop was blocked when the worker was lost; None: not known to be blocked."""
     stalled_by: ExecutionId | None = None
-    """The execution whose function blocked the loop, and that function."""
+    """The execution whose function blocked the loop; `blocked_by` is that function."""
     blocked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BeatReply:
-    """The reply to a worker's beat: the time, and the functions that blocked a worker's loop lately."""
+    """The reply to a beat: the time, and the functions that blocked the loop of a worker in the last hour."""
 
     now: datetime
     blocking: frozenset[str]
@@ -75,7 +75,7 @@ async def beat_worker(
     lease_ids: Sequence[LeaseId],
     bounds: Sequence[tuple[Lane, datetime]],
 ) -> BeatReply | None:
-    """Send a beat. Returns None if this incarnation was marked lost."""
+    """Send a heartbeat. None: this incarnation was marked lost."""
     entries = [
         {
             "pool_no": lane.pool_no,
@@ -100,7 +100,7 @@ async def report_stalled_worker(
     execution_id: ExecutionId | None,
     function: str | None,
 ) -> None:
-    """Record that a worker's loop is blocked; this is no beat."""
+    """Report that a worker's loop is blocked. This is not a beat."""
     await connection.execute(_SQL["report_stalled_worker"].text, worker_id, stalled_s, where, execution_id, function)
 
 
@@ -114,7 +114,7 @@ async def read_beats(connection: Connection) -> tuple[list[Beat], datetime | Non
 
 
 async def lose_worker(connection: Connection, beat: Beat) -> bool:
-    """Mark a worker lost, if it has not sent a beat since."""
+    """Mark a worker lost, unless it has sent a beat since. Returns whether it is marked."""
     return await connection.fetchval(_SQL["lose_worker"].text, beat.worker_id, beat.beat_no) is not None
 
 

@@ -1,8 +1,9 @@
 -- name: fleet_nodes :many
 -- index: node_pkey, partition_pkey
--- Scheduler nodes with their partitions, and partitions without an owner: a row for each partition, and one for each node
--- without any, each with whether everything is held. One statement, so that no partition shows between two owners. Alive as in
--- beat_node. There are few: nodes that ended without leaving are removed after an hour.
+-- Scheduler nodes with their partitions, and partitions without an owner: a row for each partition and for each node
+-- without one, each with the state of the installation (held or not). One statement, so that no reader sees a partition
+-- between two owners. Alive as in beat_node. There are few nodes and partitions: a node that ended without leaving is
+-- removed after an hour.
 SELECT ondot.clock() AS now, p.partition_no, p.epoch, p.owned_since, n.id, n.host, n.pid, n.release, n.started_at,
        n.beat_at, n.expires_at, n.stalled_at, n.stalled_in,
        coalesce(n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second', false) AS is_alive,
@@ -12,8 +13,8 @@ ORDER BY n.started_at, n.id, p.partition_no;
 
 -- name: list_workers :many
 -- index: worker_pkey, backwards
--- Workers, newest first, with the pools that they serve; ended ones for ten minutes.
--- $1 state (NULL: all), $2 before id (NULL: from the newest), $3 limit (NULL: none)
+-- Workers, newest first, with the pools they serve; ended ones for ten minutes.
+-- $1 state (NULL: all), $2 before which id (NULL: from the newest), $3 limit (NULL: none)
 SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at, w.stalled_at,
        w.stalled_in,
        ARRAY(SELECT name FROM ondot.pool WHERE pool_no = ANY (w.pool_nos) ORDER BY name) AS pools, ondot.clock() AS now

@@ -2,16 +2,16 @@
 -- $1 id, $2 host, $3 pid, $4 release, $5 pool_nos, $6 slots
 INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, started_at, beat_at)
 VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::integer, ondot.clock(), ondot.clock())
-ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at -- its own first try, whose reply was lost
+ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at -- its own first try, the reply lost
 RETURNING ondot.clock() AS now,
     ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
           WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 hour') AS blocking;
 
 -- name: beat_worker :one
 -- locks: the worker row        index: worker_pkey, worker_blocked
--- Returns no row for an incarnation that was marked lost: it must end. Otherwise returns the functions that blocked a worker's
--- loop in the last hour.
--- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 lease_ids held, $5 bounds
+-- Returns nothing for an incarnation that was marked lost: it must stop. Otherwise returns the functions that blocked the
+-- loop of a worker in the last hour.
+-- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 its lease_ids, $5 bounds
 UPDATE ondot.worker
 SET beat_no = beat_no + 1, beat_at = ondot.clock(), state = $2::text, running = $3::integer, lease_ids = $4::uuid[],
     bounds = $5::text::jsonb, stalled_at = NULL, stalled_in = NULL, stalled_by = NULL
@@ -22,9 +22,9 @@ RETURNING ondot.clock() AS now,
 
 -- name: report_stalled_worker :none
 -- locks: the worker row        index: worker_pkey
--- This is no beat: the counter stays, and the worker is lost after its timeout. A blocking function is kept when the loop moves
--- again, as long as the row.
--- $1 id, $2 for how many seconds the loop is blocked, $3 where, $4 execution id or NULL, $5 function or NULL
+-- Not a beat: the counter stays, and the worker is marked lost after its timeout. The name of a function that blocked
+-- stays in the row when the loop moves again.
+-- $1 id, $2 for how many seconds the loop has not moved, $3 where, $4 execution id or NULL, $5 function or NULL
 UPDATE ondot.worker
 SET stalled_at = ondot.clock() - make_interval(secs => $2::double precision), stalled_in = $3::text,
     stalled_by = $4::uuid, blocked_at = CASE WHEN $5::text IS NULL THEN blocked_at ELSE ondot.clock() END,
@@ -41,7 +41,7 @@ SELECT id, beat_no, beat_at, ondot.clock() AS now FROM ondot.worker WHERE state 
 
 -- name: lose_worker :one
 -- locks: the worker row        index: worker_pkey
--- Compare-and-set on the beat that the decision was based on: a worker that sent another one is alive.
+-- Compare-and-set on the beat it was judged by: a worker that sent a beat since is alive.
 -- $1 id, $2 beat_no
 UPDATE ondot.worker SET state = 'LOST', ended_at = ondot.clock()
 WHERE id = $1::uuid AND beat_no = $2::bigint AND state IN ('ALIVE', 'DRAINING')
@@ -49,9 +49,9 @@ RETURNING id;
 
 -- name: find_orphaned_leases :many
 -- index: worker_pkey
--- Leases whose worker is lost or missing, and those that their live worker has not named for two beats, because the reply never
--- reached it (no call was started: recovered without cost). A beat in the future is from before the clock was set back, and
--- may be older than any lease.
+-- Leases whose worker is lost or missing, and those that a live worker has not named for two beats, because the reply
+-- never reached it (no call was started, so recovery costs nothing). A beat in the future is from before the clock was
+-- set back, and may be older than any lease.
 -- $1 seconds between two beats, $2 limit
 WITH named AS (
     SELECT unnest(lease_ids) AS id FROM ondot.worker WHERE state IN ('ALIVE', 'DRAINING')
@@ -67,7 +67,7 @@ LIMIT $2::integer;
 
 -- name: find_lost_executions :many
 -- index: lease_pkey, execution_pkey, worker_pkey
--- Executions that are RUNNING under exactly the worker and attempt of these leases, and what blocked that worker's loop.
+-- Executions that are RUNNING with exactly the worker and attempt of these leases, and what blocked that worker's loop.
 -- $1 lease_ids
 SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.attempt_no, e.losses, l.id AS lease_id, l.worker_id,
        w.stalled_in, w.stalled_by, CASE WHEN w.stalled_by IS NOT NULL THEN w.blocked_by END AS blocked_by
@@ -79,7 +79,7 @@ JOIN ondot.execution e
 WHERE l.id = ANY ($1::uuid[]);
 
 -- name: forget_workers :none
--- Incarnations that ended a day ago and hold no lease.
+-- Incarnations that ended a day ago and have no lease.
 DELETE FROM ondot.worker w
 WHERE w.ended_at < ondot.clock() - interval '1 day'
   AND NOT EXISTS (SELECT FROM ondot.lease l WHERE l.worker_id = w.id);
