@@ -1,4 +1,4 @@
-"""A full queue: what would make it longer is refused with 429, nothing else is, and nothing taken is dropped."""
+"""A full queue: requests that would make it longer get 429, no others do, and accepted work is never dropped."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,24 +38,24 @@ async def sent(caller: Caller, body: object, path: str = "/v1/jobs", **headers: 
 
 
 @proves("C7")
-async def test_a_full_queue_refuses_and_says_which_how_deep_and_what_to_do(small: Caller) -> None:
+async def test_the_refusal_of_a_full_queue_states_the_pool_its_depth_and_what_to_do(small: Caller) -> None:
     await fill(small, pool="mail")
     answer = await sent(small, NOW | {"pool": "mail"})
     assert answer.status_code == 429, answer.text
-    told = answer.json()
-    assert told["type"] == "urn:ondot:problem:queue-full"
-    assert (told["pool"], told["waiting"], told["ceiling"]) == ("mail", CEILING, CEILING)
+    problem = answer.json()
+    assert problem["type"] == "urn:ondot:problem:queue-full"
+    assert (problem["pool"], problem["waiting"], problem["ceiling"]) == ("mail", CEILING, CEILING)
     for words in ("ONDOT_QUEUE_CEILING", "ondot worker --pool mail", "later"):
-        assert words in told["detail"]
-    assert int(answer.headers["retry-after"]) == told["retry_after_s"]
-    assert answer.headers["ratelimit"] == f'"queue";r=0;t={told["retry_after_s"]}'
+        assert words in problem["detail"]
+    assert int(answer.headers["retry-after"]) == problem["retry_after_s"]
+    assert answer.headers["ratelimit"] == f'"queue";r=0;t={problem["retry_after_s"]}'
     assert answer.headers["ratelimit-policy"] == f'"queue";q={CEILING}'
     metrics = (await small.http.get("/metrics")).text
     assert 'ondot_submissions_refused_total{pool="mail"}' in metrics
 
 
 @proves("C7")
-async def test_what_was_taken_runs_and_then_there_is_room_again(small: Caller) -> None:
+async def test_accepted_work_runs_and_makes_room(small: Caller) -> None:
     await fill(small)
     assert (await sent(small, NOW)).status_code == 429
     assert len(await small.run_all()) == CEILING
@@ -73,7 +73,7 @@ async def test_another_pool_has_a_queue_of_its_own(small: Caller) -> None:
 
 
 @proves("C7")
-async def test_recurring_jobs_and_work_for_later_are_taken_all_the_same(small: Caller) -> None:
+async def test_recurring_jobs_and_work_for_later_are_accepted_by_a_full_queue(small: Caller) -> None:
     await fill(small)
     for body in ({"every": "5s"}, {"cron": "* * * * *"}, {"in": "1h"}):
         assert (await sent(small, NOW | body)).status_code == 201
@@ -82,12 +82,12 @@ async def test_recurring_jobs_and_work_for_later_are_taken_all_the_same(small: C
 
 
 @proves("C7")
-async def test_what_is_for_later_counts_as_soon_as_it_is_due_and_not_before(small: Caller) -> None:
+async def test_work_for_later_counts_from_when_it_is_due(small: Caller) -> None:
     for _ in range(CEILING):
         await small.create(NOW | {"in": "5s"})
     await small.world.advance(4.5)
     await small.create(NOW)
-    await small.world.advance(0.7)  # too soon for another look
+    await small.world.advance(0.7)  # too soon for another reading
     answer = await sent(small, NOW)
     assert (answer.status_code, answer.json()["waiting"]) == (429, CEILING + 1)
     await small.run_all()
@@ -96,7 +96,7 @@ async def test_what_is_for_later_counts_as_soon_as_it_is_due_and_not_before(smal
 
 
 @proves("C7")
-async def test_many_who_come_at_once_for_later_are_taken_while_nothing_is_due(small: Caller) -> None:
+async def test_many_jobs_for_later_are_accepted_at_once_while_nothing_is_due(small: Caller) -> None:
     answers = await asyncio.gather(*(sent(small, NOW | {"in": "15s"}) for _ in range(4 * CEILING)))
     assert {answer.status_code for answer in answers} == {201}
     await fill(small)
@@ -113,7 +113,7 @@ async def test_many_who_come_at_once_for_later_are_taken_while_nothing_is_due(sm
     ],
 )
 @proves("C7", "E16")
-async def test_what_its_own_key_refuses_or_replaces_does_not_count(
+async def test_jobs_that_their_own_key_refuses_or_replaces_do_not_count(
     small: Caller, fields: dict[str, Any], taken: int
 ) -> None:
     for _ in range(3 * CEILING):
@@ -124,7 +124,7 @@ async def test_what_its_own_key_refuses_or_replaces_does_not_count(
 
 
 @proves("C7", "C3")
-async def test_a_clock_that_was_set_back_leaves_nothing_coming(world: World) -> None:
+async def test_work_expected_by_a_clock_that_was_ahead_is_dropped_after_it_is_set_back(world: World) -> None:
     gate = backpressure.Backpressure(world.database, CEILING)
     async with gate.room_for_jobs(DEFAULT_TENANT, [], world.now, None) as made:
         made([await world.submit(job(schedule=once(world.after(10)))) for _ in range(CEILING)])
@@ -148,7 +148,7 @@ async def test_a_repeated_create_gets_its_answer_and_not_429(small: Caller) -> N
 
 
 @proves("C7", "P2", "S12")
-async def test_who_repeats_a_create_fills_no_queue(small: Caller) -> None:
+async def test_a_repeated_create_adds_nothing_to_the_queue(small: Caller) -> None:
     for _ in range(3 * CEILING):
         assert (await sent(small, NOW, **{"Idempotency-Key": "one"})).status_code == 201
         await small.create(NOW | {"key": "mine"})
@@ -158,7 +158,7 @@ async def test_who_repeats_a_create_fills_no_queue(small: Caller) -> None:
 
 
 @proves("C7", "S12")
-async def test_a_job_that_is_there_by_its_key_may_be_sent_again(small: Caller) -> None:
+async def test_a_job_that_exists_by_its_key_may_be_sent_again(small: Caller) -> None:
     body = NOW | {"key": "mine"}
     first = await small.create(body)
     for _ in range(CEILING - 1):
@@ -188,7 +188,7 @@ async def test_run_now_retries_and_replays_are_refused_too(small: Caller, world:
 
 
 @proves("C7")
-async def test_of_many_who_come_at_once_no_more_are_taken_than_there_is_room_for(small: Caller) -> None:
+async def test_requests_at_the_same_moment_are_accepted_only_while_there_is_room(small: Caller) -> None:
     answers = await asyncio.gather(*(sent(small, NOW) for _ in range(40)))
     assert sorted(answer.status_code for answer in answers) == [201] * CEILING + [429] * (40 - CEILING)
     async with small.world.database.connection() as connection:
@@ -196,37 +196,39 @@ async def test_of_many_who_come_at_once_no_more_are_taken_than_there_is_room_for
 
 
 @proves("C7")
-async def test_the_depth_is_read_once_a_second_however_many_ask(small: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
+async def test_the_depth_is_read_once_a_second_for_any_number_of_requests(
+    small: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = 0
 
     async def counted(*arguments: Any) -> dict[str, int]:
-        nonlocal looks
-        looks += 1
+        nonlocal readings
+        readings += 1
         return await read_pool_depths(*arguments)
 
     monkeypatch.setattr(backpressure, "read_pool_depths", counted)
     await asyncio.gather(*(sent(small, NOW) for _ in range(20)))
-    assert looks == 1
+    assert readings == 1
     await small.world.advance(0.9)
     await sent(small, NOW)
     await sent(small, NOW | {"in": "1h"})
-    assert looks == 1
+    assert readings == 1
     await small.world.advance(0.2)
     await sent(small, NOW | {"in": "1h"})
-    assert looks == 1  # it adds nothing to the queue: nobody looks
+    assert readings == 1  # it adds nothing to the queue, so the depth is not read
     await sent(small, NOW)
-    assert looks == 2
+    assert readings == 2
 
 
 @proves("C7", "L4")
-async def test_with_a_ceiling_a_database_that_is_away_is_503_for_all_who_wait(small: Caller) -> None:
+async def test_all_waiting_requests_get_503_while_the_database_is_away(small: Caller) -> None:
     await small.world.database.close()
     answers = await asyncio.gather(*(sent(small, NOW) for _ in range(10)))
     assert {answer.status_code for answer in answers} == {503}
 
 
 @proves("C7")
-async def test_pools_that_nobody_asks_for_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pools_without_requests_are_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backpressure, "QUEUES_KEPT", 5)
     gate = backpressure.Backpressure(world.database, CEILING)
     for n in range(12):
@@ -236,13 +238,13 @@ async def test_pools_that_nobody_asks_for_are_forgotten(world: World, monkeypatc
 
 
 @proves("C7")
-async def test_what_is_not_stored_yet_counts_until_it_is_or_never_will_be(world: World) -> None:
+async def test_a_request_under_way_counts_until_it_is_stored_or_fails(world: World) -> None:
     gate = backpressure.Backpressure(world.database, CEILING)
     async with gate.room_now(DEFAULT_TENANT, {"default": CEILING}, None):
-        await world.advance(5)  # a slow commit: a look meanwhile does not see it
+        await world.advance(5)  # a slow commit: a reading meanwhile does not include it
         with pytest.raises(QueueFull):
             await gate.room_now(DEFAULT_TENANT, {"default": 1}, None).__aenter__()
-    with pytest.raises(QueueFull):  # stored, and not looked at since
+    with pytest.raises(QueueFull):  # stored, and not read since
         await gate.room_now(DEFAULT_TENANT, {"default": 1}, None).__aenter__()
     await world.advance(1)
     with pytest.raises(Conflict):

@@ -1,4 +1,4 @@
-"""`/v1/pools` as a client sees it: who serves what, what waits, and limits."""
+"""`/v1/pools` as a client sees it: workers, waiting work and limits."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.proves import proves
 
 
 @proves("E1")
-async def test_a_pool_says_who_serves_it_and_what_waits(api: Caller) -> None:
+async def test_a_pool_shows_its_workers_and_waiting_work(api: Caller) -> None:
     await api.create({"function": "f", "pool": "mail"})
     await api.world.advance(5)
     default, mail = (await api.get("/v1/pools"))["items"]
@@ -21,7 +21,7 @@ async def test_a_pool_says_who_serves_it_and_what_waits(api: Caller) -> None:
 
 
 @proves("E1", "E13")
-async def test_a_pool_says_what_is_held_back_before_a_limit_of_its_job(api: Caller) -> None:
+async def test_a_pool_shows_executions_that_wait_for_a_limit_of_their_job(api: Caller) -> None:
     job = await api.create({"function": "f", "every": "1h", "concurrency": 1})
     for _ in range(3):
         await api.http.post(f"/v1/jobs/{job['id']}/run")
@@ -32,19 +32,19 @@ async def test_a_pool_says_what_is_held_back_before_a_limit_of_its_job(api: Call
 
 
 @proves("E13", "T6")
-async def test_limits_are_set_in_part_taken_away_by_null_and_recorded(api: Caller) -> None:
+async def test_limits_are_set_one_by_one_removed_by_null_and_recorded(api: Caller) -> None:
     answer = await api.http.patch("/v1/pools/default", json={"concurrency": 2, "rate": "600/1m"})
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert (told["concurrency"], told["rate"]) == (2, {"limit": 600, "per": 60, "burst": 1})
+    shown = answer.json()
+    assert (shown["concurrency"], shown["rate"]) == (2, {"limit": 600, "per": 60, "burst": 1})
     await api.world.advance(1)
-    told = (await api.http.patch("/v1/pools/default", json={"rate": {"limit": 500, "per": 1}})).json()
-    assert (told["concurrency"], told["rate"]["burst"]) == (2, 50)
+    shown = (await api.http.patch("/v1/pools/default", json={"rate": {"limit": 500, "per": 1}})).json()
+    assert (shown["concurrency"], shown["rate"]["burst"]) == (2, 50)
     await api.world.advance(1)
-    told = (await api.http.patch("/v1/pools/default", json={"concurrency": None})).json()
-    assert (told["concurrency"], told["rate"]["limit"]) == (None, 500)
+    shown = (await api.http.patch("/v1/pools/default", json={"concurrency": None})).json()
+    assert (shown["concurrency"], shown["rate"]["limit"]) == (None, 500)
     nothing = (await api.http.patch("/v1/pools/default", json={"concurrency": None, "rate": "500/1s"})).json()
-    assert nothing == told
+    assert nothing == shown
     first, rate = {"limit": 600, "per_s": 60}, {"limit": 500, "per_s": 1, "burst": 50}
     audit = (await api.get("/v1/audit", action="pool.limits"))["items"]
     assert [entry["detail"] for entry in reversed(audit)] == [
@@ -55,7 +55,7 @@ async def test_limits_are_set_in_part_taken_away_by_null_and_recorded(api: Calle
 
 
 @proves("E13", "P11")
-async def test_a_limit_that_is_set_counts_what_runs_already(api: Caller) -> None:
+async def test_a_new_limit_counts_running_attempts(api: Caller) -> None:
     for _ in range(5):
         await api.create({"function": "f"})
     worker = await api.world.worker()
@@ -71,7 +71,7 @@ async def test_a_limit_that_is_set_counts_what_runs_already(api: Caller) -> None
     ("body", "pointer"),
     [({"concurrency": 0}, "/concurrency"), ({"rate": "many"}, "/rate"), ({"limit": 1}, "/limit"), ([], "")],
 )
-async def test_a_limit_that_is_none_is_refused_with_its_place(api: Caller, body: object, pointer: str) -> None:
+async def test_an_invalid_limit_is_rejected_with_its_pointer(api: Caller, body: object, pointer: str) -> None:
     answer = await api.http.patch("/v1/pools/default", json=body)
     assert answer.status_code == 422
     assert [fault["pointer"] for fault in answer.json()["errors"]] == [pointer]

@@ -1,4 +1,4 @@
-"""A line to PostgreSQL that carries so many bytes a second and no more, and roles with a short deadline behind it."""
+"""A slow connection to PostgreSQL, with a bounded number of bytes a second, for a database with a short deadline."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ BYTES_A_SECOND = 2_000_000
 DEADLINE_S = 0.2
 LARGE = 100_000
 MANY = 20
-"""So many large ones take a second, which is more than the deadline and the half second for an answer."""
+"""This many large payloads take a second, more than the deadline and the half second for an answer."""
 CHUNK = 16_384
 
 
@@ -31,7 +31,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 @asynccontextmanager
 async def slow_database(world: World) -> AsyncIterator[Database]:
-    """The world's database over such a line, for who is in a hurry."""
+    """The world's database over such a connection, with hurried deadlines."""
     behind = parse_qs(urlsplit(world.url).query)
     socket_path = f"{behind['host'][0]}/.s.PGSQL.{behind['port'][0]}"
 
@@ -48,7 +48,7 @@ async def slow_database(world: World) -> AsyncIterator[Database]:
     line = await asyncio.start_server(serve, "127.0.0.1", limit=CHUNK)
     parts = urlsplit(world.url)
     url = f"postgresql://{parts.username}@127.0.0.1:{line.sockets[0].getsockname()[1]}{parts.path}?sslmode=disable"
-    # Shorter than a person may set it, so that the tests are quick.
+    # Shorter than settings allow, so that the tests are quick.
     settings = settings_for(url).model_copy(update={"statement_timeout_s": DEADLINE_S})
     database = await open_database(settings, hurried=True)
     database.clock.freeze(world.now)

@@ -1,4 +1,4 @@
-"""Gates when things change or come together: pools without workers, changed limits, clocks set back, full workers."""
+"""Gates under change and concurrency: pools without workers, changed limits, clocks set back, full workers."""
 
 import asyncio
 from itertools import pairwise
@@ -28,7 +28,7 @@ SCOPES = (Scope("pool", DEFAULT_POOL),)
 
 
 @proves("E13", "L6")
-async def test_work_of_a_pool_without_workers_holds_up_nobody_else_at_a_gate(world: World) -> None:
+async def test_work_of_a_pool_without_workers_blocks_no_other_pool_at_a_gate(world: World) -> None:
     worker = await world.worker()
     await world.submit(job("dead", pool="nobody", limits=ONE))
     await world.submit(job(limits=ONE))
@@ -40,7 +40,7 @@ async def test_work_of_a_pool_without_workers_holds_up_nobody_else_at_a_gate(wor
 
 
 @proves("E13", "L6")
-async def test_nor_at_a_rate(world: World) -> None:
+async def test_work_of_a_pool_without_workers_blocks_no_other_pool_at_a_rate(world: World) -> None:
     rate = Limits(key="k", key_rate=Rate(limit=1, per_s=1))
     await world.submit(job("dead", pool="nobody", limits=rate))
     await world.submit_all([job(limits=rate) for _ in range(3)])
@@ -53,7 +53,7 @@ async def test_nor_at_a_rate(world: World) -> None:
 
 
 @proves("E16")
-async def test_strict_order_waits_for_the_first_also_if_its_pool_has_no_worker(world: World) -> None:
+async def test_strict_order_waits_for_the_first_even_if_its_pool_has_no_worker(world: World) -> None:
     await world.submit(job("dead", pool="nobody", limits=Limits(order_key="o")))
     await world.submit(job(limits=Limits(order_key="o")))
     worker = await world.worker()
@@ -64,7 +64,7 @@ async def test_strict_order_waits_for_the_first_also_if_its_pool_has_no_worker(w
 
 
 @proves("E12", "E8")
-async def test_what_a_person_asked_for_is_not_cancelled_for_a_fire(world: World) -> None:
+async def test_a_run_by_hand_is_not_cancelled_for_a_fire(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="cancel")))
     await world.plan()
     await world.advance(8)
@@ -114,7 +114,7 @@ async def test_jobs_that_swap_their_order_keys_do_not_wait_for_each_other(world:
 
 
 @proves("E13", "P11", "S8")
-async def test_a_job_that_becomes_limited_counts_what_runs_and_what_is_tried_again(world: World) -> None:
+async def test_a_job_that_becomes_limited_counts_running_and_retried_executions(world: World) -> None:
     accepted = await world.submit(job(schedule=every(5, world.now)))
     await world.plan()
     await world.advance(5)
@@ -131,7 +131,7 @@ async def test_a_job_that_becomes_limited_counts_what_runs_and_what_is_tried_aga
 
 
 @proves("E16", "S7", "S8")
-async def test_an_update_gives_no_deadline_to_what_is_of_the_past_and_counts_the_jitter(world: World) -> None:
+async def test_an_update_sets_no_deadline_in_the_past_and_includes_the_jitter(world: World) -> None:
     schedule = every(3600, world.after(-48 * 3600), jitter_s=300)
     accepted = await world.submit(job(schedule=schedule, start_deadline_s=60))
     past = Backfill(world.after(-10 * 3600), world.after(-1), concurrency=5)
@@ -147,7 +147,7 @@ async def test_an_update_gives_no_deadline_to_what_is_of_the_past_and_counts_the
 
 
 @proves("E13", "P11")
-async def test_a_rate_holds_for_starts_though_the_pool_has_no_room_for_long(world: World) -> None:
+async def test_a_rate_limits_starts_after_the_pool_was_full_for_long(world: World) -> None:
     limits = PoolLimits(1, None)
     await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
     await world.submit(job())
@@ -166,7 +166,7 @@ async def test_a_rate_holds_for_starts_though_the_pool_has_no_room_for_long(worl
 
 
 @proves("E13", "P11")
-async def test_a_rate_holds_for_starts_though_a_backlog_stands_before_it(world: World) -> None:
+async def test_a_rate_limits_starts_behind_a_backlog(world: World) -> None:
     await world.submit_all([job() for _ in range(20)])
     await world.advance(30)
     await world.submit_all([job("rated", limits=Limits(key="k", key_rate=Rate(limit=2, per_s=1))) for _ in range(6)])
@@ -193,7 +193,7 @@ async def test_the_room_of_a_pool_is_counted_after_it_is_locked(world: World) ->
         room = await find_room(connection, SCOPES, 10)
         assert room is not None
         assert room.count == 2
-        assert await other.lease() == []  # somebody else has the pool
+        assert await other.lease() == []  # another transaction has the pool locked
     assert len(await one.lease()) == 2
     async with world.second_connection() as connection, connection.transaction():
         room = await find_room(connection, SCOPES, 10)
@@ -202,8 +202,8 @@ async def test_the_room_of_a_pool_is_counted_after_it_is_locked(world: World) ->
 
 
 @proves("E13", "S8")
-async def test_a_change_locks_places_in_the_queue_before_executions_as_a_lease_does(world: World) -> None:
-    """The other way round a lease and a change that gates what waits would wait for each other."""
+async def test_a_change_locks_queue_rows_before_executions_as_a_lease_does(world: World) -> None:
+    """In the other order a lease, and a change that adds a gate for waiting work, would wait for each other."""
     accepted = await world.submit(job(schedule=every(5, world.now), limits=Limits(concurrency=5)))
     await world.advance(5)
     await admit_pass(world.database, [DEFAULT_POOL])
@@ -221,8 +221,8 @@ async def test_a_change_locks_places_in_the_queue_before_executions_as_a_lease_d
 
 
 @proves("E13")
-async def test_admission_waits_for_nobody(world: World) -> None:
-    """Somebody holds the gate, or its line: the pass goes by, and says that it was contended."""
+async def test_admission_waits_for_no_lock(world: World) -> None:
+    """Another transaction has the gate or its line locked: the pass goes on, and reports that it was contended."""
     await world.submit(job(limits=ONE))
     [waiting] = await world.executions()
     worker = await world.worker()
@@ -244,7 +244,7 @@ async def test_a_worker_that_was_lost_takes_no_token(world: World) -> None:
 
 
 @proves("E13", "P11")
-async def test_what_is_being_leased_when_a_pool_gets_its_limit_is_counted_with_it(world: World) -> None:
+async def test_leases_on_their_way_count_when_a_pool_gets_its_limit(world: World) -> None:
     await world.submit_all([job() for _ in range(8)])
     one, other = await world.worker(), await world.worker()
     limits = PoolLimits(4, None)
@@ -263,7 +263,7 @@ async def test_what_is_being_leased_when_a_pool_gets_its_limit_is_counted_with_i
 
 
 @proves("E13", "P11")
-async def test_a_lease_that_is_held_for_long_is_not_waited_for_without_end(
+async def test_setting_a_limit_gives_up_on_a_lease_that_takes_too_long(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pools, "TRIES", 2)
@@ -274,52 +274,50 @@ async def test_a_lease_that_is_held_for_long_is_not_waited_for_without_end(
         assert len(await lease_on(connection, one, 1)) == 1
         with pytest.raises(Unavailable, match="too busy"):
             await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
-        # Nothing was set, and nobody else waits.
+        # Nothing was set, and no other lease waits.
         assert len(await other.lease()) == 2
 
 
 @proves("E13", "P11")
 @pytest.mark.parametrize("limits", [PoolLimits(2, None), PoolLimits(None, Rate(limit=2, per_s=60, burst=2))])
-async def test_a_pool_that_gets_its_limit_between_a_look_and_a_lease_is_not_leased_from_beyond_it(
-    world: World, limits: PoolLimits
-) -> None:
+async def test_a_limit_set_between_survey_and_lease_is_not_exceeded(world: World, limits: PoolLimits) -> None:
     await world.submit_all([job() for _ in range(6)])
     worker = await world.worker()
     lanes = worker.leaser._lanes
-    look = lanes.survey
+    survey_lanes = lanes.survey
 
-    async def look_and_be_late(*, again: bool = False) -> Survey | None:
-        survey = await look(again=again)
+    async def survey_and_set_limit(*, again: bool = False) -> Survey | None:
+        survey = await survey_lanes(again=again)
         await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
         return survey
 
-    lanes.survey = look_and_be_late  # type: ignore[method-assign]
+    lanes.survey = survey_and_set_limit  # type: ignore[method-assign]
     leased = [len(await worker.lease()) for _ in range(4)]
     assert sum(leased) == 2
     assert await world.count("execution") == 6
 
 
 @proves("E13", "P11")
-async def test_nor_do_those_begin_that_have_a_token_of_their_job(world: World) -> None:
+async def test_a_limit_set_between_survey_and_lease_holds_for_work_with_a_token_too(world: World) -> None:
     rated = Limits(rate=Rate(limit=6, per_s=60, burst=6))
     await world.submit_all([job(limits=rated) for _ in range(6)])
     worker = await world.worker()
     lanes = worker.leaser._lanes
-    look = lanes.survey
+    survey_lanes = lanes.survey
 
-    async def look_and_be_late(*, again: bool = False) -> Survey | None:
-        survey = await look(again=again)
+    async def survey_and_set_limit(*, again: bool = False) -> Survey | None:
+        survey = await survey_lanes(again=again)
         limits = PoolLimits(2, None)
         await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
         return survey
 
-    lanes.survey = look_and_be_late  # type: ignore[method-assign]
+    lanes.survey = survey_and_set_limit  # type: ignore[method-assign]
     leased = [len(await worker.lease()) for _ in range(4)]
     assert sum(leased) == 2
 
 
 @proves("E13", "L6")
-async def test_a_full_pool_holds_up_no_rates_of_other_pools_and_costs_no_busy_looks(world: World) -> None:
+async def test_a_full_pool_blocks_no_rates_of_other_pools_and_causes_no_busy_polling(world: World) -> None:
     await world.submit_all([job(pool="full"), job(pool="full")])
     full = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'full'"))
     limits = PoolLimits(1, None)
@@ -335,15 +333,15 @@ async def test_a_full_pool_holds_up_no_rates_of_other_pools_and_costs_no_busy_lo
 
 
 @proves("E13", "E6")
-async def test_a_worker_that_freezes_while_it_holds_a_pool_is_ended_by_the_server(world: World) -> None:
-    """The transaction that leases from a limited pool, or by a rate, is of several statements."""
+async def test_the_server_ends_the_transaction_of_a_worker_that_freezes_with_a_pool_locked(world: World) -> None:
+    """A lease from a limited pool, or at a rate, is a transaction of several statements."""
     async with world.second_connection() as frozen, world.second_connection() as other, asyncio.timeout(20):
         await frozen.execute("BEGIN")
         await end_if_frozen(frozen)
         assert await find_room(frozen, SCOPES, 1) is not None
-        # Waits until the server has had enough of the other.
+        # Waits until the server ends the other transaction.
         await other.execute("SELECT FROM ondot.pool WHERE pool_no = 1 FOR UPDATE")
-        # Its locks go a moment before it does.
+        # Its locks are freed a moment before its process ends.
         there = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)"
         while await other.fetchval(there, frozen.get_server_pid()):
             pass

@@ -1,4 +1,4 @@
-"""Limits of jobs: overlap, order, concurrency and rates; who waits, who is skipped, and that no slot is lost."""
+"""Limits of jobs: overlap, order, concurrency and rates. Executions wait or are skipped, and no slot is lost."""
 
 import asyncio
 from datetime import timedelta
@@ -53,7 +53,7 @@ async def test_jobs_that_share_a_key_share_its_limit(world: World) -> None:
 
 
 @proves("E13")
-async def test_a_retry_gives_its_slot_back_and_stands_in_line_again(world: World) -> None:
+async def test_a_retry_gives_its_slot_back_and_waits_in_line_again(world: World) -> None:
     await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])
     worker = await world.worker()
     [first] = await worker.lease()
@@ -89,8 +89,8 @@ async def test_a_lost_worker_leaves_no_slot_behind(world: World) -> None:
 
 @proves("E6", "E13", "L3")
 @pytest.mark.parametrize("limits", [{"key_concurrency": 1}, {"key_rate": Rate(limit=1, per_s=1)}])
-async def test_what_a_lost_worker_ran_is_first_in_line_again(world: World, limits: dict[str, Any]) -> None:
-    """Not behind all that came due while nobody knew that it was lost."""
+async def test_work_of_a_lost_worker_is_first_in_line_again(world: World, limits: dict[str, Any]) -> None:
+    """Not behind the work that became due before the worker was marked lost."""
     first = await world.submit(limited(key="k", **limits))
     await world.advance(1)
     lost = await world.worker()
@@ -107,7 +107,7 @@ async def test_what_a_lost_worker_ran_is_first_in_line_again(world: World, limit
 
 @proves("L7", "C3", "E6")
 @pytest.mark.parametrize("seconds", [600, -3600])
-async def test_what_a_lost_worker_ran_for_long_is_not_late_for_that_nor_waits_for_the_clock_that_was(
+async def test_work_that_a_lost_worker_ran_for_long_does_not_count_as_late_or_wait_for_the_old_clock(
     world: World, seconds: int
 ) -> None:
     await world.submit(limited(key="k", key_concurrency=1))
@@ -139,7 +139,7 @@ async def test_a_fire_that_finds_its_job_running_is_skipped_on_record(world: Wor
 
 
 @proves("E12")
-async def test_what_a_person_asks_for_waits_where_a_fire_would_be_skipped(world: World) -> None:
+async def test_a_run_by_hand_waits_where_a_fire_would_be_skipped(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.now), limits=Limits(overlap="skip")))
     first, second = await world.run_now(accepted.id), await world.run_now(accepted.id)
     worker = await world.worker()
@@ -151,7 +151,7 @@ async def test_what_a_person_asks_for_waits_where_a_fire_would_be_skipped(world:
 
 
 @proves("E12")
-async def test_fires_that_queue_run_one_after_another_in_their_order_and_over_retries(world: World) -> None:
+async def test_queued_fires_run_one_after_another_in_order_also_over_retries(world: World) -> None:
     accepted = await world.submit(
         job(schedule=every(5, world.now), limits=Limits(overlap="queue"), retry=Retry(jitter=False))
     )
@@ -160,7 +160,7 @@ async def test_fires_that_queue_run_one_after_another_in_their_order_and_over_re
     worker = await world.worker()
     [first] = await worker.lease()
     await worker.complete(first, failed())
-    assert await worker.lease() == []  # the retry comes first: its slot is held to the end
+    assert await worker.lease() == []  # the retry goes first: it keeps its slot to the end
     await world.advance(1)
     [again] = await worker.lease()
     assert again.leased.id == first.leased.id
@@ -171,7 +171,7 @@ async def test_fires_that_queue_run_one_after_another_in_their_order_and_over_re
 
 
 @proves("E12", "E8")
-async def test_the_running_one_is_asked_to_end_when_the_next_fire_is_due(world: World) -> None:
+async def test_the_running_execution_is_cancelled_when_the_next_fire_is_due(world: World) -> None:
     await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="cancel")))
     await world.plan()
     await world.advance(10)
@@ -189,7 +189,7 @@ async def test_the_running_one_is_asked_to_end_when_the_next_fire_is_due(world: 
 
 
 @proves("E12")
-async def test_of_the_fires_that_wait_for_a_cancel_only_the_newest_stays(world: World) -> None:
+async def test_only_the_newest_fire_waits_for_a_cancel(world: World) -> None:
     accepted = await world.submit(job(schedule=every(5, world.now), limits=Limits(overlap="cancel")))
     await world.plan()
     await world.advance(5)
@@ -207,7 +207,7 @@ async def test_of_the_fires_that_wait_for_a_cancel_only_the_newest_stays(world: 
 
 
 @proves("E12", "E8")
-async def test_one_that_waits_for_its_next_attempt_is_cancelled_for_the_next_fire(world: World) -> None:
+async def test_an_execution_that_waits_for_its_next_attempt_is_cancelled_for_the_next_fire(world: World) -> None:
     accepted = await world.submit(
         job(schedule=every(10, world.now), limits=Limits(overlap="cancel"), retry=Retry(initial_s=3600, jitter=False))
     )
@@ -223,7 +223,7 @@ async def test_one_that_waits_for_its_next_attempt_is_cancelled_for_the_next_fir
 
 
 @proves("E16")
-async def test_work_with_one_order_key_runs_strictly_in_its_order(world: World) -> None:
+async def test_work_with_one_order_key_runs_strictly_in_order(world: World) -> None:
     jobs = await world.submit_all([limited(order_key="account-1") for _ in range(4)])
     worker = await world.worker()
     order = []
@@ -254,7 +254,7 @@ async def test_a_rate_spaces_starts_evenly_and_each_attempt_takes_a_token(world:
 
 
 @proves("E13")
-async def test_a_burst_lets_as_many_begin_at_once(world: World) -> None:
+async def test_a_burst_lets_that_many_start_at_once(world: World) -> None:
     await world.submit_all([limited(key="k", key_rate=Rate(limit=10, per_s=10, burst=3)) for _ in range(5)])
     worker = await world.worker()
     assert len(await worker.lease()) == 3
@@ -277,7 +277,7 @@ async def test_a_pool_runs_no_more_at_once_than_its_limit(world: World) -> None:
 
 
 @proves("E13", "P11")
-async def test_a_pool_begins_no_more_than_its_rate(world: World) -> None:
+async def test_a_pool_starts_no_more_than_its_rate(world: World) -> None:
     await world.value("UPDATE ondot.pool SET rate_limit = 4, rate_per_s = 1, rate_burst = 1 WHERE pool_no = 1")
     await world.submit_all([job() for _ in range(5)])
     worker = await world.worker()
@@ -314,7 +314,7 @@ async def test_an_execution_passes_several_gates_one_after_another(world: World)
 
 
 @proves("E13", "S8")
-async def test_pause_and_delete_take_those_in_line_along(world: World) -> None:
+async def test_pause_and_delete_also_end_executions_in_line(world: World) -> None:
     paused = await world.submit(job(schedule=every(10, world.now), limits=Limits(concurrency=1)))
     deleted = await world.submit(job(schedule=every(10, world.now), limits=Limits(overlap="queue")))
     await world.plan()
@@ -327,7 +327,7 @@ async def test_pause_and_delete_take_those_in_line_along(world: World) -> None:
 
 
 @proves("E13", "S8")
-async def test_an_update_of_the_limit_holds_for_those_in_line(world: World) -> None:
+async def test_an_updated_limit_holds_for_executions_in_line(world: World) -> None:
     accepted = await world.submit(job(schedule=every(5, world.now), limits=Limits(concurrency=1)))
     await world.plan()
     await world.advance(15)
@@ -342,7 +342,7 @@ async def test_an_update_of_the_limit_holds_for_those_in_line(world: World) -> N
 
 
 @proves("E13")
-async def test_what_was_not_begun_goes_back_through_its_gates(world: World) -> None:
+async def test_an_execution_given_back_without_a_call_passes_its_gates_again(world: World) -> None:
     await world.submit(limited(concurrency=1))
     worker = await world.worker()
     [assignment] = await worker.lease()
@@ -353,7 +353,7 @@ async def test_what_was_not_begun_goes_back_through_its_gates(world: World) -> N
 
 
 @proves("E13")
-async def test_those_who_wait_cost_nothing_and_are_called_by_who_leaves(world: World) -> None:
+async def test_executions_in_line_cost_nothing_and_are_called_when_a_slot_is_freed(world: World) -> None:
     await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(50)])
     worker = await world.worker()
     [running] = await worker.lease()
@@ -399,7 +399,7 @@ async def test_many_workers_at_one_gate_never_exceed_it_and_leave_nothing_behind
 
 
 @proves("L7", "E13")
-async def test_who_stands_before_a_gate_that_nobody_looks_at_counts_as_late(world: World) -> None:
+async def test_an_execution_before_a_gate_without_workers_counts_as_late(world: World) -> None:
     await world.submit_all([limited(key="k", key_concurrency=1) for _ in range(2)])
     await world.advance(40)
     async with world.database.connection() as connection:
@@ -430,8 +430,8 @@ async def test_all_gates_that_are_free_are_passed_at_once(world: World) -> None:
 
 
 @proves("E13", "P5")
-async def test_who_is_on_the_way_to_a_gate_that_was_forgotten_comes_to_one_that_is_there(world: World) -> None:
-    """It stood before one gate while housekeeping forgot the next; then a worker that was lost admitted it."""
+async def test_an_execution_on_its_way_to_a_removed_gate_finds_it_created_again(world: World) -> None:
+    """It waited before one gate while housekeeping removed the next; then a worker that was lost admitted it."""
     limits = Limits(key="k", key_concurrency=1, key_rate=Rate(limit=2, per_s=3, burst=2))
     accepted = await world.submit(job(schedule=every(3600, world.now), limits=limits))
     await world.run_now(accepted.id)
@@ -449,8 +449,8 @@ async def test_who_is_on_the_way_to_a_gate_that_was_forgotten_comes_to_one_that_
 
 
 @proves("E13", "P5")
-async def test_all_in_one_line_pass_though_the_gates_behind_it_were_forgotten(world: World) -> None:
-    """Each has another gate next: those are made when it is the first of its line."""
+async def test_all_in_one_line_pass_although_the_gates_behind_it_were_removed(world: World) -> None:
+    """Each has another gate next, which is created when the execution is the first of its line."""
     limits = [Limits(order_key="o", key=f"k{n}", key_concurrency=1) for n in range(5)]
     await world.submit_all([limited(order_key="o")])
     await world.submit_all([job(limits=each) for each in limits])
@@ -472,7 +472,7 @@ async def _a_moment_later(world: World, worker: Worker) -> list[Assignment]:
 
 
 @proves("E13", "O1")
-async def test_a_pass_looks_at_some_gates_and_the_next_ones_go_on_until_all_that_are_idle_are_forgotten(
+async def test_each_pass_looks_at_some_gates_until_all_idle_ones_are_removed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "GATES_A_PASS", 2)

@@ -1,4 +1,4 @@
-"""④ Lease: what is due, never early, never more than there is room for, and no lane starves."""
+"""④ Lease: only due work, never more than there is room for, and no lane starves."""
 
 import re
 from contextlib import AsyncExitStack
@@ -69,8 +69,8 @@ async def test_higher_priority_goes_first_until_the_lower_has_waited_for_its_bou
 
 
 @proves("E2", "L6")
-async def test_a_flood_of_high_work_holds_low_work_up_no_longer_than_its_bound(world: World) -> None:
-    """One slot, and two more of `high` each second: the queue only grows."""
+async def test_a_flood_of_high_work_delays_low_work_no_longer_than_its_bound(world: World) -> None:
+    """One slot, and two more `high` jobs each second: the queue only grows."""
     await world.submit(job("low", priority="low"))
     worker = await world.worker()
     began = world.now
@@ -88,7 +88,7 @@ async def test_a_flood_of_high_work_holds_low_work_up_no_longer_than_its_bound(w
 
 
 @proves("E6")
-async def test_suspects_get_no_more_slots_than_their_share_and_hold_nobody_else_up(world: World) -> None:
+async def test_suspects_get_no_more_slots_than_their_share_and_delay_no_other_work(world: World) -> None:
     await world.submit_all([job(f"suspect {n}") for n in range(4)])
     await world.value("UPDATE ondot.execution SET class = 5, losses = 2")
     await world.value("UPDATE ondot.ready SET class = 5")
@@ -103,8 +103,8 @@ async def test_suspects_get_no_more_slots_than_their_share_and_hold_nobody_else_
 
 @proves("E6", "L6")
 @pytest.mark.parametrize("free", [-3, -1, 0, 1])
-async def test_innocents_are_leased_though_more_suspects_run_than_their_share(world: World, free: int) -> None:
-    """In a pool with and without limits: nothing is asked for by a negative number."""
+async def test_other_work_is_leased_although_more_suspects_run_than_their_share(world: World, free: int) -> None:
+    """In a pool with and without limits: no statement gets a negative limit."""
     await world.submit_all([job("suspect"), job("limited suspect", pool="limited")])
     await world.value("UPDATE ondot.execution SET class = 5, losses = 2")
     await world.value("UPDATE ondot.ready SET class = 5")
@@ -135,13 +135,13 @@ async def test_suspects_pass_a_rate_only_while_their_worker_has_room_for_them(wo
     worker.leaser.acknowledge()
     assert sorted(one.spec.name for one in batch.assignments if one.spec) == ["innocent"] * 3 + ["suspect"]
     assert (await worker.leaser.one_pass(10, 0)).assignments == []
-    await world.advance(1)  # a second later they are looked at again
+    await world.advance(1)  # a second later they are due for a look again
     assert len((await worker.leaser.one_pass(10, 5)).assignments) == 2
 
 
 @proves("E6", "L6")
 @pytest.mark.parametrize("how", ["not begun", "unheard"])
-async def test_a_suspect_that_comes_back_without_a_call_stays_one(world: World, how: str) -> None:
+async def test_a_suspect_that_is_given_back_without_a_call_stays_a_suspect(world: World, how: str) -> None:
     await world.submit(job("suspect"))
     await world.value("UPDATE ondot.execution SET class = 5, losses = 2")
     await world.value("UPDATE ondot.ready SET class = 5")
@@ -175,7 +175,7 @@ async def test_a_worker_leases_from_its_own_pools_only(world: World) -> None:
 
 
 @proves("E11", "E6")
-async def test_a_lease_raises_the_attempt_and_is_held_by_one_row(world: World) -> None:
+async def test_a_lease_raises_the_attempt_and_is_one_row(world: World) -> None:
     await world.submit_all([job(), job()])
     worker = await world.worker()
     assignments = await worker.lease()
@@ -198,7 +198,7 @@ async def test_a_worker_that_is_not_alive_leases_nothing(world: World, state: st
 
 
 @proves("E1")
-async def test_a_worker_that_left_is_gone_and_beats_no_more(world: World) -> None:
+async def test_a_worker_that_left_is_gone_and_its_beats_are_refused(world: World) -> None:
     worker = await world.worker()
     heard = await worker.beat()
     assert heard is not None
@@ -249,7 +249,7 @@ async def test_a_row_that_was_committed_below_every_workers_bound_is_swept_up_ag
 
 
 @proves("L5", "L6")
-async def test_a_late_row_is_swept_though_a_busy_worker_that_never_took_from_its_lane_has_no_bound(
+async def test_a_late_row_is_swept_although_a_busy_worker_that_never_took_from_its_lane_has_no_bound(
     world: World,
 ) -> None:
     worker = await world.worker()
@@ -267,7 +267,7 @@ async def test_a_late_row_is_swept_though_a_busy_worker_that_never_took_from_its
 
 
 @proves("P7", "E11")
-async def test_a_lease_on_its_way_is_named_until_it_is_held(world: World) -> None:
+async def test_a_lease_stays_pending_until_the_worker_acknowledges_it(world: World) -> None:
     worker = await world.worker()
     await world.submit(job())
     batch = await worker.leaser.one_pass(10)
@@ -279,7 +279,7 @@ async def test_a_lease_on_its_way_is_named_until_it_is_held(world: World) -> Non
 
 
 @proves("C3", "L4")
-async def test_work_goes_on_at_once_when_the_databases_clock_was_set_back(world: World) -> None:
+async def test_leasing_continues_at_once_after_the_databases_clock_was_set_back(world: World) -> None:
     worker = await world.worker()
     await world.submit(job())
     await worker.lease()
@@ -289,7 +289,7 @@ async def test_work_goes_on_at_once_when_the_databases_clock_was_set_back(world:
 
 
 @proves("L7")
-async def test_the_oldest_due_fire_is_told_whether_it_waits_for_a_plan_or_for_a_worker(world: World) -> None:
+async def test_the_oldest_due_fire_is_reported_as_unplanned_or_as_waiting_for_a_worker(world: World) -> None:
     async def lag() -> tuple[float, float, float]:
         async with world.database.connection() as connection:
             found = await oldest_due(connection)
@@ -306,7 +306,7 @@ async def test_the_oldest_due_fire_is_told_whether_it_waits_for_a_plan_or_for_a_
 
 
 @proves("E2")
-async def test_what_is_behind_live_work_is_catch_up_and_does_not_make_the_installation_late(world: World) -> None:
+async def test_catch_up_work_does_not_make_the_installation_late(world: World) -> None:
     await world.submit(job(schedule=every(100, world.now)))
     await world.advance(250)
     await world.plan()

@@ -1,4 +1,4 @@
-"""Rates: each start takes a token of every rate that holds for it, whatever else starts beside it."""
+"""Rates: each start takes a token of every rate that holds for it."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ async def change(world: World, job_id: JobId, rate: Rate) -> None:
 
 
 def exceeded(instants: list[datetime], rate: Rate) -> list[tuple[datetime, datetime, int]]:
-    """The windows in which more started than the rate allows: at most `burst`, or what comes in 50 ms, and its pace."""
+    """The windows in which more started than the rate allows: `burst`, or the tokens of 50 ms, and then its pace."""
     instants = sorted(instants)
     at_once = max(rate.burst, int(0.05 / rate.every_s))
     return [
@@ -51,10 +51,8 @@ def exceeded(instants: list[datetime], rate: Rate) -> list[tuple[datetime, datet
 
 @proves("E13", "P11")
 @pytest.mark.parametrize("turn", range(4))
-async def test_a_key_starts_no_more_than_its_rate_beside_jobs_that_have_a_rate_of_their_own(
-    world: World, turn: int
-) -> None:
-    """Whichever of the gates is looked at first. Ids are random: half of the turns go the one way, half the other."""
+async def test_the_rate_of_a_key_holds_for_jobs_that_also_have_a_rate_of_their_own(world: World, turn: int) -> None:
+    """For either order of the gates. Their ids are random, so about half of the cases have each order."""
     own = Rate(limit=1 + turn, per_s=1 + turn)
     await world.submit_all([by_key("both", A_TENTH, rate=own), by_key("key", A_TENTH)] * 3)
     worker = await world.worker()
@@ -67,7 +65,7 @@ async def test_a_key_starts_no_more_than_its_rate_beside_jobs_that_have_a_rate_o
 
 
 @proves("E13", "P11", "L6")
-async def test_jobs_that_name_one_key_with_different_rates_are_each_held_to_their_own(world: World) -> None:
+async def test_jobs_that_name_one_key_with_different_rates_each_keep_their_own(world: World) -> None:
     worker = await world.worker()
     started: dict[str, list[datetime]] = defaultdict(list)
     for _ in range(20):
@@ -125,9 +123,7 @@ async def test_no_rate_is_exceeded_by_many_workers_in_any_window(world: World, s
 
 @proves("E13", "C3", "P11")
 @pytest.mark.parametrize("back_s", [5, 3600])
-async def test_a_clock_set_back_neither_stops_a_rate_nor_starts_more_than_it_allows(
-    world: World, back_s: float
-) -> None:
+async def test_a_rate_holds_and_continues_after_the_clock_was_set_back(world: World, back_s: float) -> None:
     both = by_key("both", A_TENTH, rate=Rate(limit=1, per_s=8))
     await world.submit_all([both, by_key("key", A_TENTH), both])
     worker = await world.worker()
@@ -136,7 +132,7 @@ async def test_a_clock_set_back_neither_stops_a_rate_nor_starts_more_than_it_all
     await world.submit(by_key("key", A_TENTH))
     started = []
     for second in range(11):
-        # As housekeeping does, which calls lines that wait for the clock of before.
+        # As housekeeping does: it calls lines that wait by the clock from before.
         await Tidying(world.database).one_pass()
         started += [second for _ in await worker.lease()]
         await world.advance(1)
@@ -144,7 +140,7 @@ async def test_a_clock_set_back_neither_stops_a_rate_nor_starts_more_than_it_all
 
 
 @proves("E13", "C3", "P11")
-async def test_a_clock_set_back_neither_stops_a_pool_nor_starts_more_than_it_allows(world: World) -> None:
+async def test_the_rate_of_a_pool_holds_and_continues_after_the_clock_was_set_back(world: World) -> None:
     limits = PoolLimits(None, Rate(limit=1, per_s=10))
     await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
     await world.submit_all([job(), job()])
@@ -154,7 +150,7 @@ async def test_a_clock_set_back_neither_stops_a_pool_nor_starts_more_than_it_all
     await world.submit(job())
     started = []
     for second in range(11):
-        # As housekeeping does: what came by the clock of now is below the bound that this worker has of before.
+        # As housekeeping does: new rows are below the bound that this worker has from before.
         await worker.beat()
         await sweep_pass(world.database, world.dispatcher)
         started += [second for _ in await worker.lease()]
@@ -164,8 +160,8 @@ async def test_a_clock_set_back_neither_stops_a_pool_nor_starts_more_than_it_all
 
 @proves("E13", "P11", "S8")
 @pytest.mark.parametrize(("rate", "after_s"), [(Rate(limit=1, per_s=20), 15), (Rate(limit=1, per_s=4), 3)])
-async def test_another_rate_is_no_way_to_start_at_once(world: World, rate: Rate, after_s: float) -> None:
-    """A quarter of the old bucket's length has passed: three quarters of a token are missing in the new one."""
+async def test_setting_another_rate_lets_nothing_start_at_once(world: World, rate: Rate, after_s: float) -> None:
+    """After a quarter of the old bucket's length, the new one lacks three quarters of a token."""
     accepted = await world.submit(job(schedule=every(3600, world.now), limits=Limits(rate=A_TENTH)))
     worker = await world.worker()
     for _ in range(3):
@@ -181,7 +177,7 @@ async def test_another_rate_is_no_way_to_start_at_once(world: World, rate: Rate,
 
 
 @proves("E13", "P11")
-async def test_another_limit_of_a_pool_is_no_way_to_start_at_once(world: World) -> None:
+async def test_setting_another_limit_of_a_pool_lets_nothing_start_at_once(world: World) -> None:
     async def limit(concurrency: int | None, rate: Rate | None) -> None:
         limits = PoolLimits(concurrency, rate)
         await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
@@ -206,8 +202,8 @@ OLD_STAGES = """
 
 
 @proves("E13", "O9", "P11")
-async def test_rates_that_were_taken_before_the_upgrade_hold_after_it(world: World) -> None:
-    """All rates of a key had one gate; what a role of the release before plans still names it."""
+async def test_tokens_taken_before_the_upgrade_count_after_it(world: World) -> None:
+    """All rates of a key had one gate, and executions planned by a role of the release before still name it."""
     [by_gates] = [function.sql for function in functions() if function.name == "name_rates"]
     await world.submit_all([by_key("slow", SLOW), by_key("slow", SLOW), by_key("fast", FAST)])
     async with world.second_connection() as connection:

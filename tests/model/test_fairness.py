@@ -1,4 +1,4 @@
-"""Which lane is served next: better classes first, nobody waits for longer than the stated bound, tenants by turns."""
+"""Which lane is served next: better classes first, no lane waits longer than its bound, and tenants take turns."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,20 +25,20 @@ lanes = st.lists(
 
 
 @proves("E2")
-def test_every_class_has_a_bound_and_a_better_class_no_longer_one() -> None:
+def test_every_class_has_a_bound_and_a_better_class_has_no_longer_one() -> None:
     penalties = [PENALTY_S[priority_class] for priority_class in PriorityClass]
     assert penalties == sorted(penalties)
 
 
 @proves("E2")
-def test_of_lanes_that_have_waited_equally_long_the_better_class_goes_first() -> None:
+def test_the_better_class_goes_first_if_lanes_have_waited_equally_long() -> None:
     entries = [waiting(priority_class, 5) for priority_class in reversed(PriorityClass)]
     assert [lane.priority_class for lane in order_lanes(entries)] == list(PriorityClass)
 
 
 @given(lanes)
 @proves("E2", "L6")
-def test_a_lane_is_overtaken_only_by_what_came_within_its_bound(entries: list[Waiting]) -> None:
+def test_a_lane_is_overtaken_only_by_work_within_its_bound(entries: list[Waiting]) -> None:
     ready_at = {entry.lane: entry.ready_at for entry in entries}
     order = order_lanes(entries)
     assert sorted(order, key=str) == sorted(ready_at, key=str)
@@ -60,7 +60,7 @@ def test_the_order_does_not_depend_on_the_order_of_the_survey(entries: list[Wait
 
 
 class Queue:
-    """A queue in memory: how many wait in each lane, taken from as the lease does it."""
+    """A queue in memory: how many wait in each lane. It is leased from as the flow does it."""
 
     def __init__(self, turns: Turns, depths: dict[Lane, int]) -> None:
         self.turns = turns
@@ -102,7 +102,7 @@ def test_a_lone_tenant_gets_everything(limit: int, leases: int) -> None:
 
 @given(tenants, st.lists(limits, min_size=1, max_size=30))
 @proves("E2", "T1")
-def test_tenants_of_one_weight_that_always_wait_are_given_the_same_to_one(count: int, sizes: list[int]) -> None:
+def test_tenants_of_equal_weight_that_always_wait_get_the_same_within_one(count: int, sizes: list[int]) -> None:
     queue = Queue(Turns(), {of(tenant): DEEP for tenant in range(count)})
     for limit in sizes:
         assert sum(queue.lease(limit).values()) == limit
@@ -125,8 +125,10 @@ def test_shares_are_by_weight(weights: list[int], sizes: list[int]) -> None:
     st.integers(0, 10**6),
 )
 @proves("E2", "L6")
-def test_nobody_who_waits_is_passed_over_for_longer_than_a_round(depths: dict[int, int], limit: int, deep: int) -> None:
-    """A tenant that waits is served before any other has been given more than a lease and its share beyond it."""
+def test_no_waiting_tenant_is_passed_over_for_longer_than_a_round(
+    depths: dict[int, int], limit: int, deep: int
+) -> None:
+    """A waiting tenant is served before any other gets more than one lease and its share beyond it."""
     lanes = {of(tenant): depth for tenant, depth in depths.items()} | {of(0): deep}
     queue = Queue(Turns(), dict(lanes))
     leases = 0
@@ -145,7 +147,7 @@ def test_nobody_who_waits_is_passed_over_for_longer_than_a_round(depths: dict[in
 
 
 @proves("E2")
-def test_who_comes_back_has_a_claim_from_now_on_and_none_on_what_it_did_not_need() -> None:
+def test_a_tenant_that_returns_has_a_claim_from_now_on_and_not_for_the_past() -> None:
     queue = Queue(Turns(), {of(1): DEEP, of(2): 0})
     for _ in range(10):
         queue.lease(100)
@@ -154,7 +156,7 @@ def test_who_comes_back_has_a_claim_from_now_on_and_none_on_what_it_did_not_need
 
 
 @proves("E2")
-def test_who_goes_away_after_more_than_its_share_and_comes_back_at_once_is_not_level_again() -> None:
+def test_a_tenant_that_leaves_after_more_than_its_share_is_not_level_if_it_returns_at_once() -> None:
     queue = Queue(Turns(), {of(1): 1, of(2): 50})
     assert queue.lease(100) == {of(1): 1, of(2): 50}
     queue.depths[of(1)] = DEEP
@@ -165,7 +167,7 @@ def test_who_goes_away_after_more_than_its_share_and_comes_back_at_once_is_not_l
 
 
 @proves("E2")
-def test_what_a_tenant_with_little_work_leaves_goes_to_the_others_in_the_next_lease() -> None:
+def test_the_unused_share_of_a_tenant_goes_to_the_others_in_the_next_lease() -> None:
     queue = Queue(Turns(), {of(1): DEEP, of(2): 1})
     assert queue.lease(100) == {of(1): 50, of(2): 1}
     queue.depths[of(2)] = 1
@@ -176,7 +178,7 @@ def test_what_a_tenant_with_little_work_leaves_goes_to_the_others_in_the_next_le
 
 
 @proves("E2")
-def test_a_tenants_better_lane_goes_first_and_the_next_gets_what_it_leaves() -> None:
+def test_a_tenants_better_lane_goes_first_and_the_next_gets_the_rest() -> None:
     high, low = of(1, PriorityClass.HIGH), of(1, PriorityClass.LOW)
     queue = Queue(Turns(), {high: DEEP, low: DEEP, of(2): DEEP})
     assert queue.lease(100) == {high: 50, of(2): 50}
@@ -199,7 +201,7 @@ def test_one_lease_takes_from_a_bounded_number_of_lanes(count: int, limit: int) 
 
 
 @proves("E2")
-def test_a_lane_that_was_cut_by_the_limit_is_not_taken_for_an_empty_one() -> None:
+def test_a_lane_that_was_cut_by_the_limit_does_not_count_as_empty() -> None:
     turns = Turns()
     takes = [Take(of(1), 10), Take(of(2), 10)]
     assert turns.record(takes, {of(1): 10}, limit=10) == []
@@ -218,7 +220,7 @@ tenants_lanes = st.lists(
     tenants_lanes, st.lists(st.tuples(st.integers(1, 50), st.lists(st.integers(0, 60))), max_size=8), st.integers(1, 50)
 )
 @proves("E2", "L6")
-def test_whatever_lanes_gave_before_each_is_asked_for_at_least_one_and_no_more_than_the_limit(
+def test_each_lane_is_asked_for_at_least_one_and_no_more_than_the_limit(
     lanes: list[Lane], before: list[tuple[int, list[int]]], limit: int
 ) -> None:
     entries = [Waiting(lane, NOON) for lane in lanes]
