@@ -5,7 +5,8 @@
     -- $1 lease_id, $2 worker_id …
 
 `:many`, `:one` and `:none` state how many rows it returns. Tests PREPARE every block on a real database. `{{plan}}`
-includes a fragment of `transitions.sql`, which has the text of state changes that several blocks share.
+includes a fragment: of `transitions.sql`, which has the text of state changes that several blocks share, or of the same
+file, where fragments come before the first block.
 """
 
 import re
@@ -40,9 +41,10 @@ def load_queries(noun: str) -> dict[str, Query]:
     """All blocks of one file, by name."""
     source = _read(noun)
     parts = list(_NAME.finditer(source))
+    texts = _read_fragments(source[: parts[0].start()], fragments()) if parts else {}
     queries = {}
     for part, following in zip(parts, [*parts[1:], None], strict=False):
-        text = _include(source[part.start() : following.start() if following else len(source)].strip(), fragments())
+        text = _include(source[part.start() : following.start() if following else len(source)].strip(), texts)
         header = {key: value.strip() for line in _HEADER.findall(text) for key, value in _ENTRY.findall(line)}
         name = part["name"]
         queries[name] = Query(name, cast("Returns", part["returns"]), text.rstrip(";"), header)
@@ -51,9 +53,14 @@ def load_queries(noun: str) -> dict[str, Query]:
 
 @cache
 def fragments() -> Mapping[str, str]:
-    """The texts of `transitions.sql` by name. A fragment may include those before it."""
-    _, *parts = _FRAGMENT.split(_read("transitions"))
-    found: dict[str, str] = {}
+    """The texts of `transitions.sql` by name."""
+    return _read_fragments(_read("transitions"), {})
+
+
+def _read_fragments(source: str, known: Mapping[str, str]) -> dict[str, str]:
+    """The fragments of a text, with those that are known. A fragment may include those before it."""
+    _, *parts = _FRAGMENT.split(source)
+    found = dict(known)
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         found[name] = _include(text.strip(), found)
     return found

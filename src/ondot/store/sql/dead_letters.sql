@@ -1,19 +1,24 @@
+-- fragment: matches_filter
+-- The letters that a filter selects; each parameter may be NULL: any.
+-- $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message
+AND ($2::uuid IS NULL OR d.job_id = $2)
+AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
+                                 WHERE h.id = d.execution_id AND p.name = $3))
+AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
+                              ELSE d.error->>'fingerprint' = $4 END)
+AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
+AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+
 -- name: list_letters :many
 -- index: dead_letter_open, dead_letter_alike or dead_letter_job, backwards
 -- Newest failure first; a page is cut by instant and id. Without payloads and tracebacks, which may be long.
--- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message, $8 state,
+-- $1 tenant_no, $2 to $7 as in matches_filter, $8 state,
 -- $9 before which failure (NULL: from the newest), $10 and its id, $11 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, d.error - 'detail' AS error, d.resolution,
        d.resolved_at, d.resolved_by, d.resolved_reason, d.replay_id
 FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer
-  AND ($2::uuid IS NULL OR d.job_id = $2)
-  AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                   WHERE h.id = d.execution_id AND p.name = $3))
-  AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
-                                ELSE d.error->>'fingerprint' = $4 END)
-  AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
-  AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+  {{matches_filter}}
   AND CASE $8::text WHEN 'open' THEN d.resolved_at IS NULL
                     WHEN 'all' THEN true
                     ELSE d.resolved_at IS NOT NULL AND d.resolution = $8 END
@@ -42,17 +47,11 @@ WHERE d.execution_id = $2::uuid AND d.tenant_no = $1::integer;
 -- name: count_letters :one
 -- index: dead_letter_open, dead_letter_alike or dead_letter_job
 -- Open letters; for an operation that starts now, those that it will reach (see take_letters).
--- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
+-- $1 tenant_no, $2 to $7 as in matches_filter,
 -- $8 the id of the operation (NULL: none)
 SELECT count(*)::integer AS count, ondot.clock() AS now FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
-  AND ($2::uuid IS NULL OR d.job_id = $2)
-  AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                   WHERE h.id = d.execution_id AND p.name = $3))
-  AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
-                                ELSE d.error->>'fingerprint' = $4 END)
-  AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
-  AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+  {{matches_filter}}
   AND ($8::uuid IS NULL OR d.failed_at <= ondot.clock() AND d.execution_id < $8);
 
 -- name: count_open_letters :one
@@ -65,7 +64,7 @@ WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND resolved_a
 -- index: dead_letter_alike, history_pkey
 -- Open letters by fingerprint, the group with the newest failure first. The fingerprints are found by hops over the index:
 -- grouping rows by a field of their errors would read every traceback.
--- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message, $8 limit, $9 jobs of each
+-- $1 tenant_no, $2 to $7 as in matches_filter, $8 limit, $9 jobs of each
 WITH RECURSIVE print AS (
     (SELECT d.error->>'fingerprint' AS fingerprint FROM ondot.dead_letter d
      WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL AND d.error->>'fingerprint' IS NOT NULL
@@ -90,11 +89,7 @@ CROSS JOIN LATERAL (
     FROM ondot.dead_letter d
     WHERE d.tenant_no = $1 AND d.resolved_at IS NULL
       AND d.error->>'fingerprint' = a.fingerprint
-      AND ($2::uuid IS NULL OR d.job_id = $2)
-      AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                       WHERE h.id = d.execution_id AND p.name = $3))
-      AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
-      AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+      {{matches_filter}}
     HAVING count(*) > 0
     UNION ALL
     SELECT count(*)::integer, min(d.failed_at), max(d.failed_at),
@@ -103,11 +98,7 @@ CROSS JOIN LATERAL (
     FROM ondot.dead_letter d
     WHERE a.fingerprint IS NULL AND d.tenant_no = $1 AND d.resolved_at IS NULL
       AND d.error->>'fingerprint' IS NULL
-      AND ($2 IS NULL OR d.job_id = $2)
-      AND ($3 IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                 WHERE h.id = d.execution_id AND p.name = $3))
-      AND ($5 IS NULL OR d.failed_at >= $5) AND ($6 IS NULL OR d.failed_at < $6)
-      AND ($7 IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+      {{matches_filter}}
     HAVING count(*) > 0
 ) g
 JOIN ondot.dead_letter s ON s.execution_id = g.sample_id
@@ -137,19 +128,13 @@ ORDER BY execution_id FOR UPDATE;
 -- locks: dead letters, SKIP LOCKED        index: dead_letter_open
 -- The next letters of an operation, oldest failure first, of those that existed when it started: executions that fail again
 -- afterwards do not belong to it, or it would never end. Locked letters are skipped, see has_passed_over.
--- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
+-- $1 tenant_no, $2 to $7 as in matches_filter,
 -- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id, $12 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.payload IS NOT NULL AS own_payload, d.resolution, d.resolved_by,
        d.replay_id, d.failed_at
 FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
-  AND ($2::uuid IS NULL OR d.job_id = $2)
-  AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                   WHERE h.id = d.execution_id AND p.name = $3))
-  AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
-                                ELSE d.error->>'fingerprint' = $4 END)
-  AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
-  AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+  {{matches_filter}}
   AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid
   AND ($10::timestamptz IS NULL OR (d.failed_at, d.execution_id) > ($10, $11::uuid))
 ORDER BY d.failed_at, d.execution_id LIMIT $12::integer FOR UPDATE OF d SKIP LOCKED;
@@ -157,19 +142,13 @@ ORDER BY d.failed_at, d.execution_id LIMIT $12::integer FOR UPDATE OF d SKIP LOC
 -- name: has_passed_over :one
 -- locks: none        index: dead_letter_open
 -- Whether a turn of take_letters skipped an open letter, which another transaction had locked and may leave open.
--- $1 tenant_no, $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message,
+-- $1 tenant_no, $2 to $7 as in matches_filter,
 -- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id,
 -- $12 through which failure (NULL: the last), $13 and id, $14 ids that were taken
 SELECT EXISTS (
     SELECT FROM ondot.dead_letter d
     WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
-      AND ($2::uuid IS NULL OR d.job_id = $2)
-      AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
-                                       WHERE h.id = d.execution_id AND p.name = $3))
-      AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
-                                    ELSE d.error->>'fingerprint' = $4 END)
-      AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
-      AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+      {{matches_filter}}
       AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid
       AND ($10::timestamptz IS NULL OR (d.failed_at, d.execution_id) > ($10, $11::uuid))
       AND ($12::timestamptz IS NULL OR (d.failed_at, d.execution_id) <= ($12, $13::uuid))
