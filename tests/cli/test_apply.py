@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from ondot.cli.apply import differences, in_sum, jobs_of_file, verdict
+from ondot.cli.apply import differences, in_sum, jobs_of_file, result_of
 from tests.cli.running import Ran, ondot
 from tests.proves import proves
 from tests.ui.serving import Served, served
@@ -55,7 +55,7 @@ def test_a_file_holds_a_job_a_list_or_a_job_on_each_line(tmp_path: Path, content
     [
         ([], "no job"),
         ("", "not JSON"),
-        ("[1]", "Job 1 is no JSON object"),
+        ("[1]", "Job 1 is not a JSON object"),
         ([NIGHTLY, {"name": "b"}], r"Job 2 \(b\) has no key"),
         ([{"key": ""}], "Job 1 has no key"),
         ('{"key": "a"}\n{"key": }', "line 2"),
@@ -74,7 +74,7 @@ def test_what_cannot_be_applied_is_refused_before_anything_is_sent(tmp_path: Pat
     [(None, 1, "created"), (None, 3, "changed"), ({"version": 2}, 2, "unchanged"), ({"version": 2}, 3, "changed")],
 )
 def test_versions_tell_what_became_of_a_job(before: dict[str, int] | None, after: int, said: str) -> None:
-    assert verdict(before, {"version": after}) == said
+    assert result_of(before, {"version": after}) == said
 
 
 def test_differences_are_named_to_the_field() -> None:
@@ -86,7 +86,7 @@ def test_differences_are_named_to_the_field() -> None:
 def test_the_sum_says_what_would_be_and_what_was() -> None:
     items = [{"result": "created"}, {"result": "unchanged"}, {"result": "created"}]
     assert in_sum(items, dry_run=False) == "2 created, 1 unchanged."
-    assert in_sum(items, dry_run=True) == "It would be: 2 created, 1 unchanged."
+    assert in_sum(items, dry_run=True) == "Dry run: 2 created, 1 unchanged."
 
 
 @proves("S12", "O5")
@@ -120,7 +120,7 @@ async def test_a_table_says_what_became_of_each_job(world: World, tmp_path: Path
         file = in_file(tmp_path, [NIGHTLY, HOURLY])
         told = await asyncio.to_thread(ondot, "job", "apply", "-f", file, "--dry-run", url=page.url)
         assert told.out.count("would create") == 2
-        assert "It would be: 2 created." in told.out
+        assert "Dry run: 2 created." in told.out
         assert all(len(line) <= 80 for line in told.out.splitlines())
 
 

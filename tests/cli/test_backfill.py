@@ -81,7 +81,7 @@ async def test_a_range_is_asked_for_in_utc_with_its_order_and_limit(receiver: Re
         "dry_run": False,
     }
     assert "9 of 20" in told.out
-    assert "4 there already" in told.out
+    assert "4 existed already" in told.out
     assert f"ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in told.out
 
 
@@ -89,11 +89,11 @@ async def test_a_range_is_asked_for_in_utc_with_its_order_and_limit(receiver: Re
 async def test_a_dry_run_counts_in_words(receiver: Receiver) -> None:
     answers(receiver, {"dry_run": True, "total": 24, "existing": 4, "to_run": 20})
     told = await run(receiver, "backfill", JOB_ID, *RANGE, "--dry-run")
-    assert told.out == "It would run 20 fires; 4 of 24 have run or wait already.\n"
+    assert told.out == "It would run 20 fires; 4 of 24 have already run or are waiting.\n"
     assert json.loads(receiver.received[0].body)["dry_run"] is True
     assert dry_run_in_words({"total": 1, "existing": 0, "to_run": 1}) == "It would run 1 fire."
     nothing = dry_run_in_words({"total": 8, "existing": 8, "to_run": 0})
-    assert nothing == "Nothing to do: all 8 fires of this range had run or waited already."
+    assert nothing == "Nothing to do: all 8 fires of this range had already run or were waiting."
 
 
 @proves("S7")
@@ -101,7 +101,7 @@ async def test_a_range_without_a_fire_is_told_in_words(receiver: Receiver) -> No
     answers(receiver, backfill(**DONE | {"total": 0, "existing": 0, "made": 0, "succeeded": 0}))
     for words in ([], ["--wait"]):
         told = await run(receiver, "backfill", JOB_ID, *RANGE, *words)
-        assert (told.code, told.out) == (0, "Nothing to do: no fire of this job lies in this range.\n")
+        assert (told.code, told.out) == (0, "Nothing to do: this job has no fire in this range.\n")
 
 
 @proves("S7")
@@ -110,8 +110,8 @@ async def test_fires_that_had_run_are_not_told_as_run_by_the_backfill(receiver: 
     answers(receiver, backfill(), backfill(**done))
     told = await run(receiver, "backfill", JOB_ID, *RANGE, "--wait")
     assert "none to run" in told.out
-    assert "8 there already" in told.out
-    assert "Nothing to do: all 8 fires of this range had run or waited already." in told.out
+    assert "8 existed already" in told.out
+    assert "Nothing to do: all 8 fires of this range had already run or were waiting." in told.out
     assert "Cancel it" not in told.out
 
 
@@ -156,7 +156,7 @@ async def test_ctrl_c_ends_the_waiting_and_says_how_to_cancel(receiver: Receiver
         process.send_signal(signal.SIGINT)
         out, err = (stream.decode() for stream in await process.communicate())
     assert (process.returncode, out) == (130, "")
-    assert f"The backfill goes on. Cancel it with: ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in err
+    assert f"The backfill continues. Cancel it with: ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in err
     assert "Traceback" not in err
 
 

@@ -88,7 +88,7 @@ async def test_letters_are_replayed_by_their_ids_with_a_payload_from_a_file(worl
         assert (await letters(page, "replay", str(uuid4()))).code == 3
         absent = await letters(page, "replay", second, "--payload", f"@{tmp_path / 'nothing'}")
         assert absent.code == 2
-        assert "cannot be read" in absent.err
+        assert "Cannot read" in absent.err
         letter = await answer(page, "dead-letter", "get", first)
         assert (letter["state"], letter["resolved_reason"]) == ("replayed", "mended")
     replays = [row for row in await world.executions() if str(row.replay_of) == first]
@@ -118,9 +118,9 @@ async def test_by_filter_it_is_counted_first_and_followed_until_all_are_done(wor
         assert counted.out == "It would replay 2 dead letters.\n"
         unasked = await letters(page, "replay", "-q", "order")
         assert unasked.code == 2
-        assert "give --yes, or --dry-run to count" in flat(unasked.err)
+        assert "Add --yes, or --dry-run to count" in flat(unasked.err)
         started = await letters(page, "replay", "-q", "order", "--yes", "--rate", "100")
-        assert started.out.startswith("Replaying 2 dead letters, 100 a second.\n")
+        assert started.out.startswith("Replaying 2 dead letters, 100 per second.\n")
         [operation] = (await answer(page, "dead-letter", "operations"))["items"]
         assert f"ondot dead-letter stop {operation['id']}" in started.out
         assert operation["state"] == "RUNNING"
@@ -149,7 +149,7 @@ async def test_by_filter_it_is_counted_first_and_followed_until_all_are_done(wor
 @pytest.mark.parametrize(
     ("failing", "code", "said"),
     [
-        (1, 1, "Of 3 replays, 1 failed again. See why: ondot dead-letter groups\n"),
+        (1, 1, "3 replays: 1 failed again. See why: ondot dead-letter groups\n"),
         (0, 0, "3 replays succeeded.\n"),
     ],
 )
@@ -184,8 +184,8 @@ async def test_who_waits_for_replays_by_filter_is_told_how_many_failed_again(
         (["replay"], "Say which dead letters"),
         (["replay", str(uuid4()), "--all"], "only one of them"),
         (["replay", "--all", "-q", "x"], "only one of them"),
-        (["replay", str(uuid4()), "--rate", "5"], "By ids it is done at once"),
-        (["replay", "--all", "--from", "yesterday"], "is no instant"),
+        (["replay", str(uuid4()), "--rate", "5"], "are all handled at once"),
+        (["replay", "--all", "--from", "yesterday"], "is not an instant"),
         (["replay", str(uuid4()), "--payload", "{"], "This is not JSON"),
         (["discard", str(uuid4())], "Missing option '--reason'"),
     ],
@@ -200,9 +200,9 @@ def test_what_is_not_clear_is_refused_before_anybody_is_asked(words: list[str], 
     ("changes", "said"),
     [
         ({"state": "DONE", "done": 2}, "Replayed 2 dead letters."),
-        ({"state": "DONE", "done": 1}, "Replayed 1 of 2 dead letters; the others"),
+        ({"state": "DONE", "done": 1}, "Replayed 1 of 2 dead letters. The others"),
         ({"state": "DONE", "done": 1, "total": 1, "action": "discard"}, "Discarded 1 dead letter."),
-        ({"state": "RUNNING"}, "Replaying 2 dead letters, 50 a second."),
+        ({"state": "RUNNING"}, "Replaying 2 dead letters, 50 per second."),
     ],
 )
 def test_an_operation_is_told_in_a_sentence(changes: dict[str, Any], said: str) -> None:
@@ -212,7 +212,7 @@ def test_an_operation_is_told_in_a_sentence(changes: dict[str, Any], said: str) 
 
 def test_replays_that_neither_failed_nor_succeeded_are_told_by_their_states() -> None:
     assert ends_in_words({"SUCCEEDED": 1}) == "1 replay succeeded."
-    assert ends_in_words({"SUCCEEDED": 1, "SKIPPED": 2}) == "Of 3 replays, 0 failed again, 2 SKIPPED."
+    assert ends_in_words({"SUCCEEDED": 1, "SKIPPED": 2}) == "3 replays: 0 failed again, 2 SKIPPED."
 
 
 @proves("E13", "T6", "O5")
@@ -229,8 +229,8 @@ async def test_the_limits_of_a_pool_are_set_shown_and_taken_away(world: World) -
         for words, said in (
             (["--rate", "fast"], "--rate: must be"),
             (["--concurrency", "0"], "--concurrency: must be"),
-            (["--concurrency", "many"], "write 20, or none"),
-            ([], "Say which limit"),
+            (["--concurrency", "many"], "Write, for example, 20, or none"),
+            ([], "Name a limit"),
         ):
             refused = await run(page, "pool", "set", "default", *words)
             assert refused.code == 2

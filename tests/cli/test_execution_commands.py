@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from ondot.cli.cancel import end_in_words
-from ondot.cli.waiting import far_in_words
+from ondot.cli.waiting import progress_of
 from ondot.flow.attempt_log import AttemptLogs
 from ondot.model.gates import Limits, Rate
 from ondot.model.outcome import Cancelled, Succeeded
@@ -48,7 +48,7 @@ async def test_what_waits_is_cancelled_at_once_and_one_refusal_does_not_keep_the
     async with served(world.database) as page:
         told = await run(page, "execution", "cancel", first, missing, second, "--reason", "wrong region")
         assert told.code == 3
-        assert told.out.splitlines() == [f"Cancelled {id_}. It had not begun." for id_ in (first, second)]
+        assert told.out.splitlines() == [f"Cancelled {id_}. It had not started." for id_ in (first, second)]
         assert told.err == f"error: There is no execution {missing}.\n"
         shown = await run(page, "execution", "get", first)
         assert re.search(r"cancelled by \w+: wrong region", shown.out)
@@ -75,9 +75,9 @@ async def test_a_cancel_waits_for_what_runs_and_says_how_it_ended(
         waiting = asyncio.create_task(run(page, "execution", "cancel", id_, "--wait"))
         await until(world, "SELECT FROM ondot.execution WHERE cancel_at IS NOT NULL")
         asked = await run(page, "execution", "cancel", id_)
-        assert asked.out.startswith(f"Asked {id_} to end")
+        assert asked.out.startswith(f"Asked {id_} to stop")
         assert f"ondot execution get {id_} --watch" in asked.out
-        assert "cancel asked" in (await run(page, "execution", "get", id_)).out
+        assert "cancel requested" in (await run(page, "execution", "get", id_)).out
         await worker.complete(attempt, report)
         told = await waiting
     assert (told.code, told.err) == (code, "")
@@ -159,10 +159,10 @@ async def test_what_became_of_a_fire_is_told_by_its_instant(world: World) -> Non
         *_, now, more = told.out.splitlines()
         assert told.out.startswith("fire")
         assert now.startswith("Now: Its next fire is at ")
-        assert more == f"More of that: ondot job explain {accepted.id}"
+        assert more == f"For details: ondot job explain {accepted.id}"
         bad = await run(page, "job", "explain", str(accepted.id), "--at", "yesterday")
         assert bad.code == 2
-        assert "is no instant" in bad.err
+        assert "is not an instant" in bad.err
 
 
 @proves("E14")
@@ -220,9 +220,9 @@ async def test_an_execution_is_watched_to_its_end_and_its_exit_code_tells_it(wor
 
 def test_how_far_it_is_is_told_by_what_it_said() -> None:
     live = execution(state="RUNNING", attempt=1, progress={"fraction": 0.25, "message": "a quarter"})
-    assert far_in_words(live) == ("RUNNING, a quarter", 25, 100)
+    assert progress_of(live) == ("RUNNING, a quarter", 25, 100)
     silent = execution(state="RUNNING", attempt=2, progress=None, cancel_requested_at="2026-11-15T12:00:00Z")
-    assert far_in_words(silent) == ("RUNNING, attempt 2, asked to end", 0, None)
+    assert progress_of(silent) == ("RUNNING, attempt 2, asked to stop", 0, None)
 
 
 @proves("E12", "E13", "E16")

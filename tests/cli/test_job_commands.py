@@ -106,7 +106,7 @@ async def test_without_a_next_fire_it_is_said_why(world: World) -> None:
         told = await asyncio.to_thread(ondot, "job", "next", str(paused.id), url=page.url)
         assert f"paused: 5 failures in a row. Resume it with: ondot job resume {paused.id}" in told.out
         told = await asyncio.to_thread(ondot, "job", "next", str(deleted.id), url=page.url)
-        assert "it is deleted" in told.out
+        assert "the job is deleted" in told.out
         assert answer(await run(page, "next", str(deleted.id)))["fires"] == []
 
 
@@ -126,4 +126,4 @@ async def test_a_job_is_shown_with_what_was_skipped(world: World) -> None:
 def test_a_cancel_that_nobody_can_confirm_is_refused() -> None:
     told = ondot("job", "cancel", "019a1de9-4d8d-7d9d-8dd7-1801991e16d7", url="http://127.0.0.1:1")
     assert (told.code, told.out) == (2, "")
-    assert "give --yes" in told.err
+    assert "Add --yes" in told.err

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from ondot.cli import output, views
-from ondot.cli.errors import exit_code, foreseen, message_of, named_once
+from ondot.cli.errors import exit_code, expected_error, message_of, named_once
 from ondot.cli.pages import gather, show_page
 from ondot.model import errors
 from ondot.model.errors import Fault, InvalidBody, Misconfigured, OndotError
@@ -221,8 +221,8 @@ def test_a_field_is_named_once(pointer: str, message: str, told: str) -> None:
 
 def test_of_errors_that_come_together_the_first_is_told_unless_one_is_a_bug() -> None:
     told = Misconfigured("This.")
-    assert foreseen(ExceptionGroup("", [told, errors.Unavailable("That.")])) is told
-    assert foreseen(ExceptionGroup("", [told, KeyError("bug")])) is None
+    assert expected_error(ExceptionGroup("", [told, errors.Unavailable("That.")])) is told
+    assert expected_error(ExceptionGroup("", [told, KeyError("bug")])) is None
 
 
 def test_json_on_a_terminal_steers_nothing_and_means_the_same(

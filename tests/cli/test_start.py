@@ -99,7 +99,7 @@ def test_a_server_that_cannot_be_reached_exits_with_5(words: list[str]) -> None:
     told = ondot(*words, url=NOBODY)
     assert told.code == 5
     assert told.out == ""
-    assert told.err.startswith(f"error: No ondot can be reached at {NOBODY}")
+    assert told.err.startswith(f"error: No ondot server can be reached at {NOBODY}")
     assert len(told.err.splitlines()) == 1
 
 

@@ -245,7 +245,7 @@ def test_the_context_is_given_to_those_who_ask_for_it() -> None:
     asks: list[Callable[..., Any]] = [by_name, by_annotation, by_text, by_unknown_text, by_keyword]
     assert all(Handler(function).takes_context for function in asks)
     assert not any(Handler(function).takes_context for function in (not_at_all, second, nothing, anything))
-    assert Handler(by_keyword).bound(None, {}) == ((), {"ctx": None})
+    assert Handler(by_keyword).bind(None, {}) == ((), {"ctx": None})
 
 
 @proves("E3")
@@ -266,7 +266,7 @@ def test_a_context_can_be_made_by_hand_for_a_test_of_a_handler() -> None:
     ctx.log("sent", mails=3, subject="a=b", nothing=None)
     assert said == ['sent mails=3 subject="a=b" nothing=None']
     assert ctx.checkpoint is None
-    with pytest.raises(ValueError, match="at most"):
+    with pytest.raises(ValueError, match="the limit is"):
         ctx.heartbeat(checkpoint="x" * 2_000_000)
     with pytest.raises(TypeError):
         ctx.heartbeat(checkpoint=object())

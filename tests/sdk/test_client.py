@@ -166,7 +166,7 @@ async def test_an_answer_that_is_not_ondots_says_so(
     client: Client, receiver: Receiver, status: int, kind: type[OndotError]
 ) -> None:
     receiver.answer(lambda: web.Response(status=status, text="<html>", content_type="text/html"))
-    with pytest.raises(kind, match="not as ondot does") as raised:
+    with pytest.raises(kind, match="not as an ondot server does") as raised:
         await client.get_job(JOB)
     assert receiver.url in raised.value.message
 

@@ -16,7 +16,7 @@ from ondot.api.dependencies import Services
 from ondot.api.server import build_api
 from ondot.model.errors import InvalidBody, TooLarge
 from ondot.model.execution import State
-from ondot.sdk.app import A_REQUEST, BYTES_A_REQUEST, portions
+from ondot.sdk.app import BYTES_A_REQUEST, JOBS_A_REQUEST, batches
 from ondot.sdk.handler import Handler
 from tests.proves import proves
 from tests.receiver import open_receiver
@@ -42,11 +42,11 @@ async def test_many_are_sent_by_requests_of_a_thousand_and_answered_in_their_ord
             @app.job(retries=5)
             async def report(number: int) -> None: ...
 
-            answers = await report.enqueue_many({"number": number} for number in range(2 * A_REQUEST + 1))
+            answers = await report.enqueue_many({"number": number} for number in range(2 * JOBS_A_REQUEST + 1))
             assert await report.enqueue_many([]) == []
         assert [request.path for request in receiver.received] == ["/v1/jobs/batch"] * 3
         sent = [job for request in receiver.received for job in json.loads(request.body)["jobs"]]
-        assert [job["payload"]["number"] for job in sent] == list(range(2 * A_REQUEST + 1))
+        assert [job["payload"]["number"] for job in sent] == list(range(2 * JOBS_A_REQUEST + 1))
         assert sent[0]["retry"] == {"max_retries": 5}
         assert answers == [{"n": 1}, {"n": 2}, {"n": 3}]
 
@@ -167,6 +167,6 @@ async def test_many_over_the_api_are_made_once(world: World) -> None:
 @proves("E3")
 def test_large_bodies_are_sent_by_requests_that_a_server_accepts() -> None:
     small, large = {"payload": 1}, {"payload": "x" * (BYTES_A_REQUEST // 2)}
-    assert [len(portion) for portion in portions([large, small, large, large, small])] == [2, 1, 2]
+    assert [len(batch) for batch in batches([large, small, large, large, small])] == [2, 1, 2]
     too_large = {"payload": "x" * 2 * BYTES_A_REQUEST}
-    assert list(portions([small, too_large, small])) == [[small], [too_large], [small]]
+    assert list(batches([small, too_large, small])) == [[small], [too_large], [small]]

@@ -182,7 +182,7 @@ async def test_a_function_that_is_debounced_cannot_be_scheduled() -> None:
     @Ondot().job(debounce={"key": "k", "wait": 5})
     def index() -> None: ...
 
-    with pytest.raises(TypeError, match=r"index: `debounce` says itself when it runs; use enqueue"):
+    with pytest.raises(TypeError, match=r"index: `debounce` decides when the job runs; use enqueue"):
         await index.schedule(in_=60)
 
 

@@ -1,12 +1,12 @@
 """The command `ondot`: noun then verb, one module for each noun.
 
     up · api · scheduler · worker        run a server, or one role of it          up.py, roles.py
-    migrate · doctor · key               look after an installation               migrate.py, doctor.py, key.py
+    migrate · doctor · key               maintain an installation                 migrate.py, doctor.py, key.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     fleet · pool · audit                 the same                                 fleet.py, pool.py, audit.py
-    cron · version                       need nothing else                        cron.py
+    cron · version                       need no server                           cron.py
 
-Promises to start fast: whatever is heavy (the server, pydantic, rich) is imported by the command that needs it.
+Promises to start fast: heavy packages (the server, pydantic, rich) are imported by the command that needs them.
 """
 
 import sys
@@ -24,7 +24,7 @@ from ondot.cli.output import show_line
 from ondot.cli.roles import api, scheduler, worker
 from ondot.cli.up import up
 
-RUN, USE, KEEP = "Run a server", "Use a server", "Look after a server"
+RUN, USE, KEEP = "Run a server", "Use a server", "Maintain a server"
 
 app = typer.Typer(
     cls=Root,
@@ -48,7 +48,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", hidden=True, help="Show where an unforeseen error came from.")
+        bool, typer.Option("--debug", hidden=True, help="Show the traceback of an unexpected error.")
     ] = False,
 ) -> None:
     """A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z)."""

@@ -1,7 +1,7 @@
-"""`ondot job apply -f FILE`: jobs kept in a file, made so on the server; whatever is applied twice changes nothing.
+"""`ondot job apply -f FILE`: create and update jobs from a file. Applying a file twice changes nothing.
 
-Each job has a `key`, by which the server finds it again (S12). All of a file is one transaction: all or none. What
-became of each is told by its version before and after; a dry run reads and compares, and sends nothing that changes.
+Each job has a `key`, by which the server finds it again (S12). A file is one transaction: all of its jobs or none. The
+versions before and after show the result of each job. A dry run reads and compares, and changes nothing.
 """
 
 import json
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 ASKED_BY_NAME: Final = 200
-"""So many jobs are looked up by their names, one question each; for more, all jobs are read instead."""
+"""Up to this many jobs are looked up by name, with one request each; for more, all jobs are read instead."""
 
 CREATED, CHANGED, UNCHANGED = "created", "changed", "unchanged"
 
 
 def apply(
     file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="JSON or JSON lines; - is standard input.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Make the jobs of a file so: create those whose key is new, change those that differ.
+    """Create the jobs of a file whose key is new, and change those that differ.
 
-    The file holds a job, a list of jobs, {"jobs": […]}, or a job on each line; each needs a key.
+    The file contains a job, a list of jobs, {"jobs": […]}, or one job per line. Each job needs a key.
     """
     bodies = jobs_of_file(file)
     try:
@@ -62,20 +62,20 @@ def jobs_of_file(name: str) -> list[Json]:
     text = text_of_file(name)
     bodies = _documents(text)
     if not bodies:
-        raise typer.BadParameter("There is no job in it.", param_hint="-f")
+        raise typer.BadParameter("The file contains no job.", param_hint="-f")
     for number, body in enumerate(bodies, 1):
         if not isinstance(body, dict):
-            raise typer.BadParameter(f"Job {number} is no JSON object, in braces.", param_hint="-f")
+            raise typer.BadParameter(f"Job {number} is not a JSON object, in braces.", param_hint="-f")
         if not isinstance(body.get("key"), str) or not body["key"]:
             called = f" ({body['name']})" if isinstance(body.get("name"), str) else ""
-            advice = 'give it one, for example "key": "nightly-report": by it the job is found again.'
-            raise typer.BadParameter(f"Job {number}{called} has no key: {advice}", param_hint="-f")
+            advice = 'Add one, for example "key": "nightly-report", so that the job can be found again.'
+            raise typer.BadParameter(f"Job {number}{called} has no key. {advice}", param_hint="-f")
         reject_surrogates(body)
     return bodies
 
 
 def with_keys(refusal: InvalidBody, bodies: Sequence[Json]) -> InvalidBody:
-    """The same faults, each with the key of the job it is in: who wrote the file does not count its jobs."""
+    """The same faults, each with the key of its job: authors of a file do not count its jobs."""
     faults = tuple(Fault(_place(fault.pointer, bodies), named_once(fault)) for fault in refusal.faults)
     return type(refusal)(refusal.message, faults=faults)
 
@@ -88,8 +88,8 @@ def _place(pointer: str, bodies: Sequence[Json]) -> str:
     return f"{pointer} (job {bodies[int(number)]['key']})"
 
 
-def verdict(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
-    """What became of a job; one that was not found, yet is older than version 1, was found under another name."""
+def result_of(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
+    """The result of a job. One that was not found before, but has a version above 1, had another name."""
     if before is None:
         return CREATED if after["version"] == 1 else CHANGED
     return UNCHANGED if after["version"] == before["version"] else CHANGED
@@ -97,8 +97,8 @@ def verdict(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
 
 def in_sum(results: Sequence[Json], *, dry_run: bool) -> str:
     counts = {result: sum(item["result"] == result for item in results) for result in (CREATED, CHANGED, UNCHANGED)}
-    told = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
-    return f"It would be: {told}." if dry_run else f"{told[:1].upper()}{told[1:]}."
+    summary = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
+    return f"Dry run: {summary}." if dry_run else f"{summary[:1].upper()}{summary[1:]}."
 
 
 def differences(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -134,7 +134,7 @@ async def _send(client: "Client", bodies: Sequence[Json]) -> list[Json]:
     results = []
     for body, job in zip(bodies, items, strict=True):
         before = known.get(body["key"])
-        result = verdict(before, job)
+        result = result_of(before, job)
         fields = differences(before, _spec_of(job)) if before and result == CHANGED else []
         results.append(_result(job["id"], body["key"], job["name"], result, job["version"], fields))
     return results
@@ -154,10 +154,10 @@ async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
             continue
         wanted = json.loads(json.dumps(spec_out(spec)))
         if spec.schedule is None:
-            wanted.pop("schedule")  # "now" is another instant each time, but the same wish
+            wanted.pop("schedule")  # "now" is another instant each time, but no change
         elif "anchor_at" not in json.dumps(body.get("schedule") or {}) and spec.schedule.start_at is None:
-            for said in (wanted["schedule"], before.get("schedule") or {}):
-                said.pop("anchor_at", None)
+            for schedule in (wanted["schedule"], before.get("schedule") or {}):
+                schedule.pop("anchor_at", None)
         fields = differences(before, wanted)
         version = before["version"] + 1 if fields else before["version"]
         result = CHANGED if fields else UNCHANGED
@@ -166,7 +166,7 @@ async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
 
 
 async def _existing(client: "Client", bodies: Sequence[Json], *, to_the_end: bool = False) -> dict[str, Json]:
-    """The jobs that have these keys. By name first, since the API does not look up keys; then, if need be, all."""
+    """The jobs that have these keys. By name first, because the API cannot look up keys; then, if needed, all."""
     keys = {body["key"] for body in bodies}
     names = {body.get("name") for body in bodies}
     found: dict[str, Json] = {}
@@ -191,8 +191,9 @@ async def _read(client: "Client", keys: set[str], found: dict[str, Json], **filt
 
 
 def _spec_of(job: Json) -> Json:
-    told_by_server = {"id", "state", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at"}
-    return {field: value for field, value in job.items() if field not in told_by_server}
+    from ondot.document.render import SpecOut
+
+    return {field: value for field, value in job.items() if field in SpecOut.__annotations__}
 
 
 def _result(id_: str | None, key: str, name: str, result: str, version: int, fields: list[str]) -> Json:

@@ -13,17 +13,18 @@ from ondot.cli.pages import gather, show_page
 
 def audit(
     action: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this, for example execution.cancel or dead_letter.replay.")
+        str | None,
+        typer.Option(metavar="NAME", help="Only this action, for example execution.cancel or dead_letter.replay."),
     ] = None,
     subject: Annotated[
-        UUID | None, typer.Option(metavar="ID", help="Only what was done to this: an execution, an operation.")
+        UUID | None, typer.Option(metavar="ID", help="Only changes of this execution, job or operation.")
     ] = None,
     limit: Limit = 50,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show who did what, newest first."""
+    """Show who changed what, newest first."""
     filters = {"action": action, "subject": subject}
     page = ask(lambda client: gather(lambda paging: client.list_audit(**filters, **paging), limit))
     from ondot.cli.views import audit_table
 
-    show_page(page, output, audit_table, none="Nothing on record.")
+    show_page(page, output, audit_table, none="The audit log has no matching entries.")

@@ -1,6 +1,6 @@
-"""`ondot job backfill`: the fires of a past range, run now, behind live work (S7); what there is of them, and cancel.
+"""`ondot job backfill`: run the fires of a past range now, after live work (S7); list backfills, cancel one.
 
-The waiting is this side's alone: Ctrl-C ends it, and says how to end the backfill itself.
+Only this command waits, not the server: Ctrl-C ends the waiting, and shows how to cancel the backfill itself.
 """
 
 import sys
@@ -13,7 +13,7 @@ import typer
 
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.instants import instant
+from ondot.cli.flags import instant
 from ondot.cli.options import BackfillId, JobId, Output
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import show_page
@@ -35,19 +35,19 @@ class Order(StrEnum):
 def backfill(
     job_id: JobId,
     from_: Annotated[
-        str, typer.Option("--from", metavar="INSTANT", help="The first instant; without an offset it is UTC.")
+        str, typer.Option("--from", metavar="INSTANT", help="The start of the range; without an offset it is UTC.")
     ],
-    to: Annotated[str, typer.Option("--to", metavar="INSTANT", help="The last instant, included.")],
-    order: Annotated[Order, typer.Option(help="Which fires go first.")] = Order.OLDEST,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many run at the same time.")] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    to: Annotated[str, typer.Option("--to", metavar="INSTANT", help="The end of the range, included.")],
+    order: Annotated[Order, typer.Option(help="Which fires run first.")] = Order.OLDEST,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many may run at once.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, change nothing.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Wait for the end; exit with 1 if one failed or it was cancelled.")
+        bool, typer.Option("--wait", "-w", help="Wait until it ends; exit with 1 if a run failed or it was cancelled.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run the fires of a past range that have not run, behind live work."""
-    from_at, to_at = instant(from_, "--from"), instant(to, "--to")
+    """Run the fires of a past range that have not run. Live work goes first."""
+    from_at, to_at = instant("--from")(from_), instant("--to")(to)
     made = ask(
         lambda client: client.backfill_job(
             job_id, from_at, to_at, order=order.value, concurrency=concurrency, dry_run=dry_run
@@ -61,11 +61,11 @@ def backfill(
     if not wait:
         if made["state"] in ENDED:
             return _show(made, output)
-        return _show(made, output, f"See how far it is: ondot job backfills {job_id}\nCancel it: {cancelling}")
+        return _show(made, output, f"Show its progress: ondot job backfills {job_id}\nCancel it: {cancelling}")
     try:
         ended = ask(lambda client: until_done(client, job_id, made))
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nThe backfill goes on. Cancel it with: {cancelling}\n")
+        sys.stderr.write(f"\nThe backfill continues. Cancel it with: {cancelling}\n")
         raise
     _show(ended, output, "" if ended["made"] or ended["state"] != "DONE" else nothing_in_words(ended))
     if ended["state"] != "DONE" or ended["failed"]:
@@ -74,7 +74,7 @@ def backfill(
 
 
 def backfills(job_id: JobId, output: Output = Format.TABLE) -> None:
-    """List the backfills of a job, and how far they are."""
+    """List the backfills of a job and their progress."""
     page = ask(lambda client: client.list_backfills(job_id))
     from ondot.cli.views import backfill_table
 
@@ -82,15 +82,15 @@ def backfills(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 
 def backfill_cancel(job_id: JobId, backfill_id: BackfillId, output: Output = Format.TABLE) -> None:
-    """Cancel a backfill: what has not begun is not run, what runs may end."""
+    """Cancel a backfill. Runs that have not started are dropped; running ones may end."""
     _show(ask(lambda client: client.cancel_backfill(job_id, backfill_id)), output)
 
 
 async def until_done(client: "Client", job_id: UUID, backfill: Json) -> Json:
-    """The backfill, once it has ended; a bar tells somebody at a terminal how far it is."""
-    with progress_bar() as tell:
+    """The backfill, once it has ended; a terminal shows a progress bar meanwhile."""
+    with progress_bar() as show_bar:
         async for _ in pauses():
-            tell(in_words(backfill), settled(backfill), backfill["total"])
+            show_bar(in_words(backfill), settled(backfill), backfill["total"])
             if backfill["state"] in ENDED:
                 return backfill
             backfill = await client.get_backfill(job_id, backfill["id"])
@@ -98,29 +98,33 @@ async def until_done(client: "Client", job_id: UUID, backfill: Json) -> Json:
 
 
 def settled(backfill: Json) -> int:
-    """How many fires of the range need nothing more: ended, or there already."""
+    """How many fires of the range need nothing more: they ended, or existed already."""
     return sum(backfill[count] for count in ("existing", "succeeded", "failed", "stopped"))
 
 
 def in_words(backfill: Json) -> str:
-    """One line: how far, and what holds it."""
+    """Its state in one line."""
     words = {"RUNNING": "running", "HELD": "held until the job is resumed", "DONE": "done", "CANCELLED": "cancelled"}
     failed = f", {backfill['failed']:,} failed" if backfill["failed"] else ""
     return f"Backfill {words.get(backfill['state'], backfill['state'])}{failed}"
 
 
 def nothing_in_words(counted: Json) -> str:
-    """Of a range that has no fire to run: why."""
+    """Why a range has no fire to run."""
     if not counted["total"]:
-        return "Nothing to do: no fire of this job lies in this range."
+        return "Nothing to do: this job has no fire in this range."
     fires = "the fire" if counted["total"] == 1 else f"all {counted['total']:,} fires"
-    return f"Nothing to do: {fires} of this range had run or waited already."
+    return f"Nothing to do: {fires} of this range had already run or were waiting."
 
 
 def dry_run_in_words(counted: Json) -> str:
     if not counted["to_run"]:
         return nothing_in_words(counted)
-    there = f"; {counted['existing']:,} of {counted['total']:,} have run or wait already" if counted["existing"] else ""
+    there = (
+        f"; {counted['existing']:,} of {counted['total']:,} have already run or are waiting"
+        if counted["existing"]
+        else ""
+    )
     fires = "fire" if counted["to_run"] == 1 else "fires"
     return f"It would run {counted['to_run']:,} {fires}{there}."
 

@@ -11,7 +11,16 @@ from typing import Any, Final
 import typer
 
 from ondot.cli.errors import named_once
-from ondot.cli.flags import FLAGS, flag_name, parse_json, parse_payload, text_of_file
+from ondot.cli.flags import (
+    FLAGS,
+    flag_name,
+    flags_by_pointer,
+    given,
+    parse_json,
+    parse_payload,
+    put_flags,
+    text_of_file,
+)
 from ondot.model.errors import Fault, InvalidBody
 
 Json = dict[str, Any]
@@ -19,7 +28,7 @@ Json = dict[str, Any]
 SCHEDULES: Final = ("cron", "every", "rrule", "at", "in_")
 TARGETS: Final = ("url", "function", "command")
 FLAG_AT: Final = {
-    **{flag.pointer: flag_name(name) for name, flag in FLAGS.items()},
+    **flags_by_pointer(FLAGS),
     "/schedule/dst": "--gap, --fold",
     "/schedule/calendar": "--calendar, --business-days",
     "/target/shell": "--command",
@@ -31,7 +40,7 @@ def body_of(file: str | None, flags: Mapping[str, Any], *, changes: bool = False
     """The body from a file or from flags."""
     if file is None:
         body = body_of_flags(flags, changes=changes)
-    elif _given(flags):
+    elif given(flags):
         what = "changes" if changes else "job"
         raise typer.BadParameter(f"Give the {what} in a file or as flags, not both.", param_hint="-f")
     else:
@@ -50,29 +59,26 @@ def body_of_file(name: str) -> Json:
 
 def body_of_flags(flags: Mapping[str, Any], *, changes: bool = False) -> Json:
     """The body of a job; with `changes` only what is to change of an existing one, so that no target is needed."""
-    given = _given(flags)
-    schedules = [name for name in SCHEDULES if name in given]
+    named = given(flags)
+    schedules = [name for name in SCHEDULES if name in named]
     if len(schedules) > 1:
         raise typer.BadParameter(f"Give one of {_or(schedules)}: a job has one schedule.")
-    targets = [name for name in TARGETS if name in given]
-    details = [name for name in ("method", "header") if name in given]
+    targets = [name for name in TARGETS if name in named]
+    details = [name for name in ("method", "header") if name in named]
     if len(targets) > 1:
         raise typer.BadParameter(f"Give one of {_or(targets)}.")
     if not targets and (details or not changes):
         raise typer.BadParameter(f"Say what to call: {_or(TARGETS)}, or a file with -f.")
     if details and targets != ["url"]:
         raise typer.BadParameter("--method and --header need --url.")
-    body: Json = {}
-    for name, value in given.items():
-        FLAGS[name].put(value, body)
-    return {field: value for field, value in body.items() if value is not None}
+    return {field: value for field, value in put_flags(flags, FLAGS).items() if value is not None}
 
 
 def payload_of(written: str | None) -> Json:
     """`--payload` by its field; nothing if it was not given, because null is a payload, too."""
-    given = {} if written is None else {"payload": parse_payload(written)}
-    reject_surrogates(given)
-    return given
+    body = {} if written is None else {"payload": parse_payload(written)}
+    reject_surrogates(body)
+    return body
 
 
 def in_flags(refusal: InvalidBody, flags: Mapping[str, str] = FLAG_AT) -> InvalidBody:
@@ -91,10 +97,6 @@ def reject_surrogates(body: Json) -> None:
         ) from error
 
 
-def _given(flags: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in flags.items() if value is not None and value != []}
-
-
 def _flag_at(pointer: str, flags: Mapping[str, str]) -> str:
     outer = pointer
     while outer:
@@ -105,4 +107,4 @@ def _flag_at(pointer: str, flags: Mapping[str, str]) -> str:
 
 
 def _or(names: Iterable[str]) -> str:
-    return " or ".join(flag_name(name) for name in names)
+    return " or ".join(flag_name(name, FLAGS[name]) for name in names)

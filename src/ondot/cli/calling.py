@@ -1,7 +1,7 @@
-"""The way from a command to a server: over HTTP by the SDK, or to the database for those who run the installation.
+"""How a command calls a server: over HTTP with the SDK, or the database itself for operators.
 
-Everything heavy is imported here and only when asked for. A database that `ondot up` runs by itself is found by its
-home, so that `ondot doctor` or `ondot key create` need no URL beside it.
+Heavy modules are imported here, when a command needs them. The database of a running `ondot up` is found by its home,
+so that `ondot doctor` and `ondot key create` need no URL.
 """
 
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
-    """Put a question to the server of ONDOT_URL."""
+    """Call the server of ONDOT_URL."""
     import asyncio
 
     from ondot.sdk.client import Client
@@ -37,7 +37,7 @@ def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
 def database_settings(**flags: Any) -> "Settings":
     """The settings, with the URL of a running `ondot up` of this home if none was given.
 
-    Log lines go to standard error, and warnings only: standard output is the command's answer, which may be JSON.
+    Only warnings are logged, to standard error: standard output is the command's answer, which may be JSON.
     """
     from ondot.settings import load_settings
     from ondot.telemetry.log import configure_logs
@@ -62,13 +62,13 @@ def _embedded_url(home: Path | None) -> str | None:
     from ondot.embedded.server import url_of
     from ondot.private import check_private
 
-    # A stranger's home would lead to a stranger's database, and to its jobs.
+    # The home of another account would lead to its database, and to its jobs.
     check_private(place)
     return url_of(Path(lines[4]), lines[3])
 
 
 def ask_database(question: "Callable[[Database], Awaitable[Answer]]") -> Answer:
-    """Put a question to the database itself, if its schema fits."""
+    """Call the database itself, if its schema fits this release."""
     import asyncio
 
     settings = database_settings()

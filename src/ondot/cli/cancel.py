@@ -1,6 +1,6 @@
-"""`ondot execution cancel`: end executions, whether they wait or run (E8), and say how each ended.
+"""`ondot execution cancel`: end executions that wait or run (E8), and report how each ended.
 
-Each of several is asked for by itself: one that is not there, or has ended already, does not keep the others.
+Each is cancelled by a request of its own, so that one that does not exist, or has ended, does not stop the others.
 """
 
 from datetime import UTC, datetime
@@ -25,11 +25,11 @@ def cancel(
     execution_ids: ExecutionIds,
     reason: Reason = None,
     wait: Annotated[
-        bool, typer.Option("--wait", "-w", help="Wait until it has ended; exit with 4 unless it was cancelled.")
+        bool, typer.Option("--wait", "-w", help="Wait until they end; exit with 4 unless all were cancelled.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel executions: what waits ends at once; what runs is asked to end, and ended by force after its grace."""
+    """Cancel executions. A waiting one ends at once; a running one may stop by itself, until its grace period ends."""
     refusals: list[OndotError] = []
 
     async def question(client: "Client") -> list[Json]:
@@ -59,21 +59,21 @@ def cancel(
 
 
 def end_in_words(execution: Json) -> str:
-    """What became of an execution that was to be cancelled: by itself or by force, or that it was faster."""
+    """How the cancelled execution ended: by itself, by force, or before it could be cancelled."""
     id_, error = execution["id"], execution["error"] or {}
     message = error.get("message") if error.get("code") == "cancelled" else None
     match execution["state"]:
         case "CANCELLED" if message:
             return f"Cancelled {id_}, by {'force' if error.get('forced') else 'itself'}. {message}"
         case "CANCELLED":
-            begun = "" if execution["started_at"] else " It had not begun."
-            return f"Cancelled {id_}.{begun}"
+            started = "" if execution["started_at"] else " It had not started."
+            return f"Cancelled {id_}.{started}"
         case "RUNNING" if execution.get("cancel_requested_at"):
             asked_at = datetime.fromisoformat(execution["cancel_requested_at"])
             since = relative(asked_at, datetime.now(UTC))
             return (
-                f"Asked {id_} to end ({since}); after its grace it is ended by force. "
-                f"See how: ondot execution get {id_} --watch"
+                f"Asked {id_} to stop ({since}); after its grace period it is stopped by force. "
+                f"Watch it: ondot execution get {id_} --watch"
             )
         case state:
             return f"{id_} ended {state} before it could be cancelled."

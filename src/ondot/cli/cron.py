@@ -1,9 +1,10 @@
-"""`ondot cron explain`: a schedule in words, with its next fires and what clocks and calendars do to them (S9).
+"""`ondot cron explain`: a schedule in words, with its next fires and the effect of clock changes and calendars (S9).
 
-Needs no server and no settings, and answers as one would: the flags become the body of `POST /v1/schedules/preview`,
-which is read and answered by the API's own functions. The zones are those of the tzdata package, as for the server.
+Needs no server and no settings, and answers as a server would: the flags become the body of
+`POST /v1/schedules/preview`, which `document` reads. The time zones are those of the tzdata package, as for the server.
 """
 
+from dataclasses import asdict
 from datetime import UTC, datetime, tzinfo
 from typing import Annotated, Any, Final
 
@@ -18,7 +19,7 @@ from ondot.model.errors import InvalidBody
 app = typer.Typer(help="Schedules, without a server.", no_args_is_help=True)
 
 ARGUMENTS: Final = FLAG_AT | {"/schedule/cron": "EXPR", "/after": "--after"}
-"""Which argument a part of the body came from."""
+"""The argument that a part of the body came from."""
 
 
 @app.callback()
@@ -35,16 +36,16 @@ def explain(
     timezone: Annotated[str, typer.Option("--timezone", "-z", help="An IANA time zone.")] = "UTC",
     after: Annotated[
         str | None,
-        typer.Option(help="The fires after this instant; without an offset it is local time. Now, if left out."),
+        typer.Option(help="Show the fires after this instant; without an offset it is local time. By default, now."),
     ] = None,
     n: Fires = 10,
     *,
     output: Output = Format.TABLE,
     **flags: Any,
 ) -> None:
-    """Tell an expression in words, with its next fires and remarks where the clocks change.
+    """Explain a cron expression in words, with its next fires and remarks where the clocks change.
 
-    With --rrule or --every instead of EXPR it tells those.
+    With --rrule or --every instead of EXPR, explain that schedule.
     """
     others = [f"--{kind}" for kind in ("rrule", "every") if flags[kind] is not None]
     if expression is None and not others:
@@ -52,25 +53,24 @@ def explain(
     if expression is not None and others:
         raise typer.BadParameter(f"Give EXPR or {others[0]}, not both: they are two schedules.", param_hint=others[0])
     schedule = body_of_flags({**flags, "cron": expression, "timezone": timezone}, changes=True)["schedule"]
-    show_preview(told(schedule, after, timezone, n), output)
+    show_preview(preview_schedule(schedule, after, timezone, n), output)
 
 
-def told(schedule: dict[str, Any], after: str | None, timezone: str, n: int) -> Json:
-    """As `POST /v1/schedules/preview` answers."""
-    from ondot.api.responses import preview_out
+def preview_schedule(schedule: dict[str, Any], after: str | None, timezone: str, n: int) -> Json:
+    """The answer that `POST /v1/schedules/preview` would send."""
     from ondot.document.requests import preview_request
     from ondot.model.schedule import preview
 
     try:
         instant = None if after is None else _instant(after, timezone)
         rule, instant, n = preview_request({"schedule": schedule, "n": n}, datetime.now(UTC), after=instant)
-        return preview_out(preview(rule, instant, n)).model_dump(mode="json")
+        return asdict(preview(rule, instant, n))
     except InvalidBody as refusal:
         raise in_flags(refusal, ARGUMENTS) from refusal
 
 
 def show_preview(answer: Json, output: Format, none: str | None = None) -> None:
-    """Coming fires, of an expression or of a job; `none`: what is said where there are none."""
+    """The next fires of an expression or of a job; `none` is the sentence to show if there are none."""
     match output:
         case Format.JSON:
             show_json(answer)
@@ -92,7 +92,7 @@ def _instant(written: str, timezone: str) -> datetime:
         return (at.replace(tzinfo=_zone(timezone)) if at.tzinfo is None else at).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(
-            f"{written!r} is no instant: write 2026-03-29T00:00:00Z, or 2026-03-29 for local time.",
+            f"{written!r} is not an instant. Write 2026-03-29T00:00:00Z, or 2026-03-29 for local time.",
             param_hint="--after",
         ) from error
 
@@ -103,4 +103,4 @@ def _zone(name: str) -> tzinfo:
     try:
         return zone_info(name)
     except InvalidBody:
-        return UTC  # the reader of the schedule refuses it, in its own words
+        return UTC  # `document` rejects the zone, in its own words

@@ -1,6 +1,6 @@
-"""`ondot dead-letter`: FAILED executions that wait for a person (E10): list, group, get; operations on many, and stop.
+"""`ondot dead-letter`: FAILED executions that wait for a person (E10): list, group, get; list and stop operations.
 
-Replay and discard have a module of their own, `replay.py`, and join this noun here.
+Replay and discard are in `replay.py`.
 """
 
 from datetime import UTC, datetime
@@ -12,10 +12,11 @@ import typer
 
 from ondot.cli import replay
 from ondot.cli.calling import ask
+from ondot.cli.flags import OF_LETTERS, takes_flags
 from ondot.cli.options import ExecutionId, Limit, Output
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import gather, show_page
-from ondot.cli.replay import Alike, FailedFrom, FailedTo, LettersJob, LettersPool, Search, filter_of
+from ondot.cli.replay import filter_of
 
 Json = dict[str, Any]
 
@@ -27,23 +28,20 @@ class LetterState(StrEnum):
     ALL = "all"
 
 
-app = typer.Typer(help="Dead letters: executions that failed for good, until a person decides.", no_args_is_help=True)
+app = typer.Typer(help="Dead letters: failed executions that wait for a decision.", no_args_is_help=True)
 
 
 @app.command("list")
+@takes_flags(OF_LETTERS)
 def list_(
-    job: LettersJob = None,
-    pool: LettersPool = None,
-    fingerprint: Alike = None,
-    from_: FailedFrom = None,
-    to: FailedTo = None,
-    search: Search = None,
-    state: Annotated[LetterState, typer.Option(help="Open ones, or what became of them.")] = LetterState.OPEN,
+    *,
+    state: Annotated[LetterState, typer.Option(help="Only dead letters in this state.")] = LetterState.OPEN,
     limit: Limit = 50,
     output: Output = Format.TABLE,
+    **flags: Any,
 ) -> None:
-    """List dead letters, newest failure first."""
-    filters = filter_of(job, pool, fingerprint, from_, to, search) | {"state": state.value}
+    """List dead letters, latest failure first."""
+    filters = filter_of(flags) | {"state": state.value}
     page = ask(lambda client: gather(lambda paging: client.list_dead_letters(**filters, **paging), limit))
     from ondot.cli.letter_views import letter_table
 
@@ -56,18 +54,15 @@ def list_(
 
 
 @app.command()
+@takes_flags(OF_LETTERS)
 def groups(
-    job: LettersJob = None,
-    pool: LettersPool = None,
-    fingerprint: Alike = None,
-    from_: FailedFrom = None,
-    to: FailedTo = None,
-    search: Search = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")] = 100,
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The maximum number to show.")] = 100,
     output: Output = Format.TABLE,
+    **flags: Any,
 ) -> None:
-    """Show open dead letters whose errors are alike together, each group with its fingerprint."""
-    filters = filter_of(job, pool, fingerprint, from_, to, search)
+    """Group open dead letters by similar errors, each group with its fingerprint."""
+    filters = filter_of(flags)
     page = ask(lambda client: client.dead_letter_groups(**filters, limit=limit))
     from ondot.cli.letter_views import group_table
 
@@ -79,7 +74,7 @@ def groups(
 
 @app.command()
 def get(execution_id: ExecutionId, output: Output = Format.TABLE) -> None:
-    """Show a dead letter: what it ran with, each attempt, and what was done about it."""
+    """Show a dead letter: its payload, its attempts, and what was done about it."""
     letter = ask(lambda client: client.get_dead_letter(execution_id))
     if output is not Format.TABLE:
         return show_document(letter, output)
@@ -96,7 +91,7 @@ def get(execution_id: ExecutionId, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def operations(limit: Limit = 20, output: Output = Format.TABLE) -> None:
-    """List replays and discards of many, and how far they are."""
+    """List replays and discards by filter, and their progress."""
     page = ask(lambda client: gather(lambda paging: client.dead_letter_operations(**paging), limit))
     from ondot.cli.letter_views import operation_table
 
@@ -110,7 +105,7 @@ def stop(
     ],
     output: Output = Format.TABLE,
 ) -> None:
-    """Stop a replay or discard of many: no further letters; what was done stays done."""
+    """Stop a replay or discard by filter. Dead letters that are already done stay done."""
     operation = ask(lambda client: client.cancel_dead_letter_operation(operation_id))
     if output is not Format.TABLE:
         return show_document(operation, output)

@@ -1,4 +1,4 @@
-"""`ondot doctor`: what is wrong with this installation, and how to mend it. The checks are in `doctor.examine`."""
+"""`ondot doctor`: what is wrong with this installation, and how to fix it. The checks are in `doctor.examine`."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 
 Accept = Annotated[
-    bool, typer.Option("--accept-database", help="It is the right one, restored or promoted as it was: go on with it.")
+    bool,
+    typer.Option(
+        "--accept-database", help="Confirm that a restored or promoted database is the right one, and continue with it."
+    ),
 ]
 
 
 def doctor(
     output: Output = Format.TABLE, accept_database: Accept = False, yes: Yes = False, reason: Reason = None
 ) -> None:
-    """Look for what is wrong here, and say how to mend it. Exits with 1 if there is a problem."""
+    """Check this installation, and show how to fix what is wrong. Exits with 1 if there is a problem."""
     if accept_database:
         accept(yes=yes, reason=reason)
         return
@@ -48,32 +51,32 @@ def doctor(
 
 
 def accept(*, yes: bool, reason: str | None) -> None:
-    """A person says that this is the right database, for schedulers and workers to go on with."""
+    """Record that this is the right database, so that schedulers and workers continue with it."""
 
-    async def as_it_is(database: "Database") -> str | None:
+    async def read_hold(database: "Database") -> str | None:
         from ondot.store.lineage import read_lineage
 
         async with database.connection() as connection:
             found = await read_lineage(connection)
             return found.why_not if found is not None else None
 
-    async def say_so(database: "Database") -> str | None:
+    async def record(database: "Database") -> str | None:
         from ondot.store.lineage import accept
 
         async with database.transaction() as connection:
             return await accept(connection, actor=actor_here(), reason=reason)
 
-    why = ask_database(as_it_is)
+    why = ask_database(read_hold)
     if why is None:
-        show_line("Nothing is held: it is the database that ondot knows.")
+        show_line("Nothing is held: this is the database that ondot knows.")
         return
     if not yes and sys.stdin.isatty():
-        show_line(f"Held, since {why}.")
-        question = "Fires since then may have run already, and then run again. Go on with this database?"
+        show_line(f"Held because {why}.")
+        question = "Fires since then may already have run and would run again. Continue with this database?"
         if not typer.confirm(question, err=True):
             raise typer.Exit(FAILED)
-    if ask_database(say_so) is not None:
-        show_line("Accepted: schedulers and workers go on by themselves within seconds.")
+    if ask_database(record) is not None:
+        show_line("Accepted. Schedulers and workers continue within seconds.")
 
 
 def finding_table(findings: "Sequence[Finding]") -> "Table":
@@ -86,8 +89,8 @@ def finding_table(findings: "Sequence[Finding]") -> "Table":
 
 def in_sum(findings: "Sequence[Finding]") -> str:
     counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning")}
-    told = [f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items() if count]
-    return " and ".join(told) + "." if told else "Nothing is wrong."
+    found = [f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items() if count]
+    return " and ".join(found) + "." if found else "Nothing is wrong."
 
 
 def _examine() -> "Sequence[Finding]":

@@ -1,9 +1,9 @@
-"""From an error to what a person reads and a script gets: one message on standard error, and an exit code.
+"""From an error to one message on standard error and an exit code.
 
     0 done · 1 the run failed · 2 usage or settings · 3 not found · 4 conflict · 5 unavailable or full · 130 Ctrl-C
 
-Promises that no foreseeable error shows a traceback. One that nobody foresaw is told in a line, and in full with
-`ondot --debug …`; a role shows it in full anyway, since whoever operates it needs it.
+Promises that no expected error shows a traceback. An unexpected one is shown in one line, and in full with
+`ondot --debug …`; a role always shows it in full, because its operator needs it.
 """
 
 from typing import Any, Final
@@ -42,67 +42,67 @@ SERVER_PACKAGES: Final = frozenset(
     {"aiohttp", "asyncpg", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 )
 QUOTES: Final = (
-    'A cron expression is one argument: put it in quotes, for example "0 9 * * 1-5". Without them the shell puts the '
-    "names of files in the place of each *."
+    'A cron expression is one argument: put it in quotes, for example "0 9 * * 1-5". Without quotes the shell replaces '
+    "each * with the names of files."
 )
 TAKES_CRON: Final = frozenset({"explain", "create", "update"})
 ROLES: Final = frozenset({"up", "api", "scheduler", "worker"})
 
 
 class Root(TyperGroup):
-    """The command `ondot`: every error of every command passes here."""
+    """The command `ondot`: every error of every command passes through it."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """As a newcomer needs them; typer would list commands before groups."""
+        """In the order that a newcomer needs them; typer would list commands before groups."""
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except (OndotError, BaseExceptionGroup, ModuleNotFoundError) as error:
-            told = foreseen(error)
-            if told is None:
-                self._unforeseen(ctx, error)
+            expected = expected_error(error)
+            if expected is None:
+                self._show_unexpected(ctx, error)
                 raise
-            show_error(message_of(told))
-            raise typer.Exit(exit_code(told)) from error
+            show_error(message_of(expected))
+            raise typer.Exit(exit_code(expected)) from error
         except typer.TyperException as error:
             _advise_quotes(error)
             raise
         except (typer.Exit, typer.Abort, OSError, EOFError):
             raise
         except Exception as error:
-            self._unforeseen(ctx, error)
+            self._show_unexpected(ctx, error)
             raise
 
     @staticmethod
-    def _unforeseen(ctx: Any, error: BaseException) -> None:
+    def _show_unexpected(ctx: Any, error: BaseException) -> None:
         if ctx.params.get("debug") or ctx.invoked_subcommand in ROLES:
             return
         show_error(
-            f"ondot did not foresee this: {type(error).__name__}: {error}\n"
-            "See where it comes from with `ondot --debug …`, and please report it."
+            f"Unexpected error: {type(error).__name__}: {error}\n"
+            "See the traceback with `ondot --debug …`, and please report it."
         )
         raise typer.Exit(FAILED) from error
 
 
 def _advise_quotes(error: Any) -> None:
-    """Words left over after a command that takes a cron expression are most likely the rest of one."""
+    """Extra words after a command that takes a cron expression are most likely the rest of the expression."""
     command = getattr(getattr(error, "ctx", None), "info_name", None)
     message = getattr(error, "message", "")
     if command in TAKES_CRON and message.startswith("Got unexpected extra argument"):
         error.message = f"{message}. {QUOTES}"
 
 
-def foreseen(error: BaseException) -> OndotError | None:
-    """The error to tell; of several that came at once, the first, if all of them are ondot's own."""
+def expected_error(error: BaseException) -> OndotError | None:
+    """The error to show; of a group, the first one, if all of them are ondot's own."""
     if isinstance(error, OndotError):
         return error
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in SERVER_PACKAGES:
-        return Misconfigured(f"A part of the server, {error.name}, is not installed: pip install 'ondot[server]'")
+        return Misconfigured(f"The server needs {error.name}, which is not installed: pip install 'ondot[server]'")
     if isinstance(error, BaseExceptionGroup):
-        all_told = [foreseen(inner) for inner in error.exceptions]
-        return all_told[0] if all(all_told) else None
+        errors = [expected_error(inner) for inner in error.exceptions]
+        return errors[0] if all(errors) else None
     return None
 
 
@@ -120,7 +120,7 @@ def exit_code(error: OndotError) -> int:
 
 
 def message_of(error: OndotError) -> str:
-    """The message; for a body each fault with its pointer instead, since the message only joins them."""
+    """The message; for a body, each fault with its pointer instead, because the message only joins them."""
     if not isinstance(error, InvalidBody) or not error.faults:
         return error.message
     faults = "\n".join(f"  {fault.pointer or '/'}: {named_once(fault)}" for fault in error.faults)
@@ -128,7 +128,7 @@ def message_of(error: OndotError) -> str:
 
 
 def named_once(fault: Fault) -> str:
-    """The message of a fault without the field's name that it begins with: the pointer before it says as much."""
+    """The message of a fault without the field's name at its start, which the pointer before it repeats."""
     before, _, after = fault.message.partition("`")
     named, _, words = after.partition("`")
     if before or not fault.pointer.endswith("/" + named.replace(".", "/")):

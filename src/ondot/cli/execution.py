@@ -1,6 +1,6 @@
-"""`ondot execution`: list, get, logs, result, retry; cancel and explain have modules of their own, and join it here.
+"""`ondot execution`: list, get, logs, result, retry. Through the API, not the database.
 
-Through the API, never to the database.
+`cancel` and `explain` have modules of their own.
 """
 
 import sys
@@ -35,16 +35,18 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-app = typer.Typer(help="Executions: what ran, runs or waits.", no_args_is_help=True)
+app = typer.Typer(help="Executions: the runs of jobs, waiting, running or ended.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(
     state: Annotated[str | None, typer.Option(help="PENDING, RUNNING, RETRYING, SUCCEEDED, FAILED, …")] = None,
-    job: Annotated[UUID | None, typer.Option(metavar="JOB_ID", help="Of this job.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Of this pool.")] = None,
-    from_: Annotated[str | None, typer.Option("--from", metavar="INSTANT", help="Fires from then on.")] = None,
-    to: Annotated[str | None, typer.Option(metavar="INSTANT", help="Fires up to then.")] = None,
+    job: Annotated[UUID | None, typer.Option(metavar="JOB_ID", help="Only executions of this job.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Only executions of this pool.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="INSTANT", help="Only fires from this instant on.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="INSTANT", help="Only fires up to this instant.")] = None,
     limit: Limit = 50,
     output: Output = Format.TABLE,
 ) -> None:
@@ -52,7 +54,9 @@ def list_(
     filters: Json = {"state": state and state.upper()}
     bounds: Json = {"pool": pool, "from_at": from_, "to_at": to}
     if job is not None and any(bounds.values()):
-        raise typer.BadParameter("--job goes with --state only: leave out --pool, --from and --to.", param_hint="--job")
+        raise typer.BadParameter(
+            "--job can be combined only with --state; leave out --pool, --from and --to.", param_hint="--job"
+        )
 
     async def question(client: "Client") -> Json:
         if job is not None:
@@ -70,11 +74,11 @@ def get(
     execution_id: ExecutionId,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Show its progress live until it ends; exit with 1 unless it succeeded."),
+        typer.Option("--watch", "-w", help="Show its progress until it ends; exit with 1 unless it succeeded."),
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show an execution with its attempts, its progress, its result or error, and what it waits for."""
+    """Show an execution: its attempts, progress, result or error, and what it waits for."""
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
         if watch:
@@ -92,20 +96,23 @@ def get(
 @app.command()
 def logs(
     execution_id: ExecutionId,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until it has ended.")] = False,
-    attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only of this attempt.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more lines until the execution has ended.")
+    ] = False,
+    attempt: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only lines of this attempt.")] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", "-q", metavar="TEXT", help="Only lines that contain it, in any case.")
+        str | None,
+        typer.Option("--grep", "-q", metavar="TEXT", help="Only lines that contain this text; case is ignored."),
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="The whole text of one attempt (the latest), however long it is.")
+        bool, typer.Option("--whole", help="The whole text of one attempt, by default the latest.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print what the attempts of an execution said: their log and captured output."""
+    """Print the log and the captured output of an execution's attempts."""
     if whole and (follow or output is not Format.TABLE):
         raise typer.BadParameter(
-            "It is the text of an attempt as it stands: leave out -f and -o.", param_hint="--whole"
+            "--whole prints the text of an attempt as it is; leave out -f and -o.", param_hint="--whole"
         )
 
     async def question(client: "Client") -> list[Json]:
@@ -130,7 +137,7 @@ def logs(
 
 @app.command()
 def result(execution_id: ExecutionId) -> None:
-    """Print the whole result of an execution that has ended, as JSON, however large; null if it left none."""
+    """Print the whole result of an ended execution as JSON; null if it has none."""
     ask(lambda client: show_pieces(client.result_text(execution_id)))
 
 
@@ -138,14 +145,14 @@ def result(execution_id: ExecutionId) -> None:
 def retry(
     execution_id: ExecutionId,
     payload: Annotated[
-        str | None, typer.Option(metavar="JSON|@FILE", help="Of one that has ended: run with this payload instead.")
+        str | None, typer.Option(metavar="JSON|@FILE", help="For an ended execution: run with this payload instead.")
     ] = None,
     current_version: CurrentVersion = False,
     reason: Reason = None,
     wait: Wait = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run an execution again: its next attempt now if it waits for one, a new execution if it has ended."""
+    """Run an execution again. If it waits for its next attempt, start that now; if it has ended, create a new one."""
     given = payload_of(payload)
     version: Any = "current" if current_version else None
 
@@ -168,18 +175,16 @@ app.command("explain")(explain.explain_execution)
 
 
 def end_with(execution: Json, output: Format) -> None:
-    """Show how it ended, and say the same by the exit code."""
+    """Show how it ended, and exit with the matching code."""
     show_execution(execution, output)
     if execution["state"] != "SUCCEEDED":
         raise typer.Exit(FAILED)
 
 
 def show_execution(execution: Json, output: Format, explanation: Json | None = None) -> None:
-    """The execution, and in a table what it waits for if that is told."""
-    if output is Format.JSON:
-        return show_json(execution)
-    if output is Format.JSONL:
-        return show_json_lines([execution])
+    """The execution; a table also shows what it waits for, if an explanation is given."""
+    if output is not Format.TABLE:
+        return show_document(execution, output)
     from ondot.cli.views import attempt_table, execution_card
 
     now = datetime.now(UTC)
@@ -191,7 +196,7 @@ def show_execution(execution: Json, output: Format, explanation: Json | None = N
 
 
 def show_log_lines(lines: list[Json]) -> None:
-    """Plain lines: a log is read by eye, by grep and by less."""
+    """Plain lines, for people, grep and less."""
     for line in lines:
         at = instant_of(line["at"])
         when = exact(at) if at else ""

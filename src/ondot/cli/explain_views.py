@@ -1,4 +1,4 @@
-"""Explanations as people see them: each reason with until when it holds, who holds it up, and what to do."""
+"""Explanations as tables: each reason with its end, the executions that hold it back, and what to do."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def explanation_card(what: str, told: Json, now: datetime) -> "Table":
+def explanation_card(what: str, explanation: Json, now: datetime) -> "Table":
     facts: list[tuple[str, str | Text | None]] = [
-        (what, cell(told["id"], style="bold")),
-        ("state", state_cell(told["state"])),
+        (what, cell(explanation["id"], style="bold")),
+        ("state", state_cell(explanation["state"])),
     ]
-    for number, reason in enumerate(told["reasons"]):
+    for number, reason in enumerate(explanation["reasons"]):
         facts += [
             ("why" if not number else "also", reason["message"]),
-            ("until", _until(reason, told, now)),
+            ("until", _until(reason, explanation, now)),
             ("held by", _holders(reason)),
             ("what to do", reason["what_to_do"]),
         ]
-    facts.append(("may start", time_line(told["may_start_at"], now)))
+    facts.append(("may start", time_line(explanation["may_start_at"], now)))
     return card(facts)
 
 
 def fire_card(fire: Json, now: datetime) -> "Table":
-    """What became of a fire."""
+    """The outcome of a fire."""
     return card(
         [
             ("fire", time_line(fire["fire_at"] or fire["at"], now)),
@@ -41,9 +41,9 @@ def fire_card(fire: Json, now: datetime) -> "Table":
     )
 
 
-def _until(reason: Json, told: Json, now: datetime) -> str | None:
-    """Left out where it is said below as the instant of the start."""
-    return None if reason["until"] == told["may_start_at"] else time_line(reason["until"], now)
+def _until(reason: Json, explanation: Json, now: datetime) -> str | None:
+    """Left out if the card shows the same instant as the start."""
+    return None if reason["until"] == explanation["may_start_at"] else time_line(reason["until"], now)
 
 
 def _holders(reason: Json) -> "Text | None":

@@ -1,4 +1,4 @@
-"""The flags that describe a job, in one list: `job create` and `update` take them, `cron explain` those of a schedule.
+"""Flags that several commands share, in lists: those of a job, and those that choose dead letters.
 
 Each flag knows its place in the body, as a JSON pointer. So the body is built from the list, and a fault that the
 server finds at a pointer is reported at the flag.
@@ -8,11 +8,13 @@ import inspect
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
+from uuid import UUID
 
 import typer
 
@@ -34,7 +36,7 @@ class Flag:
     read: Callable[[Any], Any] | None = None
     """From the value as it was typed to the value in the body; None: it stays as it is."""
     names: tuple[str, ...] = ()
-    """Where they do not follow from the parameter's name."""
+    """If they do not follow from the parameter's name."""
 
     def option(self) -> Any:
         return Annotated[self.kind | None, typer.Option(*self.names, metavar=self.metavar, help=self.help)]
@@ -44,6 +46,61 @@ class Flag:
         for name in outer:
             body = body.setdefault(name, {})
         body[last] = value if self.read is None else self.read(value)
+
+
+Flags = Mapping[str, Flag]
+
+
+def takes_flags(flags: Flags) -> Callable[[Command], Command]:
+    """Give a command these flags in the place of its `**flags`; its keyword-only options follow them in the help."""
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=flag.option())
+        for name, flag in flags.items()
+    ]
+
+    def decorate(command: Command) -> Command:
+        own = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+        parameters = [*first, *added, *own[len(first) :]]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def given(flags: Mapping[str, Any]) -> Json:
+    """The flags that were given, by the names of their parameters."""
+    return {name: value for name, value in flags.items() if value is not None and value != []}
+
+
+def put_flags(values: Mapping[str, Any], flags: Flags) -> Json:
+    """The body that these flags make."""
+    body: Json = {}
+    for name, value in given(values).items():
+        flags[name].put(value, body)
+    return body
+
+
+def flag_name(name: str, flag: Flag) -> str:
+    return flag.names[0] if flag.names else f"--{name.replace('_', '-')}"
+
+
+def flags_by_pointer(flags: Flags) -> dict[str, str]:
+    return {flag.pointer: flag_name(name, flag) for name, flag in flags.items()}
+
+
+def instant(flag: str) -> Callable[[str], datetime]:
+    """Reads an instant as people type it."""
+
+    def read(written: str) -> datetime:
+        try:
+            at = datetime.fromisoformat(written)
+            return (at.replace(tzinfo=UTC) if at.tzinfo is None else at).astimezone(UTC)
+        except (ValueError, OverflowError) as error:
+            advice = "Write 2026-03-29T00:00:00Z, or 2026-03-29 for midnight in UTC."
+            raise typer.BadParameter(f"{written!r} is not an instant. {advice}", param_hint=flag) from error
+
+    return read
 
 
 def duration(written: str) -> str | float:
@@ -185,29 +242,20 @@ FLAGS: Final[Mapping[str, Flag]] = {
     ),
 }  # fmt: skip
 
-AT_CREATION: Final = ("unique", "key")
-"""An update cannot set them."""
-OF_SCHEDULE: Final = ("gap", "fold", "jitter", "calendar", "business_days", "rrule", "every")
+FOR_UPDATE: Final = {name: flag for name, flag in FLAGS.items() if name not in {"unique", "key"}}
+"""Without those that take effect only when a job is created."""
+OF_SCHEDULE: Final = {
+    name: FLAGS[name] for name in ("gap", "fold", "jitter", "calendar", "business_days", "rrule", "every")
+}
 """What `cron explain` takes beside an expression and its time zone."""
 
-
-def takes_flags(names: Iterable[str] = FLAGS, *, without: Iterable[str] = ()) -> Callable[[Command], Command]:
-    """Give a command these flags in the place of its `**flags`; its keyword-only options follow them in the help."""
-    flags = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=FLAGS[name].option())
-        for name in names
-        if name not in without
-    ]
-
-    def decorate(command: Command) -> Command:
-        own = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
-        parameters = [*first, *flags, *own[len(first) :]]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return command
-
-    return decorate
-
-
-def flag_name(name: str) -> str:
-    return FLAGS[name].names[0] if FLAGS[name].names else f"--{name.replace('_', '-')}"
+OF_LETTERS: Final = {
+    "job": Flag("/filter/job_id", "Only dead letters of this job.", "JOB_ID", kind=UUID, read=str),
+    "pool": Flag("/filter/pool", "Only dead letters of this pool."),
+    "fingerprint": Flag("/filter/fingerprint", "Only errors of this group.", "TEXT"),
+    "from_": Flag(
+        "/filter/from_at", "Only failures from this instant on.", "INSTANT", read=instant("--from"), names=("--from",)
+    ),
+    "to": Flag("/filter/to_at", "Only failures before this instant.", "INSTANT", read=instant("--to")),
+    "search": Flag("/filter/q", "Part of the error's message.", "TEXT", names=("--search", "-q")),
+}

@@ -1,4 +1,4 @@
-"""`ondot fleet`: schedulers, workers and pools on one screen; who owns what and since when, what is wrong (C1, C7)."""
+"""`ondot fleet`: schedulers with their partitions, workers, pools, and problems, on one screen (C1, C7)."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,14 +23,16 @@ LOOK_EVERY_S: Final = 2.0
 
 
 def fleet(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds until Ctrl-C.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show schedulers, workers and pools: who owns what, what waits, and what is wrong."""
+    """Show schedulers, workers and pools: ownership, waiting work, and problems."""
     if not watch:
         return _show(ask(_read), output)
     if output is not Format.TABLE:
-        raise typer.BadParameter("--watch draws a table: leave out -o, or ask again yourself.", param_hint="--watch")
+        raise typer.BadParameter(
+            "--watch draws a table. Leave out -o, or leave out --watch and repeat the command.", param_hint="--watch"
+        )
     return ask(_watch)
 
 
@@ -59,7 +61,7 @@ def _show(seen: Json, output: Format) -> None:
 
 
 async def _watch(client: "Client") -> None:
-    """A server that is away for a while is told, and asked again: who watches a restart wants to see its end."""
+    """An unreachable server is reported and called again, so that a restart can be watched to its end."""
     import asyncio
 
     from rich.live import Live

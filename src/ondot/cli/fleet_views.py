@@ -1,7 +1,7 @@
-"""The fleet as people see it on a terminal: what is wrong above, then schedulers, workers and pools.
+"""The fleet on a terminal: problems first, then schedulers, workers and pools.
 
-Drawn from the API's answers; a time is told by the server's own reckoning (`silent_s`) where it has one, since this
-machine's clock may differ from its.
+Made from the API's answers. Ages come from the server (`silent_s`) where it sends them, because this machine's clock
+may differ from the server's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,19 +57,19 @@ def fleet_screen(seen: Json, now: datetime) -> "Group":
     for title, drawn, none in (
         (f"Schedulers: {owned} of {nodes['partitions']} partitions owned", node_table(nodes["items"], now), "none"),
         (_workers_title(workers, heartbeat_s), worker_table(workers, heartbeat_s), "none"),
-        ("Pools", pool_table(pools, now), "none: one comes to be when a job or a worker first names it"),
+        ("Pools", pool_table(pools, now), "none: a pool is created when a job or a worker first names it"),
     ):
         parts += [cell(title, style="bold"), drawn if drawn.row_count else cell(none, style="dim"), Text()]
     return Group(*parts[:-1])
 
 
 def away_screen(message: str, now: datetime) -> "Text":
-    return cell(f"{message} Asking again.", f"as of {exact(now)}", style="bold red")
+    return cell(f"{message} Retrying.", f"as of {exact(now)}", style="bold red")
 
 
 def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
-    """Those that live; below them the latest of those that went without leaving."""
-    drawn = table("SCHEDULER", "STATE", "PARTITIONS", "BEAT", whole=("STATE", "BEAT"), ids="SCHEDULER")
+    """Live schedulers; below them the latest of those that ended without signing off."""
+    drawn = table("SCHEDULER", "STATE", "PARTITIONS", "HEARTBEAT", whole=("STATE", "HEARTBEAT"), ids="SCHEDULER")
     alive = [node for node in nodes if node["state"] == "ALIVE"]
     expired = sorted((node for node in nodes if node["state"] == "EXPIRED"), key=lambda node: node["silent_s"])
     for node in (*alive, *expired[:EXPIRED_SHOWN]):
@@ -100,8 +100,10 @@ def _owned(node: Json, now: datetime) -> Iterator[str]:
 
 
 def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
-    """Those that need somebody first."""
-    drawn = table("WORKER", "STATE", "RUNNING", "POOLS", "BEAT", whole=("STATE", "RUNNING", "BEAT"), ids="WORKER")
+    """Workers that need attention first."""
+    drawn = table(
+        "WORKER", "STATE", "RUNNING", "POOLS", "HEARTBEAT", whole=("STATE", "RUNNING", "HEARTBEAT"), ids="WORKER"
+    )
     order = ["STALLED", "LOST", "SILENT", "DRAINING", "ALIVE", "GONE"]
     for worker in sorted(workers, key=lambda worker: order.index(_state(worker, heartbeat_s))):
         state = _state(worker, heartbeat_s)
@@ -123,11 +125,11 @@ def _state(worker: Json, heartbeat_s: float) -> str:
 
 
 def _workers_title(workers: Sequence[Json], heartbeat_s: float) -> str:
-    """The slots are those of silent ones too, as in the table of the pools."""
+    """The slots of silent workers count, too, as in the table of pools."""
     states = [_state(worker, heartbeat_s) for worker in workers]
     silent = "".join(f", {states.count(state):,} {state.lower()}" for state in ("SILENT", "STALLED") if state in states)
-    takers = [worker for worker in workers if worker["state"] == "ALIVE"]
-    busy, slots = (sum(worker[what] for worker in takers) for what in ("running", "slots"))
+    alive = [worker for worker in workers if worker["state"] == "ALIVE"]
+    busy, slots = (sum(worker[what] for worker in alive) for what in ("running", "slots"))
     return f"Workers: {states.count('ALIVE'):,} alive{silent}, {busy:,} of {slots:,} slots busy"
 
 
@@ -167,7 +169,7 @@ def _troubles(seen: Json) -> list[Trouble]:
 
 
 def _held_back(ready: Json) -> HeldBack:
-    """As `/readyz` reports it: without the jobs' names where that needs no key but the rest does."""
+    """As `/readyz` reports it: without the names of jobs if `/readyz` needs no key but the rest of the API does."""
     now = EPOCH + timedelta(seconds=ready.get("held_back_s", 0.0))
     lines = tuple(
         HeldLine(

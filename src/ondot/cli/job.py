@@ -1,6 +1,6 @@
-"""`ondot job`: create, update, list, get, cancel, run, next, pause, resume. Through the API, never to the database.
+"""`ondot job`: create, update, list, get, delete, run, next, pause, resume. Through the API, not the database.
 
-`apply`, `explain` and the backfills have modules of their own, and join this noun here.
+`apply`, `explain` and the backfills have modules of their own.
 """
 
 import sys
@@ -15,9 +15,9 @@ from ondot.cli.body import body_of, in_flags, payload_of
 from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
-from ondot.cli.flags import AT_CREATION, takes_flags
+from ondot.cli.flags import FLAGS, FOR_UPDATE, takes_flags
 from ondot.cli.options import Fires, JobId, Limit, Output, Payload, Reason, Wait, Yes
-from ondot.cli.output import Format, show, show_document, show_line
+from ondot.cli.output import Format, show, show_answer, show_document, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.cli.waiting import first_execution, until_ended
 from ondot.model.errors import InvalidBody
@@ -29,24 +29,22 @@ Json = dict[str, Any]
 
 
 class Missed(StrEnum):
-    """What becomes of the fires of a pause."""
-
     SKIP = "skip"
     ONCE = "once"
     ALL = "all"
 
 
-app = typer.Typer(help="Jobs: what runs, when, and how.", no_args_is_help=True)
+app = typer.Typer(help="Jobs: what to run, when, and how.", no_args_is_help=True)
 
 
 @app.command()
-@takes_flags()
+@takes_flags(FLAGS)
 def create(
     file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="FILE", help="The whole job as JSON; - is standard input.")
+        str | None, typer.Option("--file", "-f", metavar="FILE", help="The whole job as JSON; - reads standard input.")
     ] = None,
     *,
-    idempotency_key: Annotated[str | None, typer.Option(help="Sent twice, it is made once.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Two requests with the same key create one job.")] = None,
     wait: Wait = False,
     output: Output = Format.TABLE,
     **flags: Any,
@@ -78,25 +76,25 @@ def create(
 
 
 @app.command()
-@takes_flags(without=AT_CREATION)
+@takes_flags(FOR_UPDATE)
 def update(
     job_id: JobId,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="The changes as a JSON merge patch; - is standard input."),
+        typer.Option("--file", "-f", metavar="FILE", help="The changes as a JSON merge patch; - reads standard input."),
     ] = None,
     if_version: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only if it still has this version; exit with 4 if not.")
+        int | None, typer.Option(min=1, metavar="N", help="Only if the job still has this version; else exit with 4.")
     ] = None,
     *,
     reason: Reason = None,
     output: Output = Format.TABLE,
     **flags: Any,
 ) -> None:
-    """Change what is named and leave the rest: a new version, which takes over at once."""
+    """Change the fields that you name and keep the others. The new version takes effect at once."""
     changes = body_of(file, flags, changes=True)
     if not changes:
-        raise typer.BadParameter("Say what to change, for example --cron or --timeout, or a file with -f.")
+        raise typer.BadParameter("Say what to change, for example with --cron or --timeout, or give a file with -f.")
     try:
         job = ask(lambda client: client.patch_job(job_id, changes, if_version, reason))
     except InvalidBody as refusal:
@@ -113,10 +111,10 @@ def update(
 @app.command("list")
 def list_(
     state: Annotated[str | None, typer.Option(help="ACTIVE, PAUSED, ENDED or DELETED.")] = None,
-    name: Annotated[str | None, typer.Option(help="The whole name.")] = None,
-    search: Annotated[str | None, typer.Option("--search", "-q", help="A part of the name.")] = None,
-    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="With this label.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Of this pool.")] = None,
+    name: Annotated[str | None, typer.Option(help="The exact name.")] = None,
+    search: Annotated[str | None, typer.Option("--search", "-q", help="Part of the name.")] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
     limit: Limit = 50,
     output: Output = Format.TABLE,
 ) -> None:
@@ -130,7 +128,7 @@ def list_(
 
 @app.command()
 def get(job_id: JobId, output: Output = Format.TABLE) -> None:
-    """Show a job, its latest executions and the fires that were skipped."""
+    """Show a job, its latest executions, and its skipped fires."""
     job = ask(lambda client: client.get_job(job_id))
     if output is not Format.TABLE:
         return show_document(job, output)
@@ -149,15 +147,17 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def delete(job_id: JobId, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE) -> None:
-    """Delete a job: no further fires; what waits is cancelled, what runs may end."""
+    """Delete a job. It fires no more; waiting executions are cancelled, running ones may end."""
     if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("Nobody can be asked here, and it cannot be undone: give --yes.", param_hint="--yes")
+        raise typer.BadParameter(
+            "This cannot be undone, and this terminal cannot ask for confirmation. Add --yes.", param_hint="--yes"
+        )
     if not yes:
         job = ask(lambda client: client.get_job(job_id))
-        if not typer.confirm(f"Delete {job['name']!r}, {job['schedule_in_words']}? It cannot be undone.", err=True):
+        if not typer.confirm(f"Delete {job['name']!r}, {job['schedule_in_words']}? This cannot be undone.", err=True):
             raise typer.Exit(1)
     answer = ask(lambda client: client.delete_job(job_id, reason))
-    _say(f"Deleted {job_id}.", answer, output)
+    show_answer(answer, output, f"Deleted {job_id}.")
 
 
 @app.command(hidden=True)
@@ -174,7 +174,7 @@ def run(
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Start one execution now, with the job's payload or another. It is no fire."""
+    """Start one execution now, with the job's payload or another one. It does not count as a fire."""
     given = payload_of(payload)
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
@@ -185,7 +185,7 @@ def run(
     if execution is not None:
         end_with(execution, output)
     else:
-        _say(f"Started execution {started['execution_id']}.", started, output)
+        show_answer(started, output, f"Started execution {started['execution_id']}.")
 
 
 @app.command("next")
@@ -193,33 +193,34 @@ def next_(job_id: JobId, n: Fires = 10, output: Output = Format.TABLE) -> None:
     """Show the next fires of a job."""
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
-        told = await client.next_fires(job_id, n)
-        return told, None if told["fires"] or output is not Format.TABLE else await client.get_job(job_id)
+        preview = await client.next_fires(job_id, n)
+        return preview, None if preview["fires"] or output is not Format.TABLE else await client.get_job(job_id)
 
-    told, job = ask(question)
-    show_preview(told, output, none=None if job is None else _why_none(job))
+    preview, job = ask(question)
+    show_preview(preview, output, none=None if job is None else _why_none(job))
 
 
 @app.command()
 def skipped(
     every: Annotated[
-        bool, typer.Option("--all", help="Also fires of pauses and of deleted jobs, not only those of outages.")
+        bool,
+        typer.Option("--all", help="Also show fires of paused and deleted jobs, not only those missed in outages."),
     ] = False,
     limit: Limit = 50,
     output: Output = Format.TABLE,
 ) -> None:
-    """List the fires that were missed in the last 7 days, of all jobs, with the command that runs them after all."""
+    """List the fires of all jobs that were missed in the last 7 days, each with the command that runs them."""
     filters: Json = {} if every else {"reason": ["misfire", "coalesced"]}
     page = ask(lambda client: gather(lambda paging: client.skipped_fires(**filters, **paging), limit))
     from ondot.cli.views import missed_table
 
-    show_page(page, output, missed_table, none="No fire was missed.")
+    show_page(page, output, missed_table, none="No fires were missed.")
 
 
 @app.command()
 def pause(job_id: JobId, reason: Reason = None, output: Output = Format.TABLE) -> None:
-    """No fires until it is resumed; they are recorded as skipped."""
-    _changed(ask(lambda client: client.pause_job(job_id, reason)), output)
+    """Pause a job: until it is resumed, its fires are recorded as skipped."""
+    _show_changed(ask(lambda client: client.pause_job(job_id, reason)), output)
 
 
 @app.command()
@@ -227,13 +228,13 @@ def resume(
     job_id: JobId,
     missed: Annotated[
         Missed | None,
-        typer.Option(help="The fires of the pause: skip them (if not said), run the latest once, or run all."),
+        typer.Option(help="The fires of the pause: skip them (the default), run only the latest (once), or run all."),
     ] = None,
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Fire again, from now on."""
-    _changed(ask(lambda client: client.resume_job(job_id, missed.value if missed else None, reason)), output)
+    """Resume a paused job: it fires again from now on."""
+    _show_changed(ask(lambda client: client.resume_job(job_id, missed.value if missed else None, reason)), output)
 
 
 app.command("explain")(explain.explain_job)
@@ -244,28 +245,21 @@ app.command("backfill-cancel")(backfill.backfill_cancel)
 
 
 def _why_none(job: Json) -> str | None:
-    """Why a job has no next fire, if its state says so, and what to do about it."""
+    """Why a job has no next fire, if its state is the reason, and what to do about it."""
     why = f": {job['state_reason']}" if job.get("state_reason") else ""
     match job["state"]:
         case "PAUSED":
-            return f"No fires while it is paused{why}. Resume it with: ondot job resume {job['id']}"
+            return f"The job is paused{why}. Resume it with: ondot job resume {job['id']}"
         case "DELETED":
-            return "No further fires: it is deleted."
+            return "No further fires: the job is deleted."
         case "ENDED":
-            return "No further fires: it has ended."
+            return "No further fires: the job has ended."
     return None
 
 
-def _changed(job: Json, output: Format) -> None:
+def _show_changed(job: Json, output: Format) -> None:
     if output is not Format.TABLE:
         return show_document(job, output)
     from ondot.cli.views import job_table
 
     return show(job_table([job], datetime.now(UTC)))
-
-
-def _say(sentence: str, answer: Json, output: Format) -> None:
-    if output is Format.TABLE:
-        show_line(sentence)
-    else:
-        show_document(answer, output)

@@ -1,4 +1,4 @@
-"""`ondot key`: make, list and revoke API keys (T1). Straight to the database: whoever can reach it may make keys."""
+"""`ondot key`: create, list and revoke API keys (T1). Uses the database itself: who can reach it may create keys."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +8,7 @@ import typer
 
 from ondot.cli.calling import ask_database
 from ondot.cli.options import Output, Yes, actor_here
-from ondot.cli.output import Format, rfc_3339, show_json, show_json_lines, show_line, show_progress
+from ondot.cli.output import Format, rfc_3339, show_answer, show_progress
 from ondot.cli.pages import show_page
 from ondot.model.errors import NotFound
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 200
 
-app = typer.Typer(help="API keys. Needs the database.", no_args_is_help=True)
+app = typer.Typer(help="API keys. These commands need the database.", no_args_is_help=True)
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Who uses it, for example billing.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The user of the key, for example billing.", show_default=False)],
     output: Output = Format.TABLE,
 ) -> None:
-    """Make an API key. It is shown once and kept nowhere: only its hash is stored."""
+    """Create an API key. It is shown once: only its hash is stored."""
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
-        raise typer.BadParameter(f"A name has 1 to {LONGEST_NAME} printable characters.", param_hint="NAME")
+        raise typer.BadParameter(f"A name must have 1 to {LONGEST_NAME} printable characters.", param_hint="NAME")
 
     async def question(database: "Database") -> dict[str, Any]:
         from ondot.model.ids import DEFAULT_TENANT
@@ -41,19 +41,14 @@ def create(
         return {"id": str(id_), "name": name, "key": key}
 
     made = ask_database(question)
-    match output:
-        case Format.JSON:
-            show_json(made)
-        case Format.JSONL:
-            show_json_lines([made])
-        case Format.TABLE:
-            show_line(made["key"])
-            show_progress(f"Key {made['id']}. This is the only time it is shown: keep it, and use it by ONDOT_API_KEY.")
+    show_answer(made, output, made["key"])
+    if output is Format.TABLE:
+        show_progress(f"Key {made['id']}. It is shown only now: store it, and set ONDOT_API_KEY to use it.")
 
 
 @app.command("list")
 def list_(output: Output = Format.TABLE) -> None:
-    """List API keys, also those revoked."""
+    """List API keys, including revoked ones."""
 
     async def question(database: "Database") -> list[dict[str, Any]]:
         from ondot.model.ids import DEFAULT_TENANT
@@ -75,7 +70,7 @@ def list_(output: Output = Format.TABLE) -> None:
     from ondot.cli.views import key_table
 
     show_page(
-        {"items": keys, "next_cursor": None}, output, key_table, none="No keys: make one with `ondot key create`."
+        {"items": keys, "next_cursor": None}, output, key_table, none="No keys. Create one with `ondot key create`."
     )
 
 
@@ -85,10 +80,10 @@ def revoke(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Revoke an API key: within a second it opens nothing any more, and ends what it has open."""
+    """Revoke an API key. It is refused within a second, and its open requests end."""
     import sys
 
-    if not yes and sys.stdin.isatty() and not typer.confirm(f"Revoke {key_id}? It cannot be undone.", err=True):
+    if not yes and sys.stdin.isatty() and not typer.confirm(f"Revoke {key_id}? This cannot be undone.", err=True):
         raise typer.Exit(1)
 
     async def question(database: "Database") -> bool:
@@ -105,10 +100,4 @@ def revoke(
     if not ask_database(question):
         raise NotFound(f"There is no key {key_id}.")
     answer = {"id": str(key_id), "revoked": True, "at": rfc_3339(datetime.now(UTC))}
-    match output:
-        case Format.JSON:
-            show_json(answer)
-        case Format.JSONL:
-            show_json_lines([answer])
-        case Format.TABLE:
-            show_line(f"Revoked {key_id}.")
+    show_answer(answer, output, f"Revoked {key_id}.")

@@ -1,4 +1,4 @@
-"""Dead letters and operations on them as people see them: drawn from the API's answers and a `now`, nothing asked."""
+"""Dead letters and operations on them as tables, made from the API's answers and a `now`, without a request."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def letter_table(letters: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("DEAD LETTER", "FAILED", "ALIKE", whole=("FAILED", "ALIKE"), ids="DEAD LETTER")
+    drawn = table("DEAD LETTER", "FAILED", "GROUP", whole=("FAILED", "GROUP"), ids="DEAD LETTER")
     for letter in letters:
         drawn.add_row(
             cell(
@@ -50,7 +50,7 @@ def letter_card(letter: Json, now: datetime) -> "Table":
 
 
 def group_table(groups: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("ALIKE", "COUNT", "LAST FAILED", whole=("COUNT", "LAST FAILED"), ids="ALIKE")
+    drawn = table("GROUP", "COUNT", "LAST FAILED", whole=("COUNT", "LAST FAILED"), ids="GROUP")
     for group in groups:
         names = list(dict.fromkeys(job["name"] or job["id"] for job in group["jobs"]))[:3]
         jobs = f" ({group['job_count']:,} jobs)" if group["job_count"] > 1 else ""
@@ -58,7 +58,7 @@ def group_table(groups: Iterable[Json], now: datetime) -> "Table":
             cell(
                 group["fingerprint"],
                 error_in_words(group["sample_error"]),
-                f"of {', '.join(names)}{jobs}, the last:",
+                f"of {', '.join(names)}{jobs}, latest:",
                 group["sample_execution_id"],
                 style="bold",
             ),
@@ -69,7 +69,7 @@ def group_table(groups: Iterable[Json], now: datetime) -> "Table":
 
 
 def done_table(items: Iterable[Json]) -> "Table":
-    """What became of each letter that was named."""
+    """The result of each dead letter that was named."""
     drawn = table("DEAD LETTER", "RESULT", whole=("DEAD LETTER",), ids="DEAD LETTER")
     for item in items:
         as_ = f"as {item['replay_id']}" if item["replay_id"] else None
@@ -78,37 +78,37 @@ def done_table(items: Iterable[Json]) -> "Table":
 
 
 def operation_table(operations: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("OPERATION", "STATE", "DONE", "BEGAN", whole=("STATE", "DONE", "BEGAN"), ids="OPERATION")
+    drawn = table("OPERATION", "STATE", "DONE", "STARTED", whole=("STATE", "DONE", "STARTED"), ids="OPERATION")
     for operation in operations:
         fields = {name: value for name, value in operation["filter"].items() if value is not None}
         drawn.add_row(
             cell(
                 operation["action"],
                 operation["id"],
-                ", ".join(f"{name} {value}" for name, value in fields.items()) or "all of them",
+                ", ".join(f"{name} {value}" for name, value in fields.items()) or "all dead letters",
                 f"by {operation['actor']}" + (f": {operation['reason']}" if operation["reason"] else ""),
                 style="bold",
             ),
             state_cell(operation["state"]),
-            cell(f"{operation['done']:,} of {operation['total']:,}", f"{operation['rate']:g} a second"),
+            cell(f"{operation['done']:,} of {operation['total']:,}", f"{operation['rate']:g} per second"),
             relative_of(operation["created_at"], now),
         )
     return drawn
 
 
 def operation_in_words(operation: Json) -> str:
-    """One sentence: what, how far, and why not all."""
+    """One sentence: the action, its progress, and why not all were done."""
     done, total = operation["done"], operation["total"]
     doing, did = {"replay": ("Replaying", "Replayed"), "discard": ("Discarding", "Discarded")}[operation["action"]]
     letters = f"{total:,} dead letter{'' if total == 1 else 's'}"
     match operation["state"]:
         case "RUNNING":
-            return f"{doing} {letters}, {operation['rate']:g} a second."
+            return f"{doing} {letters}, {operation['rate']:g} per second."
         case "CANCELLED":
             return f"Stopped: {did.lower()} {done:,} of {letters}."
     if done == total:
         return f"{did} {letters}."
-    return f"{did} {done:,} of {letters}; the others were done meanwhile, or their jobs are gone."
+    return f"{did} {done:,} of {letters}. The others were resolved meanwhile, or their jobs no longer exist."
 
 
 def resolved_in_words(letter: Json) -> str | None:

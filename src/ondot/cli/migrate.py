@@ -1,4 +1,4 @@
-"""`ondot migrate`: bring the schema up, show where it stands, or ask whether this release fits it."""
+"""`ondot migrate`: update the schema, show its state, or check whether this release can run on it."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,13 +23,13 @@ app = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 
 @app.command()
 def up(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what waits, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show pending changes, apply none.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Apply what waits. Safe to run from several places at once."""
+    """Apply pending changes. Safe to run in several places at once."""
     if dry_run:
         found = _status()
-        _show(_rows(found.waiting, found.functions, "waiting"), output, none="Nothing waits.")
+        _show(_rows(found.waiting, found.functions, "waiting"), output, none="Nothing is pending.")
         return
     from ondot.roles.migrate import migrate
 
@@ -41,7 +41,7 @@ def up(
 
 @app.command()
 def status(output: Output = Format.TABLE) -> None:
-    """Show which migrations are applied, which wait, and whether the functions are up to date."""
+    """Show applied and pending migrations, and whether the functions are up to date."""
     from ondot.store.migrate import migrations
 
     found = _status()

@@ -8,16 +8,16 @@ import typer
 
 from ondot.cli.output import Format
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="How to print what comes back.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit with 1 unless it succeeded.")]
-Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; kept in the audit log.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="The format of the output.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until it ends; exit with 1 unless it succeeded.")]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the audit log.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count, change nothing.")]
 CurrentVersion = Annotated[
-    bool, typer.Option("--current-version", help="By the job's current version, not the one that it ran by.")
+    bool, typer.Option("--current-version", help="Use the job's current version, not the version that it ran with.")
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many at most.")]
-Fires = Annotated[int, typer.Option("-n", min=1, max=1000, help="How many fires.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="The maximum number to show.")]
+Fires = Annotated[int, typer.Option("-n", min=1, max=1000, help="The number of fires to show.")]
 SupervisedBy = Annotated[int | None, typer.Option("--supervised-by", hidden=True)]
 ShowLifeTo = Annotated[int | None, typer.Option("--show-life-to", hidden=True)]
 JobId = Annotated[UUID, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
@@ -30,5 +30,5 @@ BackfillId = Annotated[UUID, typer.Argument(metavar="BACKFILL_ID", help="The bac
 
 
 def actor_here() -> str:
-    """The name in the audit log of whoever changes the database from here, without the API."""
+    """The name in the audit log of a user who changes the database from here, without the API."""
     return f"{getuser()} (command line)"

@@ -1,8 +1,8 @@
 """How the command line prints: tables for people, JSON for programs, times both relative and exact.
 
-Promises that `-o json` is one document and `-o jsonl` one line for each thing, that nothing is coloured off a terminal
-or under `NO_COLOR`, that ids stand in full and tables fit 80 columns, and that what a server sends cannot steer the
-terminal: control characters are shown, not sent. rich is imported when something is drawn, not before.
+Promises that `-o json` is one document and `-o jsonl` one line per item; that there is no colour outside a terminal or
+with `NO_COLOR`; that ids are shown in full and tables fit 80 columns; and that text from a server cannot control the
+terminal: control characters are escaped. rich is imported only when a table is drawn.
 """
 
 import json
@@ -54,8 +54,6 @@ ID_WIDTH = 36
 
 
 class Format(StrEnum):
-    """What `-o` takes."""
-
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
@@ -74,7 +72,7 @@ def show(renderable: "RenderableType") -> None:
 
 
 def show_line(text: str) -> None:
-    """One line, left whole however wide the terminal is: it may be copied."""
+    """One line that is not wrapped, so that it can be copied."""
     console().print(harmless(text), soft_wrap=True)
 
 
@@ -88,11 +86,19 @@ def show_json_lines(documents: Iterable[object]) -> None:
 
 
 def show_document(document: object, output: Format) -> None:
-    """One thing, for a program."""
+    """One item, for a program."""
     if output is Format.JSON:
         show_json(document)
     else:
         show_json_lines([document])
+
+
+def show_answer(answer: object, output: Format, sentence: str) -> None:
+    """A sentence for a person, or the answer itself for a program."""
+    if output is Format.TABLE:
+        show_line(sentence)
+    else:
+        show_document(answer, output)
 
 
 def show_error(message: str) -> None:
@@ -100,18 +106,18 @@ def show_error(message: str) -> None:
 
 
 def show_progress(text: str) -> None:
-    """A word to someone who waits, kept out of what a program reads."""
+    """A message for a person at a terminal, on standard error, which programs do not read."""
     if sys.stderr.isatty():
         _write(sys.stderr, harmless(text))
 
 
 def _write_json(text: str) -> None:
-    """On a terminal with escapes for what could steer it, which mean the same in JSON."""
+    """On a terminal, control characters are escaped, which means the same in JSON."""
     _write(sys.stdout, harmless(text) if sys.stdout.isatty() else text)
 
 
 def _write(stream: TextIO, text: str) -> None:
-    # Text that is no Unicode (a lone surrogate in a JSON answer) must not end in a traceback.
+    # Text that is not Unicode (a lone surrogate in a JSON answer) must not raise an error.
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()
@@ -122,7 +128,7 @@ def _as_json(value: object) -> str:
 
 
 async def show_pieces(pieces: AsyncIterator[bytes]) -> None:
-    """A long text as it comes: to a file or a pipe to the letter, to a terminal without what could steer it."""
+    """A long text as it arrives: unchanged to a file or a pipe, with control characters escaped to a terminal."""
     ends_line = True
     if not sys.stdout.isatty():
         async for piece in pieces:
@@ -141,7 +147,7 @@ async def show_pieces(pieces: AsyncIterator[bytes]) -> None:
 
 
 def harmless(text: str) -> str:
-    """Without the control characters by which a name or a log line could steer the terminal."""
+    """The text with control characters escaped, so that a name or a log line cannot control the terminal."""
     return visible(text)
 
 
@@ -149,7 +155,7 @@ def harmless(text: str) -> str:
 
 
 def instant_of(written: object) -> datetime | None:
-    """An instant of an answer."""
+    """An instant in an answer."""
     if isinstance(written, datetime):
         return written
     return datetime.fromisoformat(written) if isinstance(written, str) else None
@@ -172,7 +178,7 @@ def relative(at: datetime, now: datetime) -> str:
 
 
 def rough(duration_s: float) -> str:
-    """The largest unit alone, rounded down: a look is enough."""
+    """Only the largest unit, rounded down, to be read at a glance."""
     days = int(duration_s // 86_400)
     if days:
         return f"{days} day" if days == 1 else f"{days} days"
@@ -182,8 +188,8 @@ def rough(duration_s: float) -> str:
 
 
 def took(started: object, ended: object) -> str:
-    begun_at, ended_at = instant_of(started), instant_of(ended)
-    return "" if begun_at is None or ended_at is None else lasting(ended_at - begun_at)
+    started_at, ended_at = instant_of(started), instant_of(ended)
+    return "" if started_at is None or ended_at is None else lasting(ended_at - started_at)
 
 
 def lasting(duration: timedelta) -> str:
@@ -233,7 +239,7 @@ def compact(value: object) -> str | None:
 
 
 def table(*columns: str, whole: Sequence[str] = (), ids: str | None = None) -> "Table":
-    """A plain table. Columns named in `whole` are never folded: times stay in one piece, as do ids in that of `ids`."""
+    """A plain table. Columns in `whole` are never wrapped, and the column `ids` is wide enough for an id."""
     from rich import box
     from rich.table import Table
 
@@ -245,7 +251,7 @@ def table(*columns: str, whole: Sequence[str] = (), ids: str | None = None) -> "
 
 
 def card(facts: Iterable[tuple[str, "str | Text | None"]]) -> "Table":
-    """One thing, a fact on each line; those that are not known are left out."""
+    """One item, with one fact per line; unknown facts are left out."""
     from rich.table import Table
 
     made = Table.grid(padding=(0, 2, 0, 0))

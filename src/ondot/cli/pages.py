@@ -1,6 +1,6 @@
 """Lists of any length from an API that answers in pages, and one way to show them.
 
-`-o json` gives what the API gives, `items` and `next_cursor`; `-o jsonl` the items alone.
+`-o json` prints the API's answer, `items` and `next_cursor`; `-o jsonl` prints only the items.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 async def gather(page: Callable[[Json], Awaitable[Json]], limit: int) -> Json:
-    """Ask for page after page until there are enough."""
+    """Read pages until there are enough items."""
     items: list[Json] = []
     cursor = None
     while True:
@@ -39,6 +39,6 @@ def show_page(page: Json, output: Format, draw: "Callable[[Sequence[Json], datet
         case Format.TABLE if items:
             show(draw(items, datetime.now(UTC)))
             if page.get("next_cursor"):
-                show_progress(f"There are more than these {len(items)}: see them with --limit.")
+                show_progress(f"There are more than these {len(items)}. Show more with --limit.")
         case Format.TABLE:
             show_line(none)

@@ -1,4 +1,4 @@
-"""`ondot pool`: who serves which work, what waits for it, and the limits of a pool (E1, E13)."""
+"""`ondot pool`: the workers of each pool, the work that waits for them, and the limits of a pool (E1, E13)."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -18,16 +18,16 @@ NONE = "none"
 
 PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.", show_default=False)]
 
-app = typer.Typer(help="Pools: workers, what waits for them, and limits.", no_args_is_help=True)
+app = typer.Typer(help="Pools: their workers, waiting work and limits.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(output: Output = Format.TABLE) -> None:
-    """List the pools: workers, what runs and waits, and limits."""
+    """List pools with their workers, running and waiting work, and limits."""
     page = ask(lambda client: client.list_pools())
     from ondot.cli.views import pool_table
 
-    show_page(page, output, pool_table, none="No pools: one comes to be when a job or a worker first names it.")
+    show_page(page, output, pool_table, none="No pools. A pool is created when a job or a worker first names it.")
 
 
 @app.command("get")
@@ -40,21 +40,22 @@ def get(name: PoolName, output: Output = Format.TABLE) -> None:
 def set_(
     name: PoolName,
     concurrency: Annotated[
-        str | None, typer.Option(metavar="N|none", help="So many attempts at once, over all its workers.")
+        str | None, typer.Option(metavar="N|none", help="How many attempts may run at once, over all its workers.")
     ] = None,
     rate: Annotated[
-        str | None, typer.Option(metavar="N/DURATION|none", help="100/1m: so many attempts begin in that time.")
+        str | None,
+        typer.Option(metavar="N/DURATION|none", help="How many attempts may start in a time, for example 100/1m."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set the limits of a pool, or take them away with `none`; they hold for the next attempts that begin."""
+    """Set the limits of a pool, or remove them with `none`. They apply to attempts that start from now on."""
     changes: Json = {}
     if concurrency is not None:
         changes["concurrency"] = _number(concurrency)
     if rate is not None:
         changes["rate"] = None if rate.lower() == NONE else rate
     if not changes:
-        raise typer.BadParameter("Say which limit: --concurrency 20, --rate 100/1m, or none to take it away.")
+        raise typer.BadParameter("Name a limit: --concurrency 20 or --rate 100/1m, or none to remove one.")
     try:
         pool = ask(lambda client: client.patch_pool(name, changes))
     except InvalidBody as refusal:
@@ -66,7 +67,9 @@ def _number(written: str) -> int | None:
     if written.lower() == NONE:
         return None
     if not (written.isascii() and written.isdecimal()):
-        raise typer.BadParameter(f"{written!r} is no number: write 20, or none.", param_hint="--concurrency")
+        raise typer.BadParameter(
+            f"{written!r} is not a number. Write, for example, 20, or none.", param_hint="--concurrency"
+        )
     return int(written[:9])
 
 

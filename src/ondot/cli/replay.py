@@ -1,8 +1,8 @@
-"""`ondot dead-letter replay` and `discard`: some by their ids, or all that match a filter (E10, O8).
+"""`ondot dead-letter replay` and `discard`: by ids, or by a filter (E10, O8).
 
-By ids it is done at once. By filter the letters are counted and somebody is asked first; then the server does it in the
-background, at a bounded rate. `--wait` shows how far it is, waits for what runs again, and says how many failed again.
-Ctrl-C ends the waiting alone, and says how to stop the operation itself.
+By ids it happens at once. By filter the dead letters are counted and the user confirms; then the server works in the
+background, at a bounded rate. `--wait` shows the progress, waits for the replays, and reports how many failed again.
+Ctrl-C ends only the waiting, and shows how to stop the operation itself.
 """
 
 import sys
@@ -16,7 +16,7 @@ import typer
 from ondot.cli.body import in_flags, payload_of
 from ondot.cli.calling import ask
 from ondot.cli.errors import CONFLICT, FAILED, NOT_FOUND
-from ondot.cli.instants import instant
+from ondot.cli.flags import OF_LETTERS, flags_by_pointer, put_flags, takes_flags
 from ondot.cli.options import CurrentVersion, DryRun, Output, Reason, Yes
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import LARGEST_PAGE
@@ -28,39 +28,29 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-FLAGS: Final = {
+FLAG_AT: Final = {
     "/ids": "EXECUTION_ID",
-    "/filter/job_id": "--job",
-    "/filter/q": "--search",
-    **{f"/filter/{field}": f"--{field.removesuffix('_at')}" for field in ("pool", "fingerprint", "from_at", "to_at")},
+    **flags_by_pointer(OF_LETTERS),
     **{f"/{field}": f"--{field}" for field in ("all", "rate", "reason", "payload")},
 }
 DONE: Final = {"replay": "replayed", "discard": "discarded"}
 
 Letters = Annotated[
-    list[UUID] | None, typer.Argument(metavar="EXECUTION_ID", help="These letters.", show_default=False)
+    list[UUID] | None, typer.Argument(metavar="EXECUTION_ID", help="The ids of the dead letters.", show_default=False)
 ]
-LettersJob = Annotated[UUID | None, typer.Option("--job", metavar="JOB_ID", help="Only of this job.")]
-LettersPool = Annotated[str | None, typer.Option("--pool", help="Only of this pool.")]
-Alike = Annotated[str | None, typer.Option("--fingerprint", metavar="TEXT", help="Only errors of this group.")]
-FailedFrom = Annotated[str | None, typer.Option("--from", metavar="INSTANT", help="Only what failed from then on.")]
-FailedTo = Annotated[str | None, typer.Option("--to", metavar="INSTANT", help="Only what failed before then.")]
-Search = Annotated[str | None, typer.Option("--search", "-q", metavar="TEXT", help="A part of the error's message.")]
 All = Annotated[bool, typer.Option("--all", help="Every open dead letter.")]
-Rate = Annotated[int | None, typer.Option(min=1, max=1000, metavar="N", help="By filter: so many a second; 50.")]
+Rate = Annotated[
+    int | None, typer.Option(min=1, max=1000, metavar="N", help="With a filter: how many per second. By default, 50.")
+]
 
 
+@takes_flags(OF_LETTERS)
 def replay(
     execution_ids: Letters = None,
-    job: LettersJob = None,
-    pool: LettersPool = None,
-    fingerprint: Alike = None,
-    from_: FailedFrom = None,
-    to: FailedTo = None,
-    search: Search = None,
+    *,
     all_: All = False,
     payload: Annotated[
-        str | None, typer.Option(metavar="JSON|@FILE", help="Run with this payload instead of the old ones.")
+        str | None, typer.Option(metavar="JSON|@FILE", help="Run with this payload instead of the original one.")
     ] = None,
     current_version: CurrentVersion = False,
     rate: Rate = None,
@@ -72,13 +62,14 @@ def replay(
         typer.Option(
             "--wait",
             "-w",
-            help="Wait until all are replayed and have ended; exit with 1 unless all succeed.",
+            help="Wait until all replays have ended; exit with 1 unless all succeeded.",
         ),
     ] = False,
     output: Output = Format.TABLE,
+    **filters: Any,
 ) -> None:
-    """Run dead letters again, each as a new execution: some by their ids, or all that match."""
-    which = _which(execution_ids, filter_of(job, pool, fingerprint, from_, to, search), all_, rate)
+    """Run dead letters again, each as a new execution: by ids, by a filter, or all."""
+    which = _which(execution_ids, filter_of(filters), all_, rate)
     how: Json = payload_of(payload) | {"version": "current" if current_version else None, "reason": reason}
 
     async def send(client: "Client", **more: Any) -> Json:
@@ -87,24 +78,23 @@ def replay(
     _do("replay", send, which, dry_run=dry_run, yes=yes, wait=wait, output=output)
 
 
+@takes_flags(OF_LETTERS)
 def discard(
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; kept with each letter and in the audit log.")],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="The reason, stored with each dead letter and in the audit log.")
+    ],
     execution_ids: Letters = None,
-    job: LettersJob = None,
-    pool: LettersPool = None,
-    fingerprint: Alike = None,
-    from_: FailedFrom = None,
-    to: FailedTo = None,
-    search: Search = None,
+    *,
     all_: All = False,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="By filter: until all are discarded.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="With a filter: wait until all are discarded.")] = False,
     output: Output = Format.TABLE,
+    **filters: Any,
 ) -> None:
-    """Discard dead letters that nobody wants to run again; their executions stay in history."""
-    which = _which(execution_ids, filter_of(job, pool, fingerprint, from_, to, search), all_, rate)
+    """Discard dead letters that need no further run. Their executions stay in the history."""
+    which = _which(execution_ids, filter_of(filters), all_, rate)
 
     async def send(client: "Client", **more: Any) -> Json:
         return await client.discard_dead_letters(**which, reason=reason, **more)
@@ -112,23 +102,14 @@ def discard(
     _do("discard", send, which, dry_run=dry_run, yes=yes, wait=wait, output=output)
 
 
-def filter_of(
-    job: UUID | None, pool: str | None, fingerprint: str | None, from_: str | None, to: str | None, search: str | None
-) -> Json:
-    """What was said of which letters are meant."""
-    fields = {
-        "job_id": job and str(job),
-        "pool": pool,
-        "fingerprint": fingerprint,
-        "from_at": None if from_ is None else instant(from_, "--from"),
-        "to_at": None if to is None else instant(to, "--to"),
-        "q": search,
-    }
-    return {field: value for field, value in fields.items() if value is not None}
+def filter_of(flags: Mapping[str, Any]) -> Json:
+    """The filter that the flags make; empty if none was given."""
+    filters: Json = put_flags(flags, OF_LETTERS).get("filter", {})
+    return filters
 
 
 def _which(ids: list[UUID] | None, filters: Json, all_: bool, rate: int | None) -> Json:
-    """Exactly one way to say which letters."""
+    """Exactly one way to choose dead letters."""
     ways = [bool(ids), bool(filters), all_]
     if not any(ways):
         raise typer.BadParameter(
@@ -136,9 +117,11 @@ def _which(ids: list[UUID] | None, filters: Json, all_: bool, rate: int | None) 
             "See them with: ondot dead-letter groups"
         )
     if sum(ways) > 1:
-        raise typer.BadParameter("Give ids, a filter or --all, and only one of them.")
+        raise typer.BadParameter("Give ids, a filter, or --all: only one of them.")
     if ids and rate is not None:
-        raise typer.BadParameter("By ids it is done at once: leave it out.", param_hint="--rate")
+        raise typer.BadParameter(
+            "Dead letters named by ids are all handled at once; leave --rate out.", param_hint="--rate"
+        )
     if ids:
         return {"ids": ids}
     return {"all": True, "rate": rate} if all_ else {"filter": filters, "rate": rate}
@@ -147,25 +130,27 @@ def _which(ids: list[UUID] | None, filters: Json, all_: bool, rate: int | None) 
 def _do(action: str, send: Any, which: Json, *, dry_run: bool, yes: bool, wait: bool, output: Format) -> None:
     by_ids = "ids" in which
     if not by_ids and not dry_run and not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("Nobody can be asked here: give --yes, or --dry-run to count.", param_hint="--yes")
+        raise typer.BadParameter(
+            "This terminal cannot ask for confirmation. Add --yes, or --dry-run to count.", param_hint="--yes"
+        )
     try:
         if dry_run or not by_ids:
             counted = ask(lambda client: send(client, dry_run=True))
             if dry_run and output is not Format.TABLE:
                 return show_document(counted, output)
             if dry_run or not counted["count"]:
-                return _say_count(action, counted, output)
+                return _show_count(action, counted, output)
             if not yes and not typer.confirm(f"{action.capitalize()} {letters(counted['count'])}?", err=True):
                 raise typer.Exit(FAILED)
         answer = ask(send)
     except InvalidBody as refusal:
-        raise in_flags(refusal, FLAGS) from None
+        raise in_flags(refusal, FLAG_AT) from None
     if by_ids:
         return _show_done(answer, wait=wait and action == "replay", output=output)
     return _follow(answer, wait=wait, output=output)
 
 
-def _say_count(action: str, counted: Json, output: Format) -> None:
+def _show_count(action: str, counted: Json, output: Format) -> None:
     if output is not Format.TABLE:
         return show_document(counted, output)
     if not counted["count"]:
@@ -174,7 +159,7 @@ def _say_count(action: str, counted: Json, output: Format) -> None:
 
 
 def _show_done(answer: Json, *, wait: bool, output: Format) -> None:
-    """What became of each letter that was named; those that were refused are told by the exit code, too."""
+    """The result of each dead letter that was named; the exit code reports rejected ones, too."""
     replays = [item["replay_id"] for item in answer["items"] if item["replay_id"]] if wait else []
     if output is not Format.TABLE and not wait:
         show_document(answer, output)
@@ -209,7 +194,7 @@ def _follow(operation: Json, *, wait: bool, output: Format) -> None:
         try:
             operation = ask(lambda client: _until_done(client, operation))
         except KeyboardInterrupt:
-            sys.stderr.write(f"\nIt goes on. Stop it with: {stopping}\n")
+            sys.stderr.write(f"\nThe operation continues. Stop it with: {stopping}\n")
             raise
         if operation["action"] == "replay":
             ends = ask(lambda client: _ends_of_replays(client, operation))
@@ -218,7 +203,7 @@ def _follow(operation: Json, *, wait: bool, output: Format) -> None:
     else:
         show_line(operation_in_words(operation))
         if operation["state"] == "RUNNING":
-            show_line(f"See how far it is: ondot dead-letter operations\nStop it: {stopping}")
+            show_line(f"Show its progress: ondot dead-letter operations\nStop it: {stopping}")
         if ends:
             show_line(ends_in_words(ends))
     if operation["state"] == "CANCELLED" or ends.keys() - {"SUCCEEDED"}:
@@ -226,12 +211,12 @@ def _follow(operation: Json, *, wait: bool, output: Format) -> None:
 
 
 async def _until_done(client: "Client", operation: Json) -> Json:
-    """The operation, once it has ended; a bar tells somebody at a terminal how far it is."""
+    """The operation, once it has ended; a terminal shows a progress bar meanwhile."""
     from ondot.cli.letter_views import operation_in_words
 
-    with progress_bar() as tell:
+    with progress_bar() as show_bar:
         async for _ in pauses():
-            tell(operation_in_words(operation), operation["done"], operation["total"])
+            show_bar(operation_in_words(operation), operation["done"], operation["total"])
             if operation["state"] != "RUNNING":
                 return operation
             operation = await client.get_dead_letter_operation(operation["id"])
@@ -239,7 +224,7 @@ async def _until_done(client: "Client", operation: Json) -> Json:
 
 
 async def _ends_of_replays(client: "Client", operation: Json) -> dict[str, int]:
-    """How many of the operation's replays ended in which state, once all have; the audit log knows which they are."""
+    """How many of the operation's replays ended in each state, once all have. The audit log has their ids."""
     ids: list[str] = []
     cursor = None
     while len(ids) < operation["done"]:
@@ -253,29 +238,29 @@ async def _ends_of_replays(client: "Client", operation: Json) -> dict[str, int]:
         if cursor is None:
             break
     ends: Counter[str] = Counter()
-    with progress_bar() as tell:
+    with progress_bar() as show_bar:
         async for _ in pauses():
-            # From the oldest: those that run yet are asked for again, what has ended no more.
+            # From the oldest: only replays that still run are read again.
             while ids and has_ended(execution := await client.get_execution(ids[-1])):
                 ends[execution["state"]] += 1
                 ids.pop()
             if not ids:
                 return dict(ends)
-            tell(f"{len(ids):,} of the replays have not ended", ends.total(), ends.total() + len(ids))
+            show_bar(f"{len(ids):,} of the replays have not ended", ends.total(), ends.total() + len(ids))
     raise AssertionError("the pauses do not end")
 
 
 def ends_in_words(ends: Mapping[str, int]) -> str:
-    """How the replays of an operation ended, and where those that failed are seen."""
+    """How the replays of an operation ended, and how to see why some failed."""
     count = sum(ends.values())
     replays = f"{count:,} replay{'' if count == 1 else 's'}"
     if not ends.keys() - {"SUCCEEDED"}:
         return f"{replays} succeeded."
     failed = ends.get("FAILED", 0)
     others = [f"{number:,} {state}" for state, number in sorted(ends.items()) if state not in {"SUCCEEDED", "FAILED"}]
-    said = ", ".join([f"{failed:,} failed again", *others])
+    ended = ", ".join([f"{failed:,} failed again", *others])
     seen = " See why: ondot dead-letter groups" if failed else ""
-    return f"Of {replays}, {said}.{seen}"
+    return f"{replays}: {ended}.{seen}"
 
 
 def letters(count: int) -> str:

@@ -1,7 +1,7 @@
 """`ondot api`, `ondot scheduler`, `ondot worker`: one role of a server in this process, until SIGTERM or Ctrl-C.
 
-A child of a supervisor (`ondot up`, `ondot worker --processes`) gets `--supervised-by`, and first of all binds its life
-to that process, and `--show-life-to`, a descriptor that says from then on that it runs.
+A supervisor (`ondot up`, `ondot worker --processes`) passes two options to its children: `--supervised-by`, the process
+that a child must not outlive, and `--show-life-to`, a file descriptor on which a child shows that it runs.
 """
 
 import os
@@ -14,9 +14,9 @@ from ondot.cli.calling import database_settings
 from ondot.cli.options import ShowLifeTo, SupervisedBy
 from ondot.cli.output import show_progress
 
-Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Work for this pool; repeat for more.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="Attempts that one process runs at a time.")]
-AllowShell = Annotated[bool, typer.Option("--allow-shell", help="Run shell commands of jobs on this machine.")]
+Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Serve this pool. May be repeated.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="How many attempts one process runs at once.")]
+AllowShell = Annotated[bool, typer.Option("--allow-shell", help="Allow jobs to run shell commands on this machine.")]
 
 
 def api(
@@ -25,22 +25,22 @@ def api(
     supervised_by: SupervisedBy = None,
     show_life_to: ShowLifeTo = None,
 ) -> None:
-    """Serve the API and the page."""
+    """Serve the API and the web pages."""
     _bind_life(supervised_by, show_life_to)
     from ondot import app as application
 
     settings = database_settings(host=host, port=port)
-    _tell_start(f"the API at {settings.host}, port {settings.port}", supervised_by)
+    _show_start(f"the API at {settings.host}, port {settings.port}", supervised_by)
     application.run_api(settings)
 
 
 def scheduler(supervised_by: SupervisedBy = None, show_life_to: ShowLifeTo = None) -> None:
-    """Plan the fires of jobs, and recover what is lost."""
+    """Plan the fires of jobs, and recover lost work."""
     _bind_life(supervised_by, show_life_to)
     from ondot import app as application
 
     settings = database_settings()
-    _tell_start("a scheduler", supervised_by)
+    _show_start("a scheduler", supervised_by)
     application.run_scheduler(settings)
 
 
@@ -51,22 +51,24 @@ def worker(
     ] = None,
     pool: Pool = None,
     slots: Slots = None,
-    processes: Annotated[int, typer.Option(min=1, max=1000, help="Worker processes, under one supervisor.")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, max=1000, help="How many worker processes to run, under one supervisor.")
+    ] = 1,
     allow_shell: AllowShell = False,
     supervised_by: SupervisedBy = None,
     show_life_to: ShowLifeTo = None,
 ) -> None:
-    """Run attempts: HTTP calls, functions of an app, and shell commands where allowed."""
+    """Run attempts: HTTP calls, functions of an app, and shell commands if allowed."""
     _bind_life(supervised_by, show_life_to)
     from ondot import app as application
 
     settings = database_settings(slots=slots, allow_shell=allow_shell or None)
     pools = list(dict.fromkeys(pool or ["default"]))
-    _tell_start(f"a worker of {', '.join(pools)}" + (f" with {app_reference}" if app_reference else ""), supervised_by)
+    _show_start(f"a worker of {', '.join(pools)}" + (f" with {app_reference}" if app_reference else ""), supervised_by)
     if processes == 1:
         application.run_worker(settings, app_reference=app_reference, pools=pools, slots=slots)
         return
-    # What every child would stumble over is told once, before any is started.
+    # An error that every child would meet is reported once, before any is started.
     _ = settings.needs_database_url
     if app_reference:
         from ondot.sdk.load import load_app
@@ -84,7 +86,7 @@ def worker(
         environment={**os.environ, "ONDOT_DATABASE_URL": settings.needs_database_url},
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
         signals=StopSignals(),
-        tell_waiting=lambda kind: tell_stopping(kind, settings.grace_s),
+        tell_waiting=lambda kind: show_stopping(kind, settings.grace_s),
         hung_after_s=hung_after(settings.heartbeat_s),
     )
     supervisor.start()
@@ -92,7 +94,7 @@ def worker(
 
 
 def worker_words(app_reference: str | None, pools: list[str], slots: int | None, *, allow_shell: bool) -> list[str]:
-    """The same worker, as the command line of a child."""
+    """The arguments of a child that runs the same worker."""
     return [
         *(["--slots", str(slots)] if slots is not None else []),
         *(["--allow-shell"] if allow_shell else []),
@@ -101,10 +103,10 @@ def worker_words(app_reference: str | None, pools: list[str], slots: int | None,
     ]
 
 
-def tell_stopping(kind: str, grace_s: float) -> None:
-    """Workers that have not ended after a moment have work that runs; whoever pressed Ctrl-C should know."""
+def show_stopping(kind: str, grace_s: float) -> None:
+    """Workers that do not end at once have running attempts, which a user who pressed Ctrl-C should know."""
     if kind == "worker":
-        show_progress(f"Stopping: running attempts have up to {grace_s:g} s; Ctrl-C again ends the waiting.")
+        show_progress(f"Stopping. Running attempts have up to {grace_s:g} s; press Ctrl-C again to stop now.")
 
 
 def _bind_life(supervised_by: int | None, show_life_to: int | None) -> None:
@@ -118,8 +120,8 @@ def _bind_life(supervised_by: int | None, show_life_to: int | None) -> None:
         show_life(show_life_to)
 
 
-def _tell_start(what: str, supervised_by: int | None) -> None:
+def _show_start(what: str, supervised_by: int | None) -> None:
     if supervised_by is None and sys.stderr.isatty():
         from ondot import __version__
 
-        show_progress(f"ondot {__version__}: {what}. Ctrl-C stops it; what runs may end.")
+        show_progress(f"ondot {__version__}: {what}. Ctrl-C stops it; running attempts may end.")

@@ -1,4 +1,4 @@
-"""`ondot up`: everything in one, and a first screen that says what is there, what is open and what to try (O6)."""
+"""`ondot up`: a whole server in one command, and a first screen: addresses, what is open, what to try (O6)."""
 
 import shutil
 import sys
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ondot.cli.output import harmless, show_error, show_line
-from ondot.cli.roles import AllowShell, Slots, tell_stopping
+from ondot.cli.roles import AllowShell, Slots, show_stopping
 from ondot.model.errors import OndotError
 from ondot.model.urls import place_of
 
@@ -20,30 +20,32 @@ if TYPE_CHECKING:
     from ondot.settings import Settings
 
 A_MOMENT_S: Final = 0.7
-"""A start that is quicker says nothing before it is done."""
+"""A faster start prints nothing until it is done."""
 
 A_HELLO: Final = '{"function": "hello", "payload": {"name": "Ada"}}'
 
 
 def up(
-    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the data is kept.")] = None,
+    home: Annotated[Path | None, typer.Option(metavar="DIR", help="The directory of the data.")] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; 0 finds a free one.")] = None,
-    workers: Annotated[int, typer.Option(min=1, max=1000, help="Worker processes.")] = 1,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 chooses a free one.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="How many worker processes to run.")] = 1,
     slots: Slots = None,
     app_reference: Annotated[
-        str | None, typer.Option("--app", metavar="MODULE:APP", help="An app whose functions the workers run.")
+        str | None, typer.Option("--app", metavar="MODULE:APP", help="The app whose functions the workers run.")
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="With a few living jobs to look at.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Create a few sample jobs that run.")] = False,
     allow_shell: AllowShell = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every role.")] = False,
 ) -> None:
-    """Start everything: PostgreSQL, API, page, scheduler and workers. Ctrl-C stops it, nothing is lost.
+    """Start everything: PostgreSQL, API, web pages, scheduler and workers. Ctrl-C stops it; nothing is lost.
 
-    Uses the database of ONDOT_DATABASE_URL if that is set, and otherwise a PostgreSQL of its own under --home.
+    Uses the database of ONDOT_DATABASE_URL if that is set. Otherwise it runs its own PostgreSQL under --home.
     """
     if demo and app_reference:
-        raise typer.BadParameter("--demo brings its own app: leave out one of --demo and --app.", param_hint="--app")
+        raise typer.BadParameter("--demo has its own app; leave out --demo or --app.", param_hint="--app")
     from ondot.roles.up import UpOptions, run_up
     from ondot.sdk.load import load_app
     from ondot.settings import load_settings
@@ -57,10 +59,10 @@ def up(
     unblock_output()
     configure_logs(settings.log_format, settings.log_level, role="up")
     where = "PostgreSQL" if settings.database_url is None else "ondot"
-    with announced(f"Starting {where} …") as begun:
+    with announce(f"Starting {where} …") as stop_announcing:
 
-        def tell(running: "Running") -> None:
-            begun()
+        def show_screen(running: "Running") -> None:
+            stop_announcing()
             if demo:
                 _seed(running.url)
             for line in first_screen(running, settings, demo=demo):
@@ -70,23 +72,23 @@ def up(
         code = run_up(
             settings,
             options,
-            tell=tell,
-            tell_waiting=lambda kind: tell_stopping(kind, settings.grace_s),
+            tell=show_screen,
+            tell_waiting=lambda kind: show_stopping(kind, settings.grace_s),
         )
-    show_line("stopped" if code == 0 else "stopped, not cleanly: what was cut off is recovered at the next start")
+    show_line("stopped" if code == 0 else "stopped, not cleanly: interrupted work is recovered at the next start")
     raise typer.Exit(code)
 
 
 def log_level(settings: "Settings", *, verbose: bool) -> str:
-    """Quiet unless asked: the first screen should not drown in logs."""
+    """Quiet by default, so that logs do not hide the first screen."""
     if verbose:
         return "info"
     return settings.log_level if "log_level" in settings.model_fields_set else "warning"
 
 
 @contextmanager
-def announced(what: str) -> Iterator[Callable[[], None]]:
-    """Say what takes so long, if it takes longer than a moment."""
+def announce(what: str) -> Iterator[Callable[[], None]]:
+    """Print what happens, if it takes longer than a moment."""
     timer = threading.Timer(A_MOMENT_S, show_line, [what])
     timer.daemon = True
     timer.start()
@@ -119,7 +121,7 @@ def first_screen(running: "Running", settings: "Settings", *, demo: bool) -> lis
 
 
 def this_command() -> str:
-    """How to call ondot from another terminal: by its name if that is on the path, else by where it lies."""
+    """How to call ondot from another terminal: by its name if it is on the PATH, else by its path."""
     if shutil.which("ondot"):
         return "ondot"
     called = Path(sys.argv[0])
@@ -127,7 +129,7 @@ def this_command() -> str:
 
 
 def what_is_open(settings: "Settings") -> list[str]:
-    """What a stranger could do here, and why it is so."""
+    """What others can do on this server, and why."""
     from ondot.settings import default_home
 
     own = settings.on_loopback
@@ -135,14 +137,14 @@ def what_is_open(settings: "Settings") -> list[str]:
     lines = []
     if asks_no_key(settings):
         token = (settings.home or default_home()).expanduser().absolute() / "token"
-        lines.append(f"No API key is asked for: only this account of this machine is answered at {settings.host}.")
+        lines.append(f"No API key is needed: {settings.host} answers only this account of this machine.")
         lines.append(f"Other accounts and relays need the token in {harmless(str(token))}.")
     else:
-        lines.append("Every request needs an API key: make one with `ondot key create NAME`.")
+        lines.append("Every request needs an API key. Create one with `ondot key create NAME`.")
     if settings.allow_private_targets:
         lines.append("Jobs may call private addresses (ONDOT_ALLOW_PRIVATE_TARGETS).")
     elif own and "allow_private_targets" not in given:
-        lines.append("Jobs may call private addresses, such as servers on this machine: it is your own.")
+        lines.append("Jobs may call private addresses, such as servers on this machine, because it is your own.")
     else:
         lines.append("Jobs may not call private addresses (ONDOT_ALLOW_PRIVATE_TARGETS=1 allows it).")
     if settings.allow_shell:
@@ -162,12 +164,12 @@ def key_header(settings: "Settings") -> str:
 
 
 def a_call(url: str) -> str:
-    """A first job that succeeds on a machine without a network: ondot calls itself."""
+    """A first job that succeeds without a network: ondot calls itself."""
     return f'{{"in": "5s", "target": {{"http": {{"url": "{url}/livez", "method": "GET"}}}}}}'
 
 
 def _seed(url: str) -> None:
-    """The demo's other jobs. A demo without them is still one, so a refusal is told and no more."""
+    """The other jobs of the demo. It is useful without them, so an error is only reported."""
     from importlib import import_module
 
     seed = getattr(import_module("ondot.demo"), "seed", None)
@@ -176,4 +178,4 @@ def _seed(url: str) -> None:
     try:
         seed(url)
     except (OndotError, OSError) as error:
-        show_error(f"Some of the demo's jobs could not be made: {error}")
+        show_error(f"Some jobs of the demo could not be created: {error}")

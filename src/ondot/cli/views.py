@@ -1,7 +1,6 @@
-"""Jobs, executions, backfills and previews as people see them: drawn from the API's answers and a `now`, nothing asked.
+"""Jobs, executions, backfills and previews as tables, made from the API's answers and a `now`, without a request.
 
-Lists give each thing as few lines as fit 80 columns with its id in full: what it is called above its id, how far away
-a time is above the time itself.
+Tables fit 80 columns and show ids in full: the name is above the id, and the distance of a time above the time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 CANCEL_GRACE_S = 10
-"""What a job has that says nothing."""
+"""The default of a job."""
 
 
 def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
@@ -82,7 +81,7 @@ def timeout_in_words(job: Json) -> str:
 
 
 def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:
-    """What holds a job back, as far as somebody said so."""
+    """The limits of a job that are not the default."""
     overlap, key = job.get("overlap"), job.get("concurrency_key")
     if overlap not in {None, "allow"}:
         yield "overlap", overlap
@@ -104,12 +103,12 @@ def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:
 def rate_in_words(rate: Json | None) -> str | None:
     if not rate:
         return None
-    burst = f", {rate['burst']} at once after a rest" if rate["burst"] > 1 else ""
-    return f"{rate['limit']:,} in {_spoken(rate['per'])}{burst}"
+    burst = f", up to {rate['burst']} at once" if rate["burst"] > 1 else ""
+    return f"{rate['limit']:,} in {_duration(rate['per'])}{burst}"
 
 
 def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
-    """Fires of a job that are on record and did not run."""
+    """Fires of a job that were skipped."""
     from ondot.words.job import WHY_SKIPPED
 
     drawn = table("SKIPPED", "FROM", "TO", "WHY", whole=("SKIPPED", "FROM", "TO"))
@@ -127,18 +126,18 @@ def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
 
 
 def missed_table(ranges: Iterable[Json], now: datetime) -> "Table":
-    """Fires that did not run, of all jobs."""
+    """Fires of all jobs that did not run."""
     from ondot.words.job import WHY_SKIPPED
 
     drawn = table("JOB", "FIRES", "FROM", "TO", whole=("FIRES", "FROM", "TO"), ids="JOB")
     for entry in ranges:
         from_at, to_at = (instant_of(entry[end]) for end in ("from_at", "to_at"))
-        after = "backfilled since" if entry["is_backfilled"] else entry["what_to_do"]
+        advice = "backfilled since" if entry["is_backfilled"] else entry["what_to_do"]
         drawn.add_row(
             cell(
                 entry["job_name"] or entry["job_id"],
                 WHY_SKIPPED.get(entry["reason"], entry["reason"]),
-                after,
+                advice,
                 style="bold",
             ),
             "many" if entry["count"] is None else f"{entry['count']:,}",
@@ -175,7 +174,7 @@ def execution_table(executions: Iterable[Json], now: datetime) -> "Table":
 
 
 def execution_card(execution: Json, now: datetime, explanation: Json | None = None) -> "Table":
-    """With an explanation, what it waits for, and where it runs."""
+    """With an explanation it shows what the execution waits for, and where it runs."""
     reasons = explanation["reasons"] if explanation else []
     host = next((reason["worker_host"] for reason in reasons if reason.get("worker_host")), None)
     worker = execution["worker_id"]
@@ -188,12 +187,12 @@ def execution_card(execution: Json, now: datetime, explanation: Json | None = No
             ("state", state_cell(execution["state"], execution["reason"])),
             ("waits for", waits),
             ("progress", progress_in_words(execution["progress"])),
-            ("cancel asked", time_line(execution.get("cancel_requested_at"), now)),
+            ("cancel requested", time_line(execution.get("cancel_requested_at"), now)),
             ("origin", execution["origin"]),
             ("replay of", execution.get("replay_of")),
             ("fire", time_line(execution["fire_at"], now)),
             ("may start", time_line(ready_at, now) if ready_at and ready_at > now else None),
-            ("start by", _if_not_ended(execution, time_line(execution.get("start_by"), now))),
+            ("start by", _if_not_started(execution, time_line(execution.get("start_by"), now))),
             ("started", time_line(execution["started_at"], now)),
             ("ended", time_line(execution["ended_at"], now)),
             ("took", took(execution["started_at"], execution["ended_at"]) or None),
@@ -229,12 +228,12 @@ def progress_in_words(progress: Json | None) -> str | None:
 
 
 def result_in_words(execution: Json) -> str | None:
-    """The result; of one that is kept elsewhere, how large it is and how to have it."""
+    """The result; of a large one its size, and how to print it."""
     match execution["result"]:
         case {"$object": {"bytes": size}}:
-            return f"{size:,} bytes; see it with: ondot execution result {execution['id']}"
+            return f"{size:,} bytes; print it with: ondot execution result {execution['id']}"
         case {"$cut": {"bytes": size, "why": why}}:
-            return f"{size:,} bytes, of which the beginning is left: {why}"
+            return f"{size:,} bytes, only the beginning was kept: {why}"
     return compact(execution["result"])
 
 
@@ -248,7 +247,7 @@ def error_in_words(error: Any) -> str | None:
 
 
 def preview_table(preview: Json, now: datetime) -> "Table":
-    """Fires in their order, and below them what does not fire."""
+    """The fires in order, then the skipped ones."""
     drawn = table("FIRE", "SCHEDULE'S ZONE", "UTC", "REMARK", whole=("FIRE", "SCHEDULE'S ZONE", "UTC"))
     for fire in preview["fires"]:
         fire_at = instant_of(fire["fire_at"])
@@ -263,7 +262,7 @@ def preview_table(preview: Json, now: datetime) -> "Table":
 
 
 def applied_table(results: Iterable[Json], *, dry_run: bool) -> "Table":
-    """What became of each job of a file; `would` before it if nothing did."""
+    """The result for each job of a file."""
     styles = {"created": "green", "changed": "yellow", "unchanged": "dim"}
     verbs = {"created": "would create", "changed": "would change"} if dry_run else {}
     drawn = table("JOB", "RESULT", "VERSION", whole=("RESULT", "VERSION"), ids="JOB")
@@ -278,7 +277,7 @@ def applied_table(results: Iterable[Json], *, dry_run: bool) -> "Table":
 
 
 def backfill_table(backfills: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("BACKFILL", "STATE", "RUN", "MADE", whole=("BACKFILL", "STATE", "RUN"))
+    drawn = table("BACKFILL", "STATE", "RUNS", "CREATED", whole=("BACKFILL", "STATE", "RUNS"))
     for backfill in backfills:
         from_at, to_at = (instant_of(backfill[end]) for end in ("from_at", "to_at"))
         ended = sum(backfill[count] for count in ("succeeded", "failed", "stopped"))
@@ -295,7 +294,7 @@ def backfill_table(backfills: Iterable[Json], now: datetime) -> "Table":
                 f"{ended:,} of {to_run:,}" if to_run else "none to run",
                 f"{backfill['failed']:,} failed" if backfill["failed"] else None,
                 f"{backfill['stopped']:,} stopped" if backfill["stopped"] else None,
-                f"{backfill['existing']:,} there already" if backfill["existing"] else None,
+                f"{backfill['existing']:,} existed already" if backfill["existing"] else None,
             ),
             cell(relative_of(backfill["created_at"], now)),
         )
@@ -308,7 +307,7 @@ def relative_of(written: object, now: datetime) -> str:
 
 
 def key_table(keys: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("KEY", "STATE", "MADE", whole=("STATE", "MADE"), ids="KEY")
+    drawn = table("KEY", "STATE", "CREATED", whole=("STATE", "CREATED"), ids="KEY")
     for key in keys:
         revoked_at = instant_of(key["revoked_at"])
         drawn.add_row(
@@ -323,8 +322,8 @@ def _attempts_in_words(execution: Json) -> str | None:
     if not execution["attempt"]:
         return None
     failures, losses = execution["failures"], execution["losses"]
-    told = [f"{count} {what}" for count, what in ((failures, "failed"), (losses, "lost with a worker")) if count]
-    return ", ".join([str(execution["attempt"]), *told])
+    counts = [f"{count} {what}" for count, what in ((failures, "failed"), (losses, "lost with a worker")) if count]
+    return ", ".join([str(execution["attempt"]), *counts])
 
 
 def _at_once(limit: int | None) -> str | None:
@@ -332,11 +331,11 @@ def _at_once(limit: int | None) -> str | None:
 
 
 def _seconds(duration_s: float | None, then: str) -> str | None:
-    return None if duration_s is None else f"{_spoken(duration_s)} {then}".rstrip()
+    return None if duration_s is None else f"{_duration(duration_s)} {then}".rstrip()
 
 
-def _spoken(duration_s: float) -> str:
-    """A duration that somebody chose: 90 is "1 min 30 s", and 3600 "1 h"."""
+def _duration(duration_s: float) -> str:
+    """A duration in words: 90 is "1 min 30 s", and 3600 "1 h"."""
     minutes, seconds = divmod(duration_s, 60)
     hours, minutes = divmod(int(minutes), 60)
     days, hours = divmod(hours, 24)
@@ -345,14 +344,14 @@ def _spoken(duration_s: float) -> str:
 
 
 def _in_words(option: Json | None) -> str | None:
-    """`unique` and the like: the key, and what else was said."""
+    """`unique`, `debounce` or `throttle`: the key, and the other fields that were set."""
     if not option:
         return None
     more = [f"{field} {value:g}" for field, value in option.items() if field != "key" and value is not None]
     return ", ".join([option["key"], *more])
 
 
-def _if_not_ended(execution: Json, line: str | None) -> str | None:
+def _if_not_started(execution: Json, line: str | None) -> str | None:
     return line if execution["ended_at"] is None and execution["started_at"] is None else None
 
 
@@ -379,12 +378,12 @@ def audit_table(entries: Iterable[Json], now: datetime) -> "Table":
     drawn = table("WHEN", "WHO", "WHAT", whole=("WHEN",))
     for entry in entries:
         detail = {name: value for name, value in (entry["detail"] or {}).items() if value is not None}
-        said = ", ".join(
+        words = ", ".join(
             f"{name}: {value if isinstance(value, str) else compact(value)}" for name, value in detail.items()
         )
         drawn.add_row(
             time_cell(entry["at"], now),
             cell(entry["actor"]),
-            cell(entry["action"], entry["subject"], said, style="bold"),
+            cell(entry["action"], entry["subject"], words, style="bold"),
         )
     return drawn

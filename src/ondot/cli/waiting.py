@@ -1,7 +1,7 @@
-"""Waiting for a server: for an execution's end, for a job's first execution, for more log lines.
+"""Waiting for the end of an execution, for a job's first execution, and for more log lines.
 
-Lines are waited for by the server, all else by polling with a growing pause, up to a second. Ctrl-C ends the waiting
-and nothing else. Somebody at a terminal sees how far it is, and a program sees none of it.
+For log lines the server waits; for all else this side polls, with a pause that grows to one second. Ctrl-C ends only
+the waiting. A terminal shows the progress; a program sees none of it.
 """
 
 import sys
@@ -20,7 +20,7 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 LINES: Final = 1000
 WAIT_S: Final = 20
-"""For lines: shorter than what proxies on the way put up with."""
+"""For log lines: shorter than the timeouts of common proxies."""
 
 Json = dict[str, Any]
 
@@ -31,23 +31,23 @@ def has_ended(execution: Mapping[str, Any]) -> bool:
 
 async def until_ended(client: "Client", execution_id: str) -> Json:
     """The execution, once it has ended; a bar shows its progress meanwhile."""
-    with progress_bar() as tell:
+    with progress_bar() as show_bar:
         async for _ in pauses():
             execution = await client.get_execution(execution_id)
             if has_ended(execution):
                 return execution
-            tell(*far_in_words(execution))
+            show_bar(*progress_of(execution))
     raise AssertionError("the pauses do not end")
 
 
-def far_in_words(execution: Mapping[str, Any]) -> tuple[str, float, float | None]:
-    """What it is about, and how far it is of how much; None: nobody knows."""
+def progress_of(execution: Mapping[str, Any]) -> tuple[str, float, float | None]:
+    """A description, the amount done, and the total; None: unknown."""
     progress = execution.get("progress") or {}
     words = [execution["state"]]
     if execution["attempt"] > 1:
         words.append(f"attempt {execution['attempt']}")
     if execution.get("cancel_requested_at"):
-        words.append("asked to end")
+        words.append("asked to stop")
     if progress.get("message"):
         words.append(progress["message"])
     fraction = progress.get("fraction")
@@ -56,7 +56,7 @@ def far_in_words(execution: Mapping[str, Any]) -> tuple[str, float, float | None
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float, float | None], None]]:
-    """Gives what tells the bar its words, how much is done, and of how much; None: nobody knows."""
+    """Yields a function that sets the bar's description, the amount done, and the total (None: unknown)."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from ondot.cli.output import console
@@ -70,10 +70,10 @@ def progress_bar() -> Iterator[Callable[[str, float, float | None], None]]:
     with Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def tell(words: str, done: float, of: float | None) -> None:
-            bar.update(task, description=harmless(words), completed=done, total=of)
+        def show_bar(words: str, done: float, total: float | None) -> None:
+            bar.update(task, description=harmless(words), completed=done, total=total)
 
-        yield tell
+        yield show_bar
 
 
 async def first_execution(client: "Client", job: Mapping[str, Any]) -> Json:
@@ -81,7 +81,7 @@ async def first_execution(client: "Client", job: Mapping[str, Any]) -> Json:
     if job["next_fire_at"] is not None:
         show_progress(f"Waiting for the fire at {job['next_fire_at']}.")
     async for _ in pauses():
-        # In this order: a job whose end was seen has its execution on record, if it had one.
+        # In this order: once the job has ended, its execution, if any, can be read.
         state = (await client.get_job(job["id"]))["state"]
         executions = (await client.job_executions(job["id"], limit=1000))["items"]
         if executions:
@@ -95,7 +95,7 @@ async def first_execution(client: "Client", job: Mapping[str, Any]) -> Json:
 async def log_pages(
     client: "Client", execution_id: str, *, follow: bool, attempt: int | None = None, q: str | None = None
 ) -> AsyncIterator[list[Json]]:
-    """The lines there are, page by page; to follow, also those still to come until the execution has ended."""
+    """The existing lines, page by page; with `follow`, also new lines until the execution has ended."""
     cursor = None
     wait_s = WAIT_S if follow else 0
     while True:
@@ -116,6 +116,6 @@ async def pauses() -> AsyncIterator[None]:
 
 
 async def _sleep(pause_s: float) -> None:
-    import asyncio  # 30 ms that `ondot --help` need not wait for
+    import asyncio  # takes 30 ms, which `ondot --help` should not pay for
 
     await asyncio.sleep(pause_s)

@@ -1,13 +1,13 @@
 """For programs that use ondot: register functions, enqueue and schedule them, talk to the API.
 
 app          Ondot: the functions of an application, and their schedules
-options      what a function may ask for, and its keys; checks: what each option may be
+options      the options of a function, checked by `document`, and its keys
 handler      one function: called as itself, or run by a worker
-context      what a running function knows and says
-decisions    what it may raise to decide what follows
-transaction  what it enqueues and completes together with a transaction of its own
-client       the HTTP API as methods; the command line uses it too
-requests     how it reaches a server
+context      the attempt that a function runs in: progress, checkpoint, log, cancellation
+decisions    exceptions by which a function decides what follows
+transaction  jobs that are enqueued in a transaction of the caller
+client       the HTTP API as methods; the command line uses it, too
+requests     requests over HTTP: connections, timeouts, retries
 """
 
 from ondot.sdk.app import Ondot

@@ -1,12 +1,12 @@
-"""The application of a user: which functions there are, and when they run by themselves (E3).
+"""The application of a user: its functions and their schedules (E3).
 
     app = Ondot()
 
     @app.job(cron="0 9 * * 1-5", timezone="Europe/Berlin", retries=5)
     async def daily_report(ctx: Context, region: str = "eu") -> dict: ...
 
-`ondot worker module:app` runs the handlers and registers their schedules. What is wrong with a schedule or an option is
-told where it is written, as the module is imported, and needs no server.
+`ondot worker module:app` runs the handlers and registers their schedules. A wrong schedule or option raises an error
+where it is written, when the module is imported; no server is needed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,20 +20,20 @@ from ondot.model.errors import InvalidSchedule
 from ondot.sdk.client import Client
 from ondot.sdk.handler import Handler, function_name
 from ondot.sdk.options import JobOptions, read_options
-from ondot.sdk.transaction import enqueuing, open_transaction
+from ondot.sdk.transaction import enqueue_through, open_transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-A_REQUEST = 1000
-"""Jobs of `enqueue_many` in one request."""
+JOBS_A_REQUEST = 1000
+"""The most jobs that `enqueue_many` sends in one request."""
 BYTES_A_REQUEST = 8 * 1024 * 1024
-"""Of their bodies: half of what a server accepts in a batch by default."""
+"""The most bytes of their bodies: half of what a server accepts in a batch by default."""
 
 
 class Ondot:
     def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
-        """Address and key of the server; by default ONDOT_URL and ONDOT_API_KEY, read when first needed."""
+        """The URL and API key of the server; by default ONDOT_URL and ONDOT_API_KEY, read at the first request."""
         self.client = Client(url, api_key)
         self._handlers: dict[str, Handler[..., Any]] = {}
 
@@ -81,17 +81,17 @@ class Ondot:
         return MappingProxyType(self._handlers)
 
     def schedules(self) -> list[dict[str, Any]]:
-        """The jobs that the handlers' own schedules ask for, as bodies to create; their keys make them upserts."""
+        """The bodies of the jobs that recur by the handlers' own schedules; their keys make them upserts."""
         bodies = (handler.recurring_body() for handler in self._handlers.values())
         return [body for body in bodies if body is not None]
 
     def transaction(self, connection: Any, *, tenant: str = "default") -> AbstractAsyncContextManager[None]:
-        """What is enqueued and scheduled in the block is there if and only if the caller's transaction commits.
+        """Jobs that are enqueued and scheduled in the block exist if and only if the caller's transaction commits.
 
-        `async with connection.transaction(), app.transaction(connection):` with an asyncpg connection to ondot's
-        database. Nothing is sent to the server; workers find the job within a second of the commit.
+        Write `async with connection.transaction(), app.transaction(connection):` with an asyncpg connection to ondot's
+        database. No request is sent to the server; workers find a job within a second after the commit.
         """
-        return enqueuing(self, connection, tenant)
+        return enqueue_through(self, connection, tenant)
 
     async def _submit(self, body: dict[str, Any]) -> dict[str, Any]:
         transaction = open_transaction(self)
@@ -100,10 +100,10 @@ class Ondot:
     async def _submit_many(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if (transaction := open_transaction(self)) is not None:
             return await transaction.submit_many(bodies)
-        made: list[dict[str, Any]] = []
-        for portion in portions(bodies):
-            made += (await self.client.create_jobs(portion))["items"]
-        return made
+        jobs: list[dict[str, Any]] = []
+        for batch in batches(bodies):
+            jobs += (await self.client.create_jobs(batch))["items"]
+        return jobs
 
     async def close(self) -> None:
         await self.client.close()
@@ -128,16 +128,16 @@ def _naming(name: str) -> Iterator[None]:
         raise type(error)(f"{name}: {error}") from None
 
 
-def portions(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """What goes into one request each: so many jobs, and so many bytes unless a single job has more."""
-    portion: list[dict[str, Any]] = []
+def batches(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The bodies of each request, up to JOBS_A_REQUEST jobs and BYTES_A_REQUEST bytes. A larger job goes alone."""
+    batch: list[dict[str, Any]] = []
     size = 0
     for body in bodies:
         length = len(msgspec.json.encode(body))
-        if portion and (len(portion) == A_REQUEST or size + length > BYTES_A_REQUEST):
-            yield portion
-            portion, size = [], 0
-        portion.append(body)
+        if batch and (len(batch) == JOBS_A_REQUEST or size + length > BYTES_A_REQUEST):
+            yield batch
+            batch, size = [], 0
+        batch.append(body)
         size += length
-    if portion:
-        yield portion
+    if batch:
+        yield batch

@@ -1,7 +1,7 @@
-"""The HTTP API as methods, for the SDK and the command line, named as the API's nouns.
+"""The HTTP API as methods, for the SDK and the command line.
 
-Answers are plain dicts, problems are raised. What makes something is made once, however often it has to be sent (P2);
-`requests` tells how.
+Answers are plain dicts; problems are raised as errors. A request that creates something can be sent several times and
+creates it once (P2); see `requests`.
 """
 
 import json
@@ -20,7 +20,7 @@ Version = Literal["same", "current"]
 
 
 class Client(Requests):
-    """Bound to no event loop: the connections are those of the loop that it is used in."""
+    """Can be used in any event loop, also in several one after another: each gets its own connections."""
 
     # Jobs.
 
@@ -28,7 +28,7 @@ class Client(Requests):
         return await self._make("/v1/jobs", body, idempotency_key)
 
     async def create_jobs(self, bodies: Sequence[Mapping[str, Any]], idempotency_key: str | None = None) -> Json:
-        """All or none; the answer has `items` in their order."""
+        """Creates all jobs or none; `items` of the answer are in the same order."""
         return await self._make("/v1/jobs/batch", {"jobs": list(bodies)}, idempotency_key)
 
     async def list_jobs(self, **filters: Any) -> Json:
@@ -40,7 +40,7 @@ class Client(Requests):
     async def patch_job(
         self, id_: Id, changes: Mapping[str, Any], if_version: int | None = None, reason: str | None = None
     ) -> Json:
-        """Change the fields that are named (RFC 7396: null takes one out); with `if_version` only that version."""
+        """Change the named fields (RFC 7396: null removes one); with `if_version`, only if it has that version."""
         headers = {} if if_version is None else {"if-match": f'"{if_version}"'}
         return await self._call(
             "PATCH", f"/v1/jobs/{_segment(id_)}", body=changes, headers=headers, query={"reason": reason}
@@ -52,7 +52,7 @@ class Client(Requests):
     async def run_job(
         self, id_: Id, payload: Any = _UNSET, idempotency_key: str | None = None, reason: str | None = None
     ) -> Json:
-        """One execution now; without a payload it gets the job's own."""
+        """Start one execution now, with the job's payload or another one."""
         body = {} if payload is _UNSET else {"payload": payload}
         return await self._make(f"/v1/jobs/{_segment(id_)}/run", body, idempotency_key, {"reason": reason})
 
@@ -62,7 +62,7 @@ class Client(Requests):
     async def resume_job(
         self, id_: Id, missed: Literal["skip", "once", "all"] | None = None, reason: str | None = None
     ) -> Json:
-        """Fire again; `missed` says what becomes of the fires of the pause, which are skipped if it is left out."""
+        """Fire again. `missed` decides about the fires of the pause; by default they are skipped."""
         body = None if missed is None else {"missed": missed}
         return await self._call("POST", f"/v1/jobs/{_segment(id_)}/resume", body=body, query={"reason": reason})
 
@@ -73,7 +73,7 @@ class Client(Requests):
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/next", query={"n": n})
 
     async def explain_job(self, id_: Id, at: datetime | str | None = None) -> Json:
-        """Why it is not running, and when it may; with `at` what became of the fire at that instant."""
+        """Why it is not running, and when it may start; with `at`, what happened to the fire at that instant."""
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/explain", query={"at": at})
 
     async def job_executions(self, id_: Id, **filters: Any) -> Json:
@@ -107,7 +107,7 @@ class Client(Requests):
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/backfills/{_segment(backfill_id)}")
 
     async def cancel_backfill(self, id_: Id, backfill_id: Id) -> Json:
-        """What has not begun is not run; what runs may end."""
+        """Runs that have not started are dropped; running ones may end."""
         return await self._call("POST", f"/v1/jobs/{_segment(id_)}/backfills/{_segment(backfill_id)}/cancel")
 
     async def preview(self, body: Mapping[str, Any]) -> Json:
@@ -122,17 +122,17 @@ class Client(Requests):
         return await self._call("GET", f"/v1/executions/{_segment(id_)}")
 
     async def execution_logs(self, id_: Id, cursor: str | None = None, *, wait: float = 0, **filters: Any) -> Json:
-        """Lines after the cursor; `wait` up to 30 seconds for some if there are none yet."""
+        """Lines after the cursor. If there are none yet, the server waits up to `wait` seconds (30 at most)."""
         query = {"cursor": cursor, "wait": wait or None, **filters}
         return await self._call("GET", f"/v1/executions/{_segment(id_)}/logs", query=query, longer_s=wait)
 
     def whole_log(self, id_: Id, *, attempt: int | None = None, q: str | None = None) -> AsyncIterator[bytes]:
-        """The whole text of an attempt, the latest if none is named, piece by piece."""
+        """The whole text of an attempt, by default the latest, piece by piece."""
         query = {"whole": True, "attempt": attempt, "q": q}
         return self._pieces(f"/v1/executions/{_segment(id_)}/logs", query)
 
     async def execution_result(self, id_: Id) -> Any:
-        """The whole result of an execution that has ended, however large; None if it left none."""
+        """The whole result of an ended execution, of any size; None if it has none."""
         return json.loads(b"".join([piece async for piece in self.result_text(id_)]))
 
     def result_text(self, id_: Id) -> AsyncIterator[bytes]:
@@ -140,7 +140,7 @@ class Client(Requests):
         return self._pieces(f"/v1/executions/{_segment(id_)}/result")
 
     async def cancel_execution(self, id_: Id, reason: str | None = None) -> Json:
-        """End it: at once if it waits; what runs is asked to, and ended by force after its grace."""
+        """End it: at once if it waits. A running one is asked to stop, and stopped by force after its grace period."""
         return await self._call("POST", f"/v1/executions/{_segment(id_)}/cancel", body=_given(reason=reason))
 
     async def retry_execution(
@@ -152,12 +152,12 @@ class Client(Requests):
         reason: str | None = None,
         idempotency_key: str | None = None,
     ) -> Json:
-        """Run it again: the next attempt now if it waits for one, a new execution if it has ended."""
+        """Run it again: start the next attempt now if it waits for one; create a new execution if it has ended."""
         body = _given(version=version, reason=reason, payload=payload)
         return await self._make(f"/v1/executions/{_segment(id_)}/retry", body, idempotency_key)
 
     async def explain_execution(self, id_: Id) -> Json:
-        """Why it is not running, and when it may."""
+        """Why it is not running, and when it may start."""
         return await self._call("GET", f"/v1/executions/{_segment(id_)}/explain")
 
     # Dead letters.
@@ -166,11 +166,11 @@ class Client(Requests):
         return await self._call("GET", "/v1/dead-letters", query=filters)
 
     async def dead_letter_groups(self, **filters: Any) -> Json:
-        """Open ones whose errors are alike."""
+        """Open dead letters, grouped by similar errors."""
         return await self._call("GET", "/v1/dead-letters/groups", query=filters)
 
     async def get_dead_letter(self, id_: Id) -> Json:
-        """By the id of its execution."""
+        """`id_` is the id of its execution."""
         return await self._call("GET", f"/v1/dead-letters/{_segment(id_)}")
 
     async def replay_dead_letters(
@@ -186,7 +186,7 @@ class Client(Requests):
         dry_run: bool = False,
         idempotency_key: str | None = None,
     ) -> Json:
-        """Run letters again: by `ids` at once, by `filter` or `all` in the background; `dry_run` only counts them."""
+        """Run dead letters again: by `ids` at once, by `filter` or `all` in the background; `dry_run` only counts."""
         which = _letters(ids, filter, all, rate, dry_run)
         body = which | _given(payload=payload, version=version, reason=reason)
         return await self._make("/v1/dead-letters/replay", body, idempotency_key)
@@ -202,22 +202,22 @@ class Client(Requests):
         dry_run: bool = False,
         idempotency_key: str | None = None,
     ) -> Json:
-        """Letters that nobody wants to run again, and why; their executions stay in history."""
+        """Close dead letters without a run, with the reason; their executions stay in the history."""
         body = _letters(ids, filter, all, rate, dry_run) | {"reason": reason}
         return await self._make("/v1/dead-letters/discard", body, idempotency_key)
 
     async def dead_letter_operations(self, **paging: Any) -> Json:
-        """Replays and discards by filter, and how far they are."""
+        """Replays and discards by filter, and their progress."""
         return await self._call("GET", "/v1/dead-letters/operations", query=paging)
 
     async def get_dead_letter_operation(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/dead-letters/operations/{_segment(id_)}")
 
     async def cancel_dead_letter_operation(self, id_: Id) -> Json:
-        """No further letters; what was done stays done."""
+        """Dead letters that are already done stay done."""
         return await self._call("POST", f"/v1/dead-letters/operations/{_segment(id_)}/cancel")
 
-    # The fleet, pools, and who did what.
+    # The fleet, pools, and the audit log.
 
     async def list_nodes(self) -> Json:
         """Scheduler nodes with the partitions they own."""
@@ -233,11 +233,11 @@ class Client(Requests):
         return await self._call("GET", f"/v1/pools/{_segment(name)}")
 
     async def patch_pool(self, name: str, changes: Mapping[str, Any]) -> Json:
-        """Set its `concurrency` and `rate`; what is left out stays, None takes it away."""
+        """Set its `concurrency` and `rate`: a limit that is left out stays, None removes it."""
         return await self._call("PATCH", f"/v1/pools/{_segment(name)}", body=changes)
 
     async def skipped_fires(self, **filters: Any) -> Json:
-        """Fires that did not run, of all jobs, latest first."""
+        """Fires of all jobs that did not run, latest first."""
         return await self._call("GET", "/v1/skipped-fires", query=filters)
 
     async def list_audit(self, **filters: Any) -> Json:
@@ -246,7 +246,7 @@ class Client(Requests):
     # The server.
 
     async def ready(self) -> Json:
-        """What `/readyz` says, with `ready` true or false. Raises Unavailable only if nobody answers."""
+        """The answer of `/readyz`, with `ready` true or false. Raises Unavailable only if no server answers."""
         response = await self._send("GET", "/readyz")
         answer = body_of(response)
         return {"ready": response.status_code == 200, **(answer if isinstance(answer, dict) else {})}
@@ -257,7 +257,7 @@ def _segment(id_: Id) -> str:
 
 
 def _given(**fields: Any) -> Json:
-    """What was said; a payload of None is one, too."""
+    """The fields that were given; a payload of None counts as given."""
     return {
         name: value
         for name, value in fields.items()

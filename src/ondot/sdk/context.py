@@ -1,8 +1,8 @@
-"""What a handler knows of its attempt, and how it speaks while it runs (E9, E11).
+"""The attempt that a function runs in: facts about it, progress, checkpoints, logs and transactions (E9, E11).
 
-A function that names its first parameter `ctx`, or annotates it `Context`, is handed one. It may be used from the
-function itself, from its tasks and from its threads. Nothing here waits: what is said is kept by the worker and
-written with its next beat.
+A function whose first parameter is named `ctx`, or annotated `Context`, receives one. It can be used from the function
+itself, from its tasks and from its threads. Nothing here waits: the worker keeps what is reported, and writes it with
+its next heartbeat.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ class Context:
         transaction: Callable[[Any], AbstractAsyncContextManager[Opened]] | None = None,
     ) -> None:
         self.execution_id: Final = execution_id
-        """Stable over all attempts: the idempotency key of what this function does elsewhere."""
+        """The same for all attempts: use it as idempotency key for calls to other systems."""
         self.job_id: Final = job_id
         self.job_name: Final = job_name
         self.attempt: Final = attempt
         """From 1."""
         self.fire_at: Final = fire_at
-        """The instant it was due: use it rather than now, and a late run does the same work."""
+        """The instant when it was due. Use it instead of now, so that a late run does the same work."""
         self.fencing_token: Final = fencing_token
-        """Grows with every attempt of one execution; who keeps the largest can refuse a stale one."""
+        """Grows with every attempt of an execution. A system that remembers the largest can reject a stale attempt."""
         self._checkpoint: Any = None if checkpoint is None else msgspec.json.decode(checkpoint)
         self._say = say
         self._report = report
@@ -55,52 +55,52 @@ class Context:
 
     @property
     def checkpoint(self) -> Any:
-        """What the last `heartbeat(checkpoint=…)` kept, in this attempt or an earlier one; None if there is none."""
+        """The checkpoint of the last `heartbeat(checkpoint=…)`, of this attempt or an earlier one, or None."""
         return self._checkpoint
 
     @property
     def cancelled(self) -> bool:
-        """It should end: somebody cancelled it, its time is over, or the worker stops.
+        """Whether it should stop: it was cancelled, it reached its timeout, or the worker stops.
 
-        An async function hears of it by a CancelledError too; a plain one has nothing but this, so look at it at
-        every step. Once it was seen to be True the attempt counts as cancelled, whatever it returns.
+        An async function also gets a CancelledError. A plain function has only this property, so it should read it at
+        every step. After it was read as True, the attempt counts as cancelled, whatever the function returns.
         """
         return self._is_cancelled()
 
     def heartbeat(self, checkpoint: Any = None) -> None:
-        """Say that it lives, and keep a checkpoint (any JSON) from which a retry can go on."""
+        """Report that the function is alive, and store a checkpoint (any JSON) from which a retry can continue."""
         if checkpoint is None:
             self._report(None, None, None)
             return
         encoded = msgspec.json.encode(checkpoint)
         if len(encoded) > MAX_CHECKPOINT_BYTES:
             raise ValueError(
-                f"The checkpoint has {len(encoded):,} bytes, and at most {MAX_CHECKPOINT_BYTES:,} are kept; "
-                "store it elsewhere and keep its address."
+                f"The checkpoint has {len(encoded):,} bytes, and the limit is {MAX_CHECKPOINT_BYTES:,}. "
+                "Store it elsewhere, and use its address as the checkpoint."
             )
         self._checkpoint = msgspec.json.decode(encoded)
         self._report(None, None, encoded.decode())
 
     def progress(self, fraction: float, message: str | None = None) -> None:
-        """How far it is, from 0 to 1, and in words."""
+        """Report the progress, from 0 to 1, and a message."""
         if isinstance(fraction, bool) or not 0 <= fraction <= 1:
-            raise ValueError(f"progress takes a fraction from 0 to 1; {fraction!r} came.")
+            raise ValueError(f"progress takes a fraction from 0 to 1, got {fraction!r}.")
         self._report(float(fraction), message, None)
 
     def transaction(self, connection: Any = None) -> AbstractAsyncContextManager[Any]:
-        """What the block does to the database and the success of this attempt are committed together, or neither is.
+        """Commit the changes of the block and the success of this attempt in one transaction.
 
-        `async with ctx.transaction() as connection:` gives an asyncpg connection of the worker's, in a transaction;
-        with a connection of one's own to the same database, not in a transaction yet, that one is used. Raises
-        `Stale`, with everything rolled back, if this attempt counts no more. An error in the block rolls back too.
+        `async with ctx.transaction() as connection:` opens a transaction on an asyncpg connection of the worker. A
+        connection of your own to the same database can be passed; it must not be in a transaction. If this attempt is
+        no longer valid, everything is rolled back and `Stale` is raised. An error in the block rolls back, too.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise RuntimeError("ctx.transaction() is for async functions: make this one `async def`.") from None
+            raise RuntimeError("ctx.transaction() needs an async function: write `async def`.") from None
         if self._transaction is None:
             raise RuntimeError(
-                "ctx.transaction() is not there: this attempt runs without ondot's database. "
+                "ctx.transaction() is not available: this attempt runs without ondot's database. "
                 "Use ctx.execution_id as idempotency key instead."
             )
         return self._in_transaction(self._transaction(connection))
@@ -115,24 +115,26 @@ class Context:
                 self._opened = None
 
     def set_result(self, result: Any) -> None:
-        """The result (any JSON) that is committed with the open `ctx.transaction()`; elsewhere, return it."""
+        """Set the result (any JSON) that the open `ctx.transaction()` commits. Outside it, return the result."""
         if self._opened is None:
-            raise RuntimeError("ctx.set_result() is for the block of ctx.transaction(); elsewhere return the result.")
+            raise RuntimeError(
+                "ctx.set_result() works only in the block of ctx.transaction(). Outside it, return the result."
+            )
         encoded = msgspec.json.encode(result)
         if len(encoded) > MAX_RESULT_BYTES:
             raise ValueError(
-                f"The result has {len(encoded):,} bytes, and at most {MAX_RESULT_BYTES:,} are committed with a "
-                "transaction; store it elsewhere and keep its address."
+                f"The result has {len(encoded):,} bytes, and the limit in a transaction is {MAX_RESULT_BYTES:,}. "
+                "Store it elsewhere, and use its address as the result."
             )
         self._opened.result = encoded.decode()
 
     def log(self, message: object, **fields: object) -> None:
-        """One line in the execution's log: `ctx.log("sent", mails=3)` keeps `sent mails=3`."""
-        words = [str(message).replace("\n", "\\n"), *(f"{name}={_shown(value)}" for name, value in fields.items())]
+        """Write one line to the execution's log: `ctx.log("sent", mails=3)` writes `sent mails=3`."""
+        words = [str(message).replace("\n", "\\n"), *(f"{name}={_log_value(value)}" for name, value in fields.items())]
         self._say(" ".join(words))
 
 
-def _shown(value: object) -> str:
+def _log_value(value: object) -> str:
     text = str(value)
     if isinstance(value, str) and (not text or any(c in text for c in ' "=\n')):
         return msgspec.json.encode(text.encode("utf-8", "replace").decode()).decode()

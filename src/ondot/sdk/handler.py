@@ -1,13 +1,13 @@
-"""A registered function (E3): called like the function itself, or handed to ondot to be run by a worker.
+"""A registered function (E3): called like the function itself, or run by a worker.
 
-    await daily_report(ctx, "eu")                  here and now, without ondot
-    await daily_report.enqueue(region="eu")        by a worker, now
-    await daily_report.enqueue_many([{…}, {…}])    the same for each of these
-    await daily_report.schedule(at=…, region="eu") by a worker, once, then
+    await daily_report(ctx, "eu")                  runs here and now, without ondot
+    await daily_report.enqueue(region="eu")        a worker runs it now
+    await daily_report.enqueue_many([{…}, {…}])    a worker runs it once for each of these
+    await daily_report.schedule(at=…, region="eu") a worker runs it once, at that instant
 
-Arguments travel as JSON and by name. They are checked against the signature before anything is sent, and once more by
-the worker, whose code may be of another day. Keys among its options may name arguments, `"region:{region}"`, and are
-filled for each job.
+Arguments are sent as JSON, by name. They are checked against the signature before a request is sent, and again by the
+worker, which may run another version of the code. A key among the options may name arguments, `"region:{region}"`; it
+is filled for each job.
 """
 
 import functools
@@ -44,7 +44,7 @@ SubmitMany = Callable[[list[dict[str, Any]]], Awaitable[list[Answer]]]
 _INSTANT: Final = 'an aware datetime, or text in RFC 3339 such as "2030-01-31T09:00:00Z"'
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 TASK_NAME: Final = "ondot function "
-"""How the names of tasks begin that run functions."""
+"""The start of the names of tasks that run functions."""
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -61,7 +61,7 @@ class Handler(Generic[P, R]):
         submit: Submit | None = None,
         submit_many: SubmitMany | None = None,
     ) -> None:
-        """`options` go into the bodies of the jobs of this function, `timing` is the schedule of the recurring one."""
+        """`options` are fields of this function's jobs; `timing` is the schedule of the job that recurs."""
         self.function: Final = function
         self.name: Final = function_name(name, function)
         self.is_async: Final = inspect.iscoroutinefunction(function)
@@ -92,30 +92,30 @@ class Handler(Generic[P, R]):
         return f"<Handler {self.name}>"
 
     async def enqueue(self, **arguments: Any) -> Answer:
-        """Have a worker run it now, once. Gives the job that was made."""
+        """Have a worker run it once, now. Returns the job that was created."""
         return await self._create(self.body(arguments))
 
     async def enqueue_many(self, many: Iterable[Mapping[str, Any]]) -> list[Answer]:
-        """Have a worker run it now, once for each of these arguments. Gives the jobs that were made, in their order.
+        """Have a worker run it once for each of these arguments, now. Returns the jobs that were created, in order.
 
-        If some do not fit, none is sent. In a transaction all are one statement; over HTTP each thousand are one
-        request, and those of a request are made all or none.
+        If arguments do not fit the function, nothing is sent. In a transaction all jobs are one statement. Over HTTP
+        each thousand is one request, which creates all of its jobs or none.
         """
         bodies = [self.body(arguments) for arguments in many]
         if self._submit_many is None:
-            raise self._belongs_to_no_app()
+            raise self._no_app()
         return await self._submit_many(bodies)
 
     async def schedule(
         self, *, at: datetime | str | None = None, in_: Duration | None = None, **arguments: Any
     ) -> Answer:
-        """Have a worker run it once: at an instant, or after a while. Gives the job that was made."""
+        """Have a worker run it once: at an instant, or after a delay. Returns the job that was created."""
         if (at is None) == (in_ is None):
             raise TypeError("schedule takes one of `at` (an aware datetime) and `in_` (a timedelta, or seconds).")
         when = {"in": seconds_of("in_", in_)} if at is None else {"at": _instant(at)}
         body = self.body(arguments)
         if "debounce" in body:
-            raise TypeError(f"{self.name}: `debounce` says itself when it runs; use enqueue.")
+            raise TypeError(f"{self.name}: `debounce` decides when the job runs; use enqueue instead of schedule.")
         return await self._create(body | {"schedule": when})
 
     def body(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Handler(Generic[P, R]):
         return self._body(self._enqueued, dict(arguments or {}))
 
     def recurring_body(self) -> dict[str, Any] | None:
-        """The body of the job that its own schedule asks for; None if it has none."""
+        """The body of the job that recurs by the function's own schedule; None if it has none."""
         if self.timing is None:
             return None
         body = {**self._body(without(self.options, ENQUEUED_ONLY), {}), "schedule": dict(self.timing), "key": self.key}
@@ -132,27 +132,27 @@ class Handler(Generic[P, R]):
         return body
 
     def _body(self, options: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-        self.bound(None, given)
+        self.bind(None, given)
         body = {
             "name": self.name,
             "target": {"function": self.name},
-            **with_keys_filled(options, lambda option, template: self._filled(option, template, given)),
+            **with_keys_filled(options, lambda option, template: self._fill_key(option, template, given)),
         }
         if given:
             try:
                 body["payload"] = msgspec.to_builtins(given, str_keys=True)
             except (TypeError, ValueError, RecursionError) as error:
-                raise TypeError(f"{self.name}: arguments travel as JSON, and these cannot: {error}") from None
+                raise TypeError(f"{self.name}: arguments are sent as JSON, and these cannot be: {error}") from None
         return body
 
-    def bound(self, context: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with. Raises TypeError, and says what it takes, if the arguments do not fit."""
+    def bind(self, context: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of the call. Raises TypeError, with the signature, if they do not fit."""
         positional: tuple[Any, ...] = ()
         named = dict(arguments)
         if self.takes_context:
             first = next(iter(self.signature.parameters.values()))
             if first.name in named:
-                raise TypeError(f"{self.name}: `{first.name}` is given by the worker, and cannot be an argument.")
+                raise TypeError(f"{self.name}: the worker passes `{first.name}`; it cannot be an argument.")
             if first.kind in _POSITIONAL:
                 positional = (context,)
             else:
@@ -165,19 +165,19 @@ class Handler(Generic[P, R]):
         return positional, named
 
     def _fits(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether they are seen to fit without asking the signature, which takes as long as a short function."""
+        """Whether they fit for certain. Quicker than binding the signature, which takes as long as a short function."""
         return self._needed <= arguments.keys() <= self._named
 
     async def _create(self, body: dict[str, Any]) -> Answer:
         if self._submit is None:
-            raise self._belongs_to_no_app()
+            raise self._no_app()
         return await self._submit(body)
 
-    def _belongs_to_no_app(self) -> RuntimeError:
+    def _no_app(self) -> RuntimeError:
         return RuntimeError(f"{self.name} belongs to no app: register it with `@app.job` of an `Ondot`.")
 
     def _own_parameters(self) -> list[inspect.Parameter]:
-        """Without the context, which is the worker's to give."""
+        """Without the context, which the worker passes."""
         return list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
 
     def _takes(self) -> str:
@@ -188,17 +188,19 @@ class Handler(Generic[P, R]):
 
     def _check_parameters(self) -> None:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
-            raise TypeError(f"{self.name} is a generator, and nobody would iterate it; return the result instead.")
+            raise TypeError(f"{self.name} is a generator, which a worker does not iterate. Return the result instead.")
         parameters = self._own_parameters()
         needed = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
         if unnamed := [p.name for p in needed if p.kind is p.POSITIONAL_ONLY]:
-            raise TypeError(f"{self.name}: arguments travel by name, and {', '.join(unnamed)} cannot be given so.")
+            raise TypeError(
+                f"{self.name}: arguments are sent by name, and {', '.join(unnamed)} can only be positional."
+            )
         if needed and self.timing is not None:
             names = ", ".join(p.name for p in needed)
-            raise TypeError(f"{self.name} runs by a schedule, which gives no arguments; give defaults to: {names}.")
+            raise TypeError(f"{self.name} runs by a schedule, which passes no arguments. Add defaults for: {names}.")
 
     def _check_keys(self) -> None:
-        """What a key names must be among the parameters: told where it is written, not at the first enqueue."""
+        """A key may name only parameters. Checked when the function is registered, not at the first enqueue."""
         parameters = self.signature.parameters.values()
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         named = {p.name for p in self._own_parameters()}
@@ -206,11 +208,11 @@ class Handler(Generic[P, R]):
             try:
                 missing = [name for name in names_in(template) if name not in named]
             except ValueError as error:
-                raise TypeError(f"{self.name}: the key of `{option}` cannot be filled: {error}") from None
+                raise TypeError(f"{self.name}: cannot fill the key of `{option}`: {error}") from None
             if missing and (not takes_any or (self.timing is not None and option not in ENQUEUED_ONLY)):
                 raise TypeError(f"{self.name}: `{option}` names {missing[0]!r}; it takes {self._takes()}.")
 
-    def _filled(self, option: str, template: str, given: Mapping[str, Any]) -> str:
+    def _fill_key(self, option: str, template: str, given: Mapping[str, Any]) -> str:
         arguments = {**self._defaults, **given}
         if missing := [name for name in names_in(template) if name not in arguments]:
             raise TypeError(f"{self.name}: `{option}` is {template!r}, and there is no argument {missing[0]!r}.")
@@ -221,14 +223,14 @@ class Handler(Generic[P, R]):
 
 
 def _instant(at: object) -> str:
-    """As it goes into a body."""
+    """The instant as it is written in a body."""
     if isinstance(at, str):
         try:
             at = datetime.fromisoformat(at)
         except ValueError:
-            raise ValueError(f"`at` must be {_INSTANT}; {at!r:.80} came.") from None
+            raise ValueError(f"`at` must be {_INSTANT}, got {at!r:.80}.") from None
     if not isinstance(at, datetime):
-        raise TypeError(f"`at` must be {_INSTANT}; {at!r:.80} came.")
+        raise TypeError(f"`at` must be {_INSTANT}, got {at!r:.80}.")
     if at.tzinfo is None:
         raise ValueError("`at` must have a time zone: tzinfo=UTC for a datetime, Z or +01:00 at the end of text.")
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -237,9 +239,11 @@ def _instant(at: object) -> str:
 def function_name(given: str | None, function: object) -> str:
     name = str(getattr(function, "__name__", "")) if given is None else given
     if not name or name == "<lambda>":
-        raise TypeError(f"{function!r} has no name of its own; give it one: @app.job(name=…).")
+        raise TypeError(f"{function!r} has no name. Give it one: @app.job(name=…).")
     if not is_function_name(name):
-        raise ValueError(f"{name[:MAX_NAME]!r} cannot be a function's name: no blanks, at most {MAX_NAME} characters.")
+        raise ValueError(
+            f"{name[:MAX_NAME]!r} cannot be a function's name. Use up to {MAX_NAME} characters without blanks."
+        )
     return name
 
 
@@ -247,7 +251,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function, eval_str=True)
     except (NameError, SyntaxError, AttributeError, TypeError):
-        # Annotations of names that exist for type checkers only; they stay text.
+        # Annotations may name what exists only for type checkers; they stay text.
         return inspect.signature(function)
 
 

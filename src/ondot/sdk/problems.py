@@ -1,4 +1,4 @@
-"""From a problem (RFC 9457) back to the error that the server meant: the other end of `api.problems`."""
+"""From a problem (RFC 9457) back to the error that the server raised: the counterpart of `api.problems`."""
 
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ _OWN_MEMBERS: Final = frozenset({"type", "title", "detail", "instance", "errors"
 
 
 def _tree(root: type[OndotError]) -> dict[str, type[OndotError]]:
-    """The errors by their codes; of those that share one, the root."""
+    """The errors by their codes; the base class, if several share a code."""
     found: dict[str, type[OndotError]] = {}
     for branch in root.__subclasses__():
         found |= _tree(branch)
@@ -44,10 +44,10 @@ _BY_STATUS: Final[dict[int, type[OndotError]]] = {
 
 
 def error_of(status: int, answer: Any, url: str) -> OndotError:
-    """The error of an answer. `facts` has what the problem carried besides its sentence, and the status."""
+    """The error of an answer. `facts` has the status and the other members of the problem."""
     kind = str(answer.get("type", "")) if isinstance(answer, dict) else ""
     if not kind.startswith(TYPE):
-        return _not_ondots(status, url)
+        return _foreign_error(status, url)
     assert isinstance(answer, dict)
     code = kind.removeprefix(TYPE)
     error = BY_CODE.get(code, _BY_STATUS.get(status, OndotError))(str(answer.get("detail") or answer.get("title")))
@@ -63,7 +63,7 @@ def error_of(status: int, answer: Any, url: str) -> OndotError:
     return error
 
 
-def _not_ondots(status: int, url: str) -> OndotError:
-    """A proxy on the way, or some other server."""
-    message = f"{url} answered {status}, and not as ondot does; is that the address of an ondot server?"
+def _foreign_error(status: int, url: str) -> OndotError:
+    """The answer of a proxy, or of some other server."""
+    message = f"{url} answered {status}, but not as an ondot server does. Is the address right?"
     return _BY_STATUS.get(status, OndotError)(message, status=status)

@@ -1,8 +1,8 @@
-"""The way to a server over HTTP: connections, deadlines, tries, and problems as errors; `client` has the calls.
+"""Requests to a server over HTTP: connections, timeouts, retries, and problems as errors. `client` has the calls.
 
-A problem is raised as the error of `model.errors` that has its code, so that both sides of the wire speak of the same
-things. What makes something carries an idempotency key and is tried again when the server could not be reached or
-asks for it: with the same key it is made once (P2).
+A problem is raised as the error of `model.errors` that has its code, so that client and server use the same errors. A
+request that creates something carries an idempotency key. It is retried if the server cannot be reached or asks for a
+retry; with the same key the server creates it once (P2).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 class Requests:
-    """Bound to no event loop: the connections are those of the loop that it is used in."""
+    """Can be used in any event loop, also in several one after another: each gets its own connections."""
 
     def __init__(self, url: str | None = None, api_key: str | None = None, timeout_s: float = 30) -> None:
         self._given_url = url
@@ -57,7 +57,7 @@ class Requests:
         idempotency_key: str | None,
         query: Mapping[str, Any] | None = None,
     ) -> Json:
-        """A POST that makes something, and makes it once however often it has to be sent."""
+        """A POST that creates something once, even if it is sent several times."""
         headers = {"idempotency-key": idempotency_key or str(uuid4())}
         for tries in range(1, RETRIES + 1):
             try:
@@ -65,7 +65,7 @@ class Requests:
             except Unavailable:
                 await asyncio.sleep(0.1 * 2**tries)
                 continue
-            wait_s = _asks_to_wait_s(response)
+            wait_s = _retry_after_s(response)
             if wait_s is None:
                 return self._answer(response)
             await asyncio.sleep(wait_s)
@@ -86,7 +86,7 @@ class Requests:
 
     async def _pieces(self, path: str, query: Mapping[str, Any] | None = None) -> AsyncIterator[bytes]:
         client = self._client()
-        with self._reached(client):
+        with self._unavailable_if_unreachable(client):
             async with client.stream("GET", path, params=_params(query)) as response:
                 if not response.is_success:
                     await response.aread()
@@ -110,31 +110,31 @@ class Requests:
         headers: Mapping[str, str] | None = None,
         longer_s: float = 0,
     ) -> httpx2.Response:
-        """`longer_s`: how long the server was asked to wait before it answers."""
+        """`longer_s`: how long the server may wait before it answers, beyond the timeout."""
         client = self._client()
         timeout = self._timeout_s + longer_s
-        with self._reached(client):
+        with self._unavailable_if_unreachable(client):
             return await client.request(
                 method, path, params=_params(query), json=body, headers=headers, timeout=timeout
             )
 
     @contextmanager
-    def _reached(self, client: httpx2.AsyncClient) -> Iterator[None]:
-        """What keeps a request from its answer, as an error that says what to do."""
+    def _unavailable_if_unreachable(self, client: httpx2.AsyncClient) -> Iterator[None]:
+        """Raise errors of the network as Unavailable, with what to do."""
         try:
             yield
         except httpx2.TimeoutException as error:
             raise Unavailable(f"{_shown(client)} did not answer within {self._timeout_s:g} s.") from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise Unavailable(
-                f"No ondot can be reached at {_shown(client)} ({error}). "
-                "Start one with `ondot up`, or say where it is: ONDOT_URL=http://host:1200."
+                f"No ondot server can be reached at {_shown(client)} ({error}). "
+                "Start one with `ondot up`, or set its address: ONDOT_URL=http://host:1200."
             ) from error
 
     def _client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:
-            # The connections of a loop that has ended (an `asyncio.run` before this one) are of no use any more.
+            # Connections of a loop that has ended (an earlier `asyncio.run`) cannot be used again.
             self._http, self._loop = self._open(), loop
         return self._http
 
@@ -146,7 +146,7 @@ class Requests:
 
             settings = load_settings(url=url, api_key=key)
             url, key = settings.server
-            # A server that asks for no key may be unable to tell that this is its own account.
+            # A server without keys may be unable to see that this is its own account, and then needs the token.
             key = key or token_for(url, settings.home or default_home())
         headers = {"user-agent": f"ondot/{__version__}", "accept": "application/json"}
         if key:
@@ -155,7 +155,7 @@ class Requests:
             base_url=url.rstrip("/"),
             headers=headers,
             timeout=self._timeout_s,
-            # A proxy for the world outside does not know this machine's own ondot.
+            # A proxy for the internet cannot reach a server on this machine.
             trust_env=not is_this_machine(url),
         )
 
@@ -169,7 +169,7 @@ def _params(query: Mapping[str, Any] | None) -> Json:
 
 
 def plain(value: Any) -> Any:
-    """A value as it stands in a query or a body."""
+    """A value as it is written in a query or a body."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
@@ -178,19 +178,19 @@ def plain(value: Any) -> Any:
 
 
 def body_of(response: httpx2.Response) -> Any:
-    """What was answered; None if it is no JSON."""
+    """The JSON of a response; None if it is not JSON."""
     try:
         return msgspec.json.decode(response.content)
     except ValueError:
         return None
 
 
-def _asks_to_wait_s(response: httpx2.Response) -> float | None:
-    """How long to wait before it is sent again: the database is away, or the queue is full. None: do not send it."""
+def _retry_after_s(response: httpx2.Response) -> float | None:
+    """How long to wait before a retry: the database is unavailable, or the queue is full. None: do not retry."""
     text = response.headers.get("retry-after", "")
     if response.status_code not in {429, 503} or not (text.isascii() and text.isdigit()):
         return None
     answer = body_of(response)
     if isinstance(answer, dict) and answer.get("type") == f"{TYPE}{TooManyWrongKeys.code}":
-        return None  # it would be as wrong the next time
+        return None  # a retry would send the same wrong key
     return min(float(text), LONGEST_WAIT_S)

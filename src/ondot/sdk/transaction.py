@@ -1,13 +1,13 @@
-"""Transactions that a program shares with ondot (E11): what it enqueues is there if and only if it commits.
+"""Transactions that a program shares with ondot (E11): a job that it enqueues exists if and only if it commits.
 
     async with connection.transaction(), app.transaction(connection):
         await connection.execute("INSERT INTO invoice …")
         await send_invoice.enqueue(customer=7)
 
-Inside the block `enqueue`, `enqueue_many` and `schedule` of the app's handlers send no request: they write through the
-caller's own connection, by the SQL functions `ondot.submit_spec` and, for many jobs in one statement,
-`ondot.submit_specs`, which refuse what the API would refuse. Tasks that are started in
-the block write through it too, one after another; one that outlives the block is refused and writes nothing.
+Inside the block, `enqueue`, `enqueue_many` and `schedule` of the app's handlers send no request. They write through the
+caller's own connection, with the SQL functions `ondot.submit_spec` and, for many jobs in one statement,
+`ondot.submit_specs`, which reject what the API would reject. Tasks that are started in the block write through it, too,
+one after another. A task that outlives the block gets an error and writes nothing.
 """
 
 import asyncio
@@ -42,19 +42,19 @@ _NO_ONDOT: Final = frozenset({"3F000", "42883", "42P01"})
 
 
 class Stale(Exception):
-    """This attempt counts no more: it was recovered, cancelled or ended meanwhile. Its transaction is rolled back."""
+    """This attempt is no longer valid: it was recovered, cancelled or ended. Its transaction is rolled back."""
 
 
 @dataclass(slots=True)
 class Opened:
-    """The transaction of an attempt while it is open. `result`: JSON text, stored with the completion."""
+    """The open transaction of an attempt. `result`: JSON text, stored with the completion."""
 
     connection: Any
     result: str | None = None
 
 
 class CallersTransaction:
-    """One transaction of the caller's, through which jobs are enqueued."""
+    """A transaction of the caller, through which jobs are enqueued."""
 
     def __init__(self, connection: Any, tenant: str) -> None:
         self._connection = connection
@@ -66,7 +66,7 @@ class CallersTransaction:
         self._is_over = True
 
     async def submit(self, body: Mapping[str, Any]) -> Answer:
-        """Store the job that a handler's body asks for; gives what the API would, as far as it is known here."""
+        """Store the job of a handler's body. Returns the API's answer, as far as it is known here."""
         spec = spec_of(body)
         when = body.get("schedule", {})
         at = datetime.fromisoformat(when["at"]) if "at" in when else None
@@ -76,7 +76,7 @@ class CallersTransaction:
         return _answer(spec, body, row["id"], row["created_at"], row["due_at"])
 
     async def submit_many(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
-        """The same for many jobs that are due now, by one statement."""
+        """The same for many jobs that are due now, with one statement."""
         specs = [spec_of(body) for body in bodies]
         if not specs:
             return []
@@ -91,34 +91,34 @@ class CallersTransaction:
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:
-        """One statement after another, none after the transaction; what the database refuses as the API says it."""
+        """One statement at a time, none after the transaction; errors of the database as those of the API."""
         async with self._turn:
             if self._is_over or not self._connection.is_in_transaction():
                 raise RuntimeError(
-                    "The transaction in which this was to be enqueued is over: await what is started in the block "
-                    "of `app.transaction(connection)` before the block ends."
+                    "The transaction is over: await every enqueue that is started in the block of "
+                    "`app.transaction(connection)` before the block ends."
                 )
             try:
                 yield
             except Exception as error:
-                raise _translated(error) from error
+                raise _translate(error) from error
 
 
 _OPEN: ContextVar[tuple[tuple[object, CallersTransaction], ...]] = ContextVar("ondot_open_transactions", default=())
-"""The open transactions by app, innermost first. A context's own: a request beside this one sees its own, or none."""
+"""The open transactions by app, innermost first. Each context has its own, so concurrent requests do not mix."""
 
 
 @asynccontextmanager
-async def enqueuing(app: object, connection: Any, tenant: str) -> AsyncIterator[None]:
-    """While it is open, what the app's handlers enqueue goes through this connection."""
+async def enqueue_through(app: object, connection: Any, tenant: str) -> AsyncIterator[None]:
+    """In the block, the app's handlers enqueue through this connection."""
     if not all(callable(getattr(connection, name, None)) for name in ("fetch", "fetchrow", "is_in_transaction")):
         raise TypeError(
-            f"app.transaction takes an asyncpg connection; {type(connection).__name__} came. With another driver "
+            f"app.transaction takes an asyncpg connection, got {type(connection).__name__}. With another driver, "
             "run SELECT ondot.enqueue('function_name', '{\"argument\": 1}') in your transaction."
         )
     if not connection.is_in_transaction():
         raise ValueError(
-            "app.transaction takes a connection that is in a transaction: write "
+            "app.transaction takes a connection that is in a transaction. Write "
             "`async with connection.transaction(), app.transaction(connection):`."
         )
     transaction = CallersTransaction(connection, tenant)
@@ -131,7 +131,7 @@ async def enqueuing(app: object, connection: Any, tenant: str) -> AsyncIterator[
 
 
 def open_transaction(app: object) -> CallersTransaction | None:
-    """The transaction through which this app's handlers enqueue here and now; None: over HTTP."""
+    """The transaction through which this app's handlers enqueue in this context; None: over HTTP."""
     return next((transaction for of, transaction in _OPEN.get() if of is app), None)
 
 
@@ -170,7 +170,7 @@ def _answer(spec: JobSpec, body: Mapping[str, Any], id_: UUID, created_at: datet
         "id": str(id_),
         "state": "ACTIVE",
         "version": 1,
-        "next_fire_at": _written(due_at) if due_at > created_at else None,
+        "next_fire_at": _rfc_3339(due_at) if due_at > created_at else None,
         "name": spec.name,
         "target": body["target"],
         "payload": body.get("payload"),
@@ -178,23 +178,23 @@ def _answer(spec: JobSpec, body: Mapping[str, Any], id_: UUID, created_at: datet
         "priority": spec.priority,
         "labels": spec.labels,
         "timeout": None if spec.timeout_s is None else as_written(spec.timeout_s),
-        "created_at": _written(created_at),
+        "created_at": _rfc_3339(created_at),
     }
 
 
-def _translated(error: Exception) -> Exception:
-    """A refusal of the database as the API would say it; sdk knows no driver, so by SQLSTATE."""
+def _translate(error: Exception) -> Exception:
+    """An error of the database as the API's error. By SQLSTATE, because the SDK imports no driver."""
     state = getattr(error, "sqlstate", None)
     if state in _REFUSED:
-        # Its text repeats the hint on a line of its own.
+        # The text of the error repeats the hint on a line of its own.
         return InvalidBody(" ".join(str(part) for part in (*error.args[:1], getattr(error, "hint", None)) if part))
     if state in _NO_ONDOT:
         return Misconfigured(
-            "The connection's database has no ondot, or an older one: give a connection to the database that "
-            f"ONDOT_DATABASE_URL names, and run `ondot migrate up` there. PostgreSQL says: {error}"
+            "The database of this connection has no ondot schema, or an older one. Use a connection to the database of "
+            f"ONDOT_DATABASE_URL, and run `ondot migrate up` there. PostgreSQL reported: {error}"
         )
     return error
 
 
-def _written(at: datetime) -> str:
+def _rfc_3339(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

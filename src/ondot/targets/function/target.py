@@ -128,7 +128,7 @@ class FunctionCaller(Target[FunctionTarget]):
             return arguments
         attempt = Attempt(call, self.deadlines.loop)
         try:
-            positional, named = handler.bound(attempt.context() if handler.takes_context else None, arguments)
+            positional, named = handler.bind(attempt.context() if handler.takes_context else None, arguments)
         except TypeError as error:
             return Failed(AttemptError("bad_arguments", one_line(str(error))), retryable=False)
         return handler, attempt, partial(handler.function, *positional, **named)
