@@ -41,7 +41,7 @@ async def test_ids_are_uuids_of_version_seven_that_count_up_from_ondots_clock(wo
         ([SPEC, None], [None, None], "must be a JSON object"),
         ([SPEC, SPEC], [{}, [1]], "payload must be a JSON object"),
         ([SPEC, SPEC], [{}, "x"], "payload must be a JSON object"),
-        ([SPEC, SPEC], [{}], "2 specs, and 1 payloads"),
+        ([SPEC, SPEC], [{}], "2 specs and 1 payloads"),
         ([{**SPEC, "payload": {}}], [{}], "A spec has a payload"),
     ],
 )

@@ -50,7 +50,7 @@ CLOCK_READINGS: Final = 3
 WELL_KNOWN_S: Final = 0.005
 CLOCK_TRIES: Final = 4
 SLOWER: Final = 4
-"""Each further try gives the statement this many times longer: the line may be slow, and not the clock wrong."""
+"""Each further try allows the statement this many times longer: the line may be slow, and not the clock wrong."""
 
 Done = TypeVar("Done")
 

@@ -11,7 +11,7 @@ _SQL = load_queries("days")
 LEAST_AHEAD = timedelta(days=7)
 MOST_AHEAD = timedelta(days=14)
 URGENT = timedelta(days=1)
-"""With no more days ahead than this, nobody's lock is a reason not to try, and a try takes longer."""
+"""With no more days ahead than this, no lock is a reason not to try, and a try takes longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ NEEDS = 14
 
 TRIES = 60
 LOCK_S = 0.5
-"""At most half of the server's deadlock_timeout: where both wait for each other it is the migration that gives way,
-before PostgreSQL looks for deadlocks and ends somebody's request."""
+"""At most half of the server's deadlock_timeout: in a deadlock the migration gives way, before PostgreSQL
+looks for deadlocks and ends a request."""
 LET_PASS_S = 0.5
 LONGEST_S = 6 * 3600.0
 
@@ -126,13 +126,13 @@ async def read_status(connection: Connection) -> Status:
 
 
 async def migrate_up(database: Database) -> Applied:
-    """Apply what waits. Twice at the same time: the second waits, and finds nothing to do."""
+    """Apply what waits. Of two at the same time, the second waits and finds nothing to do."""
     applied = tuple([migration for migration in migrations() if await apply(database, migration)])
     return Applied(applied, await apply_functions(database))
 
 
 async def apply(database: Database, migration: Migration) -> bool:
-    """Apply one, unless it was; True: it was not."""
+    """Apply one, unless it was applied before; returns whether it was not."""
 
     async def action(connection: Connection) -> bool:
         return await _apply(connection, migration)
@@ -152,7 +152,7 @@ async def _try_until_locked(database: Database, what: str, action: Callable[[Con
                 await connection.execute("SET LOCAL statement_timeout = 0")
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=LONGEST_S)
                 await connection.execute(_WAIT_FOR_A_MOMENT, int(LOCK_S * 1000))
-                # Functions call functions of files that come later, and on an empty database read tables that do.
+                # Functions call functions of later files, and on an empty database read tables of later migrations.
                 await connection.execute("SET LOCAL check_function_bodies = off")
                 return await action(connection)
         except asyncpg.LockNotAvailableError as error:

@@ -15,7 +15,7 @@ BEGIN
         SELECT p.pool_no INTO found_no FROM ondot.pool p WHERE p.name = pool;
     END IF;
     IF found_no IS NULL THEN
-        RAISE EXCEPTION 'The pool "%" was made by another transaction, which this one cannot see.', pool
+        RAISE EXCEPTION 'The pool "%" was created by another transaction, which this one cannot see.', pool
             USING ERRCODE = 'serialization_failure', HINT = 'Try the transaction again.';
     END IF;
     RETURN found_no;

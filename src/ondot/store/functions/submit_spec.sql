@@ -30,7 +30,7 @@ BEGIN
             HINT = 'Leave it out where there is only one.';
     ELSIF NOT isfinite(due) OR due < instant - interval '60 seconds' OR due >= '{{last_year}}-12-31 24:00:00+00' THEN
         RAISE EXCEPTION 'The job cannot be due at %.', due USING ERRCODE = 'invalid_parameter_value',
-            HINT = format('Give an instant that is to come, up to the year {{last_year}}; by ondot''s clock it is %s now.', instant);
+            HINT = format('Give a future instant, up to the year {{last_year}}; by ondot''s clock it is %s now.', instant);
     END IF;
     of_pool := ondot.pool_no_of(of_tenant, coalesce(spec->>'pool', 'default'));
     of_class := CASE spec->>'priority' WHEN 'high' THEN {{class_high}} WHEN 'low' THEN {{class_low}} ELSE {{class_normal}} END;

@@ -19,12 +19,12 @@ DECLARE
     of_tenant integer;
 BEGIN
     IF cardinality(specs) <> cardinality(payloads) THEN
-        RAISE EXCEPTION 'There are % specs, and % payloads.', cardinality(specs), cardinality(payloads)
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give one payload for each spec; NULL is none.';
+        RAISE EXCEPTION 'Got % specs and % payloads.', cardinality(specs), cardinality(payloads)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass one payload for each spec; NULL is none.';
     END IF;
     IF EXISTS (SELECT FROM unnest(specs) AS s(spec) WHERE json_typeof(s.spec) = 'object' AND s.spec->'payload' IS NOT NULL) THEN
         RAISE EXCEPTION 'A spec has a payload.' USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Give the payloads apart, in the order of the specs.';
+            HINT = 'Pass the payloads separately, in the order of the specs.';
     END IF;
     PERFORM ondot.check_spec(s.spec::json) FROM (SELECT DISTINCT t.spec::text FROM unnest(specs) AS t(spec)) AS s(spec);
     -- check_spec decides about payloads: it gets the few that look wrong, each in a valid spec.

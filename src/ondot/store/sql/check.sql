@@ -69,8 +69,8 @@ FROM (SELECT) one LEFT JOIN through t ON true LEFT JOIN judged j ON j.kind IS NO
 
 -- name: look_at_waiting :many
 -- locks: none        index: waiting_pkey, execution_pkey, gated_pkey
--- Places in line of executions that are gone, run, or have no gates: admission would never take them, nor, in strict order,
--- any behind them.
+-- Places in line of executions that are gone, run, or have no gates: admission would never take them and, in strict order,
+-- none behind them.
 -- $1 after gate_id, $2 pool_no, $3 ready_at, $4 execution_id, $5 limit
 WITH part AS MATERIALIZED (
     SELECT gate_id, pool_no, ready_at, execution_id FROM ondot.waiting
