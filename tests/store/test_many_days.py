@@ -144,7 +144,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await objects.find_result(connection, DEFAULT_TENANT, letter)
     await objects.find_writer(connection, DEFAULT_TENANT, letter, 1)
     await outcomes.find_outcomes(connection, (await world.worker()).id, [(letter, 1)])
-    await unique_keys.unplan_jobs(connection, DEFAULT_TENANT, [unique_keys.PutAside(once_id, letter, "overtaken")])
+    await unique_keys.unplan_jobs(connection, DEFAULT_TENANT, [unique_keys.Replaced(once_id, letter, "overtaken")])
     await list_backfills(connection, DEFAULT_TENANT, job_id, limit=PAGE)
     await remove_jobs(connection, [once_id])
 

@@ -22,7 +22,7 @@ from ondot.model.unique_keys import Claim, ClaimKey, Runs, Skipped, claim_of, de
 from ondot.store.database import Database
 from ondot.store.jobs import LockedJob, NewOnceJob, change_job, lock_job
 from ondot.store.unique_keys import (
-    PutAside,
+    Replaced,
     find_changed,
     lock_claims,
     release_claim,
@@ -94,7 +94,7 @@ async def _end_replaced(
         if not left:
             break
         jobs = {
-            job_id: PutAside(job_id, ExecutionId(work.database.clock.new_id()), _came_after(firsts[key], key[1]))
+            job_id: Replaced(job_id, ExecutionId(work.database.clock.new_id()), _came_after(firsts[key], key[1]))
             for job_id, key in left.items()
         }
         for job_id in await find_changed(connection, tenant_no, list(jobs)):
@@ -112,7 +112,7 @@ async def _end_replaced(
     return set(left.values())
 
 
-async def _as_changed(work: Work, aside: PutAside, key: ClaimKey) -> PutAside | None:
+async def _as_changed(work: Work, aside: Replaced, key: ClaimKey) -> Replaced | None:
     """A job that was changed since it was created, locked; None: it no longer has this key."""
     job = await lock_job(work.connection, work.tenant_no, aside.job_id)
     if job is None or job.spec.debounce is None or key_of(job.spec.debounce) != key or job.spec.schedule is None:
@@ -123,7 +123,7 @@ async def _as_changed(work: Work, aside: PutAside, key: ClaimKey) -> PutAside | 
     return replace(aside, fire_at=when.at, is_paused=job.state is JobState.PAUSED)
 
 
-async def _unpause(work: Work, aside: PutAside) -> None:
+async def _unpause(work: Work, aside: Replaced) -> None:
     job = await lock_job(work.connection, work.tenant_no, aside.job_id)
     assert job is not None
     await change_job(

@@ -1,5 +1,5 @@
-"""Executions that others than their workers end (E8, E12, E16): what waits leaves the queue or its line at once, what
-runs is asked to end."""
+"""Ends of executions that no worker writes (E8, E12, E16): a waiting execution leaves the queue or its line and ends at
+once, a running one is asked to end."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -16,7 +16,8 @@ TRIES_TO_END = 5
 
 
 class Waiting(StrEnum):
-    """What a job has waiting: fires and backfilled ones that have not begun, only the latter, or all, retries too."""
+    """Which waiting executions of a job: fires and backfilled ones that have not started, only the latter, or all,
+    retries too."""
 
     FIRES = "fires"
     BACKFILL = "backfill"
@@ -26,10 +27,10 @@ class Waiting(StrEnum):
 async def end_waiting(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, transition: Transition, reason: str, which: Waiting
 ) -> int:
-    """End what a job has waiting in the queue.
+    """End waiting executions of a job; returns how many.
 
-    Tried again while anything is left: a row that is being swept is gone when its lock is, and stands elsewhere, where
-    the statement that waited for it does not see it.
+    Repeated while any is left: a row that a sweep moves is gone when its lock is released, and at another place that
+    the statement which waited for it does not see.
     """
     ended = 0
     await lock_gates_of_job(connection, tenant_no, job_id)
@@ -75,7 +76,7 @@ async def _end_executions(
 async def request_cancels(
     connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId], reason: str
 ) -> list[ExecutionId]:
-    """Ask executions that run to end; gives those that do run."""
+    """Ask running executions to end; returns those that run."""
     rows = await connection.fetch(_SQL["request_cancels"].text, tenant_no, ids, reason)
     return [ExecutionId(row["id"]) for row in rows]
 
@@ -87,5 +88,5 @@ async def find_cancels(connection: Connection, worker_id: WorkerId) -> list[tupl
 
 
 async def find_past_deadline(connection: Connection, limit: int) -> list[ExecutionId]:
-    """What was not started by its deadline."""
+    """Executions that were not started by their deadline."""
     return [ExecutionId(row["id"]) for row in await connection.fetch(_SQL["find_past_deadline"].text, limit)]

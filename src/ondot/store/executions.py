@@ -1,4 +1,4 @@
-"""Executions: made when they are no fire, and read, live and ended as one."""
+"""Executions: runs that are no fire are made here, and all are read here, live and ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from ondot.store.specs import Specs
 _SQL = load_queries("executions")
 
 LATEST_LOOKED_AT = 100
-"""Ended executions among which the one that began last is looked for: those after it were skipped."""
+"""How many ended executions are searched for the one that started last: those after it were skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class SkippedRow:
 
 
 Position = tuple[datetime, JobId, datetime]
-"""Where a page of missed ranges ends: when it was recorded, its job, its first fire."""
+"""Where a page of missed ranges ends: when the last one was recorded, its job, its first fire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class MissedRow:
 
 @dataclass(frozen=True, slots=True)
 class LatestRow:
-    """The state of the latest execution; `last_run`: when one last began, which may be one before it."""
+    """The state of the latest execution; `last_run`: when one last started, maybe one before it."""
 
     state: State
     last_run: datetime | None
@@ -165,9 +165,9 @@ async def list_executions(
 ) -> list[ExecutionRow]:
     """By when they were due, latest first; `before` is the last of the page before.
 
-    No index is by that instant, and none is needed: an execution is due at most the horizon after it was made. The
-    newest by id are all due after the oldest of them was made, so what belongs on the page was made at most the horizon
-    before that.
+    No index has that instant, and none is needed: an execution is due at most the horizon after it was made. The newest
+    by id are all due after the oldest of them was made, so executions of the page were made at most the horizon before
+    that.
     """
 
     async def read(statement: str, from_id: UUID, to_id: UUID, most: int) -> list[Record]:
@@ -212,7 +212,7 @@ async def list_job_executions(
 async def _position(
     connection: Connection, tenant_no: TenantNo, before: UUID | None
 ) -> tuple[tuple[datetime | None, UUID | None], UUID | None]:
-    """When the last of the page before was due, with its id; and an id that all that follow it have below."""
+    """When the last of the page before was due, with its id; and an id above those of all that follow it."""
     if before is None:
         return (None, None), None
     fire_at: datetime | None = await connection.fetchval(_SQL["fire_of"].text, tenant_no, before)
@@ -237,7 +237,7 @@ async def find_latest_execution(connection: Connection, tenant_no: TenantNo, job
             last_run = row["last_run"] if last_run is None else max(last_run, row["last_run"])
         if row is not None and (latest is None or row["fire_at"] > latest["fire_at"]):
             latest = row
-        # A backfill's have young ids and old fires: what is older by its id may still be later by its fire.
+        # Executions of a backfill have young ids and old fires: one that is older by id may still be later by its fire.
         if latest is not None and last_run is not None and first_execution_id(latest["fire_at"]) >= from_id:
             break
     return LatestRow(State(latest["state"]), last_run, latest["retry_count"]) if latest else None

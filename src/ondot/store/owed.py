@@ -1,4 +1,4 @@
-"""Ranges of fires that are still to be run: catch-up after an outage, and backfills with their progress (S6, S7)."""
+"""Ranges of fires that are still to run: catch-up after an outage, and backfills with their progress (S6, S7)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ BackfillState = Literal["RUNNING", "DONE", "CANCELLED"]
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """A range as it stands, its job's timer locked. `schedule_version` says which instants, `job_version` what runs."""
+    """A range, its job's timer locked. `schedule_version` decides which instants, `job_version` what runs."""
 
     id: UUID
     job_id: JobId
@@ -41,7 +41,7 @@ class Owed:
 
 @dataclass(frozen=True, slots=True)
 class OwedStep:
-    """What is left of a range, by its schedule. `is_over`: nothing of it is left to be run or to end."""
+    """The rest of a range, by its schedule. `is_over`: nothing of it is left to run or to end."""
 
     owed: Owed
     schedule: Schedule
@@ -139,7 +139,7 @@ async def take_owed(connection: Connection, partitions: Collection[int], limit: 
 async def make_owed(
     connection: Connection, steps: Sequence[OwedStep], fires: Sequence[OwedFire], *, next_turn_s: float
 ) -> list[Made]:
-    """Make executions for fires of these ranges and move the ranges past them; gives those that were made."""
+    """Make executions for fires of these ranges and move the ranges past them; returns those that were made."""
     rows = await connection.fetch(
         _SQL["make_owed"].text,
         [step.owed.id for step in steps],
@@ -167,7 +167,7 @@ async def put_off_owed(connection: Connection, ids: Sequence[UUID], next_turn_s:
 
 
 async def drop_owed(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> list[tuple[OwedRange, int]]:
-    """Take out what a job still owes from an outage, each range with the version whose schedule it is of."""
+    """Remove and return the ranges that a job owes from an outage, each with the version of its schedule."""
     rows = await connection.fetch(_SQL["drop_owed"].text, tenant_no, job_id)
     return [(OwedRange(row["from_at"], row["to_at"], row["count"]), row["job_version"]) for row in rows]
 
@@ -191,17 +191,17 @@ async def insert_backfill(connection: Connection, tenant_no: TenantNo, backfill:
 async def end_backfill(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, state: BackfillState, id_: UUID | None = None
 ) -> bool:
-    """End the backfill of a job that is under way, if there is one; gives whether there was."""
+    """End the running backfill of a job; returns whether there was one."""
     return await connection.fetchrow(_SQL["end_backfill"].text, tenant_no, job_id, state, id_) is not None
 
 
 async def list_backfills(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, *, id_: UUID | None = None, limit: int = 1
 ) -> list[BackfillRow]:
-    """Newest first, with how their executions stand."""
+    """Newest first, with the counts of their executions."""
     rows = await connection.fetch(_SQL["list_backfills"].text, tenant_no, job_id, id_, limit)
     return [
-        # One by one: the bounds of each leave few of history's days.
+        # One by one: the bounds of each leave few days of history to read.
         BackfillRow(
             row["id"],
             JobId(row["job_id"]),

@@ -1,5 +1,5 @@
-"""What is planned of a job that is being changed (S8, P10): taken back if it is still to come, given the new version if
-it is due; and which fires have begun, and are neither."""
+"""Planned executions of a job that is being changed (S8, P10): coming fires are taken back, due ones get the new
+version, and those that have started are left alone."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -36,7 +36,7 @@ async def lock_gates_of_job(
 
 
 async def carry_tokens(connection: Connection, tenant_no: TenantNo, rates: Sequence[tuple[Stage, Stage]]) -> None:
-    """What was taken by a rate counts for the one that takes its place: (old, new). Their gates are locked already."""
+    """Tokens that a rate has used count for the one that replaces it: (old, new). Their gates are locked already."""
     paces = [(old, new, old.rate.every_s, new.rate.every_s) for old, new in rates if old.rate and new.rate]
     await connection.execute(
         _SQL["carry_tokens"].text,
@@ -51,9 +51,9 @@ async def carry_tokens(connection: Connection, tenant_no: TenantNo, rates: Seque
 async def take_back_fires(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, *, after: datetime, once_at: datetime | None
 ) -> list[datetime]:
-    """Take back what is planned of a job after an instant; gives those fires. Lines first, then ready, then executions.
+    """Take back the planned fires of a job after an instant; returns them. Lines first, then ready, then executions.
 
-    Its gates are locked already. `once_at` is the fire of a one-time job, which is taken back also when it is due.
+    Its gates are locked already. `once_at`: the fire of a one-time job, which is taken back even when it is due.
     """
     ids = []
     for block in ("take_back_waiting", "take_back_ready"):
@@ -74,8 +74,8 @@ async def renew_due(
     stages: str | None,
     start_deadline_s: float | None,
 ) -> list[datetime]:
-    """What is due and has not begun runs another version, in its pool and priority; all that lives passes its gates,
-    which are locked already. Returns when what came to another pool may start there.
+    """Due fires that have not started run another version, in its pool and priority; all live executions pass its
+    gates, which are locked already. Returns when those that moved to another pool may start there.
 
     `start_deadline_s` with the jitter.
     """
@@ -105,7 +105,7 @@ async def renew_due(
 async def find_newest_begun(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime
 ) -> datetime | None:
-    """The newest fire after an instant that has begun or ended."""
+    """The newest fire after an instant that has started or ended."""
     fire_at: datetime | None = await connection.fetchval(
         _SQL["find_newest_begun"].text, tenant_no, job_id, after, first_execution_id(after)
     )
@@ -115,7 +115,7 @@ async def find_newest_begun(
 async def find_cancelled_ahead(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, after: datetime
 ) -> tuple[datetime, datetime] | None:
-    """The first and the last of a job's fires to come that were cancelled before they were due; None: none was."""
+    """The first and the last of a job's coming fires that were cancelled before they were due; None: none was."""
     row = await connection.fetchrow(
         _SQL["find_cancelled_ahead"].text, tenant_no, job_id, after, first_execution_id(after)
     )

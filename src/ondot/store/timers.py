@@ -1,4 +1,4 @@
-"""Timers: where each job stands, and the one statement that moves them on and makes executions."""
+"""Timers: the next fire of each job, and the one statement that advances them and makes executions."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 
 class Move(Struct, frozen=True, gc=False):
-    """One timer's advance, expected to stand where `timer` says. `ends`: a one-time job, its timer goes."""
+    """One timer's advance, if it is still as `timer` says. `ends`: of a one-time job, whose timer is removed."""
 
     timer: Timer
     next_fire_at: datetime | None
@@ -29,8 +29,8 @@ class Move(Struct, frozen=True, gc=False):
 
 
 class PlannedFire(Struct, frozen=True, gc=False):
-    """An execution to be made. `ready_at` None: at the fire. A live one may be skipped where it would have to wait, one
-    that is caught up may not."""
+    """An execution to be made. `ready_at` None: at the fire. A live one may be skipped where it would have to wait, a
+    catch-up one may not."""
 
     execution_id: UUID
     job_id: JobId
@@ -52,7 +52,7 @@ class NewOwed:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A skipped range, the version whose fires they are (None: an older release recorded it), and since when."""
+    """A skipped range, the version whose fires it has (None: from an older release), and when it was recorded."""
 
     skipped: SkippedRange
     job_version: int | None
@@ -61,7 +61,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a plan did: timers moved, executions made, and for each pool the earliest `ready_at` among them."""
+    """The effect of a plan: timers moved, executions made, and for each pool the earliest `ready_at` among them."""
 
     moved: int
     planned: int
@@ -85,7 +85,7 @@ async def find_due_timers(
 async def is_crowded(
     connection: Connection, partitions: Sequence[int], *, from_s: float, to_s: float, crowd: int
 ) -> bool:
-    """Whether at least `crowd` fires come in this stretch of time, in seconds from now."""
+    """Whether at least `crowd` fires are due in this stretch of time, in seconds from now."""
     return bool(await connection.fetchval(_SQL["is_crowded"].text, partitions, from_s, to_s, crowd))
 
 
@@ -138,7 +138,7 @@ async def plan_fires(
 
 
 def _or_empty(values: list[_Value | None]) -> list[_Value | None]:
-    """Nothing but None is what unnest makes of an empty array beside others; to send it costs as much as any value."""
+    """Unnest makes NULLs of an empty array beside others; sending them would cost as much as sending values."""
     return values if any(value is not None for value in values) else []
 
 
@@ -167,7 +167,7 @@ async def set_timer(connection: Connection, timer: Timer) -> None:
 
 
 async def guard_timer(connection: Connection, tenant_no: TenantNo, job_id: JobId, until: datetime) -> None:
-    """Up to this instant plan looks into history before it makes an execution: some have ended ahead of their time."""
+    """Up to this instant plan reads history before it makes an execution: some fires have ended ahead of time."""
     await connection.execute(_SQL["guard_timer"].text, tenant_no, job_id, until)
 
 
@@ -186,7 +186,7 @@ async def record_skipped(
     *,
     at: datetime | None = None,
 ) -> None:
-    """Record ranges of fires of one version's schedule; `at`: when they were recorded first, if they are not new."""
+    """Record skipped ranges of one version's schedule; `at`: when they were recorded first, if they are not new."""
     await connection.execute(
         _SQL["record_skipped"].text,
         tenant_no,
@@ -203,7 +203,7 @@ async def record_skipped(
 async def take_skipped(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, fires: Sequence[datetime]
 ) -> list[Recorded]:
-    """Take out the ranges that hold one of these fires."""
+    """Remove and return the ranges that contain one of these fires."""
     rows = await connection.fetch(_SQL["take_skipped"].text, tenant_no, job_id, fires)
     return [_recorded(row) for row in rows]
 
@@ -211,7 +211,7 @@ async def take_skipped(
 async def take_calendar(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, from_at: datetime, to_at: datetime | None
 ) -> list[Recorded]:
-    """Take out what the calendar leaves out from one instant to another (None: for ever), or reaches into that."""
+    """Remove and return ranges that the calendar skips and that overlap an interval; `to_at` None: without an end."""
     rows = await connection.fetch(_SQL["take_calendar"].text, tenant_no, job_id, from_at, to_at)
     return [_recorded(row) for row in rows]
 

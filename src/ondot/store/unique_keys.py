@@ -1,4 +1,4 @@
-"""Keys of unique, debounced and throttled jobs (E16): one row for each, locked by who decides about it."""
+"""Keys of unique, debounced and throttled jobs (E16): one row for each, locked by the transaction that decides."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ _SQL = load_queries("unique_keys")
 
 
 @dataclass(frozen=True, slots=True)
-class PutAside:
-    """A job whose place another takes. `execution_id`: under which it is on record if it was not planned yet.
+class Replaced:
+    """A job that another one replaces. `execution_id`: its id in history if it was not planned yet.
 
     `fire_at`: of a job that was changed, and whose row is locked; None: it was not. `is_paused`: it has no next fire.
     """
@@ -31,7 +31,7 @@ class PutAside:
 async def lock_claims(
     connection: Connection, tenant_no: TenantNo, firsts: Mapping[ClaimKey, JobId], now: datetime
 ) -> dict[ClaimKey, Claim]:
-    """Lock these keys, each for a job; gives those that another job has. What nobody had is the job's own from now on.
+    """Lock these keys, each for a job; returns those that another job has. A key that was free belongs to the job now.
 
     In the order of the keys, so that two batches never wait for each other; a concurrent twin waits here for the end of
     the other's transaction.
@@ -59,7 +59,7 @@ async def lock_claims(
 
 
 async def set_claims(connection: Connection, tenant_no: TenantNo, claims: Mapping[ClaimKey, Claim]) -> None:
-    """Write who has these keys, which are locked."""
+    """Write which jobs have these keys, which are locked."""
     if not claims:
         return
     await connection.execute(
@@ -75,17 +75,17 @@ async def set_claims(connection: Connection, tenant_no: TenantNo, claims: Mappin
 
 
 async def release_claim(connection: Connection, tenant_no: TenantNo, key: ClaimKey, job_id: JobId) -> None:
-    """The job has the key no more, if it had it."""
+    """Free the key, if the job has it."""
     await connection.execute(_SQL["release_claim"].text, tenant_no, *key, job_id)
 
 
 async def find_changed(connection: Connection, tenant_no: TenantNo, ids: Sequence[JobId]) -> list[JobId]:
-    """Which of these one-time jobs were changed since they were made; in the order of their ids."""
+    """Which of these one-time jobs were changed since they were made, in the order of their ids."""
     return [JobId(row["id"]) for row in await connection.fetch(_SQL["find_changed"].text, tenant_no, ids)]
 
 
-async def unplan_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[PutAside]) -> list[JobId]:
-    """End one-time jobs that have only a timer: SKIPPED on record; gives those that did."""
+async def unplan_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[Replaced]) -> list[JobId]:
+    """End one-time jobs that have only a timer, recorded as SKIPPED; returns those that ended."""
     rows = await connection.fetch(
         _SQL["unplan_jobs"].text,
         tenant_no,
@@ -98,8 +98,8 @@ async def unplan_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequenc
     return [JobId(row["job_id"]) for row in rows]
 
 
-async def unqueue_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[PutAside]) -> list[JobId]:
-    """End one-time jobs that are planned and have not begun: SKIPPED on record; gives those that did."""
+async def unqueue_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequence[Replaced]) -> list[JobId]:
+    """End one-time jobs that are planned and have not started, recorded as SKIPPED; returns those that ended."""
     rows = await connection.fetch(_SQL["waiting_of"].text, tenant_no, [job.job_id for job in jobs])
     waiting = [(ExecutionId(row["id"]), JobId(row["job_id"])) for row in rows]
     if not waiting:
@@ -111,5 +111,5 @@ async def unqueue_jobs(connection: Connection, tenant_no: TenantNo, jobs: Sequen
 
 
 async def forget_claims(connection: Connection, limit: int) -> int:
-    """One batch of the keys that are to be looked at; returns how many there were."""
+    """Look at one batch of keys; returns how many there were."""
     return int(await connection.fetchval(_SQL["forget_claims"].text, limit))

@@ -1,7 +1,7 @@
 -- name: unqueue_job :many
 -- locks: ready rows        index: execution_fire, execution_other, ready_pkey
--- The places in the queue of what a job has waiting: fires that have not begun (pause), those of its backfill, or all
--- that is not running.
+-- Takes executions of a job out of the queue: fires that have not started (pause), those of its backfill, or all that do
+-- not run.
 -- $1 tenant_no, $2 job_id, $3 fires, backfill or all
 DELETE FROM ondot.ready r
 USING (
@@ -18,7 +18,7 @@ RETURNING r.execution_id;
 
 -- name: unline_job :many
 -- locks: waiting rows        index: execution_fire, execution_other, waiting_execution
--- As unqueue_job, from the lines before gates.
+-- As unqueue_job, out of the lines before gates.
 -- $1 tenant_no, $2 job_id, $3 fires, backfill or all
 DELETE FROM ondot.waiting w
 USING (
@@ -34,8 +34,8 @@ RETURNING w.execution_id;
 
 -- name: unqueue_executions :many
 -- locks: gates, then waiting rows, then ready rows        index: gated_pkey, waiting_execution, execution_pkey, ready_pkey
--- Takes executions out of the queue and of the lines. What a worker is leasing at this moment is waited for, and then is
--- not there any more.
+-- Takes executions out of the queue and out of the lines. It waits for a worker that is leasing one of them, and then
+-- leaves that one alone.
 -- $1 tenant_no (NULL: of any), $2 ids
 WITH unlined AS (
     DELETE FROM ondot.waiting WHERE execution_id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1)
@@ -59,7 +59,7 @@ SELECT ondot.lock_gates(ARRAY(
 
 -- name: request_cancels :many
 -- locks: executions        index: execution_pkey
--- Asks what runs to end: its worker looks for such requests. The first reason stays.
+-- Asks running executions to end: their workers look for such requests. The first reason stays.
 -- $1 tenant_no (NULL: of any), $2 ids, $3 reason
 UPDATE ondot.execution SET cancel_at = coalesce(cancel_at, ondot.clock()), cancel_reason = coalesce(cancel_reason, $3::text)
 WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state = 'RUNNING'
@@ -67,14 +67,14 @@ RETURNING id;
 
 -- name: find_cancels :many
 -- index: execution_cancel
--- What this worker runs and was asked to end.
+-- Attempts of this worker that were asked to end.
 -- $1 worker_id
 SELECT id, attempt_no FROM ondot.execution
 WHERE cancel_at IS NOT NULL AND worker_id = $1::uuid AND state = 'RUNNING';
 
 -- name: find_past_deadline :many
 -- index: execution_start_by
--- What was not started by its deadline, and is still to be.
+-- Executions that were not started by their deadline, and still wait.
 -- $1 limit
 SELECT id FROM ondot.execution
 WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING'
@@ -82,7 +82,7 @@ ORDER BY start_by LIMIT $1::integer;
 
 -- name: has_waiting :one
 -- index: execution_fire, execution_other
--- Whether a job still has anything that unqueue_job is for.
+-- Whether a job still has executions that unqueue_job looks for.
 -- $1 tenant_no, $2 job_id, $3 fires, backfill or all
 SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
                AND origin IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')

@@ -1,6 +1,6 @@
 -- name: insert_execution :one
 -- transition: plan        locks: none (new rows), then gates
--- A run-now or a replay: no fire, so the unique key of fires does not count it.
+-- A run-now or a replay: it is no fire, so the unique key of fires does not apply.
 -- $1 tenant_no, $2 id, $3 job_id, $4 job_version, $5 pool_no, $6 class, $7 origin, $8 payload (NULL: the job's own),
 -- $9 the execution it runs again (NULL: none), $10 its gates (NULL: none), $11 seconds in which it must start (NULL: any time)
 WITH fire AS (
@@ -38,8 +38,8 @@ LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
 
 -- name: newest_executions :many
 -- index: execution_pkey, history_pkey, backwards
--- The newest by their ids, live and ended as one, some days at a time (store.newest): with them `list_executions` knows
--- how far back it has to look. Fires still to come are the schedule's: they count only if PENDING is asked for.
+-- The newest by id, live and ended, some days at a time (store.newest): they show how far back `list_executions` must
+-- look. Coming fires belong to the schedule: they count only if PENDING is asked for.
 -- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no, $8 before id, $9 and $10 when the last
 -- of the page before was due, and its id (NULL: none)
 (SELECT id FROM ondot.execution
@@ -60,7 +60,7 @@ ORDER BY id DESC LIMIT $3;
 
 -- name: list_executions :many
 -- index: execution_pkey, history_pkey
--- Those of a range of ids, by when they were due, latest first. Cut before their columns are read.
+-- Those of a range of ids, by when they were due, latest first. The page is cut before its columns are read.
 -- $1 tenant_no, and $2 to $10 as in newest_executions
 WITH page AS MATERIALIZED (
     (SELECT id, ondot.due_at(id, fire_at) AS due_at FROM ondot.execution
@@ -103,7 +103,7 @@ SELECT fire_at FROM ondot.history WHERE id = $2 AND tenant_no = $1;
 
 -- name: list_job_executions :many
 -- index: execution_fire, execution_other, history_job
--- Those of one job in a range of ids: the newest by their ids, or by when they were due.
+-- Those of one job in a range of ids: the newest by id, or by when they were due.
 -- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 job_id, $6 before id, $7 and $8 when the last of the page before was
 -- due, and its id (NULL: none), $9 by when they were due
 SELECT e.*, p.name AS pool
@@ -130,8 +130,8 @@ ORDER BY CASE WHEN $9::boolean THEN ondot.due_at(e.id, e.fire_at) END DESC, e.id
 
 -- name: find_latest_execution :one
 -- index: execution_fire, execution_other, history_job
--- For a job's status: the latest one that is due, and when one last began, which may be another: the latest may still
--- wait, or have been skipped. retry_count counts its further attempts, with one that is waited for. Some days at a time
+-- For a job's status: the latest one that is due, and when one last started, which may be another: the latest may still
+-- wait, or was skipped. retry_count counts its further attempts, including one that it waits for. Some days at a time
 -- (store.newest).
 -- $1 tenant_no, $2 job_id, $3 from id, $4 before id, $5 ended executions looked at
 WITH whole AS MATERIALIZED (
@@ -173,7 +173,7 @@ ORDER BY fire_at DESC, id DESC LIMIT 1;
 -- name: list_missed :many
 -- index: skipped_recent, backwards; backfill_job, job_pkey
 -- Ranges of fires that were skipped since an instant, latest first, with the name of their job if that recurs. `is_backfilled`: a
--- backfill covers the range. What a calendar leaves out is as it should be.
+-- backfill covers the range. Fires that a calendar skips are not missed.
 -- $1 tenant_no, $2 since (NULL: 7 days ago), $3 to $5 recorded_at, job_id and from_at of the last of the page before (NULL: none),
 -- $6 limit, $7 reasons (NULL: all), $8 job_id (NULL: of all)
 SELECT s.job_id, j.name AS job_name, s.from_at, s.to_at, s.reason, s.count, s.at AS recorded_at,

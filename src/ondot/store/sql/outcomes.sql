@@ -1,16 +1,16 @@
 -- name: complete_executions :many
 -- transition: succeed, fail, stop, expire, retry, recover, return
 -- locks: executions, then leases, then gates by the trigger on gated        index: execution_pkey, gated_pkey
--- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; the others change
--- nothing and are missing from the answer. Ended ones move to history, failed ones also to dead_letter; the others get
--- their place in the queue, or in the line before their gates. One that was to be cancelled and would have gone on ends
--- CANCELLED instead. Rows are found by a subquery for each: of a join on the id the planner, once it has seen the table
--- empty, takes the table for the short side, and compares every row with every outcome (480 ms instead of 12 for a
--- thousand). A row that is changed at the same moment changes nothing, or is looked at again by all other conditions:
--- releases of PostgreSQL differ. Who is missing from the answer and is held still (find_outcomes) is written again.
+-- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; others change nothing
+-- and are missing from the answer. Ended executions move to history, failed ones also to dead_letter; the others go back
+-- into the queue, or into the line before their gates. One that was cancelled and would have gone on ends CANCELLED.
+-- Each row is found by a subquery: if it were joined by id, the planner, which may have seen the table empty, would
+-- compare every row with every outcome (480 ms instead of 12 for 1,000). If a row is changed at the same moment, the
+-- outcome changes nothing, or all other conditions are checked again: releases of PostgreSQL differ. An outcome that is
+-- missing from the answer and still the worker's own (find_outcomes) is written again.
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 states, $5 outcomes, $6 results, $7 errors, $8 reasons,
--- $9 delays in seconds, $10 classes, $11 leases of which this is the last, $12 failures in a row after which the job is
--- paused (NULL: it is not), $13 instants before which it is not tried again (NULL: none; a year away at most)
+-- $9 delays in seconds, $10 classes, $11 leases of which these are the last, $12 failures in a row after which the job
+-- is paused (NULL: never), $13 instants before which it is not retried (NULL: none; a year away at most)
 WITH outcome AS (
     SELECT *, (outcome IN ('FAILED', 'TIMED_OUT'))::integer AS failed, (outcome = 'WORKER_LOST')::integer AS lost
     FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -24,8 +24,8 @@ WITH outcome AS (
     RETURNING e.*, o.new_state, o.outcome, o.failed, o.lost, o.result, o.error, o.pause_after,
               CASE WHEN o.new_state = 'CANCELLED' THEN coalesce(e.cancel_reason, o.reason) ELSE o.reason END AS reason
 ), stopped AS (
-    -- Apart: one condition on both rows is none on the outcomes alone, and the planner, which then expects many of them,
-    -- goes through the whole table for each (330 ms instead of 20 for a thousand).
+    -- Separate from `finished`: with one condition on both rows the planner cannot filter the outcomes alone, expects
+    -- many of them, and reads the whole table for each (330 ms instead of 20 for 1,000).
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1 AND e.state = 'RUNNING' AND e.cancel_at IS NOT NULL
@@ -76,10 +76,11 @@ buried AS (
         ) s
     ))
 ), passed AS (
-    -- The trigger does the rest: slots are given back, who goes on stands in line again; what was recovered (class 0)
-    -- where it stood before, ahead of all that came due since.
+    -- The trigger returns slots, and puts executions that go on into line again: recovered ones (class 0) at their old
+    -- place, ahead of all that became due since.
     UPDATE ondot.gated d
-    SET is_over = t.is_over, ready_at = CASE WHEN t.class = 0 THEN least(d.ready_at, t.ready_at) ELSE t.ready_at END, class = t.class
+    SET is_over = t.is_over, class = t.class,
+        ready_at = CASE WHEN t.class = 0 THEN least(d.ready_at, t.ready_at) ELSE t.ready_at END
     FROM through t
     WHERE d.execution_id = t.id AND d.ctid = ANY (ARRAY(
         SELECT g.row_at FROM through t CROSS JOIN LATERAL (
@@ -87,11 +88,11 @@ buried AS (
         ) g
     ))
 ), given_back AS (
-    -- Not while one of the outcomes has changed nothing: it may still run, and is found by its lease alone.
+    -- Not if one of the outcomes has changed nothing: its execution may still run, and only its lease leads to it.
     DELETE FROM ondot.lease WHERE id = ANY ($11::uuid[]) AND worker_id = $1
       AND (SELECT count(*) FROM ended) + (SELECT count(*) FROM again) = cardinality($2)
 ), counted AS (
-    -- Failures in a row, in the order of their ids within a batch: those since the last success, or so many more.
+    -- Failures in a row, by id within a batch: those since the last success of the batch, else added to the count.
     INSERT INTO ondot.streak (job_id, tenant_no, failures, pause_after, succeeded)
     SELECT job_id, tenant_no, count(*) FILTER (WHERE new_state = 'FAILED' AND no > coalesce(last_success, 0)),
            min(pause_after), last_success IS NOT NULL
@@ -113,10 +114,10 @@ SELECT execution_id, state, pool_no, ready_at, gated FROM again;
 
 -- name: succeed_executions :one
 -- transition: succeed        locks: executions, then leases        index: execution_pkey
--- What complete_executions does with a success of an execution that has no gates, of a job whose failures nobody counts:
--- a third of the columns, and none of the parts that have nothing to do. Those that are not such any more change nothing.
--- Gives the ids that counted; NULL: all.
--- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 results (each once if equal for all), $5 leases of which this is the
+-- The fast path of complete_executions for successes of executions that have nothing more to do at their end, of jobs
+-- whose failures are not counted: a third of the columns, and none of the idle parts. It leaves executions alone that have
+-- more to do meanwhile. Returns the ids that counted; NULL: all.
+-- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 results (each once if equal for all), $5 leases of which these are the
 -- last
 WITH outcome AS (
     SELECT o.id, coalesce(o.attempt_no, ($3)[1]) AS attempt_no,
@@ -140,11 +141,11 @@ SELECT CASE WHEN (SELECT count(*) FROM ended) < cardinality($2) THEN ARRAY(SELEC
 
 -- name: find_outcomes :many
 -- index: history_pkey, attempt_pkey
--- Of outcomes that changed nothing: whether this worker had recorded them already, its reply lost. What recovery wrote
--- in its name (WORKER_LOST) is not its own record. And whether the attempt is still its own: a cancel that is written at
--- the same moment makes of a row that was to be tried again one that is to end, which the statement, having looked
--- before, does neither with. The bounds of the ids are written into the text (store.day_bounds): the tables of their days
--- are the only ones that are planned and locked.
+-- For outcomes that changed nothing: whether this worker has recorded them before and the reply was lost. A record that
+-- recovery wrote in its name (WORKER_LOST) does not count. And whether the attempt is still its own: if a cancel is written
+-- at the same moment, the row that was to be retried is now one to end, and the statement, which had looked before, did
+-- neither. The bounds of the ids are written into the text (store.day_bounds), so that only the tables of their days are
+-- planned and locked.
 -- $1 worker_id, $2 ids, $3 attempt_nos, $4 from id, $5 before id
 SELECT o.id, coalesce(a.outcome <> 'WORKER_LOST', h.id IS NOT NULL) AS recorded, e.id IS NOT NULL AS is_held
 FROM unnest($2::uuid[], $3::integer[]) AS o(id, attempt_no)

@@ -1,7 +1,7 @@
 -- name: take_owed :many
 -- locks: timer rows, SKIP LOCKED        index: owed_turn, timer_pkey, execution_fire
 -- The ranges whose turn it is, with the timers of their jobs locked: until the end of the transaction no change and no
--- other node gets in between. `live`: how many executions of the range there are now.
+-- other node comes between. `live`: how many executions of the range there are now.
 -- $1 partition_nos, $2 limit, $3 the class of catch-up
 SELECT o.id, o.job_id, o.tenant_no, o.job_version AS schedule_version, o.origin, o.from_at, o.to_at, o.count,
        o.newest_first, o.concurrency, t.job_version, j.state, e.live, ondot.clock() AS now
@@ -27,10 +27,10 @@ ORDER BY o.turn_at;
 
 -- name: make_owed :many
 -- transition: plan        locks: owed rows (timers are held), then new executions        index: owed_pkey, execution_fire, history_job
--- Makes executions for fires of owed ranges, and moves the ranges past them, by compare-and-set on where they stood and
--- only while their job is ACTIVE. A fire that has an execution, live or ended, gets none: both are looked at in one
--- snapshot, which is younger than the lock on the timer, so that one that is just being completed is seen in either.
--- LIMIT holds the planner to one probe for each, as in plan_fires.
+-- Makes executions for fires of owed ranges, and moves the ranges past them, by compare-and-set on their bounds and only
+-- while their job is ACTIVE. A fire that has an execution, live or ended, gets none: both are read in one snapshot, which
+-- is younger than the lock on the timer, so that an execution that is being completed is seen in one of them.
+-- LIMIT makes the planner probe once for each, as in plan_fires.
 -- ranges: $1 ids, $2 expected from_ats, $3 expected to_ats, $4 from_ats, $5 to_ats, $6 counts, $7 over (it goes),
 --         $8 seconds to the next turn
 -- fires: $9 execution_ids, $10 ids of their ranges, $11 fire_ats, $12 delays in seconds, $13 pool_nos, $14 classes,
@@ -54,7 +54,7 @@ WITH step AS (
          AS f(execution_id, owed_id, fire_at, delay_s, pool_no, class, stages)
     JOIN taken k ON k.id = f.owed_id
 ), fire AS (
-    -- Of the past, and asked for: they wait where a fire of now would be skipped.
+    -- is_fire: they are of the past and wanted, so they wait where a fire of now would be skipped.
     SELECT f.*, ondot.clock() + make_interval(secs => f.delay_s) AS ready_at, false AS is_fire,
            NULL::timestamptz AS start_by, NULL::json AS payload, NULL::uuid AS replay_of
     FROM asked f
@@ -76,7 +76,7 @@ moved AS (
     FROM taken k WHERE o.id = k.id AND NOT k.is_over
 ), dropped AS (
     DELETE FROM ondot.owed o USING taken k WHERE o.id = k.id AND k.is_over
-), told AS (
+), counted AS (
     UPDATE ondot.backfill b
     SET made = b.made + n.made, existing = b.existing + n.asked - n.made,
         state = CASE WHEN n.is_over THEN 'DONE' ELSE b.state END,
@@ -92,13 +92,13 @@ SELECT f.owed_id, f.fire_at, p.pool_no, p.ready_at FROM planned p JOIN asked f U
 
 -- name: put_off_owed :none
 -- locks: owed rows        index: owed_pkey
--- For ranges that have nothing to do now: their job is paused, or this node cannot compute them.
+-- For ranges with nothing to do now: their job is paused, or this node cannot compute them.
 -- $1 ids, $2 seconds to the next turn
 UPDATE ondot.owed SET turn_at = ondot.clock() + make_interval(secs => $2::double precision) WHERE id = ANY ($1::uuid[]);
 
 -- name: drop_owed :many
 -- locks: owed rows        index: owed_job
--- What a job still owes from an outage is not run after all.
+-- The fires that a job still owes from an outage are not run after all.
 -- $1 tenant_no, $2 job_id
 DELETE FROM ondot.owed WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin = 'fire'
 RETURNING from_at, to_at, count, job_version;
@@ -123,8 +123,8 @@ RETURNING id;
 
 -- name: end_backfill :one
 -- locks: owed row, backfill row        index: backfill_open, owed_pkey
--- Ends the backfill of a job that is under way, if there is one.
--- $1 tenant_no, $2 job_id, $3 state, $4 id (NULL: whichever it is)
+-- Ends the running backfill of a job, if there is one.
+-- $1 tenant_no, $2 job_id, $3 state, $4 id (NULL: any)
 WITH ended AS (
     UPDATE ondot.backfill SET state = $3::text, ended_at = ondot.clock()
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND state = 'RUNNING' AND ($4::uuid IS NULL OR id = $4)
@@ -150,7 +150,7 @@ ORDER BY b.id DESC;
 
 -- name: count_backfilled :one
 -- index: execution_fire, history_job
--- How the executions of a backfill stand: by the instants of its range, and by ids from its own to one after its end.
+-- Counts the executions of a backfill by state: those with instants in its range, and ids from its own to its end.
 -- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 the backfill's id, $6 the first id after it (NULL: it goes on)
 SELECT count(*) FILTER (WHERE state IN ('PENDING', 'RUNNING', 'RETRYING', 'BLOCKED')) AS live,
        count(*) FILTER (WHERE state = 'SUCCEEDED') AS succeeded,
@@ -168,7 +168,7 @@ FROM (
 
 -- name: find_executed_fires :many
 -- index: execution_fire, history_job
--- Which instants of a range a job has an execution for, live or ended.
+-- The instants of a range for which a job has an execution, live or ended.
 -- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at, $5 limit, $6 no execution of such a fire has a smaller id
 SELECT fire_at FROM ondot.execution
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')

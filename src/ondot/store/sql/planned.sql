@@ -1,7 +1,7 @@
 -- name: lock_gates_of_job :one
 -- locks: gates        index: execution_fire, execution_other, gated_pkey
--- All gates that the executions of a job pass, and those that they will: until the end of the transaction nobody is
--- admitted there. All at once: who took some and then others would wait for somebody who does it the other way round.
+-- All gates that the executions of a job pass, and those that they will pass: until the end of the transaction no
+-- execution is admitted there. All at once: two transactions that lock some and then others would deadlock.
 -- $1 tenant_no, $2 job_id, $3 ids of gates to come
 SELECT ondot.lock_gates($3::uuid[] || ARRAY(
     SELECT (s->>'gate')::uuid
@@ -22,9 +22,9 @@ SELECT ondot.make_gates($1::integer, $2::text::jsonb);
 
 -- name: carry_tokens :none
 -- locks: gates, held already        index: gate_pkey
--- Buckets of rates that an update puts in the place of others begin with what is missing in those: a change of the rate is
--- no way to start at once.
--- $1 tenant_no, $2 old gates, $3 new gates, $4 seconds from token to token of the old, $5 and of the new
+-- The bucket of a rate that replaces another starts with the tokens that the other had used: a change of the rate does
+-- not let a job start sooner.
+-- $1 tenant_no, $2 old gates, $3 new gates, $4 seconds between tokens of the old, $5 of the new
 UPDATE ondot.gate n SET token_at = greatest(n.token_at, ondot.token_carried(o.token_at, c.old_every_s, c.new_every_s))
 FROM unnest($2::uuid[], $3::uuid[], $4::double precision[], $5::double precision[])
      AS c(old_id, new_id, old_every_s, new_every_s)
@@ -33,7 +33,7 @@ WHERE n.id = c.new_id AND n.tenant_no = $1::integer;
 
 -- name: take_back_waiting :many
 -- locks: waiting rows        index: execution_fire, waiting_execution
--- As take_back_ready, from the lines before gates: first, since who is admitted goes from there to the queue.
+-- As take_back_ready, out of the lines before gates: first, because an admitted execution goes from there to the queue.
 -- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs), $4 after which instant, $5 class of catch-up
 DELETE FROM ondot.waiting w
 USING ondot.execution e
@@ -45,9 +45,9 @@ RETURNING w.execution_id;
 
 -- name: take_back_ready :many
 -- locks: ready rows        index: execution_fire, ready_pkey
--- The first half of taking back the fires still to come of a changed job: their places in the queue. Waits for a lease
--- that is taking one of them, and then leaves it alone. Of a one-time job also its fire that is due: nothing comes after.
--- Not what is caught up: that is of the past, also if the clock was set back since.
+-- The first half of taking back the coming fires of a changed job: it takes them out of the queue. It waits for a lease
+-- that is taking one of them, and then leaves that one alone. For a one-time job also the fire that is due, its only one.
+-- Not catch-up executions: they are of the past, even if the clock was set back since.
 -- $1 tenant_no, $2 job_id, $3 the fire of a one-time job (NULL: it recurs), $4 after which instant, $5 class of catch-up
 DELETE FROM ondot.ready r
 USING ondot.execution e
@@ -60,8 +60,8 @@ RETURNING r.execution_id;
 
 -- name: find_newest_begun :one
 -- index: execution_fire, history_job
--- The newest fire after an instant that has begun or ended: there is one if the clock was set back. Not those that were
--- cancelled before they were due.
+-- The newest fire after an instant that has started or ended: there is one if the clock was set back. Fires that were
+-- cancelled before they were due do not count.
 -- $1 tenant_no, $2 job_id, $3 after which instant, $4 no execution of such a fire has a smaller id
 SELECT greatest(
     (SELECT max(fire_at) FROM ondot.execution
@@ -74,7 +74,7 @@ SELECT greatest(
 
 -- name: find_cancelled_ahead :one
 -- index: history_job
--- The first and the last of the fires to come that were cancelled before they were due.
+-- The first and the last of the coming fires that were cancelled before they were due.
 -- $1 tenant_no, $2 job_id, $3 after which instant, $4 no execution of such a fire has a smaller id
 SELECT min(fire_at) AS first_at, max(fire_at) AS last_at FROM ondot.history
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND fire_at > $3::timestamptz
@@ -82,7 +82,7 @@ WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'back
 
 -- name: take_back_executions :many
 -- transition: take back        locks: executions        index: execution_pkey
--- The second half: the executions themselves, which were never to be.
+-- The second half: it removes the executions themselves, without a record.
 -- $1 tenant_no, $2 ids
 WITH taken AS (
     DELETE FROM ondot.execution
@@ -95,12 +95,12 @@ SELECT id, fire_at FROM taken;
 
 -- name: renew_due :many
 -- locks: ready rows, held already, then executions        index: execution_fire, ready_pkey
--- A due fire that has not begun runs the new version; one that was leased and given back before its call has not begun
+-- A due fire that has not started runs the new version. One that was leased and given back before its call has not started
 -- either, and is PENDING again. It keeps its place in the queue, unless the new version has another pool or priority: then
--- it goes there, where nothing comes in with an instant of the past. What stands in line follows by its row of gated. Only
--- the classes of priorities change: what is caught up, recovered or suspect stays so.
+-- it moves there, as of now, because nothing enters a queue with an instant of the past. Executions in line follow by their
+-- row of gated. Only classes of priorities change: catch-up, recovered and suspect executions keep their class.
 -- $1 tenant_no, $2 job_id, $3 job_version, $4 its start deadline in seconds (NULL: none), with its jitter, $5 the class
--- of catch-up: what is of the past has no deadline, $6 pool_no, $7 class, $8 the classes of priorities
+-- of catch-up, which has no deadline, $6 pool_no, $7 class, $8 the classes of priorities
 WITH old AS MATERIALIZED (
     SELECT id, pool_no, class, tenant_no, ready_at, $6::integer AS new_pool_no,
            CASE WHEN class = ANY ($8::smallint[]) THEN $7::smallint ELSE class END AS new_class
@@ -131,7 +131,7 @@ SELECT id, ready_at, is_elsewhere FROM renewed;
 
 -- name: lock_ready_of_job :many
 -- locks: ready rows        index: execution_fire, execution_other, ready_pkey
--- Before the executions, as a lease does.
+-- Locked before the executions, as a lease does.
 -- $1 tenant_no, $2 job_id
 SELECT r.execution_id FROM ondot.ready r JOIN ondot.execution e
   ON r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
@@ -141,8 +141,9 @@ ORDER BY r.execution_id FOR UPDATE OF r;
 
 -- name: gated_of_job :many
 -- index: execution_fire, execution_other
--- What of a job lives and keeps its version, since it has begun or a person asked for it: it counts at the gates of the
--- new one. But for what is being completed at this moment, whose statement may wait for the gates that are held here.
+-- Live executions of a job that keep their version, because they have started or a person asked for them: they count at
+-- the gates of the new version. Executions that are being completed at this moment are left out: that statement may wait
+-- for the gates that are locked here.
 -- $1 tenant_no, $2 job_id
 SELECT id, state FROM ondot.execution
 WHERE job_id = $2::uuid AND tenant_no = $1::integer
@@ -151,7 +152,7 @@ ORDER BY id FOR UPDATE SKIP LOCKED;
 
 -- name: slot_begun :none
 -- locks: slots (gates are held)        index: gated_pkey, slot_pkey
--- What runs is through the gates that it has now, whether there is room or not.
+-- Running executions have passed the gates that they have now, whether there is room or not.
 -- $1 tenant_no, $2 ids
 INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
 SELECT (s->>'gate')::uuid, d.execution_id, d.tenant_no, (s->>'until_end')::boolean, ondot.clock()
@@ -161,7 +162,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: regate_executions :none
 -- locks: ready rows, executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
--- Executions pass other gates from now on: out of the queue, into the line, in the order in which they were due.
+-- Executions pass other gates from now on: they leave the queue and enter the line, in the order in which they were due.
 -- $1 tenant_no, $2 ids, $3 gates, $4 class of catch-up
 WITH old AS MATERIALIZED (
     SELECT id, ready_at, pool_no, class, origin FROM ondot.execution
@@ -180,8 +181,7 @@ SET stages = excluded.stages, ready_at = excluded.ready_at, pool_no = excluded.p
 
 -- name: ungate_executions :none
 -- locks: executions, gated rows, then gates        index: execution_pkey, ready_pkey, gated_pkey
--- Executions that wait pass no gates any more: out of the line, into the queue, where nothing comes in with an instant of
--- the past.
+-- Waiting executions pass no gates any more: they leave the line and enter the queue, as of now if they are due.
 -- $1 tenant_no, $2 ids
 WITH old AS MATERIALIZED (
     SELECT id, ready_at, greatest(ready_at, ondot.clock()) AS then_at, pool_no, class FROM ondot.execution
@@ -201,10 +201,10 @@ ON CONFLICT DO NOTHING;
 
 -- name: has_begun :one
 -- index: execution_fire, execution_other, history_job
--- Whether the fire of a one-time job is running or has ended: then it can no longer be changed. By its instant, since
--- the job may have recurred before. One that waits for its next attempt may still be deleted, but not changed.
+-- Whether the fire of a one-time job runs or has ended: then it can no longer be changed. By its instant, because the job
+-- may have recurred before. A job whose fire waits for its next attempt may still be deleted, but not changed.
 -- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too, $5 ended ones too, $6 no execution of the job has a smaller
--- id: one that gave up its place was made long before its fire
+-- id: a replaced one was made long before its fire
 SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
                AND origin IN ('fire', 'backfill') AND fire_at = $3::timestamptz AND (state = 'RUNNING' OR $4::boolean))
     OR $5::boolean

@@ -1,8 +1,8 @@
 -- name: find_due_timers :many
 -- locks: none        index: timer_due
--- One range of the index for each partition; from_at keeps it off the dead rows of fires planned before. Jobs are spread
--- evenly: four times its share of each partition has the earliest of all, but for a few that the next scan finds.
--- $1 partition_nos, $2 from_ats, $3 horizon in seconds, $4 limit, $5 jobs to leave aside
+-- One range of the index for each partition; from_at skips the dead rows of fires planned before. Jobs are spread evenly
+-- over partitions: four times the share of each has the earliest of all, except a few that the next scan finds.
+-- $1 partition_nos, $2 from_ats, $3 horizon in seconds, $4 limit, $5 jobs to leave out
 SELECT t.job_id, t.tenant_no, t.partition_no, t.version, t.job_version, t.next_fire_at, t.fired_through, t.fires_left,
        t.guard_until, ondot.clock() AS now
 FROM unnest($1::smallint[], $2::timestamptz[]) AS p(partition_no, from_at)
@@ -17,7 +17,7 @@ ORDER BY t.next_fire_at LIMIT $4;
 
 -- name: is_crowded :one
 -- locks: none        index: timer_due
--- Whether so many fires come in a stretch of time further ahead.
+-- Whether at least a number of fires are due within a stretch of time further ahead.
 -- $1 partition_nos, $2 from and $3 to, in seconds from now, $4 how many are a crowd
 SELECT count(*) >= $4::integer AS is_crowded
 FROM (
@@ -35,9 +35,9 @@ FROM (
 -- name: plan_fires :one
 -- transition: plan        locks: timer rows, SKIP LOCKED, then gates        index: timer_pkey, execution_fire
 -- Advances timers by compare-and-set on (next_fire_at, version), and makes the executions of those that moved. A fire
--- that has an execution already is left out (its timer moves all the same), also one that was cancelled ahead and has
--- ended. LIMIT holds the planner to one probe for each timer, and ctid to what was found: left to itself it scans the
--- whole table, unless that is very large. An array that would hold nothing but NULLs may be empty: unnest fills it up.
+-- that has an execution already is left out, also one that was cancelled ahead and has ended; its timer moves all the
+-- same. LIMIT makes the planner probe once for each timer, and ctid makes it use what was found: otherwise it scans the
+-- whole table, unless that is very large. An array of NULLs only may be passed empty: unnest fills it up.
 -- timers: $1 job_ids, $2 versions, $3 expected next_fire_ats, $4 next_fire_ats (NULL: none), $5 fired_throughs,
 --         $6 fires_left, $7 ends (a one-time job: its timer goes; NULL: no)
 -- fires: $8 execution_ids, $9 job_ids, $10 fire_ats, $11 ready_ats (NULL: at the fire), $12 pool_nos, $13 classes
@@ -47,8 +47,8 @@ FROM (
 --        wait (NULL: yes)
 -- guarded timers: $28 no execution of their fires has a smaller id, $29 whether there are any. History has a table for
 --        each day, and a statement that might read them all locks and plans them all (1,500 locks and 17 ms after a
---        year). NULL leaves none of them in the plan, a bound those since then. A timer that was guarded after the
---        caller read it is not taken.
+--        year). With NULL the plan reads none of them, with a bound those since then. A timer that was guarded after
+--        the caller read it is not taken.
 WITH step AS (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::integer[], $7::boolean[])
@@ -76,7 +76,7 @@ WITH step AS (
                 $25::text[], $26::timestamptz[], $27::boolean[])
          AS f(execution_id, job_id, fire_at, ready_at, pool_no, class, stages, start_by, is_fire)
     JOIN taken k ON k.job_id = f.job_id
-    -- CASE: history is asked only for those that say so. LIMIT: EXISTS might hash the whole of it.
+    -- CASE: history is read for guarded timers only. LIMIT: EXISTS might hash the whole of it.
     WHERE CASE WHEN k.guard_until >= f.fire_at THEN (
         SELECT true FROM ondot.history h
         WHERE h.job_id = f.job_id AND h.fire_at = f.fire_at AND h.origin IN ('fire', 'backfill') AND h.id >= $28::uuid
@@ -108,7 +108,7 @@ SELECT (SELECT count(*) FROM taken) AS moved, (SELECT count(*) FROM planned) AS 
 
 -- name: list_timers_after :many
 -- locks: none        index: timer_pkey
--- Jobs in the order of their ids, and where they stand: to look at all of them, some at a time.
+-- Timers in the order of their jobs' ids: to read all of them, some at a time.
 -- $1 after job_id, $2 limit
 SELECT job_id, tenant_no, partition_no, version, job_version, nullif(next_fire_at, 'infinity') AS next_fire_at,
        fired_through, fires_left, guard_until
@@ -130,7 +130,7 @@ FROM ondot.timer WHERE job_id = $1::uuid FOR UPDATE;
 
 -- name: set_timer :none
 -- locks: the timer row, held already
--- Writes where a changed job stands; makes the row if the job had none (a one-time job due at once).
+-- Writes the timer of a changed job; inserts it if the job had none (a one-time job that was due at once).
 -- $1 tenant_no, $2 job_id, $3 partition_no, $4 version, $5 job_version, $6 next_fire_at (NULL: none), $7 fired_through,
 -- $8 fires_left
 INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, fires_left, tenant_no, partition_no)
@@ -156,7 +156,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: take_skipped :many
 -- locks: skipped rows        index: skipped_pkey
--- Takes out the ranges that hold one of these fires: what is left of them is written again.
+-- Removes the ranges that contain one of these fires: the rest of each range is written again.
 -- $1 tenant_no, $2 job_id, $3 fire_ats
 DELETE FROM ondot.skipped s
 WHERE s.job_id = $2::uuid AND s.tenant_no = $1::integer
@@ -165,7 +165,7 @@ RETURNING s.from_at, s.to_at, s.reason, s.count, s.job_version, s.at;
 
 -- name: take_calendar :many
 -- locks: skipped rows        index: skipped_pkey
--- Takes out what the calendar leaves out within a range, or reaches into it: recorded ahead, and no longer so.
+-- Removes ranges that the calendar skips and that overlap an interval: they were recorded ahead and are no longer true.
 -- $1 tenant_no, $2 job_id, $3 from_at, $4 to_at (NULL: for ever)
 DELETE FROM ondot.skipped
 WHERE job_id = $2::uuid AND tenant_no = $1::integer AND reason = 'calendar' AND to_at >= $3::timestamptz
