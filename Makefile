@@ -1,20 +1,23 @@
-# Two commands are all a newcomer needs: `make up` and `make test`. Each makes the environment if it is not there.
+# A newcomer needs two commands: `make up` and `make test`. Each creates the environment if it does not exist.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: up test check format bench faults clean help
+.PHONY: up test test-all check format bench faults clean help
 
-help: ## what there is
+help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-up: $(VENV)/server ## ondot with an embedded PostgreSQL and a few living demo jobs; Ctrl-C stops it
+up: $(VENV)/server ## ondot with an embedded PostgreSQL and a few demo jobs; Ctrl-C stops it
 	@$(BIN)/ondot up --demo
 
-test: $(VENV)/dev ## all tests, on every server this machine has or may install
+test: $(VENV)/dev ## all tests but the longest: about 8 minutes on 2 cores
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/run.sh
+
+test-all: $(VENV)/dev ## the rest: fault campaigns, and SQL on the oldest supported PostgreSQL (run `make test` too)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/run.sh --rest
 
 check: $(VENV)/dev ## format, lint, types, architecture, generated documents and schema
 	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted: run 'make format'."; exit 1; }
@@ -24,7 +27,7 @@ check: $(VENV)/dev ## format, lint, types, architecture, generated documents and
 	@$(BIN)/python -m docs.generate --check
 	@$(BIN)/python -m docs.schema --check
 
-format: $(VENV)/dev ## put the sources into form, and write the generated documents and schema
+format: $(VENV)/dev ## format the sources, and write the generated documents and schema
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/python -m docs.generate
@@ -33,19 +36,19 @@ format: $(VENV)/dev ## put the sources into form, and write the generated docume
 bench: $(VENV)/bench ## every question of bench/, as a table and plots in bench/results/latest (QUICK=1: minutes, not hours)
 	@$(BIN)/python bench/common/everything.py $(if $(QUICK),--quick) $(QUESTIONS)
 
-faults: $(VENV)/dev ## ten minutes of kills, freezes, cuts and restarts under load, then the judgement (SECONDS=7200: hours; SEED=7: again)
+faults: $(VENV)/dev ## ten minutes of kills, freezes, cuts and restarts under load, then the verdict (SECONDS=7200: hours; SEED=7: repeat)
 	@PYTHONPATH=bench/common $(BIN)/python -m tests.faults $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(FAULTS)
 
-clean: ## forget the environment
+clean: ## remove the environment
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 SHELL := /bin/bash
 
 $(VENV)/pip:
 	@echo "Making the environment in $(VENV) …"
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ondot needs Python 3.11 or newer; say PYTHON=python3.12 make …"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ondot needs Python 3.11 or newer: run PYTHON=python3.12 make …"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) 'pip>=25.1' # the first that knows dependency groups
+	@$(PIP) 'pip>=25.1' # the first with dependency groups
 	@touch $@
 
 $(VENV)/server: $(VENV)/pip pyproject.toml constraints.txt

@@ -1,47 +1,62 @@
 #!/usr/bin/env bash
-# All tests, in parallel and in random order: everything on the embedded PostgreSQL, then what speaks SQL once more on
-# the oldest one that is supported. Servers that the machine lacks are installed when that is allowed (root and apt).
+# Tests, in parallel and in random order.
+#   tests/run.sh          all but those marked `long`, on the embedded PostgreSQL
+#   tests/run.sh --rest   those marked `long`, and tests/store and tests/flow on the oldest supported PostgreSQL
+# Servers that the machine lacks are installed when that is allowed (root and apt). Further arguments go to pytest.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+rest=false
+if [ "${1:-}" = --rest ]; then
+  rest=true
+  shift
+fi
+
+has_postgres() { ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; }
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
 lacking=()
-ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || lacking+=(postgresql)
-command -v chromium >/dev/null 2>&1 || lacking+=(chromium)
-PATH="$PATH:/usr/sbin:/sbin" command -v pgbouncer >/dev/null 2>&1 || lacking+=(pgbouncer)
-command -v faketime >/dev/null 2>&1 || lacking+=(faketime)
-PATH="$PATH:/usr/sbin:/sbin" command -v ip >/dev/null 2>&1 || lacking+=(iproute2)
-PATH="$PATH:/usr/sbin:/sbin" command -v nft >/dev/null 2>&1 || lacking+=(nftables)
+has_postgres || lacking+=(postgresql)
+has chromium || lacking+=(chromium)
+has pgbouncer || lacking+=(pgbouncer)
+has faketime || lacking+=(faketime)
+has ip || lacking+=(iproute2)
+has nft || lacking+=(nftables)
 if [ ${#lacking[@]} -gt 0 ]; then
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+  if [ "$(id -u)" = 0 ] && has apt-get; then
     echo "Installing ${lacking[*]} …"
     # Another apt-get may hold a lock, as in a machine's first minutes: wait for it. The option does not cover the lock
-    # of the lists, so `update` is tried again. An update that fails is no reason to stop: the lists may be there.
+    # of the lists, so `update` is retried. A failed update is no reason to stop: the lists may be there.
     wait=(-o DPkg::Lock::Timeout=300)
-    said=$(mktemp)
+    output=$(mktemp)
     for _ in $(seq 60); do
-      apt-get "${wait[@]}" update -qq >"$said" 2>&1 && break
-      grep -q "Could not get lock" "$said" || break
+      apt-get "${wait[@]}" update -qq >"$output" 2>&1 && break
+      grep -q "Could not get lock" "$output" || break
       sleep 5
     done
     if ! DEBIAN_FRONTEND=noninteractive apt-get "${wait[@]}" install -y -qq --no-install-recommends "${lacking[@]}" \
-        >>"$said" 2>&1; then
-      cat "$said"
-      echo "could not install ${lacking[*]}: the tests that need them say so"
+        >>"$output" 2>&1; then
+      cat "$output"
+      echo "Could not install ${lacking[*]}: the tests that need them are skipped, and say so."
     fi
-    rm -f "$said"
+    rm -f "$output"
   else
-    echo "not here, and not installed for want of root and apt: ${lacking[*]}"
+    echo "Missing, and not installed without root and apt: ${lacking[*]}. The tests that need them are skipped."
   fi
 fi
 
-failed=0
-python -m pytest -n 4 --maxschedchunk 8 -q "$@" || failed=1
+if ! $rest; then
+  python -m pytest -n 4 --maxschedchunk 8 -q -m "not long" "$@"
+  exit
+fi
 
-if ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then
+failed=0
+python -m pytest -n 4 --maxschedchunk 1 -q -m long "$@" || failed=1
+if has_postgres; then
   echo
-  echo "Once more on the machine's own PostgreSQL:"
-  ONDOT_TEST_POSTGRES=system python -m pytest -n 3 -q tests/store tests/flow "$@" || failed=1
+  echo "On the machine's own PostgreSQL:"
+  ONDOT_TEST_POSTGRES=system python -m pytest -n 3 -q -m "not long" tests/store tests/flow "$@" || failed=1
 else
-  echo "no PostgreSQL of the machine's own: store and flow were tested on the embedded one only"
+  echo "This machine has no PostgreSQL of its own: store and flow were tested on the embedded one only."
 fi
 exit $failed

@@ -23,6 +23,7 @@ SECONDS = max(11.0, EXECUTIONS / 30)
 CALM_WITHIN_S = 60 + SECONDS
 
 
+@pytest.mark.long
 @pytest.mark.timeout(270 + 3 * SECONDS)
 @proves("P1", "P3", "P5", "P6", "P7", "P8", "E4", "E6", "E8", "E10", "E11", "E12", "E13", "E16")
 async def test_after_a_storm_every_execution_attempt_call_slot_and_effect_adds_up(

@@ -37,6 +37,7 @@ SMALL = Campaign(
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 @proves(
     *(f"P{number}" for number in range(1, 12)), *(f"L{number}" for number in range(1, 6)), "C1", "C2", "C3", "C11", "N5"
@@ -124,6 +125,7 @@ async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     assert [str(violation) for violation in verdict.violations] == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(450)
 @pytest.mark.parametrize("bug", [bug for bug in KNOWN if ALL_BUGS or bug not in SELDOM])
 async def test_a_planted_bug_is_caught(bug: str, tmp_path: Path) -> None:

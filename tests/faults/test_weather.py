@@ -84,6 +84,7 @@ async def _runs_a_job(stage: Stage) -> None:
     await connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @proves("C1", "L4")
 async def test_after_a_short_blow_every_fault_is_in_the_log_and_every_role_stands(tmp_path: Path) -> None:
