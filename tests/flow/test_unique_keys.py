@@ -91,7 +91,7 @@ async def test_the_last_of_debounced_jobs_runs_a_while_after_it_came(world: Worl
     third = await world.submit(job(debounce=debounce))
     assert third.next_fire_at == world.after(10)
     assert [row.reason for row in await world.executions(first.id)] == [
-        f"debounce: the job {second.id} came after it with the key 'k'"
+        f"debounce: the job {second.id} replaced it, with the key 'k'"
     ]
 
 
@@ -226,7 +226,7 @@ async def test_a_debounced_job_that_was_changed_is_put_aside_as_well(
     assert (row.state, row.next_fire_at) == (JobState.ENDED, None)
     [skipped] = await world.executions(first.id)
     assert (skipped.state, skipped.job_version) == (State.SKIPPED, 2)
-    assert skipped.reason == f"debounce: the job {second.id} came after it with the key 'k'"
+    assert skipped.reason == f"debounce: the job {second.id} replaced it, with the key 'k'"
     assert skipped.fire_at == first.next_fire_at
     with pytest.raises(Conflict, match="has started or ended"):
         await renamed(world, first, schedule=once(world.after(1800)))
@@ -269,7 +269,7 @@ async def test_each_of_a_batch_takes_the_place_of_its_own_forerunner(world: Worl
     for old, new in zip([*firsts, *fars], [*seconds, *nexts], strict=True):
         [row] = await world.executions(old.id)
         assert row.state is State.SKIPPED
-        assert str(row.reason).startswith(f"debounce: the job {new.id} came after it")
+        assert str(row.reason).startswith(f"debounce: the job {new.id} replaced it")
     assert sorted(await runs(world)) == sorted(entry.id for entry in [*seconds, *nexts])
 
 

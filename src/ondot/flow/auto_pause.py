@@ -1,7 +1,7 @@
 """Pause the jobs that keep failing (S12): one pass of housekeeping.
 
 Complete counts failures in a row in `streak`, in the transaction that writes the outcome, and never touches the job
-itself; this pass pauses whose count is full. A job that somebody resumes begins a new count.
+itself; this pass pauses the jobs that have reached their limit. A resumed job starts a new count.
 """
 
 from ondot.flow.change.change import pause
@@ -16,7 +16,7 @@ log = get_logger()
 
 
 async def pause_failing_pass(database: Database) -> int:
-    """Pause the jobs that failed as often in a row as they may; gives how many."""
+    """Pause the jobs that have failed as often in a row as they may; returns how many there were."""
     async with database.connection() as connection:
         streaks = await find_streaks_over(connection, JOBS_A_PASS)
     for streak in streaks:
@@ -26,7 +26,7 @@ async def pause_failing_pass(database: Database) -> int:
         except (Conflict, NotFound):
             pass  # deleted in the meantime
         else:
-            log.warning("job.paused", job_id=str(streak.job_id), reason=reason, then="resume it when it is mended")
+            log.warning("job.paused", job_id=str(streak.job_id), reason=reason, then="fix it, then resume it")
         async with database.connection() as connection:
             await forget_streak(connection, streak.tenant_no, streak.job_id)
     return len(streaks)

@@ -1,13 +1,13 @@
 """②b Run fires of the past: catch-up after an outage, and backfills (S6, S7, P3, P4).
 
-Both are ranges in `owed`, worked off by one pass: a bounded number of executions at a turn, in the class behind live
-work, and for each range no more live at once than it may. A range says from where to where; the schedule says which
-instants. A fire that has an execution already, live or ended, gets no second one. A fire that was recorded as skipped
-and is backfilled leaves its skipped range, so that it has one end on record.
+Both are ranges in `owed`, worked off by one pass: a bounded number of executions per turn, in the class behind live
+work, and for each range no more live at once than it allows. The range has the bounds; the schedule has the instants. A
+fire that has an execution already, live or ended, gets no second one. A fire that was recorded as skipped and is
+backfilled is removed from its skipped range, so that it has one end on record.
 
-A pass locks the timers of its jobs before it looks: no change of the job and no other node gets in between, and what
-it then sees of executions and history is younger than the lock. A backfill settles the job's own fires up to now before
-it begins; its range ends there, so the planner never comes to an instant of it.
+A pass locks the timers of its jobs before it reads: no change of the job and no other node gets in between, and its
+snapshot of executions and history is younger than the lock. A backfill settles the job's own fires up to now before it
+starts; its range ends there, so the planner never reaches an instant of it.
 """
 
 import asyncio
@@ -58,15 +58,15 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import FIRES_OWED
 
 MOST_FIRES = 1_000_000
-"""Of one backfill."""
+"""The most fires of one backfill."""
 WALKED_FIRES = 200_000
-"""The same, where they cannot be counted by arithmetic; fewer the more rules there are to look at for each."""
+"""The same for fires that cannot be counted by arithmetic; fewer the more rules there are to check for each."""
 RANGES_A_PASS = 200
 FIRES_A_PASS = 250
 TURN_S = 0.25
-"""How soon a range has its next turn: with FIRES_A_PASS this bounds a node's rate at 1,000 fires a second."""
-HELD_S = 5.0
-"""How soon a range is looked at again whose job is paused, or which this node cannot compute."""
+"""The time until a range's next turn: with FIRES_A_PASS this bounds a node's rate at 1,000 fires a second."""
+RETRY_S = 5.0
+"""The time until a range is tried again whose job is paused, or which this node cannot compute."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -75,7 +75,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What is asked for: the fires from `from_at` to `to_at`, both included."""
+    """The request: the fires from `from_at` to `to_at`, both included."""
 
     from_at: datetime
     to_at: datetime
@@ -85,7 +85,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class BackfillCount:
-    """What a backfill would do: of `total` fires `existing` have an execution already."""
+    """What a backfill would do: `existing` of `total` fires have an execution already."""
 
     total: int
     existing: int
@@ -101,10 +101,10 @@ async def start_backfill(
     idempotency: Idempotency | None = None,
     by: By | None = None,
 ) -> str:
-    """Register a backfill, which schedulers then work off; gives the answer."""
+    """Register a backfill, which schedulers then work off; returns the response."""
     id_ = database.clock.new_id()
-    # Counted before any row is locked, and again only if the job was changed in between.
-    version, total = await _counted(database, tenant_no, job_id, backfill)
+    # Counted before any row is locked, because it may take seconds.
+    version, total = await _count(database, tenant_no, job_id, backfill)
     try:
         async with begin(database, tenant_no) as work:
             if (earlier := await find_response(work, idempotency)) is not None:
@@ -112,7 +112,7 @@ async def start_backfill(
             job = await lock(work, job_id)
             if job.version != version:
                 raise Conflict(f"The job {job_id} was changed at the same time: look at it, and try again.")
-            _refuse_future(backfill, job.now)
+            _check_past(backfill, job.now)
             if job.state is JobState.ACTIVE:
                 # The job's own fires up to now come first: then it never reaches a fire of the range.
                 await set_timer(work.connection, await settle(work, job))
@@ -129,8 +129,8 @@ async def start_backfill(
 
 
 async def count_backfill(database: Database, tenant_no: TenantNo, job_id: JobId, backfill: Backfill) -> BackfillCount:
-    """A dry run: how many fires there are, and how many of them need no execution."""
-    version, total = await _counted(database, tenant_no, job_id, backfill)
+    """A dry run: how many fires there are, and how many of them have an execution."""
+    version, total = await _count(database, tenant_no, job_id, backfill)
     async with database.connection() as connection:
         specs = await database.specs.find(connection, [(job_id, version)])
         executed = await find_executed_fires(
@@ -138,19 +138,19 @@ async def count_backfill(database: Database, tenant_no: TenantNo, job_id: JobId,
         )
     schedule = _schedule(specs[job_id, version])
 
-    def existing() -> int:
-        # A job may have fired by another schedule before: only what this one fires is counted.
+    def count_existing() -> int:
+        # The job may have fired by another schedule before: only fires of this one are counted.
         try:
             with allowed(A_REQUEST):
                 return sum(next_fire(schedule, fire_at - _MICROSECOND) == fire_at for fire_at in sorted(executed))
         except GivenUp as search:
             raise _too_costly(search) from None
 
-    return BackfillCount(total, await asyncio.to_thread(existing))
+    return BackfillCount(total, await asyncio.to_thread(count_existing))
 
 
-async def _counted(database: Database, tenant_no: TenantNo, job_id: JobId, backfill: Backfill) -> tuple[int, int]:
-    """The version of a job and how many fires its schedule has in the range; in a thread, since it may take a while."""
+async def _count(database: Database, tenant_no: TenantNo, job_id: JobId, backfill: Backfill) -> tuple[int, int]:
+    """The version of a job and the number of fires in the range; in a thread, because it may take seconds."""
     async with database.connection() as connection:
         job = await get_job(connection, tenant_no, job_id)
     if job is None:
@@ -158,14 +158,14 @@ async def _counted(database: Database, tenant_no: TenantNo, job_id: JobId, backf
     if job.state is JobState.DELETED:
         raise Conflict(f"The job {job_id} is deleted: create it again.")
     await database.read_clock()
-    total = await asyncio.to_thread(_total, job.spec, backfill, database.clock.now())
+    total = await asyncio.to_thread(_count_fires, job.spec, backfill, database.clock.now())
     return job.version, total
 
 
 async def cancel_backfill(
     database: Database, tenant_no: TenantNo, job_id: JobId, backfill_id: UUID, *, by: By | None = None
 ) -> BackfillRow:
-    """No further execution of it; those that wait are cancelled, those that run may end. Twice is once."""
+    """Stop a backfill: waiting executions are cancelled, running ones may end. Cancelling twice changes nothing."""
     async with begin(database, tenant_no) as work:
         connection = work.connection
         await lock(work, job_id, deleted_too=True)
@@ -181,17 +181,17 @@ async def cancel_backfill(
 
 
 async def owed_pass(database: Database, dispatcher: Dispatcher, partitions: Sequence[int]) -> int:
-    """Give each range whose turn it is one turn; gives how many ranges there were."""
+    """Work off one turn of each range that is due; returns how many ranges there were."""
     async with database.transaction() as connection:
         owed = await take_owed(connection, partitions, RANGES_A_PASS)
         if not owed:
             return 0
         active = [entry for entry in owed if entry.job_state is JobState.ACTIVE]
-        steps, fires, stuck = await _steps(connection, database, active)
+        steps, fires, stuck = await _compute_steps(connection, database, active)
         made = await make_owed(connection, steps, fires, next_turn_s=TURN_S)
-        await _fill(connection, database, steps, made)
-        if held := [*stuck, *(entry.id for entry in owed if entry.job_state is not JobState.ACTIVE)]:
-            await put_off_owed(connection, held, HELD_S)
+        await _cut_skipped(connection, database, steps, made)
+        if later := [*stuck, *(entry.id for entry in owed if entry.job_state is not JobState.ACTIVE)]:
+            await put_off_owed(connection, later, RETRY_S)
     FIRES_OWED.inc(len(made))
     dispatcher.wake((entry.pool_no, entry.ready_at) for entry in made)
     for step in steps:
@@ -200,10 +200,10 @@ async def owed_pass(database: Database, dispatcher: Dispatcher, partitions: Sequ
     return len(owed)
 
 
-async def _steps(
+async def _compute_steps(
     connection: Connection, database: Database, owed: Sequence[Owed]
 ) -> tuple[list[OwedStep], list[OwedFire], list[UUID]]:
-    """What to do of each range, until the pass is full: those left come first next time. And which are stuck."""
+    """The steps of ranges and their fires, until the pass is full (the rest is first next time); and stuck ranges."""
     versions = {(entry.job_id, version) for entry in owed for version in (entry.schedule_version, entry.job_version)}
     specs = await database.specs.find(connection, versions)
     steps: list[OwedStep] = []
@@ -228,7 +228,7 @@ async def _steps(
             continue
         numbers = await database.pools.numbers(connection, entry.tenant_no, [run.pool])
         delay_s = jitter_offset(entry.job_id, _schedule(run).jitter_s).total_seconds()
-        steps.append(_step(entry, timed, instants, room))
+        steps.append(_advance(entry, timed, instants, room))
         not_before = max(instants) - EXECUTION_AHEAD if instants else None
         ids = database.clock.new_ids(len(instants), not_before=not_before)
         fires.extend(
@@ -246,8 +246,8 @@ async def _steps(
     return steps, fires, stuck
 
 
-def _step(owed: Owed, spec: JobSpec, instants: list[datetime], room: int) -> OwedStep:
-    """What is left of a range after these. A backfill is over only when its executions have ended."""
+def _advance(owed: Owed, spec: JobSpec, instants: list[datetime], room: int) -> OwedStep:
+    """The rest of a range after these fires. A backfill is over only when its executions have ended."""
     from_at, to_at = owed.from_at, owed.to_at
     if len(instants) < room:
         to_at = from_at - _MICROSECOND
@@ -261,8 +261,10 @@ def _step(owed: Owed, spec: JobSpec, instants: list[datetime], room: int) -> Owe
     return OwedStep(owed, _schedule(spec), from_at, to_at, count, is_over)
 
 
-async def _fill(connection: Connection, database: Database, steps: Sequence[OwedStep], made: Sequence[Made]) -> None:
-    """Cut the skipped ranges that backfilled fires were in."""
+async def _cut_skipped(
+    connection: Connection, database: Database, steps: Sequence[OwedStep], made: Sequence[Made]
+) -> None:
+    """Cut backfilled fires out of their skipped ranges."""
     filled: dict[UUID, list[datetime]] = defaultdict(list)
     for execution in made:
         filled[execution.owed_id].append(execution.fire_at)
@@ -274,12 +276,12 @@ async def _fill(connection: Connection, database: Database, steps: Sequence[Owed
         await cut_skipped(work, owed.job_id, fires, version=owed.schedule_version, schedule=step.schedule)
 
 
-def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
+def _count_fires(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
     if not spec.recurs:
         raise Conflict("A one-time job has no fires of the past: start it with /run.")
-    _refuse_future(backfill, now)
+    _check_past(backfill, now)
     if backfill.to_at < backfill.from_at:
-        raise _refused("to_at", f"It lies before from_at; give {backfill.from_at.isoformat()} or later.")
+        raise _reject("to_at", f"It is before from_at; use {backfill.from_at.isoformat()} or later.")
     schedule = _schedule(spec)
     one_by_one = WALKED_FIRES // (1 + len(schedule.include) + len(schedule.exclude))
     try:
@@ -289,23 +291,23 @@ def _total(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
         raise _too_costly(search) from None
     if total is None or total > MOST_FIRES:
         most = one_by_one if total is None else MOST_FIRES
-        raise _refused("from_at", f"The range has more than {most:,} fires; make several backfills of it.")
+        raise _reject("from_at", f"The range has more than {most:,} fires; split it into several backfills.")
     return total
 
 
-def _refuse_future(backfill: Backfill, now: datetime) -> None:
+def _check_past(backfill: Backfill, now: datetime) -> None:
     if backfill.to_at > now:
-        raise _refused("to_at", f"It lies in the future; a backfill is of the past: give {now.isoformat()} or earlier.")
+        raise _reject("to_at", f"It is in the future, and a backfill is of the past; use {now.isoformat()} or earlier.")
 
 
 def _too_costly(search: GivenUp) -> InvalidBody:
     at = f"{search.reached_at:%Y-%m-%d %H:%M:%S} UTC"
-    return _refused(
-        "from_at", f"The fires of the range take too long to count, past {at}; make several backfills of it."
+    return _reject(
+        "from_at", f"The fires of the range take too long to count, past {at}; split it into several backfills."
     )
 
 
-def _refused(name: str, message: str) -> InvalidBody:
+def _reject(name: str, message: str) -> InvalidBody:
     message = f"`{name}`: {message}"
     return InvalidBody(message, faults=(Fault(f"/{name}", message),))
 

@@ -1,7 +1,7 @@
 """Explain (E17): why an execution or a job is not running, and when it may. It only reads; the model decides.
 
-The reads are several statements without a transaction, so an answer may be a moment out of step with itself: it is for
-a person, and the next one is right. Schedules are read in a thread, since one of many rules takes a while.
+The reads are several statements without a transaction, so an answer may mix two moments: it is for a person, and the
+next one is right. Schedules are read in a thread, because one with many rules takes long.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from ondot.store.executions import SkippedRow, find_latest_ended, list_skipped
 from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
 from ondot.store.jobs import get_job
 
-EXECUTIONS_TOLD = 5
-SKIPPED_TOLD = 5
+EXECUTIONS_EXPLAINED = 5
+SKIPPED_SHOWN = 5
 _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """A job's reasons, those of its oldest live executions, what it skipped last, and the fire that was asked for."""
+    """A job's reasons, those of its oldest live executions, its last skipped ranges, and the requested fire."""
 
     job: Explanation
     live: int
@@ -45,7 +45,7 @@ class JobExplanation:
 
 async def explain_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> Explanation:
     async with database.connection() as connection:
-        explanations = await _executions(Work(connection, database, tenant_no), [id_])
+        explanations = await _explain_executions(Work(connection, database, tenant_no), [id_])
     if not explanations:
         raise NotFound(f"There is no execution {id_}.")
     return explanations[0]
@@ -54,7 +54,7 @@ async def explain_execution(database: Database, tenant_no: TenantNo, id_: Execut
 async def explain_job(
     database: Database, tenant_no: TenantNo, job_id: JobId, at: datetime | None = None
 ) -> JobExplanation:
-    """`at`: also say what became of the fire at this instant."""
+    """`at`: also explain what happened to the fire at this instant."""
     async with database.connection() as connection:
         work = Work(connection, database, tenant_no)
         row = await get_job(connection, tenant_no, job_id)
@@ -62,24 +62,24 @@ async def explain_job(
             raise NotFound(f"There is no job {job_id}.")
         facts = await read_job(connection, tenant_no, row)
         owed_by = await database.specs.find(connection, {(job_id, owed.schedule_version) for owed in facts.owed})
-        live = await find_oldest_live(connection, tenant_no, job_id, EXECUTIONS_TOLD)
-        executions = await _executions(work, live)
+        live = await find_oldest_live(connection, tenant_no, job_id, EXECUTIONS_EXPLAINED)
+        executions = await _explain_executions(work, live)
         last = None
         if (
             not live
             and facts.next_fire_at is None
             and (ended := await find_latest_ended(connection, tenant_no, job_id))
         ):
-            last = next(iter(await _executions(work, [ended])), None)
-        skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_TOLD)
-        fire = await _fire(work, facts, at) if at is not None else None
-    facts = await _measured(facts, {version: spec for (_, version), spec in owed_by.items()})
+            last = next(iter(await _explain_executions(work, [ended])), None)
+        skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_SHOWN)
+        fire = await _explain_fire(work, facts, at) if at is not None else None
+    facts = await _measure(facts, {version: spec for (_, version), spec in owed_by.items()})
     return JobExplanation(job_explained(facts, tuple(executions), last), facts.live, executions, skipped, fire)
 
 
-async def _measured(facts: JobFacts, specs: Mapping[int, JobSpec]) -> JobFacts:
-    """With what its schedule costs the schedulers, and what is owed and cannot be found. It takes up to 0.2 s for each,
-    and so no connection. `specs`: by version, of what is owed."""
+async def _measure(facts: JobFacts, specs: Mapping[int, JobSpec]) -> JobFacts:
+    """Add the cost of the schedule, and why owed fires cannot be found. Takes up to 0.2 s for each, so it holds no
+    connection. `specs`: of the owed ranges, by version."""
     cost = None
     if facts.timer_at is not None:
         find = partial(measure_cost, facts.schedule, facts.timer_at - _MICROSECOND)
@@ -94,7 +94,7 @@ async def _measured(facts: JobFacts, specs: Mapping[int, JobSpec]) -> JobFacts:
 
 
 def _why_not_found(schedule: Schedule, owed: Range) -> str | None:
-    """As a pass of the catch-up looks for them, but for the first only."""
+    """Searches as the catch-up does, for the first fire only."""
     try:
         fires_from(schedule, owed.from_at, owed.to_at, newest_first=owed.newest_first, at_most=1)
     except GivenUp as search:
@@ -102,7 +102,7 @@ def _why_not_found(schedule: Schedule, owed: Range) -> str | None:
     return None
 
 
-async def _executions(work: Work, ids: Sequence[ExecutionId]) -> list[Explanation]:
+async def _explain_executions(work: Work, ids: Sequence[ExecutionId]) -> list[Explanation]:
     if not ids:
         return []
     found = await find_executions(work.connection, work.tenant_no, ids)
@@ -112,7 +112,7 @@ async def _executions(work: Work, ids: Sequence[ExecutionId]) -> list[Explanatio
     return [explained(entry) for entry in facts]
 
 
-async def _fire(work: Work, facts: JobFacts, at: datetime) -> FireExplanation:
+async def _explain_fire(work: Work, facts: JobFacts, at: datetime) -> FireExplanation:
     connection, tenant_no = work.connection, work.tenant_no
     recurs = not isinstance(facts.schedule.when, Once)
     found, version = await read_fire(connection, tenant_no, facts.id, at, recurs=recurs)

@@ -1,4 +1,4 @@
-"""① The rows of new jobs: what is stored for each, and what its creator is told about it (S1, P1).
+"""① The rows of new jobs: what is stored for each, and what its creator gets back (S1, P1).
 
 One-time jobs without a `key` have no row among the jobs that may change (`NewOnceJob`): thousands a second are stored
 by one statement, and their executions with them. All others get a job, a version and a timer (`NewJob`), and their

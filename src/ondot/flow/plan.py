@@ -1,9 +1,9 @@
 """② Look ahead: turn the coming fires of owned partitions into executions, before they are due (S6, E11, C2).
 
-Each pass plans the timers that are due before the horizon, earliest first: executions with a future `ready_at`, and
-the next fire in the timer, in one statement with a compare-and-set on where the timer stood. So at the full hour
-nothing is left to be computed, and a node that dies delays nothing that is nearer than the horizon. Plan decides only
-*when*; all else is decided when due. Jitter moves `ready_at`, never `fire_at`.
+Each pass plans the timers that are due before the horizon, earliest first. One statement makes executions with a future
+`ready_at` and writes the next fire into the timer, with a compare-and-set on the fire that it had. So at the full hour
+nothing is left to compute, and a node that dies delays nothing that is nearer than the horizon. Plan decides only
+*when*; everything else is decided when the execution is due. Jitter moves `ready_at`, never `fire_at`.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import COSTLY_PLANS, DOUBLE_FIRES, FIRES_PLANNED, FIRES_SKIPPED, PLAN_CONFLICTS
 
 TIMERS_A_SCAN = 10_000
-"""For a statement's worth the scan of a herd would read as much: it takes the earliest of all partitions."""
+"""A smaller scan of a herd would read as much, because it selects the earliest timers of all partitions."""
 FIRES_A_STATEMENT = 1_000
 STATEMENTS_AT_ONCE = 2
 FIRES_A_TIMER = 100
@@ -44,24 +44,24 @@ CATCH_UP_AT_ONCE = 100
 """Executions of one job's catch-up that may be live at once, so that an outage does not fill the queue with one job."""
 
 BOUND_BEHIND = timedelta(seconds=2)
-"""How far behind the last planned fire a scan begins: commits may come in another order than their instants."""
+"""How far behind the last planned fire a scan starts: timers may commit in another order than their instants."""
 FULL_SCAN_EVERY = 5
 """Every fifth pass scans from the start, for timers that were committed late."""
 FURTHER = 3
-"""Times the horizon: how far ahead is planned while a crowd comes."""
+"""How far ahead to plan while a crowd is coming: this many horizons."""
 COSTLY_FOUND_AT_ONCE = 20
-LOOKS_ASIDE = 500_000
-"""What a job may cost apart from others, in a thread: about 2 s. Among them it is `A_TURN`."""
+LOOKS_IN_THREAD = 500_000
+"""What a job may cost when it is planned alone, in a thread: about 2 s. Among others it is `A_TURN`."""
 COSTLY_A_PASS = 2
-"""Jobs that are planned apart from others, after them; the rest of these has its turn in the next pass."""
-LOOK_ASIDE_EVERY = 60
-"""Timers that cannot be planned are left out, so that they do not fill every pass, and looked at again this often."""
+"""Jobs that are planned alone in a pass, after the others; further ones wait for the next pass."""
+RETRY_UNPLANNABLE_EVERY = 60
+"""Timers that cannot be planned are left out, so that they do not fill every pass, and are retried every 60 passes."""
 
 log = get_logger()
 
 
 class Planning(Struct, frozen=True, gc=False):
-    """A timer, what it fires, and the pool its executions go to; `resumes` as in `advance`."""
+    """A timer, the spec that it fires, and the pool of its executions; `resumes` as in `advance`."""
 
     timer: Timer
     spec: JobSpec
@@ -73,12 +73,12 @@ Steps = list[tuple[Planning, Step]]
 Result = TypeVar("Result")
 
 
-def compute_step(planning: Planning, *, now: datetime, horizon_at: datetime, looks: int = LOOKS_ASIDE) -> Step:
-    """Raises TooCostly if it takes more than `looks`, unless these are all that one may have."""
+def compute_step(planning: Planning, *, now: datetime, horizon_at: datetime, looks: int = LOOKS_IN_THREAD) -> Step:
+    """What a timer does up to the horizon. Raises TooCostly beyond `looks`, unless these are the most there are."""
     schedule = schedule_of(planning)
     if is_quick(schedule):
         return _advance(planning, schedule, now, horizon_at)
-    with allowed(looks, is_strict=looks < LOOKS_ASIDE):
+    with allowed(looks, is_strict=looks < LOOKS_IN_THREAD):
         return _advance(planning, schedule, now, horizon_at)
 
 
@@ -88,7 +88,7 @@ def schedule_of(planning: Planning) -> Schedule:
 
 
 async def _compute_step_off_loop(planning: Planning, *, now: datetime, horizon_at: datetime) -> Step:
-    """The same, in a thread if it takes long."""
+    """`compute_step`, in a thread if it takes long."""
     try:
         return compute_step(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
     except TooCostly:
@@ -96,7 +96,7 @@ async def _compute_step_off_loop(planning: Planning, *, now: datetime, horizon_a
 
 
 async def compute_schedule(schedule: Schedule, compute: Callable[[], Result]) -> Result:
-    """What is found out about a schedule: in a thread, if it may take long."""
+    """Compute something about a schedule; in a thread, if it may take long."""
     return compute() if is_quick(schedule) else await asyncio.to_thread(compute)
 
 
@@ -119,7 +119,7 @@ async def plan_timers(
     now: datetime,
     horizon_at: datetime,
 ) -> Planned:
-    """Plan what these timers owe up to the horizon, at most a statement's worth; the rest is the next pass's."""
+    """Plan the fires of these timers up to the horizon, as many as fit into a statement; the rest is left to a pass."""
     steps: Steps = []
     fires = 0
     for planning in plannings:
@@ -132,8 +132,8 @@ async def plan_timers(
 
 
 async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps) -> Planned:
-    """Write the advance of these timers: one statement, one place."""
-    ids = iter(clock.new_ids(sum(_ids(step) for _, step in steps), not_before=_last_fire(steps)))
+    """Write the steps of these timers, in one statement."""
+    ids = iter(clock.new_ids(sum(_count_ids(step) for _, step in steps), not_before=_earliest_id_at(steps)))
     moves: list[Move] = []
     fires: list[PlannedFire] = []
     skipped: list[tuple[JobId, SkippedRange]] = []
@@ -142,7 +142,7 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
         timer, spec = planning.timer, planning.spec
         is_over = step.next_fire_at is None and not spec.recurs and spec.key is None and timer.version == 1
         moves.append(Move(timer, step.next_fire_at, step.fired_through, step.fires_left, is_over))
-        fires += _fires(planning, step, ids)
+        fires += _make_fires(planning, step, ids)
         if step.owed:
             owed.append(NewOwed(next(ids), timer.job_id, step.owed))
         if step.skipped:
@@ -157,18 +157,18 @@ async def write_steps(connection: Connection, clock: DatabaseClock, steps: Steps
     return planned
 
 
-def _last_fire(steps: Steps) -> datetime | None:
-    """When ids may begin: history is searched from EXECUTION_AHEAD before a fire on."""
+def _earliest_id_at(steps: Steps) -> datetime | None:
+    """The earliest instant for ids: history is searched from EXECUTION_AHEAD before a fire on."""
     fires = (step.fires[-1] if step.fires else step.catch_up for _, step in steps)
     last_at = max((fire_at for fire_at in fires if fire_at is not None), default=None)
     return None if last_at is None else last_at - EXECUTION_AHEAD
 
 
-def _ids(step: Step) -> int:
+def _count_ids(step: Step) -> int:
     return len(step.fires) + (step.catch_up is not None) + (step.owed is not None)
 
 
-def _fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedFire]:
+def _make_fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedFire]:
     timer, spec, pool_no = planning.timer, planning.spec, planning.pool_no
     assert spec.schedule is not None
     later = jitter_offset(timer.job_id, spec.schedule.jitter_s) if spec.schedule.jitter_s else None
@@ -176,7 +176,7 @@ def _fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedF
     deadline = None if spec.start_deadline_s is None else timedelta(seconds=spec.start_deadline_s)
     fires: list[PlannedFire] = []
     if step.catch_up:
-        # It is late by its nature: no start deadline.
+        # A catch-up is always late: it has no start deadline.
         ready_at = None if later is None else step.catch_up + later
         class_ = int(PriorityClass.CATCH_UP)
         fires.append(
@@ -192,7 +192,7 @@ def _fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedF
 
 def report_skipped(job_id: JobId, skipped: SkippedRange) -> None:
     FIRES_SKIPPED.labels(skipped.reason).inc(skipped.count or 1)
-    # Misfires were to run and will not; the others were coalesced, or nobody wanted them.
+    # Misfires should have run and will not; the others were coalesced, or were not wanted.
     (log.warning if skipped.reason == "misfire" else log.info)(
         "fires.skipped",
         job_id=str(job_id),
@@ -204,28 +204,28 @@ def report_skipped(job_id: JobId, skipped: SkippedRange) -> None:
 
 
 def _weight(step: Step) -> int:
-    """How much of a statement a step takes."""
+    """How many rows of a statement a step takes."""
     return len(step.fires) + len(step.skipped) + (step.catch_up is not None) + (step.owed is not None)
 
 
 class Planner:
-    """Plans the partitions of one node. What it remembers only saves work, and may be lost with the node."""
+    """Plans the partitions of one node. Its memory only saves work, and may be lost with the node."""
 
     def __init__(self, database: Database, dispatcher: Dispatcher, *, crowd: int = TIMERS_A_SCAN) -> None:
-        """`crowd`: so many fires that come beyond the horizon are planned sooner."""
+        """`crowd`: if this many fires are due soon after the horizon, they are planned sooner."""
         self._database = database
         self._dispatcher = dispatcher
         self._crowd = crowd
         self._is_crowded = False
         self._from_ats: dict[int, datetime] = {}
-        self._aside: set[JobId] = set()
+        self._unplannable: set[JobId] = set()
         self._costly: dict[JobId, Planning] = {}
         self._known_costly: set[JobId] = set()
         self._passes = 0
         self._at_once = AdaptiveBatch(FIRES_A_STATEMENT)
 
     async def one_pass(self, partitions: Sequence[int]) -> int:
-        """Plan the timers due before the horizon, a scan's worth at most; gives how many of them moved."""
+        """Plan the timers due before the horizon, at most TIMERS_A_SCAN; returns how many of them moved."""
         if not partitions:
             return 0
         async with self._database.connection() as connection:
@@ -236,21 +236,21 @@ class Planner:
                 self._scan_from(partitions),
                 horizon_s=horizon_s,
                 limit=TIMERS_A_SCAN,
-                aside=self._aside,
+                aside=self._unplannable,
             )
         if now is None:
             return 0
         horizon_at = now + timedelta(seconds=horizon_s)
         moved = await self._plan_all(timers, now, horizon_at)
         moved += await self._plan_costly(now, horizon_at)
-        # What did not move (locked, or more than a statement holds) must be seen again: the bound stays before it.
+        # Timers that did not move (locked, or too many for a statement) must be read again: the bound stays before.
         for timer in timers if moved == len(timers) else reversed(timers):
             assert timer.next_fire_at is not None
             self._from_ats[timer.partition_no] = min(timer.next_fire_at, now) - BOUND_BEHIND
         return moved
 
     async def _horizon_s(self, connection: Connection, partitions: Sequence[int]) -> float:
-        """How far ahead to plan: further while a crowd comes, which would take longer than the horizon is away."""
+        """How far ahead to plan: further while a crowd is coming, which takes longer to plan than the horizon lasts."""
         near_s = self._database.settings.horizon_s
         far_s = near_s * FURTHER
         if self._passes % FULL_SCAN_EVERY == 0:
@@ -258,27 +258,27 @@ class Planner:
         return far_s if self._is_crowded else near_s
 
     async def _plan_all(self, timers: list[Timer], now: datetime, horizon_at: datetime) -> int:
-        """Statement by statement, earliest first; while PostgreSQL writes one, the next is computed."""
+        """Plan statement by statement, earliest first; while PostgreSQL writes one, the next is computed."""
         rest = timers
 
-        async def plan_portions() -> int:
+        async def plan_batches() -> int:
             nonlocal rest
             moved = 0
             async with self._database.connection() as connection:
                 while rest:
-                    portion, rest = rest[: self._at_once.size], rest[self._at_once.size :]
-                    with self._at_once.adapt(len(portion)):
-                        steps = self._steps(await self._plannings(connection, portion), now, horizon_at)
+                    batch, rest = rest[: self._at_once.size], rest[self._at_once.size :]
+                    with self._at_once.adapt(len(batch)):
+                        steps = self._compute_steps(await self._read_plannings(connection, batch), now, horizon_at)
                         planned = await write_steps(connection, self._database.clock, steps)
                     self._dispatcher.wake(planned.pools)
                     moved += planned.moved
             return moved
 
         if len(timers) <= FIRES_A_STATEMENT:
-            return await plan_portions()
+            return await plan_batches()
         try:
             async with asyncio.TaskGroup() as group:
-                writing = [group.create_task(plan_portions()) for _ in range(STATEMENTS_AT_ONCE)]
+                writing = [group.create_task(plan_batches()) for _ in range(STATEMENTS_AT_ONCE)]
         except ExceptionGroup as errors:
             away, others = errors.split(Unavailable)
             if away is None or others is not None:
@@ -286,19 +286,19 @@ class Planner:
             raise away.exceptions[0] from None
         return sum(task.result() for task in writing)
 
-    def _steps(self, plannings: list[Planning], now: datetime, horizon_at: datetime) -> Steps:
-        """A statement's worth, and no more than can be computed without holding up all else in this process."""
+    def _compute_steps(self, plannings: list[Planning], now: datetime, horizon_at: datetime) -> Steps:
+        """Compute the steps of one statement, and no more than the event loop can bear at once."""
         steps: Steps = []
         fires = found_costly = 0
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         for planning in plannings:
-            if fires >= FIRES_A_STATEMENT or (steps and time.monotonic() - begun_s > COMPUTED_S):
+            if fires >= FIRES_A_STATEMENT or (steps and time.monotonic() - started_s > COMPUTED_S):
                 break
             if planning.timer.job_id in self._known_costly:
                 self._costly[planning.timer.job_id] = planning
                 continue
             if found_costly >= COSTLY_FOUND_AT_ONCE and not is_quick(schedule_of(planning)):
-                continue  # so many of them at once would hold up the others: the next pass comes to it
+                continue  # more of them at once would block the loop: the next pass reaches it
             try:
                 step = compute_step(planning, now=now, horizon_at=horizon_at, looks=A_TURN)
             except TooCostly:
@@ -308,43 +308,43 @@ class Planner:
                 continue
             except Exception:  # a schedule this node cannot compute must not stop all the others
                 log.exception("timer.unplannable", job_id=str(planning.timer.job_id))
-                self._aside.add(planning.timer.job_id)
+                self._unplannable.add(planning.timer.job_id)
                 continue
             fires += _weight(step)
             steps.append((planning, step))
         return steps
 
     async def _plan_costly(self, now: datetime, horizon_at: datetime) -> int:
-        """The jobs whose schedules take long, one by one and in a thread: nobody else's fire waits for them."""
+        """Plan the jobs whose schedules take long, one by one and in a thread: no other job waits for them."""
         moved = 0
         for job_id in list(self._costly)[:COSTLY_A_PASS]:
             planning = self._costly.pop(job_id)
-            began_s = time.monotonic()
+            started_s = time.monotonic()
             try:
                 step = await asyncio.to_thread(compute_step, planning, now=now, horizon_at=horizon_at)
             except Exception:  # as above
                 log.exception("timer.unplannable", job_id=str(job_id))
-                self._aside.add(job_id)
+                self._unplannable.add(job_id)
                 continue
             async with self._database.connection() as connection:
                 planned = await write_steps(connection, self._database.clock, [(planning, step)])
             self._dispatcher.wake(planned.pools)
             moved += planned.moved
             COSTLY_PLANS.inc()
-            log.warning("timer.costly", job_id=str(job_id), took_s=round(time.monotonic() - began_s, 3))
+            log.warning("timer.costly", job_id=str(job_id), took_s=round(time.monotonic() - started_s, 3))
         self._costly.clear()
         return moved
 
     def _scan_from(self, partitions: Sequence[int]) -> list[datetime]:
         self._passes += 1
-        if self._passes % LOOK_ASIDE_EVERY == 0:
-            self._aside.clear()
+        if self._passes % RETRY_UNPLANNABLE_EVERY == 0:
+            self._unplannable.clear()
             self._known_costly.clear()
         if self._passes % FULL_SCAN_EVERY == 0:
             return [EPOCH] * len(partitions)
         return [self._from_ats.get(partition_no, EPOCH) for partition_no in partitions]
 
-    async def _plannings(self, connection: Connection, timers: Sequence[Timer]) -> list[Planning]:
+    async def _read_plannings(self, connection: Connection, timers: Sequence[Timer]) -> list[Planning]:
         specs = await self._database.specs.find(connection, [(timer.job_id, timer.job_version) for timer in timers])
         plannings = []
         numbers: dict[tuple[TenantNo, str], PoolNo] = {}
@@ -352,7 +352,7 @@ class Planner:
             spec = specs.get((timer.job_id, timer.job_version))
             if spec is None:
                 log.error("timer.without_spec", job_id=str(timer.job_id), version=timer.job_version)
-                self._aside.add(timer.job_id)
+                self._unplannable.add(timer.job_id)
                 continue
             pool = timer.tenant_no, spec.pool
             if pool not in numbers:

@@ -1,9 +1,9 @@
-"""Keep house: remove what has ended and is older than it is kept, forget workers and nodes that are gone, and sweep
-queue rows that were committed too late for any worker to look at them.
+"""Keep house: remove rows that have ended and are older than the retention, forget workers and nodes that are gone, and
+sweep queue rows that were committed too late for any worker to see them.
 
 A pass removes one bounded batch of each kind, by an index on age, with SKIP LOCKED, and is repeated at once while there
-is more: a thousand new rows a second are less than it removes. A kind that fails or takes too long keeps none of the
-others from going. docs/reference/operations.md says for every table what bounds it.
+is more: it removes more than a thousand rows a second. A kind that fails or takes too long does not stop the others.
+docs/reference/operations.md states for every table what bounds it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ from ondot.telemetry.metrics import SWEPT
 
 ROWS_A_PASS = 1_000
 JOBS_A_PASS = 200
-"""Each has versions, whose specs may be large; and all days in which they were made are locked."""
+"""Each has versions, whose specs may be large; and the tables of all days in which they were created are locked."""
 
 log = get_logger()
 
@@ -32,7 +32,7 @@ Batch = Callable[[], Awaitable[int]]
 
 
 async def sweep_pass(database: Database, dispatcher: Dispatcher) -> int:
-    """Re-insert what stands below every live worker's bound (callers' long transactions); gives how much."""
+    """Re-insert rows below every live worker's bound (from callers' long transactions); returns how many."""
     async with database.connection() as connection:
         swept = await sweep_late_ready(connection, ROWS_A_PASS)
     now = database.clock.now()
@@ -45,7 +45,7 @@ async def sweep_pass(database: Database, dispatcher: Dispatcher) -> int:
 
 
 class Retention:
-    """How far the kinds that are walked through have come, and which have failed."""
+    """The progress of the kinds that are walked through, and which are done for this round."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -74,7 +74,7 @@ class Retention:
                 continue
             try:
                 has_more = await forget_batch()
-            except Exception:  # a pass for each: one that fails is tried again with the next tick, after the others
+            except Exception:  # one that fails is tried again with the next tick, after the others
                 log.exception("retain.failed", kind=kind)
                 has_more = 0
             if not has_more:
@@ -99,14 +99,14 @@ class Retention:
             return await forget_claims(connection, ROWS_A_PASS)
 
     async def _forget_checkpoints(self) -> int:
-        """A batch of a walk through all of them, at once followed by the next until the end is reached."""
+        """A batch of a walk through all of them; the next follows at once until the end is reached."""
         async with self._database.connection() as connection:
             through = await forget_checkpoints(connection, self._checkpoint, ROWS_A_PASS)
         self._checkpoint = through or NO_ID
         return through is not None
 
     async def _forget_jobs(self, over: Over) -> int:
-        """A batch of a walk through jobs that are over for long enough; some stay, and are passed by."""
+        """A batch of a walk through jobs that have been over for long enough; some stay, and are skipped."""
         async with self._database.transaction() as connection:
             ids, place = await lock_over_jobs(connection, over, self._days, self._places[over], JOBS_A_PASS)
             removed = await remove_jobs(connection, ids) if ids else 0

@@ -45,22 +45,22 @@ async def claim_keys(work: Work, jobs: Sequence[NewOnceJob], now: datetime) -> l
     for job_id, wish in wishes.items():
         firsts.setdefault(key_of(wish), job_id)
     stored = await lock_claims(connection, tenant_no, firsts, now)
-    begun = await _end_replaced(work, stored, firsts, now)
-    held = {key: claim for key, claim in stored.items() if key not in begun}
+    started = await _end_replaced(work, stored, firsts, now)
+    claims = {key: claim for key, claim in stored.items() if key not in started}
     for job_id, wish in wishes.items():
         key = key_of(wish)
-        verdict = decide_claim(wish, job_id, held.get(key), now)
-        held[key] = verdict.claim
+        verdict = decide_claim(wish, job_id, claims.get(key), now)
+        claims[key] = verdict.claim
         match verdict:
             case Skipped(reason=reason):
-                claimed[job_id] = _refused(database, claimed[job_id], reason)
+                claimed[job_id] = _refuse(database, claimed[job_id], reason)
             case Runs(fire_at=fire_at, replaces=replaces):
                 if replaces in claimed:
-                    claimed[replaces] = _refused(database, claimed[replaces], _came_after(job_id, wish.key))
+                    claimed[replaces] = _refuse(database, claimed[replaces], _replaced_by(job_id, wish.key))
                 if fire_at is not None:
-                    claimed[job_id] = _at(database, claimed[job_id], fire_at, now)
+                    claimed[job_id] = _move_to(database, claimed[job_id], fire_at, now)
     taken = {key: Claim(job_id, now, now, 1, is_live=True) for key, job_id in firsts.items()} | stored
-    await set_claims(connection, tenant_no, {key: claim for key, claim in held.items() if claim != taken[key]})
+    await set_claims(connection, tenant_no, {key: claim for key, claim in claims.items() if claim != taken[key]})
     return [claimed[job.id] for job in jobs]
 
 
@@ -70,9 +70,9 @@ async def move_unique_key(work: Work, job: LockedJob, spec: JobSpec) -> None:
     old, new = job.spec.unique, spec.unique
     if (old and old.key) == (new and new.key):
         return
-    held = await lock_claims(connection, tenant_no, {key_of(wish): job.id for wish in (old, new) if wish}, job.now)
+    claims = await lock_claims(connection, tenant_no, {key_of(wish): job.id for wish in (old, new) if wish}, job.now)
     if new is not None:
-        verdict = decide_claim(new, job.id, held.get(key_of(new)), job.now)
+        verdict = decide_claim(new, job.id, claims.get(key_of(new)), job.now)
         if isinstance(verdict, Skipped):
             raise Conflict(
                 f"The unique key {new.key!r} is taken by the job {verdict.claim.job_id}: "
@@ -94,7 +94,7 @@ async def _end_replaced(
         if not left:
             break
         jobs = {
-            job_id: Replaced(job_id, ExecutionId(work.database.clock.new_id()), _came_after(firsts[key], key[1]))
+            job_id: Replaced(job_id, ExecutionId(work.database.clock.new_id()), _replaced_by(firsts[key], key[1]))
             for job_id, key in left.items()
         }
         for job_id in await find_changed(connection, tenant_no, list(jobs)):
@@ -103,7 +103,7 @@ async def _end_replaced(
                 jobs[job_id] = changed
         ended = set(await unplan_jobs(connection, tenant_no, list(jobs.values())))
         for job in (jobs[job_id] for job_id in ended if jobs[job_id].is_paused):
-            # With nothing left to fire it has ENDED, and there is nothing to resume.
+            # With no fire left it has ENDED, and there is nothing to resume.
             await _unpause(work, job)
         ended |= set(await unqueue_jobs(connection, tenant_no, [jobs[id_] for id_ in jobs if id_ not in ended]))
         EXECUTIONS_SKIPPED.labels("debounce").inc(len(ended))
@@ -112,35 +112,40 @@ async def _end_replaced(
     return set(left.values())
 
 
-async def _as_changed(work: Work, aside: Replaced, key: ClaimKey) -> Replaced | None:
+async def _as_changed(work: Work, replaced: Replaced, key: ClaimKey) -> Replaced | None:
     """A job that was changed since it was created, locked; None: it no longer has this key."""
-    job = await lock_job(work.connection, work.tenant_no, aside.job_id)
+    job = await lock_job(work.connection, work.tenant_no, replaced.job_id)
     if job is None or job.spec.debounce is None or key_of(job.spec.debounce) != key or job.spec.schedule is None:
         return None
     when = job.spec.schedule.when
     if not isinstance(when, Once):
         return None
-    return replace(aside, fire_at=when.at, is_paused=job.state is JobState.PAUSED)
+    return replace(replaced, fire_at=when.at, is_paused=job.state is JobState.PAUSED)
 
 
-async def _unpause(work: Work, aside: Replaced) -> None:
-    job = await lock_job(work.connection, work.tenant_no, aside.job_id)
+async def _unpause(work: Work, replaced: Replaced) -> None:
+    job = await lock_job(work.connection, work.tenant_no, replaced.job_id)
     assert job is not None
     await change_job(
-        work.connection, work.tenant_no, job.id, state=JobState.ACTIVE, version=job.version, state_reason=aside.reason
+        work.connection,
+        work.tenant_no,
+        job.id,
+        state=JobState.ACTIVE,
+        version=job.version,
+        state_reason=replaced.reason,
     )
 
 
-def _came_after(job_id: JobId, key: str) -> str:
-    return f"debounce: the job {job_id} came after it with the key {key!r}"
+def _replaced_by(job_id: JobId, key: str) -> str:
+    return f"debounce: the job {job_id} replaced it, with the key {key!r}"
 
 
-def _refused(database: Database, job: NewOnceJob, reason: str) -> NewOnceJob:
+def _refuse(database: Database, job: NewOnceJob, reason: str) -> NewOnceJob:
     EXECUTIONS_SKIPPED.labels(reason.partition(":")[0]).inc()
     return structs.replace(job, refusal=reason, execution_id=job.execution_id or database.clock.new_id())
 
 
-def _at(database: Database, job: NewOnceJob, fire_at: datetime, now: datetime) -> NewOnceJob:
+def _move_to(database: Database, job: NewOnceJob, fire_at: datetime, now: datetime) -> NewOnceJob:
     near = fire_at <= now + timedelta(seconds=database.settings.horizon_s)
     spec = structs.replace(job.spec, schedule=Schedule(when=Once(at=fire_at)))
     execution_id = (job.execution_id or database.clock.new_id()) if near else None

@@ -1,9 +1,9 @@
-"""Compute stored fires anew when the rules of the zones have changed (S4): one pass of housekeeping.
+"""Compute stored fires again when the rules of time zones have changed (S4): one pass of housekeeping.
 
-Every next fire in `timer` was computed with some release of tzdata. A node that has a newer one than the installation
-looks at all jobs once, in the order of their ids, and plans those anew whose next fire is another one now. A node with
-an older one does nothing: in a rolling upgrade the newest rules win. The place reached is stored, so that a node that
-takes over goes on from there.
+Every next fire in `timer` was computed with some release of tzdata. A node with a newer one than the installation's
+checks all jobs once, in the order of their ids, and replans those whose next fire is another one now. A node with an
+older one does nothing: in a rolling upgrade the newest rules win. The last job checked is stored, so that a node that
+takes over continues from there.
 """
 
 from datetime import datetime
@@ -27,13 +27,13 @@ log = get_logger()
 
 
 async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | None = None) -> int:
-    """Look at the next jobs, if the installation's zones are older than this node's; gives how many were looked at."""
+    """Check the next jobs, if the installation's zones are older than this node's; returns how many were checked."""
     version = version or tzdata_version()
     async with database.connection() as connection:
         stored = await read_zones(connection)
         if stored.version is not None and stored.version >= version:
             return 0
-        # What a node with another release began is not this one's.
+        # The progress of a node with another release does not count.
         through = stored.through if stored.coming == version else None
         timers = await list_timers_after(connection, through or UUID(int=0), JOBS_A_PASS)
         if not timers:
@@ -47,7 +47,7 @@ async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | 
         if spec is None or spec.schedule is None or not spec.recurs:
             continue
         try:
-            if await compute_schedule(spec.schedule, partial(_is_another, spec.schedule, timer, now)) and await replan(
+            if await compute_schedule(spec.schedule, partial(_has_moved, spec.schedule, timer, now)) and await replan(
                 database, dispatcher, timer.tenant_no, timer.job_id
             ):
                 log.info("job.planned_anew", job_id=str(timer.job_id), was=str(timer.next_fire_at))
@@ -58,8 +58,8 @@ async def zones_pass(database: Database, dispatcher: Dispatcher, version: str | 
     return len(timers)
 
 
-def _is_another(schedule: Schedule, timer: Timer, now: datetime) -> bool:
-    """Whether the next fire is not the stored one. One that is due is the planner's, who goes on from it."""
+def _has_moved(schedule: Schedule, timer: Timer, now: datetime) -> bool:
+    """Whether the next fire is not the stored one. A due fire is left to the planner, which continues from it."""
     if timer.next_fire_at is None or timer.next_fire_at <= now:
         return False
     after = max(now, timer.fired_through) if timer.fired_through else now
