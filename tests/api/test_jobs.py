@@ -140,7 +140,7 @@ async def test_others_are_answered_while_a_large_batch_is_read_and_told(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, go_on = asyncio.get_running_loop(), threading.Event()
-    begun = {"job_specs": asyncio.Event(), "batch_text": asyncio.Event()}
+    begun = {"job_specs": asyncio.Event(), "created_batch_text": asyncio.Event()}
 
     def held(name: str) -> None:
         real = getattr(jobs, name)

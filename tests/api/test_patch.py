@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ondot.document.body import JobBody
 from ondot.document.merge_patch import merged
 from ondot.document.parse import job_spec, patched_spec
-from ondot.document.render import spec_out
+from ondot.document.render import render_spec
 from ondot.document.requests import RunBody
 from ondot.model.errors import InvalidBody
 from tests.api.conftest import Caller
@@ -181,11 +181,11 @@ def at(told: Any, path: str) -> object:
 @pytest.mark.parametrize(("patch", "expected"), CHANGES, ids=lambda value: str(value)[:60])
 def test_a_patch_changes_what_it_names_and_nothing_else(patch: dict[str, Any], expected: dict[str, Any]) -> None:
     before = job_spec(CRON, NOW)
-    told = spec_out(patched_spec(before, patch, NOW))
+    told = render_spec(patched_spec(before, patch, NOW))
     assert {path: at(told, path) for path in expected} == expected
     named = {path.partition(".")[0] for path in expected}
     assert {name: value for name, value in told.items() if name not in named | {"pause_after_failures"}} == {
-        name: value for name, value in spec_out(before).items() if name not in named | {"pause_after_failures"}
+        name: value for name, value in render_spec(before).items() if name not in named | {"pause_after_failures"}
     }
 
 
@@ -193,7 +193,7 @@ def test_a_patch_changes_what_it_names_and_nothing_else(patch: dict[str, Any], e
 @pytest.mark.parametrize("patch", NOTHING, ids=str)
 def test_a_patch_that_says_what_is_changes_nothing(patch: dict[str, Any]) -> None:
     before = job_spec(CRON, NOW)
-    assert spec_out(patched_spec(before, patch, NOW)) == spec_out(before)
+    assert render_spec(patched_spec(before, patch, NOW)) == render_spec(before)
 
 
 @proves("S8")
@@ -249,7 +249,7 @@ def test_no_patch_does_worse_than_a_refusal(patch: dict[str, object]) -> None:
     except InvalidBody:
         return
     again = patched_spec(after, patch, NOW)
-    assert spec_out(again) == spec_out(after), "a patch twice is a patch once"
+    assert render_spec(again) == render_spec(after), "a patch twice is a patch once"
     msgspec.json.encode(after)
 
 

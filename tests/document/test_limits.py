@@ -9,7 +9,7 @@ import pytest
 from ondot.document.body import JobBody
 from ondot.document.fields import ERROR_CODES
 from ondot.document.parse import job_spec, patched_spec
-from ondot.document.render import spec_out
+from ondot.document.render import render_spec
 from ondot.model.errors import InvalidBody
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import JobId
@@ -49,7 +49,7 @@ FIELDS: list[tuple[dict[str, Any], Limits]] = [
 def test_what_limits_a_job_becomes_its_limits_and_goes_out_again(fields: dict[str, Any], limits: Limits) -> None:
     job = spec(every="5m", **fields)
     assert job.limits == limits
-    again = job_spec(spec_out(job), NOW, current=job)
+    again = job_spec(render_spec(job), NOW, current=job)
     assert same_spec(again, job)
     assert encode_spec(again) == encode_spec(job)
 
@@ -74,7 +74,7 @@ def test_a_job_that_nothing_limits_stores_nothing_of_it_though_all_is_written_ou
     assert (
         encode_spec(spec(**defaults)) == encode_spec(spec()) == '{"name":"n","target":{"kind":"function","name":"f"}}'
     )
-    told: Any = spec_out(spec())
+    told: Any = render_spec(spec())
     assert {name: told[name] for name in defaults if name != "retry"} == {
         name: value for name, value in defaults.items() if name != "retry"
     } | {"cancel_grace": 10}
@@ -84,7 +84,7 @@ def test_a_job_that_nothing_limits_stores_nothing_of_it_though_all_is_written_ou
 def test_a_start_deadline_and_a_grace_are_durations() -> None:
     job = spec(start_deadline="10m", cancelGrace=0)
     assert (job.start_deadline_s, job.cancel_grace_s) == (600.0, 0.0)
-    told = spec_out(job)
+    told = render_spec(job)
     assert (told["start_deadline"], told["cancel_grace"]) == (600, 0)
 
 
@@ -106,8 +106,8 @@ def test_what_becomes_of_a_job_as_it_is_created_goes_in_and_out(fields: dict[str
     [name] = fields.keys() - {"in"}
     job = stored(**fields)
     assert getattr(job, name) == expected
-    assert same_spec(job_spec(spec_out(job), NOW, current=job), job), "what was read can be sent back"
-    assert same_spec(patched_spec(job, spec_out(job), NOW), job)
+    assert same_spec(job_spec(render_spec(job), NOW, current=job), job), "what was read can be sent back"
+    assert same_spec(patched_spec(job, render_spec(job), NOW), job)
     assert getattr(patched_spec(job, {"timeout": 5}, NOW), name) == expected
     assert getattr(patched_spec(job, {name: None}, NOW), name) is None
     assert getattr(patched_spec(job, {name: fields[name]}, NOW), name) == expected
@@ -171,9 +171,9 @@ def test_a_patch_changes_the_limits_it_names_and_null_takes_them_away(
     patch: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     before = spec(**LIMITED)
-    after: Any = spec_out(patched_spec(before, patch, NOW))
+    after: Any = render_spec(patched_spec(before, patch, NOW))
     assert {name: after[name] for name in expected} == expected
-    told: Any = spec_out(before)
+    told: Any = render_spec(before)
     named = expected.keys() | {"key_concurrency", "key_rate"}
     assert {n: v for n, v in after.items() if n not in named} == {n: v for n, v in told.items() if n not in named}
 
@@ -212,7 +212,7 @@ def test_an_http_call_has_a_timeout_to_connect_and_one_for_the_first_byte() -> N
     http = {"url": "https://example.com", "connectTimeout": "1.5s", "first_byte_timeout": 30}
     job = job_spec({"name": "n", "target": {"http": http}, "every": "5m"}, NOW)
     assert job.target == HttpTarget(url="https://example.com", connect_timeout_s=1.5, first_byte_timeout_s=30.0)
-    told = spec_out(job)["target"]["http"]
+    told = render_spec(job)["target"]["http"]
     assert (told["connect_timeout"], told["first_byte_timeout"]) == (1.5, 30)
     patched = patched_spec(job, {"target": {"http": {"connect_timeout": None}}}, NOW)
     assert patched.target == HttpTarget(url="https://example.com", first_byte_timeout_s=30.0)

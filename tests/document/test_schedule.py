@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ondot.document.parse import job_spec, patched_spec
-from ondot.document.render import schedule_out, spec_out
+from ondot.document.render import render_schedule, render_spec
 from ondot.document.requests import preview_request, resume_missed
 from ondot.model.errors import InvalidBody
 from ondot.model.ids import JobId
@@ -88,7 +88,7 @@ def test_a_recurrence_rule_takes_a_policy_for_the_clocks() -> None:
 def test_at_every_in_cron_is_an_interval_and_goes_out_as_one() -> None:
     found = schedule(cron="@every 90s", timezone=BERLIN)
     assert found.when == Interval(every_s=90, anchor_at=NOW)
-    assert schedule_out(found)["every"] == 90
+    assert render_schedule(found)["every"] == 90
     anchored = schedule(cron="@every 1h30m", anchor_at="2026-01-01T00:00:00Z").when
     assert anchored == Interval(every_s=5400, anchor_at=datetime(2026, 1, 1, tzinfo=UTC), is_anchored=True)
 
@@ -99,7 +99,7 @@ def test_an_h_in_cron_goes_in_and_out_as_it_was_written() -> None:
     assert found.when == Cron(expression="H H(0-7) * * *")
     seeded = for_job(found, JobId(_id(1)))
     assert seeded != found
-    assert schedule_out(seeded) == schedule_out(found)
+    assert render_schedule(seeded) == render_schedule(found)
 
 
 @proves("S2", "S9")
@@ -214,7 +214,7 @@ def test_what_recurs_and_is_over_is_refused_at_creation(fields: dict[str, Any], 
 def test_a_recurrence_that_has_ended_since_may_be_sent_back_as_it_was_read() -> None:
     before = job(rrule="DTSTART:20261101T090000\nRRULE:FREQ=DAILY;UNTIL=20261201")
     much_later = NOW + timedelta(days=365)
-    assert job_spec(spec_out(before), much_later, current=before).schedule == before.schedule
+    assert job_spec(render_spec(before), much_later, current=before).schedule == before.schedule
     assert patched_spec(before, {"payload": 1}, much_later).schedule == before.schedule
     with pytest.raises(InvalidBody, match="It is over"):
         patched_spec(
@@ -251,11 +251,11 @@ def test_a_local_instant_is_previewed_in_its_zone_with_what_the_clocks_did(
 def test_a_local_instant_goes_out_with_its_zone_and_comes_back_as_it_was() -> None:
     before = job(at="2027-03-28T02:30:00", timezone=BERLIN)
     assert before.schedule is not None
-    told = schedule_out(before.schedule)
+    told = render_schedule(before.schedule)
     assert (told["at"], told["timezone"]) == ("2027-03-28T01:00:00Z", BERLIN)
-    assert "timezone" not in schedule_out(schedule(at="2027-03-28T01:00:00Z"))
+    assert "timezone" not in render_schedule(schedule(at="2027-03-28T01:00:00Z"))
     assert msgspec.json.decode(msgspec.json.encode(before.schedule), type=Schedule) == before.schedule
-    assert job_spec(spec_out(before), LATER, current=before).schedule == before.schedule
+    assert job_spec(render_spec(before), LATER, current=before).schedule == before.schedule
     delayed = patched_spec(before, {"schedule": {"jitter": 5}}, LATER).schedule
     assert delayed == Schedule(when=before.schedule.when, jitter_s=5)
     moved = patched_spec(before, {"at": "2027-03-28T04:00:00"}, LATER).schedule
@@ -335,7 +335,7 @@ def test_an_instant_of_long_ago_is_no_mistake_among_the_rules() -> None:
 def test_business_days_may_move_a_fire(written: object) -> None:
     found = schedule(cron="@daily", calendar={"business_days": written})
     assert found.calendar == Calendar(business_days=written)  # type: ignore[arg-type]
-    told = schedule_out(found)["calendar"]
+    told = render_schedule(found)["calendar"]
     assert told is not None
     assert told["business_days"] == written
 
@@ -345,7 +345,7 @@ def test_a_job_may_pause_after_failures_if_it_recurs() -> None:
     recurs = {"name": "n", "function": "f", "every": "5m"}
     assert job_spec({**recurs, "pauseAfterFailures": 3}, NOW).pause_after_failures == 3
     assert job_spec({**recurs, "pause_after_failures": None}, NOW).pause_after_failures is None
-    assert spec_out(job_spec({**recurs, "pause_after_failures": 3}, NOW))["pause_after_failures"] == 3
+    assert render_spec(job_spec({**recurs, "pause_after_failures": 3}, NOW))["pause_after_failures"] == 3
 
 
 UNANCHORED: list[dict[str, Any]] = [
@@ -360,8 +360,8 @@ UNANCHORED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("fields", UNANCHORED, ids=str)
 def test_an_anchor_that_nobody_chose_is_told_and_stays_one_that_nobody_chose(fields: dict[str, Any]) -> None:
     before = job(**fields)
-    assert "anchor_at" in str(spec_out(before))
-    changed = {**spec_out(before), "schedule": {**(spec_out(before)["schedule"] or {}), "jitter": 5}}
+    assert "anchor_at" in str(render_spec(before))
+    changed = {**render_spec(before), "schedule": {**(render_spec(before)["schedule"] or {}), "jitter": 5}}
     after = job_spec(changed, LATER, current=before)
     assert before.schedule is not None
     assert after.schedule is not None
@@ -404,7 +404,7 @@ def test_an_anchor_that_was_chosen_stays_through_a_patch_until_it_is_reset() -> 
 def test_a_one_time_job_whose_instant_has_passed_can_be_sent_back_as_it_was_read() -> None:
     before = job_spec({"name": "n", "function": "f", "at": "2026-11-15T13:00:00Z"}, NOW)
     much_later = NOW + timedelta(days=2)
-    assert job_spec(spec_out(before), much_later, current=before).schedule == before.schedule
+    assert job_spec(render_spec(before), much_later, current=before).schedule == before.schedule
     assert patched_spec(before, {"payload": 1}, much_later).schedule == before.schedule
     assert patched_spec(before, {"schedule": {"jitter": 5}}, much_later).schedule == Schedule(
         when=Once(at=datetime(2026, 11, 15, 13, tzinfo=UTC)), jitter_s=5

@@ -9,58 +9,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from ondot.document.render import (
-    DebounceOut,
-    RateOut,
-    RetryOut,
-    ScheduleOut,
-    Seconds,
-    TargetOut,
-    ThrottleOut,
-    UniqueOut,
-    spec_out,
-)
+from ondot.document.render import JobOut
 from ondot.model.execution import Origin, Outcome, PriorityClass, State
-from ondot.model.gates import Overlap
-from ondot.model.job import JobSpec, JobState, Priority
-from ondot.model.schedule import Preview, Remark, in_words
-
-
-class JobOut(BaseModel):
-    id: UUID
-    name: str
-    state: JobState
-    state_reason: str | None = Field(description="Why it is in its state, where nobody asked for it by hand.")
-    key: str | None
-    version: int
-    next_fire_at: datetime | None = Field(description="The earliest fire not yet due, planned or not.")
-    schedule_in_words: str
-    schedule: ScheduleOut | None
-    target: TargetOut
-    payload: Any
-    pool: str
-    priority: Priority
-    labels: dict[str, str]
-    retry: RetryOut
-    timeout: Seconds | None = Field(
-        description="null: the default, 5 minutes for an HTTP call and no limit for a function or a shell command."
-    )
-    overlap: Overlap
-    concurrency: int | None
-    rate: RateOut | None
-    concurrency_key: str | None
-    key_concurrency: int | None
-    key_rate: RateOut | None
-    order_key: str | None
-    start_deadline: Seconds | None
-    cancel_grace: Seconds
-    unique: UniqueOut | None
-    debounce: DebounceOut | None
-    throttle: ThrottleOut | None
-    depends_on: list[str]
-    pause_after_failures: int | None
-    created_at: datetime
-    updated_at: datetime
+from ondot.model.job import JobState
+from ondot.model.schedule import Preview, Remark
 
 
 class AttemptOut(BaseModel):
@@ -241,30 +193,6 @@ class Problem(BaseModel):
     detail: str
     instance: str | None = None
     errors: list[dict[str, str]] | None = Field(default=None, examples=[[{"pointer": "/schedule/cron", "detail": "…"}]])
-
-
-def job_out(
-    spec: JobSpec,
-    *,
-    id: UUID,  # noqa: A002 - the field's name
-    state: JobState,
-    state_reason: str | None,
-    version: int,
-    next_fire_at: datetime | None,
-    created_at: datetime,
-    updated_at: datetime,
-) -> JobOut:
-    return JobOut(
-        **spec_out(spec),
-        id=id,
-        state=state,
-        state_reason=state_reason,
-        version=version,
-        next_fire_at=next_fire_at,
-        schedule_in_words=in_words(spec.schedule) if spec.schedule is not None else "Once, now",
-        created_at=created_at,
-        updated_at=updated_at,
-    )
 
 
 def preview_out(preview: Preview) -> PreviewOut:

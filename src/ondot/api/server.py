@@ -70,7 +70,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 ENTRIES = {
     prefix + path: Entry(path, answer)
     for prefix in ("/v1", "/api/v1")
-    for path, answer in (("/jobs", jobs.one_created), ("/jobs/batch", jobs.many_created))
+    for path, answer in (("/jobs", jobs.create_job), ("/jobs/batch", jobs.create_jobs))
 }
 
 log = get_logger()

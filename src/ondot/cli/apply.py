@@ -142,7 +142,7 @@ async def _send(client: "Client", bodies: Sequence[Json]) -> list[Json]:
 
 async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
     from ondot.document.parse import job_specs
-    from ondot.document.render import spec_out
+    from ondot.document.render import render_spec
 
     specs = job_specs({"jobs": list(bodies)}, datetime.now(UTC))
     known = await _existing(client, bodies, to_the_end=True)
@@ -152,7 +152,7 @@ async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
         if before is None:
             results.append(_result(None, body["key"], spec.name, CREATED, 1, []))
             continue
-        wanted = json.loads(json.dumps(spec_out(spec)))
+        wanted = json.loads(json.dumps(render_spec(spec)))
         if spec.schedule is None:
             wanted.pop("schedule")  # "now" is another instant each time, but no change
         elif "anchor_at" not in json.dumps(body.get("schedule") or {}) and spec.schedule.start_at is None:

@@ -20,6 +20,7 @@ from ondot.model.duration import EXPECTED, seconds
 from ondot.model.headers import why_reserved
 from ondot.model.text import MAX_NAME, hidden_in, is_function_name
 
+MAX_BATCH: Final = 10_000
 LARGEST_INTEGER: Final = 2**31 - 1
 """Characters of a name or a key."""
 MAX_LABELS: Final = 64

@@ -7,12 +7,12 @@ with it); and a field that does not exist is refused also when it is null, for a
 been reset.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
 from ondot.document.errors import field_of, model_in
-from ondot.document.render import SpecOut, spec_out
+from ondot.document.render import render_spec
 from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS
 from ondot.model.errors import InvalidSchedule
 from ondot.model.job import JobSpec
@@ -27,9 +27,9 @@ _BELONGS_TO: Final = {
 }
 
 
-def base_of(spec: JobSpec) -> SpecOut:
+def base_of(spec: JobSpec) -> dict[str, Any]:
     """The long form without the anchors that nobody chose: they follow from the rest."""
-    base = spec_out(spec)
+    base = render_spec(spec)
     schedule = base["schedule"]
     if spec.schedule is not None and schedule is not None:
         rules = (schedule, *schedule["include"], *schedule["exclude"])

@@ -18,12 +18,12 @@ from msgspec import Raw, structs
 
 from ondot.document.body import JobBody, spec_of
 from ondot.document.errors import MAX_FAULTS, came, refuse, unknown_field
-from ondot.document.fields import instant_or_none
+from ondot.document.fields import MAX_BATCH, instant_or_none
 from ondot.document.json_text import escaped, read_json
 from ondot.document.limits import changed_at_creation, company_faults
 from ondot.document.merge_patch import base_of
 from ondot.document.reading import MAX_PAYLOAD_BYTES, Reading, encode_payload, not_a, read
-from ondot.document.render import schedule_out
+from ondot.document.render import render_schedule
 from ondot.document.schedule import Before
 from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import SHORT, Path
@@ -33,7 +33,6 @@ from ondot.model.job import JobSpec
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
 
-MAX_BATCH: Final = 10_000
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 MAX_BATCH_LOOKS: Final = 1_000_000
 """What all schedules of a batch may cost together: about 4 s."""
@@ -65,7 +64,7 @@ def job_spec(
     """
     before = None
     if current is not None and current.schedule is not None:
-        before = Before(current.schedule, schedule_out(current.schedule), keeps_anchors=False)
+        before = Before(current.schedule, render_schedule(current.schedule), keeps_anchors=False)
     reading = read(JobBody, raw, pointer, _A_JOB, origins=origins)
     return _job_spec(reading, now, before, pointer, current=current, may_be_over=may_be_over)
 

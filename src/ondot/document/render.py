@@ -5,28 +5,23 @@ was read can be sent again and means the same. So where an interval or a rule wi
 out as `anchor_at`, also if nobody chose it, and a rule of `include` or `exclude` names its own zone.
 """
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any, Literal, assert_never
+from datetime import datetime
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal, Protocol, assert_never, cast
+from uuid import UUID
 
 import msgspec
+from msgspec import Raw, structs
+from pydantic import Field
 from typing_extensions import TypedDict
 
+from ondot.document.fields import MAX_BATCH
+from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
-from ondot.model.gates import Limits, Overlap, Rate
-from ondot.model.job import (
-    Debounce,
-    FunctionTarget,
-    HttpTarget,
-    JobSpec,
-    Priority,
-    ShellTarget,
-    TargetSpec,
-    Throttle,
-    Unique,
-)
-from ondot.model.retry import Backoff, Retry
-from ondot.model.schedule import Calendar, Cron, Dst, Interval, Once, Schedule, When
+from ondot.model.gates import Limits, Overlap
+from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, JobState, Priority, ShellTarget, TargetSpec
+from ondot.model.retry import Backoff
+from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
 
@@ -138,21 +133,15 @@ class ThrottleOut(TypedDict):
     limit: int
 
 
-class LimitsOut(TypedDict):
-    """What stands flat in the long form."""
-
-    overlap: Overlap
-    concurrency: int | None
-    rate: RateOut | None
-    concurrency_key: str | None
-    key_concurrency: int | None
-    key_rate: RateOut | None
-    order_key: str | None
-
-
-class SpecOut(LimitsOut):
+class JobOut(TypedDict):
+    id: UUID
     name: str
+    state: JobState
+    state_reason: Annotated[str | None, Field(description="Why it is in its state, where nobody asked for it by hand.")]
     key: str | None
+    version: int
+    next_fire_at: Annotated[datetime | None, Field(description="The earliest fire not yet due, planned or not.")]
+    schedule_in_words: str
     schedule: ScheduleOut | None
     target: TargetOut
     payload: Any
@@ -160,7 +149,19 @@ class SpecOut(LimitsOut):
     priority: Priority
     labels: dict[str, str]
     retry: RetryOut
-    timeout: Seconds | None
+    timeout: Annotated[
+        Seconds | None,
+        Field(
+            description="null: the default, 5 minutes for an HTTP call and no limit for a function or a shell command."
+        ),
+    ]
+    overlap: Overlap
+    concurrency: int | None
+    rate: RateOut | None
+    concurrency_key: str | None
+    key_concurrency: int | None
+    key_rate: RateOut | None
+    order_key: str | None
     start_deadline: Seconds | None
     cancel_grace: Seconds
     unique: UniqueOut | None
@@ -168,83 +169,115 @@ class SpecOut(LimitsOut):
     throttle: ThrottleOut | None
     depends_on: list[str]
     pause_after_failures: int | None
+    created_at: datetime
+    updated_at: datetime
 
 
-def spec_out(spec: JobSpec) -> SpecOut:
-    return {
-        "name": spec.name,
-        "key": spec.key,
-        "schedule": schedule_out(spec.schedule) if spec.schedule is not None else None,
-        "target": target_out(spec.target),
-        "payload": msgspec.json.decode(spec.payload),
-        "pool": spec.pool,
-        "priority": spec.priority,
-        "labels": spec.labels,
-        "retry": retry_out(spec.retry),
-        "timeout": _seconds_out(spec.timeout_s),
-        **limits_out(spec.limits or Limits()),
-        "start_deadline": _seconds_out(spec.start_deadline_s),
-        "cancel_grace": as_written(spec.cancel_grace_s),
-        "unique": unique_out(spec.unique) if spec.unique is not None else None,
-        "debounce": debounce_out(spec.debounce) if spec.debounce is not None else None,
-        "throttle": throttle_out(spec.throttle) if spec.throttle is not None else None,
-        "depends_on": [],
-        "pause_after_failures": spec.pause_after_failures,
+OWN: Final = frozenset(
+    {"id", "state", "state_reason", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at"}
+)
+"""The fields that only ondot writes."""
+
+Json = dict[str, Any]
+
+
+class StoredJob(Protocol):
+    """A job with what is stored beside its spec."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def spec(self) -> JobSpec: ...
+    @property
+    def state(self) -> JobState: ...
+    @property
+    def state_reason(self) -> str | None: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def next_fire_at(self) -> datetime | None: ...
+    @property
+    def created_at(self) -> datetime: ...
+
+
+def render_job(job: StoredJob, updated_at: datetime, *, as_text: bool = False) -> JobOut:
+    """A job as an answer shows it.
+
+    `as_text` is for thousands of jobs a second: the result is only good for msgspec's encoder, since parts that many
+    jobs share (how they retry, when they are due) are JSON already, rendered once, and a payload is the text that is
+    stored. Rendering ten thousand different crons takes seconds. So as many schedules are remembered as a batch may
+    hold: rendering a batch a second time, with its transaction open, takes a fraction of one.
+    """
+    rendered = _render(job.spec, as_text=as_text)
+    rendered["id"] = job.id
+    rendered["state"] = job.state
+    rendered["state_reason"] = job.state_reason
+    rendered["version"] = job.version
+    rendered["next_fire_at"] = job.next_fire_at
+    rendered["created_at"] = job.created_at
+    rendered["updated_at"] = updated_at
+    return cast("JobOut", rendered)
+
+
+def render_spec(spec: JobSpec) -> Json:
+    """The long form of a spec, which as a body means the same spec."""
+    return {name: value for name, value in _render(spec, as_text=False).items() if name not in OWN}
+
+
+def _render(spec: JobSpec, *, as_text: bool) -> Json:
+    policies = structs.astuple(spec)[_FIRST_POLICY:]
+    if as_text:
+        rendered = (_DEFAULT_TEXT if policies == _DEFAULTS else _policies_text(policies)).copy()
+    else:
+        rendered = _render_policies(policies)
+    rendered["name"] = spec.name
+    rendered["schedule_in_words"], rendered["schedule"] = (_when_text if as_text else _render_when)(spec.schedule)
+    rendered["target"] = _render_target(spec.target)
+    rendered["payload"] = spec.payload if as_text else msgspec.json.decode(spec.payload)
+    rendered["pool"] = spec.pool
+    rendered["priority"] = spec.priority
+    rendered["labels"] = spec.labels
+    return rendered
+
+
+def _render_policies(policies: tuple[Any, ...]) -> Json:
+    """All fields of a job, in their order, of which the policies have their values."""
+    rendered: Json = {**dict.fromkeys(JobOut.__annotations__), "depends_on": []}
+    for field, value in zip(_POLICIES, policies, strict=True):
+        if field == "limits":
+            rendered.update(_render_limits(value))
+        else:
+            rendered[field.removesuffix("_s")] = to_json(value)
+    return rendered
+
+
+@lru_cache(maxsize=1024)
+def _policies_text(policies: tuple[Any, ...]) -> Json:
+    rendered = _render_policies(policies)
+    return {name: Raw(_ENCODER.encode(value)) if isinstance(value, dict) else value for name, value in rendered.items()}
+
+
+def render_schedule(schedule: Schedule) -> ScheduleOut:
+    rules: Json = {
+        **_render_rule(schedule.when),
+        "include": [_render_rule(rule) for rule in schedule.include],
+        "exclude": [_render_rule(rule) for rule in schedule.exclude],
     }
+    return cast("ScheduleOut", {**rules, **to_document(schedule, without=("when", "include", "exclude"))})
 
 
-def schedule_out(schedule: Schedule) -> ScheduleOut:
-    misfire = schedule.misfire
-    return {
-        **rule_out(schedule.when),
-        "include": _rules_out(schedule.include),
-        "exclude": _rules_out(schedule.exclude),
-        "jitter": as_written(schedule.jitter_s),
-        "start_at": _instant_out(schedule.start_at),
-        "end_at": _instant_out(schedule.end_at),
-        "max_fires": schedule.max_fires,
-        "misfire": {
-            "policy": misfire.policy,
-            "grace": as_written(misfire.grace_s),
-            "window": as_written(misfire.window_s),
-            "limit": misfire.limit,
-        },
-        "calendar": calendar_out(schedule.calendar) if schedule.calendar is not None else None,
-    }
-
-
-def calendar_out(calendar: Calendar) -> CalendarOut:
-    return {
-        "exclude_holidays": calendar.exclude_holidays,
-        "exclude_dates": list(calendar.exclude_dates),
-        "business_days": calendar.business_days,
-        "blackouts": [
-            {"from_at": _rfc_3339(blackout.from_at), "to_at": _rfc_3339(blackout.to_at)}
-            for blackout in calendar.blackouts
-        ],
-    }
-
-
-def rule_out(rule: When) -> RuleOut:
+def _render_rule(rule: When) -> RuleOut:
     match rule:
         case Cron(expression=expression, timezone=timezone, dst=dst):
-            return {"cron": expression, "timezone": timezone, "dst": _dst_out(dst)}
+            return {"cron": expression, "timezone": timezone, "dst": to_json(dst)}
         case Rrule(text=text, timezone=timezone, dst=dst):
-            told: RuleOut = {"rrule": text, "timezone": timezone, "dst": _dst_out(dst)}
-            return told if begins_of(text) is not None else {**told, "anchor_at": _rfc_3339(_began(rule))}
+            told: RuleOut = {"rrule": text, "timezone": timezone, "dst": to_json(dst)}
+            return told if begins_of(text) is not None else {**told, "anchor_at": to_json(_began(rule))}
         case Interval(every_s=every_s, anchor_at=anchor_at):
-            return {"every": as_written(every_s), "anchor_at": _rfc_3339(anchor_at)}
+            return {"every": as_written(every_s), "anchor_at": to_json(anchor_at)}
         case Once(at=at, timezone=timezone):
-            return {"at": _rfc_3339(at)} if timezone == "UTC" else {"at": _rfc_3339(at), "timezone": timezone}
+            return {"at": to_json(at)} if timezone == "UTC" else {"at": to_json(at), "timezone": timezone}
     assert_never(rule)
-
-
-def _rules_out(rules: Sequence[When]) -> list[RuleOut]:
-    return [rule_out(rule) for rule in rules]
-
-
-def _dst_out(dst: Dst) -> DstOut:
-    return {"gap": dst.gap, "fold": dst.fold}
 
 
 def _began(rrule: Rrule) -> datetime:
@@ -252,79 +285,54 @@ def _began(rrule: Rrule) -> datetime:
     return rrule.begins.replace(tzinfo=zone_info(rrule.timezone))
 
 
-def target_out(target: TargetSpec) -> TargetOut:
+def _render_target(target: TargetSpec) -> TargetOut:
     match target:
         case HttpTarget():
+            # Not by name: each job has its own, so this is rendered for each.
+            connect_s, first_byte_s = target.connect_timeout_s, target.first_byte_timeout_s
             return {
                 "http": {
                     "url": target.url,
                     "method": target.method,
                     "headers": target.headers,
-                    "connect_timeout": _seconds_out(target.connect_timeout_s),
-                    "first_byte_timeout": _seconds_out(target.first_byte_timeout_s),
+                    "connect_timeout": None if connect_s is None else as_written(connect_s),
+                    "first_byte_timeout": None if first_byte_s is None else as_written(first_byte_s),
                 }
             }
-        case FunctionTarget(name=name):
-            return {"function": name}
-        case ShellTarget(command=command):
-            return {"shell": {"command": list(command)}}
+        case FunctionTarget():
+            return {"function": target.name}
+        case ShellTarget():
+            return {"shell": {"command": list(target.command)}}
     assert_never(target)
 
 
-def retry_out(retry: Retry) -> RetryOut:
-    return {
-        "max_retries": retry.max_retries,
-        "backoff": retry.backoff,
-        "initial": as_written(retry.initial_s),
-        "factor": as_written(retry.factor),
-        "max": as_written(retry.max_s),
-        "jitter": retry.jitter,
-        "delays": [as_written(delay_s) for delay_s in retry.delays_s],
-        "max_worker_losses": retry.max_worker_losses,
-        "retry_on": list(retry.retry_on),
-        "never_on": list(retry.never_on),
-    }
+def _render_limits(limits: Limits | None) -> Json:
+    """Flat: the limits of a job are fields of its document."""
+    rendered = to_document(limits or Limits())
+    rendered["concurrency_key"] = rendered.pop("key")
+    return rendered
 
 
-def limits_out(limits: Limits) -> LimitsOut:
-    return {
-        "overlap": limits.overlap,
-        "concurrency": limits.concurrency,
-        "rate": rate_out(limits.rate) if limits.rate is not None else None,
-        "concurrency_key": limits.key,
-        "key_concurrency": limits.key_concurrency,
-        "key_rate": rate_out(limits.key_rate) if limits.key_rate is not None else None,
-        "order_key": limits.order_key,
-    }
+def _render_when(schedule: Schedule | None) -> tuple[str, ScheduleOut | None]:
+    return ("Once, now", None) if schedule is None else (in_words(schedule), render_schedule(schedule))
 
 
-def rate_out(rate: Rate) -> RateOut:
-    return {"limit": rate.limit, "per": as_written(rate.per_s), "burst": rate.burst}
+def _when_text(schedule: Schedule | None) -> tuple[str, Raw]:
+    """Lists and calendars may have 300 kB each: those are rendered again."""
+    if schedule is None or schedule.include or schedule.exclude or schedule.calendar is not None:
+        return _new_when_text(schedule)
+    return _remembered_when_text(schedule)
 
 
-def unique_out(unique: Unique) -> UniqueOut:
-    return {"key": unique.key, "within": _seconds_out(unique.within_s)}
+def _new_when_text(schedule: Schedule | None) -> tuple[str, Raw]:
+    words, rendered = _render_when(schedule)
+    return words, Raw(_ENCODER.encode(rendered))
 
 
-def debounce_out(debounce: Debounce) -> DebounceOut:
-    return {
-        "key": debounce.key,
-        "wait": as_written(debounce.wait_s),
-        "max_wait": _seconds_out(debounce.max_wait_s),
-    }
-
-
-def throttle_out(throttle: Throttle) -> ThrottleOut:
-    return {"key": throttle.key, "per": as_written(throttle.per_s), "limit": throttle.limit}
-
-
-def _seconds_out(duration_s: float | None) -> Seconds | None:
-    return None if duration_s is None else as_written(duration_s)
-
-
-def _instant_out(at: datetime | None) -> str | None:
-    return None if at is None else _rfc_3339(at)
-
-
-def _rfc_3339(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+_ENCODER: Final = msgspec.json.Encoder()
+_FIRST_POLICY: Final = JobSpec.__struct_fields__.index("retry")
+_POLICIES: Final = JobSpec.__struct_fields__[_FIRST_POLICY:]
+"""How a job is run: fields that many jobs share, written by their names."""
+_DEFAULTS: Final = tuple(field.default for field in structs.fields(JobSpec)[_FIRST_POLICY:])
+_DEFAULT_TEXT: Final = _policies_text(_DEFAULTS)
+_remembered_when_text: Final = lru_cache(maxsize=MAX_BATCH)(_new_when_text)

@@ -1,14 +1,17 @@
-"""Structs of the model from the bodies of a document: fields of the same name, and defaults left out.
+"""Between structs of the model and objects of a document, by one rule: fields of the same name.
 
-A struct says in its names what is seconds (`timeout_s`); a document does not (`timeout`). With this one rule nobody
-spells a list of fields a second time to carry values over, and none can be forgotten.
+A struct names durations with `_s` (`timeout_s`), a document without (`timeout`). Values are carried over by this rule
+in both directions, so no list of fields is spelled only to copy them, and no field can be forgotten.
 """
 
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar, get_args
 
 from msgspec import Struct, structs
 from pydantic import BaseModel
+
+from ondot.model.duration import as_written
 
 S = TypeVar("S", bound=Struct)
 
@@ -19,6 +22,27 @@ def to_struct(kind: type[S], body: BaseModel, **given: Any) -> S:
         if name not in given:
             given[name] = _to_value(getattr(body, in_body), inner)
     return kind(**given)
+
+
+def to_document(struct: Struct, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An object of a document with all values of a struct, except for these fields."""
+    names = [field for field in _counterparts(type(struct)) if field[0] not in without]
+    return {in_body: to_json(getattr(struct, name)) for name, in_body, _ in names}
+
+
+def to_json(value: Any) -> Any:
+    """A value as a document has it: 90 rather than 90.0, instants in RFC 3339 with `Z`, lists and objects."""
+    match value:
+        case float():
+            return as_written(value)
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case tuple():
+            return [to_json(entry) for entry in value]
+        case Struct():
+            return to_document(value)
+        case _:
+            return value
 
 
 def with_own_defaults(struct: S) -> S:
