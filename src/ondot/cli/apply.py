@@ -191,9 +191,9 @@ async def _read(client: "Client", keys: set[str], found: dict[str, Json], **filt
 
 
 def _spec_of(job: Json) -> Json:
-    from ondot.document.render import SpecOut
+    from ondot.document.render import SPEC_FIELDS
 
-    return {field: value for field, value in job.items() if field in SpecOut.__annotations__}
+    return {field: value for field, value in job.items() if field in SPEC_FIELDS}
 
 
 def _result(id_: str | None, key: str, name: str, result: str, version: int, fields: list[str]) -> Json:

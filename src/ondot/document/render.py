@@ -173,10 +173,10 @@ class JobOut(TypedDict):
     updated_at: datetime
 
 
-OWN: Final = frozenset(
-    {"id", "state", "state_reason", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at"}
-)
-"""The fields that only ondot writes."""
+SPEC_FIELDS: Final = JobOut.__annotations__.keys() - {
+    "id", "state", "state_reason", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at"
+}  # fmt: skip
+"""The fields that a body may have too; only ondot writes the others."""
 
 Json = dict[str, Any]
 
@@ -221,7 +221,7 @@ def render_job(job: StoredJob, updated_at: datetime, *, as_text: bool = False) -
 
 def render_spec(spec: JobSpec) -> Json:
     """The long form of a spec, which as a body means the same spec."""
-    return {name: value for name, value in _render(spec, as_text=False).items() if name not in OWN}
+    return {name: value for name, value in _render(spec, as_text=False).items() if name in SPEC_FIELDS}
 
 
 def _render(spec: JobSpec, *, as_text: bool) -> Json:

@@ -32,7 +32,7 @@ from ondot.api.openapi import takes, takes_patch
 from ondot.api.views import created_batch_text, created_job_text, execution_out
 from ondot.document.body import JobBody
 from ondot.document.parse import job_spec, job_specs, new_job_spec, patched_spec
-from ondot.document.render import OWN, JobOut, render_job
+from ondot.document.render import SPEC_FIELDS, JobOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.idempotency import Idempotency
@@ -49,7 +49,7 @@ from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
 
 LATEST = 10
-READ_ONLY = responses.JobDetail.__annotations__.keys() - JobOut.__annotations__.keys() | OWN
+READ_ONLY = responses.JobDetail.__annotations__.keys() - SPEC_FIELDS
 """The fields of an answer that only ondot writes."""
 
 
