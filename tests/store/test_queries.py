@@ -1,13 +1,23 @@
 """Every block of SQL on a real schema: it PREPAREs, its header is true, and it keeps tenants apart."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from importlib import resources
 from typing import Final
 
 import pytest
 
-from ondot.model.execution import CANCEL, SKIP, TERMINAL, TRANSITIONS, State
+from ondot.model.execution import (
+    CANCEL,
+    PLAN,
+    REFUSE,
+    SKIP,
+    START,
+    TAKE_BACK,
+    TERMINAL,
+    TRANSITIONS,
+    State,
+)
 from ondot.store.queries import Query, fragments, load_queries, nouns
 from tests.proves import proves
 from tests.servers import Server, connected, new_database
@@ -203,6 +213,31 @@ def test_every_statement_that_ends_executions_includes_what_happens_at_every_end
 
 
 @proves("E5")
+def test_the_states_that_sql_spells_are_those_of_its_transitions() -> None:
+    text = {**{query.name: query.text for query in ALL}, **fragments()}
+
+    def spell(states: Iterable[State]) -> str:
+        return ", ".join(f"'{state}'" for state in sorted(states))
+
+    assert f"class, '{PLAN.target}', origin" in text["insert_into_execution"]
+    assert f"'{REFUSE.target}' AS new_state" in text["never_made"]
+    assert f"SET state = '{START.target}'" in text["lease_executions"]
+    assert f"e.state IN ({spell(START.sources)})" in text["lease_executions"]
+    assert f"AND state = {spell(TAKE_BACK.sources)}" in text["take_back_executions"]
+    completions = {transition for transition in TRANSITIONS if START.target in transition.sources}
+    ends = {transition.target for transition in completions if transition.target in TERMINAL}
+    goes_on = {transition.target for transition in completions} - ends
+    sql = text["complete_executions"]
+    assert sql.count(f"e.state = '{START.target}'") == sql.count("e.worker_id = $1") == 3
+    assert (
+        set(re.findall(r"'(\w+)'", _match(r"new_state IN \(([^)]*)\)\n    RETURNING e\.\*, o\.new_state", sql))) == ends
+    )
+    assert (
+        set(re.findall(r"'(\w+)'", _match(r"cancel_at IS NULL\n      AND o\.new_state IN \(([^)]*)\)", sql))) == goes_on
+    )
+
+
+@proves("E5")
 def test_the_statement_that_ends_waiting_executions_names_transitions_with_the_same_sources() -> None:
     named = load_queries("endings")["end_executions"].header["transition"].split(", ")
     ending = [transition for transition in TRANSITIONS if transition.name in named]
@@ -214,6 +249,12 @@ def test_the_statement_that_ends_waiting_executions_names_transitions_with_the_s
 def test_the_names_of_blocks_are_unique_over_all_files() -> None:
     names = [query.name for noun in nouns() for query in load_queries(noun).values()]
     assert len(set(names)) == len(names)
+
+
+def _match(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found, pattern
+    return found[1]
 
 
 def _without_comments(text: str) -> str:
