@@ -549,6 +549,7 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.gated_changed()
 -- ondot.id_of(tick bigint)
 -- ondot.is_live(job uuid)
+-- ondot.is_node_alive(expires_at timestamp with time zone, beat_at timestamp with time zone)
 -- ondot.live_executions(job uuid)
 -- ondot.lock_gates(ids uuid[])
 -- ondot.make_gates(of_tenant integer, stages jsonb)

@@ -183,7 +183,7 @@ LEFT JOIN judged j ON j.kind IS NOT NULL;
 -- $1 overdue by more than these seconds, $2 limit for each partition
 SELECT 'overdue_timer' AS kind, t.job_id, t.version, t.next_fire_at
 FROM ondot.partition p
-JOIN ondot.node n ON n.id = p.owner AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second'
+JOIN ondot.node n ON n.id = p.owner AND ondot.is_node_alive(n.expires_at, n.beat_at)
 CROSS JOIN LATERAL (
     SELECT t.job_id, t.version, t.next_fire_at FROM ondot.timer t
     WHERE t.partition_no = p.partition_no
@@ -196,10 +196,8 @@ CROSS JOIN LATERAL (
 -- Partitions that no live node owns, while there are live nodes; the epoch shows whether one did in between.
 SELECT 'partition' AS kind, p.partition_no, p.epoch
 FROM ondot.partition p
-WHERE EXISTS (SELECT FROM ondot.node n WHERE n.expires_at > ondot.clock()
-                AND n.beat_at < ondot.clock() + interval '1 second')
-  AND NOT EXISTS (SELECT FROM ondot.node n WHERE n.id = p.owner AND n.expires_at > ondot.clock()
-                    AND n.beat_at < ondot.clock() + interval '1 second')
+WHERE EXISTS (SELECT FROM ondot.node n WHERE ondot.is_node_alive(n.expires_at, n.beat_at))
+  AND NOT EXISTS (SELECT FROM ondot.node n WHERE n.id = p.owner AND ondot.is_node_alive(n.expires_at, n.beat_at))
 ORDER BY p.partition_no;
 
 -- name: make_partitions :many

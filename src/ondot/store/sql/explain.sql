@@ -115,13 +115,13 @@ GROUP BY q.id, q.class;
 -- The state of a job, the node that plans it, and whether everything is held. Its live executions are counted up to a limit.
 -- $1 tenant_no, $2 job_id, $3 partition_no, $4 ceiling of the count
 SELECT nullif(t.next_fire_at, 'infinity') AS timer_at, t.fired_through, t.fires_left, n.host AS node,
-       (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
+       (SELECT count(*) FROM ondot.node n WHERE ondot.is_node_alive(n.expires_at, n.beat_at)) AS nodes,
        (SELECT max(beat_at) FROM ondot.node) AS node_seen_at,
        live.count AS live, live.running,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why,
        ondot.clock() AS now
 FROM ondot.partition p
-LEFT JOIN ondot.node n ON n.id = p.owner AND n.expires_at > ondot.clock()
+LEFT JOIN ondot.node n ON n.id = p.owner AND ondot.is_node_alive(n.expires_at, n.beat_at)
 LEFT JOIN ondot.timer t ON t.job_id = $2::uuid AND t.tenant_no = $1::integer
 CROSS JOIN LATERAL (
     SELECT count(*) AS count, count(*) FILTER (WHERE state = 'RUNNING') AS running

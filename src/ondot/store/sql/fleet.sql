@@ -2,11 +2,11 @@
 -- index: node_pkey, partition_pkey
 -- Scheduler nodes with their partitions, and partitions without an owner: a row for each partition and for each node
 -- without one, each with the state of the installation (held or not). One statement, so that no reader sees a partition
--- between two owners. Alive as in beat_node. There are few nodes and partitions: a node that ended without leaving is
+-- between two owners. Alive: ondot.is_node_alive. There are few nodes and partitions: a node that ended without leaving is
 -- removed after an hour.
 SELECT ondot.clock() AS now, p.partition_no, p.epoch, p.owned_since, n.id, n.host, n.pid, n.release, n.started_at,
        n.beat_at, n.expires_at, n.stalled_at, n.stalled_in,
-       coalesce(n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second', false) AS is_alive,
+       coalesce(ondot.is_node_alive(n.expires_at, n.beat_at), false) AS is_alive,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
 FROM ondot.partition p FULL JOIN ondot.node n ON n.id = p.owner
 ORDER BY n.started_at, n.id, p.partition_no;

@@ -1,7 +1,6 @@
 -- name: beat_node :one
 -- locks: the node row        index: node_pkey
--- Beat and renewal in one: partitions are owned until their owner's row expires. A beat in the future is from before the clock
--- was set back: its node beats again soon, or is dead and must not stay an owner until then.
+-- Beat and renewal in one: partitions are owned while their owner is alive (ondot.is_node_alive).
 -- $1 id, $2 host, $3 pid, $4 release, $5 lease in seconds
 WITH beat AS (
     INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at)
@@ -16,7 +15,7 @@ SELECT ondot.clock() AS now,
        count(*) FILTER (WHERE n.id < $1) AS rank,
        extract(epoch FROM min(n.expires_at) - ondot.clock())::double precision AS next_expiry_s
 FROM ondot.node n
-WHERE n.id <> $1 AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second';
+WHERE n.id <> $1 AND ondot.is_node_alive(n.expires_at, n.beat_at);
 
 -- name: report_stalled_node :none
 -- locks: the node row        index: node_pkey
@@ -32,8 +31,7 @@ UPDATE ondot.partition SET owner = $1::uuid, epoch = epoch + 1, owned_since = on
 WHERE partition_no = ANY (ARRAY(
     SELECT p.partition_no FROM ondot.partition p
     WHERE p.owner IS NULL
-       OR NOT EXISTS (SELECT FROM ondot.node n WHERE n.id = p.owner AND n.expires_at > ondot.clock()
-                        AND n.beat_at < ondot.clock() + interval '1 second')
+       OR NOT EXISTS (SELECT FROM ondot.node n WHERE n.id = p.owner AND ondot.is_node_alive(n.expires_at, n.beat_at))
     ORDER BY p.partition_no LIMIT $2::integer
     FOR UPDATE OF p SKIP LOCKED
 ))
@@ -57,7 +55,7 @@ UPDATE ondot.node SET expires_at = ondot.clock() WHERE id = $1::uuid;
 -- $1 node id
 SELECT n.id, (SELECT count(*) FROM ondot.partition p WHERE p.owner = n.id) AS owned
 FROM ondot.node n
-WHERE n.id <> $1::uuid AND n.expires_at > ondot.clock() AND n.beat_at < ondot.clock() + interval '1 second'
+WHERE n.id <> $1::uuid AND ondot.is_node_alive(n.expires_at, n.beat_at)
 ORDER BY n.id
 FOR SHARE OF n;
 

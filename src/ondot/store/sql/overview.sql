@@ -22,7 +22,7 @@ WHERE waiting.count > 0;
 -- The nodes and workers of the installation, and whether everything is held. There are few: ended ones are removed
 -- within a day.
 SELECT ondot.clock() AS now,
-       (SELECT count(*) FROM ondot.node WHERE expires_at > ondot.clock()) AS nodes,
+       (SELECT count(*) FROM ondot.node n WHERE ondot.is_node_alive(n.expires_at, n.beat_at)) AS nodes,
        count(*) FILTER (WHERE w.state = 'ALIVE') AS workers,
        coalesce(sum(w.slots) FILTER (WHERE w.state = 'ALIVE'), 0) AS slots,
        count(*) FILTER (WHERE w.state = 'DRAINING') AS draining,
