@@ -267,6 +267,21 @@ async def test_a_server_that_may_lose_acknowledged_rows_is_refused_unless_allowe
         await database.close()
 
 
+OLD = ["default", "new", "old"]
+
+
+@proves("O9", "T1")
+async def test_a_role_of_the_release_before_finds_the_pools_of_this_one_and_adds_its_own(world: World) -> None:
+    await world.submit(job(pool="new"))
+    await world.fetch(
+        "INSERT INTO ondot.pool (tenant_no, name) SELECT 1, unnest($1::text[]) ON CONFLICT DO NOTHING", OLD
+    )
+    found = await world.fetch("SELECT name FROM ondot.pool WHERE tenant_no = 1 AND name = ANY ($1::text[])", OLD)
+    assert sorted(row["name"] for row in found) == OLD
+    await world.submit_all([job(pool=name) for name in OLD])
+    assert await world.count("pool") == len(OLD)
+
+
 BEFORE_0014 = """
 ALTER TABLE ondot.pool
     ALTER COLUMN tenant_no DROP DEFAULT,
