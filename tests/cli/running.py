@@ -1,7 +1,7 @@
-"""The command line as a process of its own, with no setting of whoever runs the tests.
+"""The command line as a process of its own, without the settings of the user who runs the tests.
 
-Not each from nothing: half a second of imports for some hundred commands would be minutes of a processor. A server
-that has imported what commands import forks one for each. `test_start` starts real ones, as does `python`.
+Most commands do not start from scratch: half a second of imports for some hundred commands would take minutes. A server
+that has already imported their modules forks a process for each. `test_start` starts real ones, as does `python`.
 """
 
 import multiprocessing
@@ -27,13 +27,13 @@ class Ran:
 
 
 def ondot(
-    *words: str, cwd: Path | None = None, stdin: str = "", python: str = "", anew: bool = False, **settings: str
+    *words: str, cwd: Path | None = None, stdin: str = "", python: str = "", fresh: bool = False, **settings: str
 ) -> Ran:
-    """`ondot WORDS`, or a line of Python in its place; settings by their names without the prefix. `anew`: with an
+    """`ondot WORDS`, or a line of Python instead; settings by their names without the prefix. `fresh`: with an
     interpreter that has imported nothing."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ONDOT_")}
     environment = inherited | {"COLUMNS": "80"} | {f"ONDOT_{name.upper()}": value for name, value in settings.items()}
-    if python or anew:
+    if python or fresh:
         begin = ["-c", python] if python else ["-m", "ondot"]
         return _started([sys.executable, *begin, *words], environment, cwd, stdin)
     return _forked(words, environment, cwd, stdin)
@@ -74,7 +74,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str], cwd: Path, place:
     for number, (name, mode) in enumerate((("in", "r"), ("out", "w"), ("err", "w"))):
         with (place / name).open(mode) as file:
             os.dup2(file.fileno(), number)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as an interpreter that has just begun would have it
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as in an interpreter that has just started
     sys.argv = ["ondot", *words]
     from ondot.cli import main
     from ondot.telemetry.outlet import drain_output
@@ -82,5 +82,5 @@ def _run(words: Sequence[str], environment: Mapping[str, str], cwd: Path, place:
     try:
         main()
     finally:
-        # A process of multiprocessing ends without what Python does at an exit.
+        # A process of multiprocessing ends without Python's exit handlers.
         drain_output()

@@ -1,4 +1,4 @@
-"""`ondot job apply`: what a file may hold, and what is said of each job in it."""
+"""`ondot job apply`: the forms of a file, and the result of each job in it."""
 
 import asyncio
 import json
@@ -30,9 +30,9 @@ async def apply(page: Served, tmp_path: Path, content: object, *words: str) -> R
     return await asyncio.to_thread(ondot, "job", "apply", "-f", file, "-o", "json", *words, url=page.url)
 
 
-def results(told: Ran) -> dict[str, tuple[str, int, list[str]]]:
-    assert (told.code, told.err) == (0, "")
-    items = json.loads(told.out)["items"]
+def results(ran: Ran) -> dict[str, tuple[str, int, list[str]]]:
+    assert (ran.code, ran.err) == (0, "")
+    items = json.loads(ran.out)["items"]
     return {item["key"]: (item["result"], item["version"], item["changes"]) for item in items}
 
 
@@ -62,7 +62,7 @@ def test_a_file_holds_a_job_a_list_or_a_job_on_each_line(tmp_path: Path, content
         ('{"key": "a"', "not JSON"),
     ],
 )
-def test_what_cannot_be_applied_is_refused_before_anything_is_sent(tmp_path: Path, content: object, said: str) -> None:
+def test_an_invalid_file_is_rejected_before_anything_is_sent(tmp_path: Path, content: object, said: str) -> None:
     with pytest.raises(typer.BadParameter) as refusal:
         jobs_of_file(in_file(tmp_path, content))
     assert re.search(said, f"{refusal.value.param_hint}: {refusal.value}")
@@ -73,7 +73,7 @@ def test_what_cannot_be_applied_is_refused_before_anything_is_sent(tmp_path: Pat
     ("before", "after", "said"),
     [(None, 1, "created"), (None, 3, "changed"), ({"version": 2}, 2, "unchanged"), ({"version": 2}, 3, "changed")],
 )
-def test_versions_tell_what_became_of_a_job(before: dict[str, int] | None, after: int, said: str) -> None:
+def test_versions_show_the_result_of_a_job(before: dict[str, int] | None, after: int, said: str) -> None:
     assert result_of(before, {"version": after}) == said
 
 
@@ -83,7 +83,7 @@ def test_differences_are_named_to_the_field() -> None:
     assert differences(before, wanted) == ["name", "retry.max_retries", "payload"]
 
 
-def test_the_sum_says_what_would_be_and_what_was() -> None:
+def test_the_summary_counts_what_would_change_and_what_did() -> None:
     items = [{"result": "created"}, {"result": "unchanged"}, {"result": "created"}]
     assert in_sum(items, dry_run=False) == "2 created, 1 unchanged."
     assert in_sum(items, dry_run=True) == "Dry run: 2 created, 1 unchanged."
@@ -115,20 +115,20 @@ async def test_applied_twice_it_changes_nothing_and_each_change_is_named(world: 
 
 
 @proves("O5")
-async def test_a_table_says_what_became_of_each_job(world: World, tmp_path: Path) -> None:
+async def test_a_table_shows_the_result_of_each_job(world: World, tmp_path: Path) -> None:
     async with served(world.database) as page:
         file = in_file(tmp_path, [NIGHTLY, HOURLY])
-        told = await asyncio.to_thread(ondot, "job", "apply", "-f", file, "--dry-run", url=page.url)
-        assert told.out.count("would create") == 2
-        assert "Dry run: 2 created." in told.out
-        assert all(len(line) <= 80 for line in told.out.splitlines())
+        ran = await asyncio.to_thread(ondot, "job", "apply", "-f", file, "--dry-run", url=page.url)
+        assert ran.out.count("would create") == 2
+        assert "Dry run: 2 created." in ran.out
+        assert all(len(line) <= 80 for line in ran.out.splitlines())
 
 
 @proves("O5")
-async def test_a_fault_in_one_job_is_told_with_its_place_and_none_is_made(world: World, tmp_path: Path) -> None:
+async def test_a_fault_in_one_job_is_reported_with_its_place_and_none_is_created(world: World, tmp_path: Path) -> None:
     async with served(world.database) as page:
         for words in ([], ["--dry-run"]):
-            told = await apply(page, tmp_path, [NIGHTLY, HOURLY | {"every": "soon"}], *words)
-            assert told.code == 2
-            assert "/jobs/1/every (job hourly): must be" in told.err
+            ran = await apply(page, tmp_path, [NIGHTLY, HOURLY | {"every": "soon"}], *words)
+            assert ran.code == 2
+            assert "/jobs/1/every (job hourly): must be" in ran.err
         assert (await page.client.get("/v1/jobs")).json()["items"] == []

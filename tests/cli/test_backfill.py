@@ -1,4 +1,4 @@
-"""`ondot job backfill`: what is asked of the server, what is said, and what Ctrl-C says."""
+"""`ondot job backfill`: the requests, the words for people, and Ctrl-C."""
 
 import asyncio
 import json
@@ -67,10 +67,10 @@ def answers(receiver: Receiver, *documents: dict[str, Any]) -> None:
 
 
 @proves("S7", "O5")
-async def test_a_range_is_asked_for_in_utc_with_its_order_and_limit(receiver: Receiver) -> None:
+async def test_a_range_is_sent_in_utc_with_its_order_and_limit(receiver: Receiver) -> None:
     answers(receiver, backfill())
-    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--order", "newest", "--concurrency", "4")
-    assert told.code == 0
+    ran = await run(receiver, "backfill", JOB_ID, *RANGE, "--order", "newest", "--concurrency", "4")
+    assert ran.code == 0
     [received] = receiver.received
     assert (received.method, received.path) == ("POST", f"/v1/jobs/{JOB_ID}/backfill")
     assert json.loads(received.body) == {
@@ -80,16 +80,16 @@ async def test_a_range_is_asked_for_in_utc_with_its_order_and_limit(receiver: Re
         "concurrency": 4,
         "dry_run": False,
     }
-    assert "9 of 20" in told.out
-    assert "4 existed already" in told.out
-    assert f"ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in told.out
+    assert "9 of 20" in ran.out
+    assert "4 existed already" in ran.out
+    assert f"ondot job backfill-cancel {JOB_ID} {BACKFILL_ID}" in ran.out
 
 
 @proves("S7")
 async def test_a_dry_run_counts_in_words(receiver: Receiver) -> None:
     answers(receiver, {"dry_run": True, "total": 24, "existing": 4, "to_run": 20})
-    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--dry-run")
-    assert told.out == "It would run 20 fires; 4 of 24 have already run or are waiting.\n"
+    ran = await run(receiver, "backfill", JOB_ID, *RANGE, "--dry-run")
+    assert ran.out == "It would run 20 fires; 4 of 24 have already run or are waiting.\n"
     assert json.loads(receiver.received[0].body)["dry_run"] is True
     assert dry_run_in_words({"total": 1, "existing": 0, "to_run": 1}) == "It would run 1 fire."
     nothing = dry_run_in_words({"total": 8, "existing": 8, "to_run": 0})
@@ -97,22 +97,22 @@ async def test_a_dry_run_counts_in_words(receiver: Receiver) -> None:
 
 
 @proves("S7")
-async def test_a_range_without_a_fire_is_told_in_words(receiver: Receiver) -> None:
+async def test_a_range_without_a_fire_is_reported_in_words(receiver: Receiver) -> None:
     answers(receiver, backfill(**DONE | {"total": 0, "existing": 0, "made": 0, "succeeded": 0}))
     for words in ([], ["--wait"]):
-        told = await run(receiver, "backfill", JOB_ID, *RANGE, *words)
-        assert (told.code, told.out) == (0, "Nothing to do: this job has no fire in this range.\n")
+        ran = await run(receiver, "backfill", JOB_ID, *RANGE, *words)
+        assert (ran.code, ran.out) == (0, "Nothing to do: this job has no fire in this range.\n")
 
 
 @proves("S7")
-async def test_fires_that_had_run_are_not_told_as_run_by_the_backfill(receiver: Receiver) -> None:
+async def test_fires_that_had_run_are_not_reported_as_run_by_the_backfill(receiver: Receiver) -> None:
     done = DONE | {"total": 8, "existing": 8, "made": 0, "succeeded": 0}
     answers(receiver, backfill(), backfill(**done))
-    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--wait")
-    assert "none to run" in told.out
-    assert "8 existed already" in told.out
-    assert "Nothing to do: all 8 fires of this range had already run or were waiting." in told.out
-    assert "Cancel it" not in told.out
+    ran = await run(receiver, "backfill", JOB_ID, *RANGE, "--wait")
+    assert "none to run" in ran.out
+    assert "8 existed already" in ran.out
+    assert "Nothing to do: all 8 fires of this range had already run or were waiting." in ran.out
+    assert "Cancel it" not in ran.out
 
 
 @proves("S7")
@@ -123,14 +123,14 @@ async def test_waiting_ends_with_the_backfill_and_its_exit_code(
     receiver: Receiver, ended: dict[str, Any], code: int
 ) -> None:
     answers(receiver, backfill(), backfill(), backfill(**ended))
-    told = await run(receiver, "backfill", JOB_ID, *RANGE, "--wait", "-o", "json")
-    assert (told.code, told.err) == (code, "")
-    assert json.loads(told.out) == backfill(**ended)
+    ran = await run(receiver, "backfill", JOB_ID, *RANGE, "--wait", "-o", "json")
+    assert (ran.code, ran.err) == (code, "")
+    assert json.loads(ran.out) == backfill(**ended)
     assert receiver.received[-1].path == f"/v1/jobs/{JOB_ID}/backfills/{BACKFILL_ID}"
 
 
 @proves("S7")
-async def test_ctrl_c_ends_the_waiting_and_says_how_to_cancel(receiver: Receiver, tmp_path: Path) -> None:
+async def test_ctrl_c_ends_the_waiting_and_shows_how_to_cancel(receiver: Receiver, tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def answering(request: web.Request) -> web.StreamResponse:
@@ -174,18 +174,18 @@ async def test_backfills_are_listed_and_cancelled(receiver: Receiver) -> None:
     )
 
 
-async def test_no_backfills_is_said(receiver: Receiver) -> None:
+async def test_a_job_without_backfills_is_reported(receiver: Receiver) -> None:
     answers(receiver, {"items": []})
     assert (await run(receiver, "backfills", JOB_ID)).out == "No backfills.\n"
 
 
 @pytest.mark.parametrize("words", [[], ["--from", "monday", "--to", "2026-11-02"], [*RANGE, "--concurrency", "0"]])
-def test_a_range_that_cannot_be_meant_is_refused_here(words: list[str]) -> None:
-    told = ondot("job", "backfill", JOB_ID, *words)
-    assert (told.code, told.out) == (2, "")
+def test_an_invalid_range_is_rejected_here(words: list[str]) -> None:
+    ran = ondot("job", "backfill", JOB_ID, *words)
+    assert (ran.code, ran.out) == (2, "")
 
 
-def test_what_holds_a_backfill_is_said() -> None:
+def test_a_held_backfill_is_shown_with_the_reason() -> None:
     assert in_words(backfill(state="HELD", failed=0)) == "Backfill held until the job is resumed"
     assert in_words(backfill()) == "Backfill running, 1 failed"
 
@@ -199,9 +199,9 @@ async def test_a_range_is_counted_run_waited_for_and_cancelled_on_a_real_server(
     async with served(world.database) as server:
 
         async def run(*words: str) -> Any:
-            told = await asyncio.to_thread(ondot, "job", *words, "-o", "json", url=server.url)
-            assert (told.code, told.err) == (0, "")
-            return json.loads(told.out)
+            ran = await asyncio.to_thread(ondot, "job", *words, "-o", "json", url=server.url)
+            assert (ran.code, ran.err) == (0, "")
+            return json.loads(ran.out)
 
         assert await run(*words, "--dry-run") == {"dry_run": True, "total": 7, "existing": 0, "to_run": 7}
         waiting = asyncio.create_task(run(*words, "--wait"))

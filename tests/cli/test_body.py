@@ -83,7 +83,7 @@ def test_an_instant_stays_as_it_was_written() -> None:
     assert schedule(at="2030") == {"at": "2030"}
 
 
-def test_what_goes_with_a_schedule_becomes_the_long_form() -> None:
+def test_the_details_of_a_schedule_become_the_long_form() -> None:
     assert schedule(cron="@daily", gap="skip", fold="both", calendar="DE-BY", business_days="next", jitter="30s") == {
         "cron": "@daily",
         "dst": {"gap": "skip", "fold": "both"},
@@ -101,7 +101,7 @@ def test_two_kinds_of_schedule_are_refused_here() -> None:
         schedule(cron="@daily", every="5m")
 
 
-def test_changes_need_no_target_and_say_only_what_changes() -> None:
+def test_changes_need_no_target_and_contain_only_what_changes() -> None:
     assert body(cron="@daily", retries=5, changes=True) == {
         "schedule": {"cron": "@daily"},
         "retry": {"max_retries": 5},
@@ -127,7 +127,7 @@ def test_a_command_is_split_into_words_and_no_shell_sees_it() -> None:
         {"command": "echo 'a"},
     ],
 )
-def test_what_flags_alone_get_wrong_is_refused_here(flags: dict[str, Any]) -> None:
+def test_mistakes_that_only_flags_can_make_are_rejected_here(flags: dict[str, Any]) -> None:
     with pytest.raises(typer.BadParameter):
         body(**flags)
 
@@ -151,7 +151,7 @@ def test_a_file_that_is_no_job_is_refused(tmp_path: Path, content: bytes) -> Non
         body_of_file(str(path))
 
 
-def test_text_that_cannot_be_sent_is_refused() -> None:
+def test_text_that_cannot_be_sent_is_rejected() -> None:
     with pytest.raises(typer.BadParameter):
         reject_surrogates({"payload": parse_json(json.dumps("\ud800"), "--payload")})
 
@@ -170,7 +170,7 @@ def test_a_flag_sets_a_field_that_a_job_has_and_offers_the_words_that_it_takes(f
         assert set(map(str, flag.kind)) - {"true"} == words
 
 
-def test_a_fault_is_told_at_the_flag_it_came_from() -> None:
+def test_a_fault_is_reported_at_its_flag() -> None:
     faults = (
         Fault("/schedule/cron", "`schedule.cron`: It never fires."),
         Fault("/labels/team", "`labels.team` must be text."),
@@ -190,6 +190,6 @@ def test_a_fault_is_told_at_the_flag_it_came_from() -> None:
 
 
 def test_a_file_and_flags_together_are_refused() -> None:
-    told = ondot("job", "create", "-f", "-", "--name", "x", stdin="{}")
-    assert told.code == 2
-    assert "not both" in told.err
+    ran = ondot("job", "create", "-f", "-", "--name", "x", stdin="{}")
+    assert ran.code == 2
+    assert "not both" in ran.err

@@ -16,10 +16,10 @@ def explain(expression: str, *words: str, zone: str, after: str, n: int) -> Ran:
 
 
 @proves("S9")
-def test_json_tells_words_fires_and_remarks() -> None:
-    told = explain("30 2 * * *", zone="Europe/Berlin", after="2026-03-28T00:00Z", n=3)
-    assert (told.code, told.err) == (0, "")
-    assert json.loads(told.out) == {
+def test_json_has_words_fires_and_remarks() -> None:
+    ran = explain("30 2 * * *", zone="Europe/Berlin", after="2026-03-28T00:00Z", n=3)
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out) == {
         "in_words": "At 02:30, Europe/Berlin",
         "fires": [
             {"fire_at": "2026-03-28T01:30:00Z", "local": "2026-03-28T02:30:00+01:00", "remark": None},
@@ -31,24 +31,24 @@ def test_json_tells_words_fires_and_remarks() -> None:
 
 
 @proves("S9")
-def test_json_tells_what_is_skipped() -> None:
-    told = explain("30 2 * * *", "--gap", "skip", zone="Europe/Berlin", after="2026-03-28", n=2)
-    assert json.loads(told.out)["skipped"] == [{"local": "2026-03-29T02:30:00", "reason": "gap"}]
+def test_json_has_the_skipped_fires() -> None:
+    ran = explain("30 2 * * *", "--gap", "skip", zone="Europe/Berlin", after="2026-03-28", n=2)
+    assert json.loads(ran.out)["skipped"] == [{"local": "2026-03-29T02:30:00", "reason": "gap"}]
 
 
 def test_json_lines_are_the_fires() -> None:
-    told = ondot("cron", "explain", "@hourly", "-n", "4", "-o", "jsonl")
-    assert [set(json.loads(line)) for line in told.out.splitlines()] == [{"fire_at", "local", "remark"}] * 4
+    ran = ondot("cron", "explain", "@hourly", "-n", "4", "-o", "jsonl")
+    assert [set(json.loads(line)) for line in ran.out.splitlines()] == [{"fire_at", "local", "remark"}] * 4
 
 
 def test_a_table_fits_80_columns_and_has_no_colour() -> None:
-    told = ondot("cron", "explain", "30 2 * * *", "-z", "America/Argentina/Buenos_Aires")
-    assert told.out.startswith("At 02:30, America/Argentina/Buenos_Aires\n")
-    assert all(len(line) <= 80 for line in told.out.splitlines())
-    assert "\x1b" not in told.out
+    ran = ondot("cron", "explain", "30 2 * * *", "-z", "America/Argentina/Buenos_Aires")
+    assert ran.out.startswith("At 02:30, America/Argentina/Buenos_Aires\n")
+    assert all(len(line) <= 80 for line in ran.out.splitlines())
+    assert "\x1b" not in ran.out
 
 
-def test_settings_that_cannot_be_used_do_not_matter() -> None:
+def test_invalid_settings_do_not_matter() -> None:
     assert ondot("cron", "explain", "@daily", no_such_setting="1").code == 0
 
 
@@ -70,42 +70,42 @@ def test_settings_that_cannot_be_used_do_not_matter() -> None:
         ([], "EXPR"),
     ],
 )
-def test_a_refusal_says_what_to_do_and_exits_with_2(words: list[str], said: str) -> None:
-    told = ondot("cron", "explain", *words)
-    assert told.code == 2
-    assert told.out == ""
-    assert said in told.err
-    assert "Traceback" not in told.err
+def test_an_error_says_what_to_do_and_exits_with_2(words: list[str], said: str) -> None:
+    ran = ondot("cron", "explain", *words)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert said in ran.err
+    assert "Traceback" not in ran.err
 
 
 def test_an_instant_without_an_offset_is_local() -> None:
-    told = explain("@daily", zone="Asia/Tokyo", after="2026-01-01T00:00", n=1)
-    assert json.loads(told.out)["fires"][0]["local"] == "2026-01-02T00:00:00+09:00"
+    ran = explain("@daily", zone="Asia/Tokyo", after="2026-01-01T00:00", n=1)
+    assert json.loads(ran.out)["fires"][0]["local"] == "2026-01-02T00:00:00+09:00"
 
 
-def test_no_fire_is_said() -> None:
+def test_a_schedule_without_fires_is_reported() -> None:
     assert "No further fires." in ondot("cron", "explain", "@daily", "--after", "9999-01-01").out
 
 
 @proves("S9", "S10")
-def test_a_calendar_is_told() -> None:
-    told = explain("0 9 25 12 *", "--calendar", "DE", zone="Europe/Berlin", after="2025-12-01", n=1)
-    assert (told.code, "holiday" in told.out) == (2, False)  # it leaves nothing of the schedule
-    told = explain("0 9 * * *", "--calendar", "DE-BY", zone="Europe/Berlin", after="2026-01-05T12:00", n=1)
-    answer = json.loads(told.out)
+def test_a_calendar_is_explained() -> None:
+    ran = explain("0 9 25 12 *", "--calendar", "DE", zone="Europe/Berlin", after="2025-12-01", n=1)
+    assert (ran.code, "holiday" in ran.out) == (2, False)  # it leaves nothing of the schedule
+    ran = explain("0 9 * * *", "--calendar", "DE-BY", zone="Europe/Berlin", after="2026-01-05T12:00", n=1)
+    answer = json.loads(ran.out)
     assert answer["fires"][0]["local"] == "2026-01-07T09:00:00+01:00"
     assert answer["skipped"] == [{"local": "2026-01-06T09:00:00+01:00", "reason": "holiday"}]
-    told = explain("0 9 1 * *", "--business-days", "next", zone="Europe/Berlin", after="2026-01-15", n=1)
-    assert json.loads(told.out)["fires"][0]["local"] == "2026-02-02T09:00:00+01:00"
+    ran = explain("0 9 1 * *", "--business-days", "next", zone="Europe/Berlin", after="2026-01-15", n=1)
+    assert json.loads(ran.out)["fires"][0]["local"] == "2026-02-02T09:00:00+01:00"
 
 
 @proves("S9")
-def test_a_rule_and_an_interval_are_told_too() -> None:
+def test_a_rule_and_an_interval_are_explained_too() -> None:
     rule = "DTSTART:20260101T090000\nRRULE:FREQ=MONTHLY;BYDAY=-1FR"
-    told = ondot(
+    ran = ondot(
         "cron", "explain", "--rrule", rule, "-z", "Europe/Berlin", "--after", "2026-01-01", "-n", "1", "-o", "json"
     )
-    assert json.loads(told.out)["fires"][0]["local"] == "2026-01-30T09:00:00+01:00"
+    assert json.loads(ran.out)["fires"][0]["local"] == "2026-01-30T09:00:00+01:00"
     assert ondot("cron", "explain", "--every", "90m", "-n", "1").out.startswith("Every 1 hour 30 minutes\n")
 
 
@@ -122,20 +122,20 @@ def test_a_rule_and_an_interval_are_told_too() -> None:
         ),
     ],
 )
-async def test_without_a_server_it_says_exactly_what_the_server_says(
+async def test_without_a_server_the_answer_is_that_of_the_server(
     world: World, words: list[str], schedule: dict[str, object]
 ) -> None:
     at = "2026-03-28T00:00:00Z"
     flags = ["-z", "Europe/Berlin", "--after", at, "-n", "5", "-o", "json"]
-    told = await asyncio.to_thread(ondot, "cron", "explain", *words, *flags)
+    ran = await asyncio.to_thread(ondot, "cron", "explain", *words, *flags)
     async with served(world.database) as server:
         body = {"schedule": {"timezone": "Europe/Berlin"} | schedule, "after": at, "n": 5}
         answer = (await server.client.post("/v1/schedules/preview", json=body)).json()
-    assert json.loads(told.out) == answer
+    assert json.loads(ran.out) == answer
 
 
 @proves("S9")
 def test_the_servers_packages_are_not_needed() -> None:
     absent = "import sys; sys.modules.update(dict.fromkeys(['fastapi', 'asyncpg', 'uvicorn', 'aiohttp', 'jinja2']))"
-    told = ondot("cron", "explain", "@daily", "-o", "json", python=f"{absent}; from ondot.cli import main; main()")
-    assert (told.code, told.err) == (0, "")
+    ran = ondot("cron", "explain", "@daily", "-o", "json", python=f"{absent}; from ondot.cli import main; main()")
+    assert (ran.code, ran.err) == (0, "")

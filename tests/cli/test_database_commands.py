@@ -34,13 +34,13 @@ async def test_a_key_opens_until_it_is_revoked(database_url: str) -> None:
 
 
 async def test_a_key_alone_is_printed_so_that_a_script_can_take_it(database_url: str) -> None:
-    told = on(database_url, "key", "create", "ci")
-    assert await opens(database_url, told.out.strip())
+    ran = on(database_url, "key", "create", "ci")
+    assert await opens(database_url, ran.out.strip())
 
 
 async def test_a_key_that_does_not_exist_exits_with_3(database_url: str) -> None:
-    told = on(database_url, "key", "revoke", "019a1de9-4d8d-7d9d-8dd7-1801991e16d7")
-    assert (told.code, told.out) == (3, "")
+    ran = on(database_url, "key", "revoke", "019a1de9-4d8d-7d9d-8dd7-1801991e16d7")
+    assert (ran.code, ran.out) == (3, "")
 
 
 async def test_a_migrated_database_fits(database_url: str) -> None:
@@ -63,14 +63,14 @@ async def test_a_function_that_is_out_of_date_is_shown_and_applied(database_url:
     assert on(database_url, "migrate", "check").code == 0
 
 
-async def test_an_empty_database_is_told_what_waits_and_is_brought_up(database_url: str) -> None:
+async def test_an_empty_database_shows_pending_migrations_and_is_migrated(database_url: str) -> None:
     database = await open_database(load_settings(database_url=database_url))
     async with database.connection() as connection:
         await connection.execute("DROP SCHEMA ondot CASCADE")
     await database.close()
-    told = on(database_url, "migrate", "check")
-    assert told.code == 1
-    assert "ondot migrate up" in told.err
+    ran = on(database_url, "migrate", "check")
+    assert ran.code == 1
+    assert "ondot migrate up" in ran.err
     assert on(database_url, "key", "list").code == 2
     waiting = json.loads(on(database_url, "migrate", "up", "--dry-run", "-o", "json").out)["items"]
     assert waiting
@@ -81,6 +81,6 @@ async def test_an_empty_database_is_told_what_waits_and_is_brought_up(database_u
 
 
 def test_a_database_that_is_away_exits_with_5() -> None:
-    told = on("postgresql://nobody@127.0.0.1:1/nothing", "migrate", "check")
-    assert told.code == 5
-    assert "Traceback" not in told.err
+    ran = on("postgresql://nobody@127.0.0.1:1/nothing", "migrate", "check")
+    assert ran.code == 5
+    assert "Traceback" not in ran.err

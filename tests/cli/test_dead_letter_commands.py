@@ -28,15 +28,15 @@ async def letters(page: Served, *words: str) -> Ran:
 
 
 async def answer(page: Served, *words: str) -> dict[str, Any]:
-    told = await run(page, *words, "-o", "json")
-    assert (told.code, told.err) == (0, "")
-    document = json.loads(told.out)
+    reply = await run(page, *words, "-o", "json")
+    assert (reply.code, reply.err) == (0, "")
+    document = json.loads(reply.out)
     assert isinstance(document, dict)
     return document
 
 
 async def fail(world: World, *messages: str) -> list[str]:
-    """Jobs that fail for good; gives their executions."""
+    """Jobs that fail without a retry; returns the ids of their executions."""
     worker = await world.worker()
     ids = []
     for message in messages:
@@ -64,9 +64,9 @@ async def test_letters_are_listed_grouped_and_shown_so_that_they_fit(world: Worl
         shown = await letters(page, "get", ids[0])
         assert "broken: order 1 is gone" in shown.out
         assert '{"n": 1}' in shown.out
-        for told in (listed, grouped, shown):
-            assert (told.code, told.err) == (0, "")
-            assert all(len(line) <= 80 for line in told.out.splitlines())
+        for reply in (listed, grouped, shown):
+            assert (reply.code, reply.err) == (0, "")
+            assert all(len(line) <= 80 for line in reply.out.splitlines())
         one = await answer(page, "dead-letter", "list", "-q", "ORDER 2", "--pool", "default")
         assert [item["execution_id"] for item in one["items"]] == [ids[1]]
         assert (await letters(page, "list", "--state", "discarded")).out == "No discarded dead letters.\n"
@@ -79,9 +79,9 @@ async def test_letters_are_replayed_by_their_ids_with_a_payload_from_a_file(worl
     payload = tmp_path / "payload.json"
     payload.write_text('{"n": 2}')
     async with served(world.database) as page:
-        told = await letters(page, "replay", first, "--payload", f"@{payload}", "--reason", "mended")
-        assert (told.code, told.err) == (0, "")
-        assert "replayed" in told.out
+        reply = await letters(page, "replay", first, "--payload", f"@{payload}", "--reason", "fixed")
+        assert (reply.code, reply.err) == (0, "")
+        assert "replayed" in reply.out
         again = await letters(page, "replay", first, second)
         assert again.code == 4
         assert "already resolved" in again.out
@@ -90,13 +90,13 @@ async def test_letters_are_replayed_by_their_ids_with_a_payload_from_a_file(worl
         assert absent.code == 2
         assert "Cannot read" in absent.err
         letter = await answer(page, "dead-letter", "get", first)
-        assert (letter["state"], letter["resolved_reason"]) == ("replayed", "mended")
+        assert (letter["state"], letter["resolved_reason"]) == ("replayed", "fixed")
     replays = [row for row in await world.executions() if str(row.replay_of) == first]
     assert [row.payload for row in replays] == [{"n": 2}]
 
 
 @proves("E10", "O5")
-async def test_waiting_for_replays_by_ids_tells_how_they_ended(world: World) -> None:
+async def test_waiting_for_replays_by_ids_shows_how_they_ended(world: World) -> None:
     ids = await fail(world, "a")
     worker = await world.worker()
     async with served(world.database) as page:
@@ -105,9 +105,9 @@ async def test_waiting_for_replays_by_ids_tells_how_they_ended(world: World) -> 
             while not (attempts := await worker.lease()):
                 await asyncio.sleep(0.01)
         await worker.complete_all(attempts, failed("again"))
-        told = await waiting
-    assert told.code == 1
-    assert f"{attempts[0].leased.id} FAILED" in told.out
+        reply = await waiting
+    assert reply.code == 1
+    assert f"{attempts[0].leased.id} FAILED" in reply.out
 
 
 @proves("E10", "O8", "O5")
@@ -134,8 +134,8 @@ async def test_by_filter_it_is_counted_first_and_followed_until_all_are_done(wor
                 await bulk_pass(world.database, world.dispatcher)
                 await world.advance(1)
                 await asyncio.sleep(0.01)
-        told = await waiting
-        assert (told.code, told.out, told.err) == (0, "Discarded 3 dead letters.\n", "")
+        reply = await waiting
+        assert (reply.code, reply.out, reply.err) == (0, "Discarded 3 dead letters.\n", "")
         assert (await letters(page, "replay", "--all", "--yes")).out == "No open dead letters match.\n"
         assert re.search(r"by \w+: not needed", (await letters(page, "operations")).out)
         audit = await answer(page, "audit", "--action", "dead_letter.discard")
@@ -153,7 +153,7 @@ async def test_by_filter_it_is_counted_first_and_followed_until_all_are_done(wor
         (0, 0, "3 replays succeeded.\n"),
     ],
 )
-async def test_who_waits_for_replays_by_filter_is_told_how_many_failed_again(
+async def test_waiting_for_replays_by_filter_shows_how_many_failed_again(
     world: World, failing: int, code: int, said: str
 ) -> None:
     ids = await fail(world, "a", "b", "c", "beside it")
@@ -173,8 +173,8 @@ async def test_who_waits_for_replays_by_filter_is_told_how_many_failed_again(
                     await worker.complete_all([attempt], *([failed("again")] if ran <= failing else []))
                 await world.advance(1)
                 await asyncio.sleep(0.01)
-        told = await waiting
-    assert (told.code, told.out, told.err) == (code, f"Replayed 3 dead letters.\n{said}", "")
+        reply = await waiting
+    assert (reply.code, reply.out, reply.err) == (code, f"Replayed 3 dead letters.\n{said}", "")
 
 
 @proves("E10", "O5")
@@ -190,10 +190,10 @@ async def test_who_waits_for_replays_by_filter_is_told_how_many_failed_again(
         (["discard", str(uuid4())], "Missing option '--reason'"),
     ],
 )
-def test_what_is_not_clear_is_refused_before_anybody_is_asked(words: list[str], said: str) -> None:
-    told = ondot("dead-letter", *words, url="http://127.0.0.1:1")
-    assert (told.code, told.out) == (2, "")
-    assert said in flat(told.err)
+def test_an_unclear_choice_is_rejected_before_any_request(words: list[str], said: str) -> None:
+    reply = ondot("dead-letter", *words, url="http://127.0.0.1:1")
+    assert (reply.code, reply.out) == (2, "")
+    assert said in flat(reply.err)
 
 
 @pytest.mark.parametrize(
@@ -205,12 +205,12 @@ def test_what_is_not_clear_is_refused_before_anybody_is_asked(words: list[str], 
         ({"state": "RUNNING"}, "Replaying 2 dead letters, 50 per second."),
     ],
 )
-def test_an_operation_is_told_in_a_sentence(changes: dict[str, Any], said: str) -> None:
+def test_an_operation_is_described_in_a_sentence(changes: dict[str, Any], said: str) -> None:
     operation = {"action": "replay", "state": "RUNNING", "done": 0, "total": 2, "rate": 50.0} | changes
     assert operation_in_words(operation).startswith(said)
 
 
-def test_replays_that_neither_failed_nor_succeeded_are_told_by_their_states() -> None:
+def test_other_ends_of_replays_are_shown_by_their_states() -> None:
     assert ends_in_words({"SUCCEEDED": 1}) == "1 replay succeeded."
     assert ends_in_words({"SUCCEEDED": 1, "SKIPPED": 2}) == "3 replays: 0 failed again, 2 SKIPPED."
 
@@ -219,9 +219,9 @@ def test_replays_that_neither_failed_nor_succeeded_are_told_by_their_states() ->
 async def test_the_limits_of_a_pool_are_set_shown_and_taken_away(world: World) -> None:
     await world.worker()
     async with served(world.database) as page:
-        told = await run(page, "pool", "set", "default", "--concurrency", "3", "--rate", "100/1m")
-        assert (told.code, told.err) == (0, "")
-        assert "100 in 1 min" in told.out
+        reply = await run(page, "pool", "set", "default", "--concurrency", "3", "--rate", "100/1m")
+        assert (reply.code, reply.err) == (0, "")
+        assert "100 in 1 min" in reply.out
         changed = await answer(page, "pool", "set", "default", "--concurrency", "none")
         assert (changed["concurrency"], changed["rate"]["limit"]) == (None, 100)
         listed = await run(page, "pool", "list")

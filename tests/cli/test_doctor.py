@@ -1,4 +1,4 @@
-"""What the doctor says of what it finds, and what it finds in a real database."""
+"""The sentences of the doctor, and its findings in a real database."""
 
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
@@ -37,7 +37,7 @@ async def levels_of(database_url: str) -> dict[str, str]:
     return {finding.check: finding.level for finding in await examine_database(settings_of(database_url))}
 
 
-async def test_an_installation_without_roles_is_told_what_to_start(database_url: str) -> None:
+async def test_an_installation_without_roles_shows_what_to_start(database_url: str) -> None:
     findings = {finding.check: finding for finding in await examine_database(settings_of(database_url))}
     assert {check for check, finding in findings.items() if finding.level == "ok"} >= {
         "database",
@@ -56,7 +56,7 @@ async def test_a_database_that_may_lose_jobs_is_a_problem(database_url: str) -> 
     assert (await levels_of(database_url))["durability"] == "problem"
 
 
-async def test_work_that_nobody_serves_is_a_problem(database_url: str) -> None:
+async def test_work_without_workers_is_a_problem(database_url: str) -> None:
     database = await open_database(settings_of(database_url))
     async with database.connection() as connection:
         await connection.execute(
@@ -105,7 +105,7 @@ async def test_a_database_that_is_not_there_is_one_finding(database_url: str) ->
 
 
 @proves("L4")
-async def test_who_asks_while_postgresql_starts_up_is_told_to_wait_and_not_to_start_it(database_url: str) -> None:
+async def test_while_postgresql_starts_the_advice_is_to_wait_and_not_to_start_it(database_url: str) -> None:
     async with connected(database_url) as connection:
         if connection.get_server_version().major < 17:
             pytest.skip("PostgreSQL before 17 has no trigger by which it could answer so to whoever comes")
@@ -133,7 +133,7 @@ async def test_a_database_that_shuts_down_while_one_looks_is_one_finding_more(da
     assert findings[-1] == checks.judge_away(findings[-1].message, may_pass=True)
 
 
-def test_a_server_that_nobody_hears_of_may_have_to_be_started() -> None:
+def test_an_unknown_server_may_have_to_be_started() -> None:
     assert "ONDOT_DATABASE_URL" in (checks.judge_away("It does not answer.", may_pass=False).advice or "")
 
 
@@ -155,7 +155,7 @@ def test_days_are_made_ahead(ahead: int, level: str) -> None:
 
 
 @pytest.mark.parametrize(("ahead_s", "level"), [(0.01, "ok"), (-30, "warning"), (3600, "warning")])
-def test_clocks_that_differ_are_told(ahead_s: float, level: str) -> None:
+def test_clocks_that_differ_are_reported(ahead_s: float, level: str) -> None:
     assert checks.judge_clock(ahead_s).level == level
 
 
@@ -169,7 +169,7 @@ def test_a_pool_with_work_needs_a_worker() -> None:
     assert checks.judge_workers(["default"], 1, ["default", "heavy"]).level == "problem"
 
 
-def test_a_pool_whose_workers_are_all_silent_is_not_said_to_have_none() -> None:
+def test_a_pool_whose_workers_are_all_silent_is_not_reported_as_having_none() -> None:
     finding = checks.judge_workers(["default"], 1, ["default", "Heavy"], ["Heavy", "default"])
     assert (finding.level, finding.message) == ("warning", "Work waits in Heavy, and all workers of it are silent.")
     assert finding.advice == "If this lasts, start one: `ondot worker --pool Heavy`"
@@ -180,24 +180,24 @@ def test_a_pool_whose_workers_are_all_silent_is_not_said_to_have_none() -> None:
 
 @proves("E6", "O5")
 async def test_the_doctor_warns_of_silent_workers_and_does_not_count_them_as_alive(world: World) -> None:
-    async def told() -> tuple[Finding, Finding]:
+    async def examine_workers() -> tuple[Finding, Finding]:
         findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
         return findings["workers"], findings["silent workers"]
 
     heard, _ = await world.worker(), await world.worker()
     await world.advance(5)
-    assert [(finding.level, finding.message) for finding in await told()] == [
+    assert [(finding.level, finding.message) for finding in await examine_workers()] == [
         ("ok", "2 alive, for default."),
         ("ok", "None."),
     ]
     await world.advance(41)
     await heard.beat()
-    workers, silent = await told()
+    workers, silent = await examine_workers()
     assert (workers.level, workers.message) == ("ok", "1 alive, for default.")
     assert (silent.level, silent.message) == ("warning", "1, for up to 46 s: 1 on here.")
     assert when_lost(10) in (silent.advice or "")
     await hold(world)
-    workers, silent = await told()
+    workers, silent = await examine_workers()
     assert (workers.message, silent.level) == ("2 alive, for default.", "ok")
 
 
@@ -234,7 +234,7 @@ async def test_the_doctor_warns_of_workers_lost_in_the_last_ten_minutes_and_not_
     assert "1 on here" in finding.message
 
 
-async def test_dead_letters_are_told_with_the_command_that_groups_them(world: World) -> None:
+async def test_dead_letters_are_reported_with_the_command_that_groups_them(world: World) -> None:
     await world.submit(job(retry=Retry(max_retries=0)))
     await (await world.worker()).run_one(failed())
     findings = {finding.check: finding for finding in await examine_database(settings_of(world.url))}
@@ -252,7 +252,7 @@ async def test_dead_letters_are_told_with_the_command_that_groups_them(world: Wo
         (OldestDue(None, None, 90.0), "problem", "scheduler"),
     ],
 )
-def test_a_late_fire_is_told_with_what_it_waits_for(due: OldestDue, level: str, advice: str) -> None:
+def test_a_late_fire_is_reported_with_what_it_waits_for(due: OldestDue, level: str, advice: str) -> None:
     finding = checks.judge_lag(due, 30)
     assert finding.level == level
     assert advice in (finding.advice or "")
@@ -266,11 +266,11 @@ def test_a_further_role_should_find_connections(used: int, level: str) -> None:
 async def test_a_further_role_is_counted_with_all_the_connections_that_it_may_open(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[int] = []
+    sizes: list[int] = []
     judge = checks.judge_connections
 
     def judging(room: int, used: int, of_one_role: int) -> Finding:
-        told.append(of_one_role)
+        sizes.append(of_one_role)
         return judge(room, used, of_one_role)
 
     monkeypatch.setattr(examine, "judge_connections", judging)
@@ -279,7 +279,7 @@ async def test_a_further_role_is_counted_with_all_the_connections_that_it_may_op
     database = await open_database(settings, hurried=True)
     pools = database.pool.get_max_size() + database.patient.pool.get_max_size()
     await database.close()
-    assert told == [pools + 2]
+    assert sizes == [pools + 2]
 
 
 @proves("C1", "C3")
@@ -312,7 +312,7 @@ async def test_the_doctor_finds_a_job_that_ondot_paused(world: World) -> None:
     assert "calm" not in findings["paused jobs"].message
 
 
-def test_what_the_self_check_found_is_told_with_what_it_means_and_an_example() -> None:
+def test_a_finding_of_the_self_check_is_explained_with_an_example() -> None:
     now = datetime(2026, 11, 15, 12, tzinfo=UTC)
     assert checks.judge_self_check([], now).level == "ok"
     example = {"ids": ["019a1de9", "019a1dea"], "done": "put back into their queue or line"}
@@ -328,7 +328,7 @@ def test_what_the_self_check_found_is_told_with_what_it_means_and_an_example() -
     assert "report" in (finding.advice or "")
 
 
-async def test_the_doctor_shows_what_the_self_check_found(world: World) -> None:
+async def test_the_doctor_shows_the_findings_of_the_self_check(world: World) -> None:
     assert (await levels_of(world.url))["self-check"] == "ok"
     async with world.database.connection() as connection:
         for count in (2, 3):
@@ -353,18 +353,18 @@ def test_an_old_transaction_is_named() -> None:
         (404, b"{}", "problem"),
     ],
 )
-def test_a_server_is_asked_whether_it_is_ready(status: int, body: bytes, level: str) -> None:
+def test_a_server_is_checked_for_readiness(status: int, body: bytes, level: str) -> None:
     assert examine.judge_server("http://x", status, body).level == level
 
 
-def test_the_sum_counts_what_is_wrong() -> None:
+def test_the_summary_counts_problems_and_warnings() -> None:
     well, warning, problem = (Finding("c", level, "m") for level in ("ok", "warning", "problem"))
     assert in_sum([well]) == "Nothing is wrong."
     assert in_sum([problem, warning, warning]) == "1 problem and 2 warnings."
 
 
 @proves("P13")
-def test_a_stalled_loop_is_told_with_its_line_and_what_to_do() -> None:
+def test_a_stalled_loop_is_reported_with_its_line_and_what_to_do() -> None:
     assert checks.judge_stalled([]).level == "ok"
     finding = checks.judge_stalled([("worker", "host", "tasks.py:12 in crawl")] * 7)
     assert finding.level == "warning"

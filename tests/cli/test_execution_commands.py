@@ -26,9 +26,9 @@ async def run(page: Served, *words: str) -> Ran:
 
 
 async def answer(page: Served, *words: str) -> dict[str, Any]:
-    told = await run(page, *words, "-o", "json")
-    assert (told.code, told.err) == (0, "")
-    document = json.loads(told.out)
+    ran = await run(page, *words, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    document = json.loads(ran.out)
     assert isinstance(document, dict)
     return document
 
@@ -41,15 +41,15 @@ async def until(world: World, condition: str, *arguments: object) -> None:
 
 
 @proves("E8", "O5")
-async def test_what_waits_is_cancelled_at_once_and_one_refusal_does_not_keep_the_others(world: World) -> None:
+async def test_waiting_executions_are_cancelled_at_once_and_one_error_does_not_stop_the_others(world: World) -> None:
     await world.submit_all([job(), job()])
     first, second = [str(row.id) for row in await world.executions()]
     missing = str(uuid4())
     async with served(world.database) as page:
-        told = await run(page, "execution", "cancel", first, missing, second, "--reason", "wrong region")
-        assert told.code == 3
-        assert told.out.splitlines() == [f"Cancelled {id_}. It had not started." for id_ in (first, second)]
-        assert told.err == f"error: There is no execution {missing}.\n"
+        ran = await run(page, "execution", "cancel", first, missing, second, "--reason", "wrong region")
+        assert ran.code == 3
+        assert ran.out.splitlines() == [f"Cancelled {id_}. It had not started." for id_ in (first, second)]
+        assert ran.err == f"error: There is no execution {missing}.\n"
         shown = await run(page, "execution", "get", first)
         assert re.search(r"cancelled by \w+: wrong region", shown.out)
         assert (await run(page, "execution", "cancel", missing)).code == 3
@@ -64,7 +64,7 @@ async def test_what_waits_is_cancelled_at_once_and_one_refusal_does_not_keep_the
         (Succeeded('"done"'), "ended SUCCEEDED before it could be cancelled.", 4),
     ],
 )
-async def test_a_cancel_waits_for_what_runs_and_says_how_it_ended(
+async def test_a_cancel_waits_for_a_running_execution_and_shows_how_it_ended(
     world: World, report: Cancelled | Succeeded, words: str, code: int
 ) -> None:
     await world.submit(job())
@@ -79,19 +79,19 @@ async def test_a_cancel_waits_for_what_runs_and_says_how_it_ended(
         assert f"ondot execution get {id_} --watch" in asked.out
         assert "cancel requested" in (await run(page, "execution", "get", id_)).out
         await worker.complete(attempt, report)
-        told = await waiting
-    assert (told.code, told.err) == (code, "")
-    assert words in told.out
+        ran = await waiting
+    assert (ran.code, ran.err) == (code, "")
+    assert words in ran.out
 
 
-def test_a_cancel_that_came_too_late_is_told_by_its_state() -> None:
+def test_a_cancel_that_is_too_late_shows_the_state() -> None:
     assert end_in_words(execution(state="FAILED", error=None)) == (
         f"{EXECUTION_ID} ended FAILED before it could be cancelled."
     )
 
 
 @proves("E10", "O5")
-async def test_what_has_ended_is_run_again_with_another_payload_and_waited_for(world: World) -> None:
+async def test_an_ended_execution_is_run_again_with_another_payload_and_waited_for(world: World) -> None:
     await world.submit(job(payload=b'{"n": 1}', retry=Retry(max_retries=0)))
     worker = await world.worker()
     old = str((await worker.run_one(failed())).leased.id)
@@ -110,33 +110,33 @@ async def test_what_has_ended_is_run_again_with_another_payload_and_waited_for(w
 
 
 @proves("E10")
-async def test_what_waits_for_its_next_attempt_has_it_now(world: World) -> None:
+async def test_an_execution_that_waits_for_its_next_attempt_starts_it_now(world: World) -> None:
     await world.submit(job(retry=Retry(initial_s=600, jitter=False)))
     worker = await world.worker()
     id_ = str((await worker.run_one(failed("hung up"))).leased.id)
     async with served(world.database) as page:
-        told = await run(page, "execution", "explain", id_)
-        assert "RETRYING" in told.out
-        assert "hung up" in told.out
-        assert "may start" in told.out
+        ran = await run(page, "execution", "explain", id_)
+        assert "RETRYING" in ran.out
+        assert "hung up" in ran.out
+        assert "may start" in ran.out
         assert (await run(page, "execution", "retry", id_)).out == f"The next attempt of {id_} is due now.\n"
     assert (await worker.run_one()).leased.attempt_no == 2
 
 
 @proves("E17", "O5")
-async def test_why_it_does_not_run_is_told_with_who_holds_it_up(world: World) -> None:
+async def test_the_reason_why_it_does_not_run_is_shown_with_the_executions_ahead(world: World) -> None:
     limits = Limits(key="warehouse", key_concurrency=1)
     await world.submit_all([job(limits=limits), job(limits=limits)])
     worker = await world.worker()
     [running] = await worker.lease()
     [waits] = [row for row in await world.executions() if row.id != running.leased.id]
     async with served(world.database) as page:
-        told = await run(page, "execution", "explain", str(waits.id))
-        assert (told.code, told.err) == (0, "")
-        assert "'warehouse'" in told.out
-        assert f"held by     {running.leased.id}" in told.out
-        assert "what to do" in told.out
-        assert all(len(line) <= 80 for line in told.out.splitlines())
+        ran = await run(page, "execution", "explain", str(waits.id))
+        assert (ran.code, ran.err) == (0, "")
+        assert "'warehouse'" in ran.out
+        assert f"held by     {running.leased.id}" in ran.out
+        assert "what to do" in ran.out
+        assert all(len(line) <= 80 for line in ran.out.splitlines())
         shown = await run(page, "execution", "get", str(waits.id))
         assert "waits for" in shown.out
         document = await answer(page, "execution", "explain", str(waits.id))
@@ -150,14 +150,14 @@ async def test_why_it_does_not_run_is_told_with_who_holds_it_up(world: World) ->
 
 
 @proves("E17", "S6")
-async def test_what_became_of_a_fire_is_told_by_its_instant(world: World) -> None:
+async def test_the_outcome_of_a_fire_is_explained_by_its_instant(world: World) -> None:
     accepted = await world.submit(job(schedule=every(600, world.now)))
     async with served(world.database) as page:
-        told = await run(page, "job", "explain", str(accepted.id), "--at", world.after(-3600).isoformat())
-        assert (told.code, told.err) == (0, "")
-        assert "before job" in told.out
-        *_, now, more = told.out.splitlines()
-        assert told.out.startswith("fire")
+        ran = await run(page, "job", "explain", str(accepted.id), "--at", world.after(-3600).isoformat())
+        assert (ran.code, ran.err) == (0, "")
+        assert "before job" in ran.out
+        *_, now, more = ran.out.splitlines()
+        assert ran.out.startswith("fire")
         assert now.startswith("Now: Its next fire is at ")
         assert more == f"For details: ondot job explain {accepted.id}"
         bad = await run(page, "job", "explain", str(accepted.id), "--at", "yesterday")
@@ -182,9 +182,9 @@ async def test_logs_are_followed_to_the_end_searched_and_read_whole(world: World
         notes.say(attempt.leased, "log", "then the rest \x1b[31m")
         await notes.close(attempt.leased)
         await worker.complete(attempt, Succeeded('{"n": [1, 2]}'))
-        told = await following
-        assert (told.code, told.err) == (0, "")
-        assert [line.split(maxsplit=4)[3:] for line in told.out.splitlines()] == [
+        ran = await following
+        assert (ran.code, ran.err) == (0, "")
+        assert [line.split(maxsplit=4)[3:] for line in ran.out.splitlines()] == [
             ["stdout", "first of all"],
             ["log", "then the rest \\u001b[31m"],
         ]
@@ -198,7 +198,7 @@ async def test_logs_are_followed_to_the_end_searched_and_read_whole(world: World
 
 
 @proves("E9", "O5")
-async def test_an_execution_is_watched_to_its_end_and_its_exit_code_tells_it(world: World) -> None:
+async def test_an_execution_is_watched_to_its_end_and_sets_the_exit_code(world: World) -> None:
     await world.submit(job(retry=Retry(max_retries=0)))
     worker = await world.worker()
     [attempt] = await worker.lease()
@@ -212,13 +212,13 @@ async def test_an_execution_is_watched_to_its_end_and_its_exit_code_tells_it(wor
         assert "on here" in shown.out
         watching = asyncio.create_task(run(page, "execution", "get", id_, "--watch"))
         await worker.complete(attempt, failed("no such order"))
-        told = await watching
-    assert (told.code, told.err) == (1, "")
-    assert "FAILED" in told.out
-    assert "no such order" in told.out
+        ran = await watching
+    assert (ran.code, ran.err) == (1, "")
+    assert "FAILED" in ran.out
+    assert "no such order" in ran.out
 
 
-def test_how_far_it_is_is_told_by_what_it_said() -> None:
+def test_progress_is_what_the_function_reported() -> None:
     live = execution(state="RUNNING", attempt=1, progress={"fraction": 0.25, "message": "a quarter"})
     assert progress_of(live) == ("RUNNING, a quarter", 25, 100)
     silent = execution(state="RUNNING", attempt=2, progress=None, cancel_requested_at="2026-11-15T12:00:00Z")
@@ -233,8 +233,8 @@ async def test_a_job_is_shown_with_its_limits(world: World) -> None:
     spec = job(schedule=every(600, world.now), limits=limits, start_deadline_s=3600.0, cancel_grace_s=30.0)
     accepted = await world.submit(spec)
     async with served(world.database) as page:
-        told = await run(page, "job", "get", str(accepted.id))
-    facts = dict(line.split("  ", 1) for line in told.out.splitlines() if "  " in line)
+        ran = await run(page, "job", "get", str(accepted.id))
+    facts = dict(line.split("  ", 1) for line in ran.out.splitlines() if "  " in line)
     facts = {name.strip(): fact.strip() for name, fact in facts.items()}
     assert facts["overlap"] == "skip"
     assert facts["concurrency"] == "2 at once"

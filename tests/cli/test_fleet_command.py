@@ -26,7 +26,7 @@ def flat(text: str) -> str:
 
 
 def drawn(*, nodes: list[dict[str, Any]], workers: list[dict[str, Any]]) -> str:
-    """What the screen says of an answer, in 80 columns."""
+    """The screen of an answer, in 80 columns."""
     seen = {
         "nodes": {"partitions": 64, "unowned": [], "items": nodes},
         "workers": {"heartbeat_s": 10.0, "items": workers},
@@ -49,7 +49,7 @@ def worker(state: str, silent_s: float) -> dict[str, Any]:
 
 
 @proves("C1", "O5")
-def test_of_expired_schedulers_the_latest_three_stand_below_those_that_live_and_the_rest_in_a_line() -> None:
+def test_the_latest_three_expired_schedulers_are_below_the_live_ones_and_the_rest_in_one_line() -> None:
     gone = [scheduler(f"gone-{n}", "EXPIRED", 60.0 * n) for n in range(15, 0, -1)]
     lines = drawn(nodes=[*gone, scheduler("here", "ALIVE", 1.0)], workers=[]).splitlines()
     named = [line.split()[0] for line in lines if ":7" in line]
@@ -66,7 +66,7 @@ def test_a_silent_worker_does_not_count_as_alive() -> None:
 
 
 @proves("P13", "O5")
-def test_a_stalled_process_does_not_count_as_alive_and_is_told_with_its_line() -> None:
+def test_a_stalled_process_does_not_count_as_alive_and_is_shown_with_its_line() -> None:
     stalled = {"stalled_at": "2026-11-14T23:59:50Z", "stalled_in": "tasks.py:12 in crawl"}
     nodes = [scheduler("here", "ALIVE", 4.0) | stalled]
     workers = [worker("ALIVE", 1.0), worker("ALIVE", 6.0) | stalled, worker("LOST", 46.0) | stalled]
@@ -79,7 +79,7 @@ def test_a_stalled_process_does_not_count_as_alive_and_is_told_with_its_line() -
 
 
 @proves("C1", "O5")
-async def test_who_owns_what_and_since_when_is_told_and_fits(world: World) -> None:
+async def test_owners_and_since_when_are_shown_and_fit(world: World) -> None:
     first = await node(world, "east.example", 22)
     second = await node(world, "west.example", 42)
     worker = await world.worker()
@@ -102,7 +102,7 @@ async def test_who_owns_what_and_since_when_is_told_and_fits(world: World) -> No
 
 
 @proves("C1", "C7", "O5")
-async def test_what_is_wrong_stands_at_the_top_with_what_to_do(world: World) -> None:
+async def test_problems_are_at_the_top_with_what_to_do(world: World) -> None:
     await node(world, "east.example", 60)
     await world.worker()
     await world.submit(job(pool="mail"))
@@ -121,7 +121,7 @@ async def test_what_is_wrong_stands_at_the_top_with_what_to_do(world: World) -> 
 
 
 @proves("O5")
-async def test_nobody_there_is_told_with_what_to_start(world: World) -> None:
+async def test_an_empty_fleet_shows_what_to_start(world: World) -> None:
     async with served(world.database) as page:
         told = flat((await run(page)).out)
         assert "! No scheduler runs: no fire is planned. Start one: ondot scheduler" in told
@@ -130,7 +130,7 @@ async def test_nobody_there_is_told_with_what_to_start(world: World) -> None:
 
 
 @proves("O5", "P3")
-async def test_a_database_that_is_held_is_told_with_what_to_say(world: World) -> None:
+async def test_a_held_database_is_shown_with_what_to_do(world: World) -> None:
     await hold(world)
     async with served(world.database) as page:
         told = flat((await run(page)).out)

@@ -16,15 +16,15 @@ async def run(page: Served, *words: str) -> Ran:
     return await asyncio.to_thread(ondot, "job", *words, "-o", "json", url=page.url)
 
 
-def answer(told: Ran) -> dict[str, Any]:
-    assert (told.code, told.err) == (0, "")
-    document = json.loads(told.out)
+def answer(ran: Ran) -> dict[str, Any]:
+    assert (ran.code, ran.err) == (0, "")
+    document = json.loads(ran.out)
     assert isinstance(document, dict)
     return document
 
 
 @proves("S8", "O5")
-async def test_an_update_changes_what_is_named_and_guards_the_version(world: World) -> None:
+async def test_an_update_changes_the_named_fields_and_guards_the_version(world: World) -> None:
     async with served(world.database) as page:
         made = answer(await run(page, "create", "--function", "report", "--every", "10m", "--retries", "7"))
         changed = answer(
@@ -71,7 +71,7 @@ async def test_a_job_is_made_and_changed_with_limits(world: World) -> None:
 
 
 @proves("S8", "S6")
-async def test_a_resume_says_what_becomes_of_the_fires_of_the_pause(world: World) -> None:
+async def test_a_resume_decides_about_the_fires_of_the_pause(world: World) -> None:
     made = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("skipping", "asking")]
     for accepted in made:
         await pause(world.database, DEFAULT_TENANT, accepted.id)
@@ -84,46 +84,46 @@ async def test_a_resume_says_what_becomes_of_the_fires_of_the_pause(world: World
 
 
 @proves("S9", "S3")
-async def test_a_job_of_a_rule_is_made_and_its_next_fires_are_told(world: World) -> None:
+async def test_a_job_with_a_rule_is_created_and_its_next_fires_are_shown(world: World) -> None:
     rule = "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9;BYMINUTE=0;BYSECOND=0"
     async with served(world.database) as page:
         made = answer(
             await run(page, "create", "--function", "report", "--rrule", rule, "-z", "Europe/Berlin", "--gap", "skip")
         )
         assert made["schedule"]["dst"]["gap"] == "skip"
-        told = answer(await run(page, "next", made["id"], "-n", "3"))
-    assert len(told["fires"]) == 3
-    assert told["in_words"] == made["schedule_in_words"]
-    assert all("T09:00:00" in fire["local"] for fire in told["fires"])
+        preview = answer(await run(page, "next", made["id"], "-n", "3"))
+    assert len(preview["fires"]) == 3
+    assert preview["in_words"] == made["schedule_in_words"]
+    assert all("T09:00:00" in fire["local"] for fire in preview["fires"])
 
 
 @proves("S9", "S12")
-async def test_without_a_next_fire_it_is_said_why(world: World) -> None:
+async def test_a_job_without_a_next_fire_shows_the_reason(world: World) -> None:
     paused, deleted = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("a", "b")]
     await pause(world.database, DEFAULT_TENANT, paused.id, because="5 failures in a row")
     await delete(world.database, DEFAULT_TENANT, deleted.id)
     async with served(world.database) as page:
-        told = await asyncio.to_thread(ondot, "job", "next", str(paused.id), url=page.url)
-        assert f"paused: 5 failures in a row. Resume it with: ondot job resume {paused.id}" in told.out
-        told = await asyncio.to_thread(ondot, "job", "next", str(deleted.id), url=page.url)
-        assert "the job is deleted" in told.out
+        ran = await asyncio.to_thread(ondot, "job", "next", str(paused.id), url=page.url)
+        assert f"paused: 5 failures in a row. Resume it with: ondot job resume {paused.id}" in ran.out
+        ran = await asyncio.to_thread(ondot, "job", "next", str(deleted.id), url=page.url)
+        assert "the job is deleted" in ran.out
         assert answer(await run(page, "next", str(deleted.id)))["fires"] == []
 
 
 @proves("S6", "O5")
-async def test_a_job_is_shown_with_what_was_skipped(world: World) -> None:
+async def test_a_job_is_shown_with_its_skipped_fires(world: World) -> None:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     await world.advance(6 * 3600)
     await world.plan()
     async with served(world.database) as page:
-        told = await asyncio.to_thread(ondot, "job", "get", str(accepted.id), url=page.url)
-    assert "SKIPPED" in told.out
-    assert "missed in an" in told.out
-    assert all(len(line) <= 80 for line in told.out.splitlines())
+        ran = await asyncio.to_thread(ondot, "job", "get", str(accepted.id), url=page.url)
+    assert "SKIPPED" in ran.out
+    assert "missed in an" in ran.out
+    assert all(len(line) <= 80 for line in ran.out.splitlines())
 
 
 @proves("E8")
-def test_a_cancel_that_nobody_can_confirm_is_refused() -> None:
-    told = ondot("job", "cancel", "019a1de9-4d8d-7d9d-8dd7-1801991e16d7", url="http://127.0.0.1:1")
-    assert (told.code, told.out) == (2, "")
-    assert "Add --yes" in told.err
+def test_a_delete_without_a_terminal_needs_yes() -> None:
+    ran = ondot("job", "cancel", "019a1de9-4d8d-7d9d-8dd7-1801991e16d7", url="http://127.0.0.1:1")
+    assert (ran.code, ran.out) == (2, "")
+    assert "Add --yes" in ran.err

@@ -1,4 +1,4 @@
-"""What people and programs see: tables that fit, times twice, JSON that is JSON, nothing that steers the terminal."""
+"""The output for people and programs: tables that fit, times twice, valid JSON, no control characters."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def drawn(renderable: RenderableType, width: int = 80) -> str:
         ({"days": -400}, "400 days ago"),
     ],
 )
-def test_times_are_told_as_people_say_them(away: dict[str, float], said: str) -> None:
+def test_times_are_written_as_people_say_them(away: dict[str, float], said: str) -> None:
     assert output.relative(NOW + timedelta(**away), NOW) == said
 
 
@@ -48,7 +48,7 @@ def test_times_are_told_as_people_say_them(away: dict[str, float], said: str) ->
     ("lasted_s", "said"),
     [(0.0124, "12 ms"), (1.31, "1.3 s"), (125, "2 min 5 s"), (7260, "2 h 1 min"), (-1, "0 ms")],
 )
-def test_durations_are_told_as_people_say_them(lasted_s: float, said: str) -> None:
+def test_durations_are_written_as_people_say_them(lasted_s: float, said: str) -> None:
     assert output.lasting(timedelta(seconds=lasted_s)) == said
 
 
@@ -71,7 +71,7 @@ def test_every_view_fits_80_columns_with_ids_in_full(view: Callable[[], Renderab
     assert "…" not in shown
 
 
-def test_a_list_of_jobs_tells_when_next_twice_and_how_in_words() -> None:
+def test_a_list_of_jobs_shows_the_next_fire_twice_and_the_schedule_in_words() -> None:
     shown = drawn(views.job_table([job()], NOW))
     for said in (JOB_ID, "daily-report", "ACTIVE", "in 20 h", "2026-11-16 08:00:00Z", "Monday through Friday"):
         assert said in shown
@@ -85,7 +85,7 @@ def test_an_id_stays_in_one_piece_beside_a_long_reason(width: int) -> None:
     assert "paused: 5 failures in a row" in drawn(views.job_table([paused], NOW), 120)
 
 
-def test_skipped_ranges_are_told_from_to_how_many_and_why() -> None:
+def test_skipped_ranges_show_from_to_how_many_and_why() -> None:
     shown = drawn(views.skipped_table([SKIPPED], NOW), 120)
     for said in ("61 fires", "2026-11-15 08:00:00Z", "2026-11-15 09:00:00Z", "missed in an outage, and its policy"):
         assert said in shown
@@ -102,7 +102,7 @@ def test_a_job_that_fires_no_more_shows_no_time() -> None:
     assert "None" not in drawn(views.job_table([job(next_fire_at=None, state="ENDED")], NOW))
 
 
-def test_an_execution_tells_its_state_reason_error_and_time() -> None:
+def test_an_execution_shows_its_state_reason_error_and_time() -> None:
     shown = drawn(views.execution_card(execution(), NOW))
     for said in (
         EXECUTION_ID,
@@ -118,7 +118,7 @@ def test_an_execution_tells_its_state_reason_error_and_time() -> None:
     assert "exception: ValueError: line 17" in shown
 
 
-def test_an_execution_that_waits_tells_when_it_may_start() -> None:
+def test_a_waiting_execution_shows_when_it_may_start() -> None:
     waiting = execution(state="RETRYING", started_at=None, ended_at=None, ready_at="2026-11-15T12:00:04Z")
     assert "in 4 s" in drawn(views.execution_card(waiting, NOW))
 
@@ -132,7 +132,7 @@ def test_an_execution_that_waits_tells_when_it_may_start() -> None:
         ({"grpc": {"of": "a later release"}}, '{"grpc": {"of": "a later release"}}'),
     ],
 )
-def test_targets_are_told_in_words(target: dict[str, Any], said: str) -> None:
+def test_targets_are_described_in_words(target: dict[str, Any], said: str) -> None:
     assert views.target_in_words(target) == said
 
 
@@ -143,13 +143,13 @@ def test_names_cannot_steer_the_terminal_nor_the_markup() -> None:
     assert "\\u001b[31mred\\u0007[bold]b[/bold]" in shown
 
 
-def test_no_colour_is_used_where_nobody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_colour_is_used_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     assert output.console().color_system is None
 
 
-def test_json_keeps_letters_and_survives_what_is_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_keeps_letters_and_survives_invalid_text(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_json({"name": "grüße", "broken": "\ud800"})
     shown = capsys.readouterr().out
     assert "grüße" in shown
@@ -161,7 +161,7 @@ def test_json_lines_are_one_for_each_thing(capsys: pytest.CaptureFixture[str]) -
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [JOB_ID, JOB_ID]
 
 
-def test_an_empty_list_says_so_to_people_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_prints_a_sentence_only_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     page: dict[str, Any] = {"items": [], "next_cursor": None}
     show_page(page, output.Format.TABLE, views.job_table, none="No jobs.")
     assert capsys.readouterr().out == "No jobs.\n"
@@ -206,7 +206,7 @@ def test_faults_are_listed_by_pointer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pointer", "message", "told"),
+    ("pointer", "message", "words"),
     [
         ("/schedule/cron", "`schedule.cron`: It never fires.", "It never fires."),
         ("/jobs/1/every", "`every` must be a duration.", "must be a duration."),
@@ -215,14 +215,14 @@ def test_faults_are_listed_by_pointer() -> None:
         ("/target", "Say what to call.", "Say what to call."),
     ],
 )
-def test_a_field_is_named_once(pointer: str, message: str, told: str) -> None:
-    assert named_once(Fault(pointer, message)) == told
+def test_a_field_is_named_once(pointer: str, message: str, words: str) -> None:
+    assert named_once(Fault(pointer, message)) == words
 
 
-def test_of_errors_that_come_together_the_first_is_told_unless_one_is_a_bug() -> None:
-    told = Misconfigured("This.")
-    assert expected_error(ExceptionGroup("", [told, errors.Unavailable("That.")])) is told
-    assert expected_error(ExceptionGroup("", [told, KeyError("bug")])) is None
+def test_the_first_error_of_a_group_is_shown_unless_one_is_a_bug() -> None:
+    first = Misconfigured("This.")
+    assert expected_error(ExceptionGroup("", [first, errors.Unavailable("That.")])) is first
+    assert expected_error(ExceptionGroup("", [first, KeyError("bug")])) is None
 
 
 def test_json_on_a_terminal_steers_nothing_and_means_the_same(

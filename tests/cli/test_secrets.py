@@ -1,4 +1,4 @@
-"""What the command line shows of secrets, and where it sends a key: nothing, and to nobody but its own server."""
+"""The command line shows no secrets, and sends a key only to its own server."""
 
 import asyncio
 import json
@@ -39,11 +39,11 @@ URLS = [
 @pytest.mark.parametrize("url", URLS)
 def test_no_command_shows_a_secret_of_the_database_url(url: str, tmp_path: Path) -> None:
     for words in (["doctor"], ["migrate", "status"], ["key", "list"], ["up", "--port", "0"]):
-        told = ondot(*words, cwd=tmp_path, database_url=url)
-        assert told.code != 0
-        assert told.out + told.err
-        assert "Unexpected error" not in told.err
-        assert MARK not in told.out + told.err
+        ran = ondot(*words, cwd=tmp_path, database_url=url)
+        assert ran.code != 0
+        assert ran.out + ran.err
+        assert "Unexpected error" not in ran.err
+        assert MARK not in ran.out + ran.err
 
 
 @proves("P12", "T5")
@@ -61,10 +61,10 @@ def test_no_command_shows_a_secret_of_the_database_url(url: str, tmp_path: Path)
 )
 def test_a_fault_of_the_settings_does_not_quote_a_secret(line: str, tmp_path: Path) -> None:
     (tmp_path / "ondot.toml").write_text(f"{line}\n")
-    told = ondot("job", "list", cwd=tmp_path)
-    assert told.code == 2
-    assert "The settings are not valid" in told.err
-    assert MARK not in told.out + told.err
+    ran = ondot("job", "list", cwd=tmp_path)
+    assert ran.code == 2
+    assert "The settings are not valid" in ran.err
+    assert MARK not in ran.out + ran.err
 
 
 @proves("P12")
@@ -82,8 +82,8 @@ async def server() -> AsyncIterator[Receiver]:
 
 
 async def job_list(directory: Path, **settings: Any) -> tuple[int, str]:
-    told = await asyncio.to_thread(lambda: ondot("job", "list", "-o", "json", cwd=directory, **settings))
-    return told.code, told.err
+    ran = await asyncio.to_thread(lambda: ondot("job", "list", "-o", "json", cwd=directory, **settings))
+    return ran.code, ran.err
 
 
 @proves("P12", "T1")
@@ -92,20 +92,20 @@ async def test_the_url_of_a_toml_does_not_get_the_key_of_the_environment(server:
     secret = tmp_path / "key"
     secret.write_text("ondot_mine")
     for settings in ({"api_key": "ondot_mine"}, {"api_key_file": str(secret)}):
-        code, told = await job_list(tmp_path, **settings)
+        code, message = await job_list(tmp_path, **settings)
         assert code == 2
-        assert "Set ONDOT_URL as well" in told
-        assert "ondot_mine" not in told
+        assert "Set ONDOT_URL as well" in message
+        assert "ondot_mine" not in message
     assert server.received == []
 
 
 @proves("P12", "T1")
 async def test_the_key_of_a_toml_is_not_sent_to_the_url_of_the_environment(server: Receiver, tmp_path: Path) -> None:
     (tmp_path / "ondot.toml").write_text('api_key = "ondot_theirs"\n')
-    code, told = await job_list(tmp_path, url=server.url)
+    code, ran = await job_list(tmp_path, url=server.url)
     assert (code, server.received) == (2, [])
-    assert "put `url` into ondot.toml" in told
-    assert "ondot_theirs" not in told
+    assert "put `url` into ondot.toml" in ran
+    assert "ondot_theirs" not in ran
 
 
 @proves("T1")
@@ -117,8 +117,8 @@ async def test_a_key_is_sent_to_a_url_from_the_same_place(
     both = f'url = {json.dumps(server.url)}\napi_key = "ondot_mine"\n'
     (tmp_path / "ondot.toml").write_text(both if toml == "both" else lines.get(toml, ""))
     settings = {"url": server.url, "api_key": "ondot_mine"} if variables else {}
-    code, told = await job_list(tmp_path, **settings)
-    assert (code, told) == (0, "")
+    code, ran = await job_list(tmp_path, **settings)
+    assert (code, ran) == (0, "")
     assert [received.headers["authorization"] for received in server.received] == ["Bearer ondot_mine"]
 
 

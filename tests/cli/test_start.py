@@ -31,29 +31,29 @@ def all_commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[st
 @pytest.mark.parametrize("words", list(all_commands(get_command(app))), ids=" ".join)
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_every_command_has_help(words: tuple[str, ...], flag: str) -> None:
-    told = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, flag])
-    assert told.exit_code == 0
-    assert " ".join(("Usage: ondot" if not words else "", *words)).strip() in told.output
-    assert "--supervised-by" not in told.output
+    ran = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, flag])
+    assert ran.exit_code == 0
+    assert " ".join(("Usage: ondot" if not words else "", *words)).strip() in ran.output
+    assert "--supervised-by" not in ran.output
 
 
 def test_the_help_of_the_command_itself_names_every_noun() -> None:
-    told = ondot("--help", anew=True)
-    assert told.code == 0
+    ran = ondot("--help", fresh=True)
+    assert ran.code == 0
     for name in ("up", "api", "scheduler", "worker", "job", "execution", "cron", "migrate", "doctor", "key"):
-        assert f" {name} " in told.out
+        assert f" {name} " in ran.out
 
 
 @pytest.mark.parametrize("words", [["--version"], ["version"]])
-def test_the_version_is_told(words: list[str]) -> None:
-    assert ondot(*words, anew=True).out == f"ondot {__version__}\n"
+def test_the_version_is_printed(words: list[str]) -> None:
+    assert ondot(*words, fresh=True).out == f"ondot {__version__}\n"
 
 
 def test_nothing_heavy_is_imported_to_start() -> None:
     """What keeps `ondot --help` and `ondot cron explain` quick; a clock would only measure the machine's load."""
     heavy = "{'asyncpg', 'fastapi', 'uvicorn', 'uvloop', 'pydantic_settings', 'httpx2', 'holidays', 'rich', 'asyncio'}"
-    told = ondot(python=f"import sys, ondot.cli; print(sorted({heavy} & set(sys.modules)))")
-    assert (told.out, told.err) == ("[]\n", "")
+    ran = ondot(python=f"import sys, ondot.cli; print(sorted({heavy} & set(sys.modules)))")
+    assert (ran.out, ran.err) == ("[]\n", "")
 
 
 def test_completion_is_there_for_bash_zsh_and_fish() -> None:
@@ -73,21 +73,21 @@ def test_completion_is_there_for_bash_zsh_and_fish() -> None:
     ],
     ids=" ".join,
 )
-def test_without_the_servers_packages_a_server_command_says_what_to_install(words: list[str], tmp_path: Path) -> None:
+def test_without_the_server_packages_a_server_command_shows_what_to_install(words: list[str], tmp_path: Path) -> None:
     blocked = "import sys; sys.modules['asyncpg'] = None; from ondot.cli import main; main()"
-    told = ondot(*words, python=blocked, cwd=tmp_path, home=str(tmp_path))
-    assert told.code == 2
-    assert "pip install 'ondot[server]'" in told.err
-    assert "Traceback" not in told.err
+    ran = ondot(*words, python=blocked, cwd=tmp_path, home=str(tmp_path))
+    assert ran.code == 2
+    assert "pip install 'ondot[server]'" in ran.err
+    assert "Traceback" not in ran.err
 
 
 @pytest.mark.parametrize(
     "words", [["no-such-noun"], ["job", "no-such-verb"], ["job", "get", "no-uuid"], ["job", "get"]]
 )
 def test_a_wrong_command_line_exits_with_2(words: list[str]) -> None:
-    told = ondot(*words)
-    assert told.code == 2
-    assert told.out == ""
+    ran = ondot(*words)
+    assert ran.code == 2
+    assert ran.out == ""
 
 
 @pytest.mark.parametrize(
@@ -96,34 +96,34 @@ def test_a_wrong_command_line_exits_with_2(words: list[str]) -> None:
     ids=lambda words: " ".join(words[:2]),
 )
 def test_a_server_that_cannot_be_reached_exits_with_5(words: list[str]) -> None:
-    told = ondot(*words, url=NOBODY)
-    assert told.code == 5
-    assert told.out == ""
-    assert told.err.startswith(f"error: No ondot server can be reached at {NOBODY}")
-    assert len(told.err.splitlines()) == 1
+    ran = ondot(*words, url=NOBODY)
+    assert ran.code == 5
+    assert ran.out == ""
+    assert ran.err.startswith(f"error: No ondot server can be reached at {NOBODY}")
+    assert len(ran.err.splitlines()) == 1
 
 
-def test_every_fault_of_the_settings_is_told_at_once() -> None:
-    told = ondot("job", "list", prot="1", url="ftp://x", heartbeat_s="0")
-    assert told.code == 2
+def test_all_faults_of_the_settings_are_reported_at_once() -> None:
+    ran = ondot("job", "list", prot="1", url="ftp://x", heartbeat_s="0")
+    assert ran.code == 2
     for said in ("ONDOT_PROT", "ONDOT_PORT?", "ONDOT_URL", "ONDOT_HEARTBEAT_S"):
-        assert said in told.err
-    assert "Traceback" not in told.err
+        assert said in ran.err
+    assert "Traceback" not in ran.err
 
 
-def test_a_role_without_a_database_says_where_to_get_one(tmp_path: Path) -> None:
-    told = ondot("scheduler", cwd=tmp_path, home=str(tmp_path))
-    assert told.code == 2
-    assert "ONDOT_DATABASE_URL" in told.err
-    assert "Traceback" not in told.err
+def test_a_role_without_a_database_shows_how_to_get_one(tmp_path: Path) -> None:
+    ran = ondot("scheduler", cwd=tmp_path, home=str(tmp_path))
+    assert ran.code == 2
+    assert "ONDOT_DATABASE_URL" in ran.err
+    assert "Traceback" not in ran.err
 
 
-def test_a_worker_whose_app_is_not_there_says_so_before_it_starts_processes(tmp_path: Path) -> None:
-    told = ondot(
+def test_a_worker_without_its_app_reports_it_before_it_starts_processes(tmp_path: Path) -> None:
+    ran = ondot(
         "worker", "nowhere:app", "--processes", "2", cwd=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/x"
     )
-    assert told.code == 2
-    assert "nowhere" in told.err
+    assert ran.code == 2
+    assert "nowhere" in ran.err
 
 
 def test_up_refuses_demo_with_another_app() -> None:
@@ -134,25 +134,25 @@ def test_a_child_whose_supervisor_is_gone_does_not_start(tmp_path: Path) -> None
     assert ondot("scheduler", "--supervised-by", "1", cwd=tmp_path, home=str(tmp_path)).code == 1
 
 
-def test_doctor_tells_settings_that_cannot_be_used() -> None:
-    told = ondot("doctor", "-o", "json", prot="1")
-    assert told.code == 1
-    (finding,) = json.loads(told.out)["findings"]
+def test_doctor_reports_invalid_settings() -> None:
+    ran = ondot("doctor", "-o", "json", prot="1")
+    assert ran.code == 1
+    (finding,) = json.loads(ran.out)["findings"]
     assert (finding["check"], finding["level"]) == ("settings", "problem")
 
 
-def test_doctor_without_database_or_server_says_what_to_start(tmp_path: Path) -> None:
-    told = ondot("doctor", "-o", "json", url=NOBODY, home=str(tmp_path), cwd=tmp_path)
-    assert told.code == 1
-    levels = {finding["check"]: finding["level"] for finding in json.loads(told.out)["findings"]}
+def test_doctor_without_database_or_server_shows_what_to_start(tmp_path: Path) -> None:
+    ran = ondot("doctor", "-o", "json", url=NOBODY, home=str(tmp_path), cwd=tmp_path)
+    assert ran.code == 1
+    levels = {finding["check"]: finding["level"] for finding in json.loads(ran.out)["findings"]}
     assert levels == {"settings": "ok", "server": "problem", "database": "warning"}
 
 
-def test_doctor_with_the_database_down_says_so() -> None:
-    told = ondot("doctor", database_url="postgresql://nobody@127.0.0.1:1/nothing")
-    assert told.code == 1
-    assert "PostgreSQL does not answer" in told.out
-    assert all(len(line) <= 80 for line in told.out.splitlines())
+def test_doctor_reports_that_the_database_is_down() -> None:
+    ran = ondot("doctor", database_url="postgresql://nobody@127.0.0.1:1/nothing")
+    assert ran.code == 1
+    assert "PostgreSQL does not answer" in ran.out
+    assert all(len(line) <= 80 for line in ran.out.splitlines())
 
 
 def test_ctrl_c_while_waiting_for_a_server_exits_with_130_quietly(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def curl(shown: str) -> list[str]:
 
 
 @proves("O6")
-def test_it_tells_where_everything_is() -> None:
+def test_it_shows_all_addresses() -> None:
     shown = screen()
     for said in (URL, f"{URL}/docs", "/data/ondot (embedded PostgreSQL)", "Ctrl-C stops it; nothing is lost."):
         assert said in shown
@@ -45,7 +45,7 @@ def test_the_curl_line_can_be_pasted() -> None:
     assert json.loads(curl(screen(demo=True))[-1])["function"] == "hello"
 
 
-def test_on_loopback_it_says_that_no_key_is_asked_for_and_why() -> None:
+def test_on_loopback_it_shows_that_no_key_is_needed_and_why() -> None:
     no_key, others, private, shell = what_is_open(load_settings(home=Path("/data/ondot")))
     assert "No API key" in no_key
     assert "this account" in no_key
@@ -54,7 +54,7 @@ def test_on_loopback_it_says_that_no_key_is_asked_for_and_why() -> None:
     assert "may not run shell" in shell
 
 
-def test_on_a_network_it_says_that_a_key_is_needed() -> None:
+def test_on_a_network_it_shows_that_a_key_is_needed() -> None:
     key, private, shell = what_is_open(load_settings(host="0.0.0.0", allow_shell=True))
     assert "ondot key create" in key
     assert "may not call private" in private
@@ -62,7 +62,7 @@ def test_on_a_network_it_says_that_a_key_is_needed() -> None:
     assert "Authorization: Bearer ondot_…" in curl(screen(host="0.0.0.0"))
 
 
-def test_a_key_that_was_asked_for_on_loopback_is_asked_for() -> None:
+def test_a_key_can_be_required_on_loopback() -> None:
     assert "needs an API key" in what_is_open(load_settings(auth="on"))[0]
 
 
@@ -81,5 +81,5 @@ def test_the_password_of_a_database_is_not_shown() -> None:
         ({"log_level": "info"}, False, "info"),
     ],
 )
-def test_the_roles_are_quiet_unless_asked(settings: dict[str, Any], verbose: bool, level: str) -> None:
+def test_the_roles_are_quiet_by_default(settings: dict[str, Any], verbose: bool, level: str) -> None:
     assert log_level(load_settings(**settings), verbose=verbose) == level

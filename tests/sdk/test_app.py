@@ -173,7 +173,7 @@ def test_the_schedules_of_an_app_are_jobs_that_the_server_takes() -> None:
 
 @proves("S2")
 @pytest.mark.parametrize("options", [{"cron": "61 * * * *"}, {"cron": "@daily", "timezone": "Mars/Base"}, {"every": 0}])
-def test_a_schedule_that_cannot_be_kept_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+def test_an_invalid_schedule_is_rejected_where_it_is_written(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidSchedule, match=r"^tick: "):
         Ondot().job(name="tick", **options)(lambda: None)
 
@@ -231,7 +231,7 @@ def test_functions_that_could_never_be_run_are_refused_at_once() -> None:
 
 
 @proves("E3")
-def test_the_context_is_given_to_those_who_ask_for_it() -> None:
+def test_the_context_is_passed_to_functions_that_take_it() -> None:
     def by_name(ctx, a=1): ...  # type: ignore[no-untyped-def]
     def by_annotation(context: Context, a: int = 1) -> None: ...
     def by_text(c: "Context") -> None: ...
@@ -331,6 +331,6 @@ def test_a_function_may_have_a_recurrence_rule_and_all_else_a_schedule_has() -> 
         ({"every": 5, "schedule": {"every": 6}}, "given twice"),
     ],
 )
-def test_a_refusal_of_options_says_why(options: dict[str, Any], words: str) -> None:
+def test_an_error_in_the_options_gives_the_reason(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         Ondot().job(name="tick", **options)(lambda: None)

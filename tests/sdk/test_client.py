@@ -1,4 +1,4 @@
-"""The client, against a real server that answers as the contract says."""
+"""The client, against a real server that answers as the contract requires."""
 
 import asyncio
 import json
@@ -141,7 +141,7 @@ async def test_a_problem_is_raised_as_the_error_of_its_code(client: Client, rece
 
 
 @proves("O5")
-async def test_the_faults_of_a_body_come_back_with_their_pointers(client: Client, receiver: Receiver) -> None:
+async def test_the_faults_of_a_body_have_their_pointers(client: Client, receiver: Receiver) -> None:
     faults = (Fault("/cron", "Give five fields."), Fault("/timezone", "There is no such zone."))
     receiver.answer(lambda: problem_response(InvalidSchedule("Two faults.", faults=faults)))
     with pytest.raises(InvalidSchedule) as raised:
@@ -162,7 +162,7 @@ async def test_a_problem_of_a_later_release_is_raised_by_its_status(client: Clie
 @pytest.mark.parametrize(
     ("status", "kind"), [(401, Unauthorized), (404, NotFound), (502, Unavailable), (500, OndotError), (200, OndotError)]
 )
-async def test_an_answer_that_is_not_ondots_says_so(
+async def test_an_answer_of_another_server_is_reported_as_such(
     client: Client, receiver: Receiver, status: int, kind: type[OndotError]
 ) -> None:
     receiver.answer(lambda: web.Response(status=status, text="<html>", content_type="text/html"))
@@ -172,7 +172,7 @@ async def test_an_answer_that_is_not_ondots_says_so(
 
 
 @proves("P2")
-async def test_what_makes_something_carries_a_key_of_its_own(client: Client, receiver: Receiver) -> None:
+async def test_a_request_that_creates_something_carries_its_own_key(client: Client, receiver: Receiver) -> None:
     await client.create_job({})
     await client.create_job({})
     await client.create_job({}, idempotency_key="mine")
@@ -210,7 +210,7 @@ async def test_a_create_is_given_up_after_three_retries(
 
 
 @proves("P2")
-async def test_a_create_whose_connection_breaks_is_tried_again(client: Client, receiver: Receiver) -> None:
+async def test_a_create_whose_connection_breaks_is_retried(client: Client, receiver: Receiver) -> None:
     async def break_first(request: web.Request) -> web.StreamResponse:
         if len(receiver.received) == 1:
             assert request.transport is not None
@@ -224,7 +224,7 @@ async def test_a_create_whose_connection_breaks_is_tried_again(client: Client, r
 
 
 @proves("O5")
-async def test_a_server_that_is_not_there_is_told_with_its_address_and_how_to_start_one() -> None:
+async def test_an_unreachable_server_is_reported_with_its_address_and_how_to_start_one() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -247,7 +247,7 @@ async def test_a_server_that_does_not_answer_is_given_up(receiver: Receiver) -> 
 
 
 @proves("O5")
-async def test_address_and_key_come_from_the_settings_when_first_needed(
+async def test_address_and_key_are_read_from_the_settings_at_the_first_request(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = Client()
@@ -259,7 +259,7 @@ async def test_address_and_key_come_from_the_settings_when_first_needed(
 
 
 @proves("O5")
-async def test_a_proxy_of_the_environment_is_not_asked_for_a_server_on_this_machine(
+async def test_a_proxy_of_the_environment_is_not_used_for_a_server_on_this_machine(
     client: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
@@ -269,7 +269,7 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_a_server_on_this_mach
 
 @proves("L7")
 @pytest.mark.parametrize("status", [200, 503])
-async def test_readiness_is_told_and_not_raised(client: Client, receiver: Receiver, status: int) -> None:
+async def test_readiness_is_returned_and_not_raised(client: Client, receiver: Receiver, status: int) -> None:
     receiver.answer(lambda: web.json_response({"lag_s": 2}, status=status))
     assert await client.ready() == {"ready": status == 200, "lag_s": 2}
 
@@ -309,9 +309,7 @@ async def test_letters_are_named_by_ids_by_a_filter_or_all_of_them(client: Clien
 
 
 @proves("E14")
-async def test_a_result_of_any_kind_comes_whole_and_a_refusal_of_it_is_an_error(
-    client: Client, receiver: Receiver
-) -> None:
+async def test_a_result_of_any_kind_is_read_whole_and_a_problem_is_an_error(client: Client, receiver: Receiver) -> None:
     for result in ([1, {"a": "ü"}], None, "text", "x" * 300_000):
         text = json.dumps(result)
         receiver.answer(lambda text=text: web.json_response(text=text))  # type: ignore[misc]

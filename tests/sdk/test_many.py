@@ -28,7 +28,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 @pytest.fixture
 async def app() -> AsyncIterator[Ondot]:
-    """Its server cannot be reached: whatever would be sent fails."""
+    """Its server cannot be reached, so every request fails."""
     async with Ondot(NOWHERE, "key") as app:
         yield app
 
@@ -121,7 +121,7 @@ async def test_many_in_a_transaction_run_once_it_is_committed_and_never_were_if_
 
 
 @proves("E11")
-async def test_what_is_refused_in_a_transaction_is_told_as_the_api_would(world: World, app: Ondot) -> None:
+async def test_errors_in_a_transaction_are_those_of_the_api(world: World, app: Ondot) -> None:
     @app.job(unique="only")
     async def once_only() -> None: ...
 

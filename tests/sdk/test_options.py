@@ -1,4 +1,4 @@
-"""What else a registered function may ask for: retries, limits and keys filled from its arguments."""
+"""The options of a registered function: retries, limits, and keys filled from its arguments."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ def named() -> None: ...
 
 
 @proves("E4")
-def test_a_function_says_which_errors_are_retried_and_how() -> None:
+def test_a_function_chooses_which_errors_are_retried_and_how() -> None:
     class Refused(Exception): ...
 
     @Ondot().job(retries=5, retry={"initial": timedelta(seconds=2), "max": "1m", "never_on": [Refused, "5xx", 404]})
@@ -39,7 +39,7 @@ def test_a_function_says_which_errors_are_retried_and_how() -> None:
         initial_s=2.0,
         max_s=60.0,
         never_on=(
-            "test_a_function_says_which_errors_are_retried_and_how.<locals>.Refused",
+            "test_a_function_chooses_which_errors_are_retried_and_how.<locals>.Refused",
             "5xx",
             "404",
         ),
@@ -74,7 +74,7 @@ def test_a_limit_of_a_function_is_shared_by_all_that_run_it(
 
 
 @proves("E13")
-async def test_one_of_a_function_with_a_limit_waits_for_the_other_whoever_enqueued_it(world: World) -> None:
+async def test_all_jobs_of_a_function_with_a_limit_wait_for_each_other(world: World) -> None:
     app = Ondot()
 
     @app.job(every=3600, concurrency=1)
@@ -147,13 +147,13 @@ def test_a_name_with_braces_is_no_template_and_one_that_is_too_long_is_refused()
         {"concurrency_key": "k", "key_rate": "10/31d"},
     ],
 )
-def test_a_limit_that_cannot_be_is_refused_where_it_is_written(options: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_rejected_where_it_is_written(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^named: `(key_rate|concurrency|rate(\.\w+)?)` (must be|is missing)"):
         Ondot().job(**options)(named)
 
 
 @proves("E16")
-def test_unique_debounce_and_throttle_go_with_what_is_enqueued_and_never_with_the_schedule() -> None:
+def test_unique_debounce_and_throttle_apply_to_enqueued_jobs_and_never_to_the_schedule() -> None:
     app = Ondot()
 
     @app.job(every=60, unique={"key": "a:{a}", "within": "1h"})
@@ -320,7 +320,7 @@ def test_the_options_of_a_function_are_the_fields_of_a_job() -> None:
         ({"throttle": {"key": "a", "per": 5, "limit": 0}}, "throttle.limit"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_by_its_name_and_by_the_api_too(options: dict[str, Any], path: str) -> None:
+def test_an_invalid_option_is_rejected_by_its_name_and_by_the_api_too(options: dict[str, Any], path: str) -> None:
     with pytest.raises(ValueError, match=rf"^named: `{path}(\.0|\.1|\.team)?` must be "):
         Ondot().job(**options)(named)
     body = {"function": "named", **options}

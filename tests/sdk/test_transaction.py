@@ -24,7 +24,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 @pytest.fixture
 async def app() -> AsyncIterator[Ondot]:
-    """Its server cannot be reached: whatever would be sent fails."""
+    """Its server cannot be reached, so every request fails."""
     async with Ondot(NOWHERE, "key") as app:
         yield app
 
@@ -36,7 +36,7 @@ async def mine(world: World) -> AsyncIterator[Connection]:
 
 
 @proves("E11", "S1")
-async def test_what_is_enqueued_in_a_transaction_runs_once_it_is_committed(
+async def test_a_job_enqueued_in_a_transaction_runs_after_the_commit(
     world: World, app: Ondot, mine: Connection
 ) -> None:
     @app.job(retries=5, timeout="2m", priority="high", labels={"team": "bi"})
@@ -58,7 +58,7 @@ async def test_what_is_enqueued_in_a_transaction_runs_once_it_is_committed(
 
 
 @proves("E11")
-async def test_what_is_enqueued_in_a_transaction_that_fails_never_was(
+async def test_a_job_enqueued_in_a_transaction_that_fails_does_not_exist(
     world: World, app: Ondot, mine: Connection
 ) -> None:
     @app.job
@@ -183,7 +183,7 @@ async def test_arguments_are_checked_as_ever(app: Ondot, mine: Connection, world
         ("throttle", {"key": "report", "per": 60}),
     ],
 )
-async def test_what_needs_the_api_is_refused_and_the_transaction_goes_on(
+async def test_options_that_need_the_api_are_rejected_and_the_transaction_continues(
     world: World, app: Ondot, mine: Connection, option: str, value: Any
 ) -> None:
     options: Any = {option: value}
@@ -202,7 +202,7 @@ async def test_what_needs_the_api_is_refused_and_the_transaction_goes_on(
 
 
 @proves("E11")
-async def test_what_the_database_refuses_is_told_as_the_api_would(app: Ondot, mine: Connection) -> None:
+async def test_an_error_of_the_database_is_raised_as_that_of_the_api(app: Ondot, mine: Connection) -> None:
     @app.job
     async def report() -> None: ...
 
@@ -215,7 +215,7 @@ async def test_what_the_database_refuses_is_told_as_the_api_would(app: Ondot, mi
 
 
 @proves("E11")
-async def test_a_database_without_ondot_is_told_as_such(app: Ondot, server: Server) -> None:
+async def test_a_database_without_ondot_is_reported_as_such(app: Ondot, server: Server) -> None:
     @app.job
     async def report() -> None: ...
 
@@ -229,7 +229,7 @@ async def test_a_database_without_ondot_is_told_as_such(app: Ondot, server: Serv
 
 
 @proves("E11", "E13")
-async def test_limits_by_key_hold_for_what_is_enqueued_in_a_transaction(
+async def test_limits_by_key_apply_to_jobs_enqueued_in_a_transaction(
     world: World, app: Ondot, mine: Connection
 ) -> None:
     @app.job(concurrency_key="customer:{customer}")
@@ -272,7 +272,7 @@ def test_a_body_means_the_same_here_as_over_the_api(body: dict[str, Any]) -> Non
 @proves("E11")
 @pytest.mark.parametrize("key", ["", " ", "x" * 201, "a\nb", "a\u200bb", "\u3164", 7])
 @pytest.mark.parametrize("name", ["concurrency_key", "order_key"])
-def test_a_key_that_cannot_be_is_refused_before_the_database_is_asked(name: str, key: object) -> None:
+def test_an_invalid_key_is_rejected_before_the_database_is_called(name: str, key: object) -> None:
     with pytest.raises(InvalidBody) as caught:
         spec_of({"name": "report", "target": {"function": "report"}, name: key})
     assert [fault.pointer for fault in caught.value.faults] == [f"/{name}"]

@@ -32,7 +32,9 @@ CREATED, CHANGED, UNCHANGED = "created", "changed", "unchanged"
 
 
 def apply(
-    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="JSON or JSON lines; - is standard input.")],
+    file: Annotated[
+        str, typer.Option("--file", "-f", metavar="FILE", help="JSON or JSON lines; - reads standard input.")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     output: Output = Format.TABLE,
 ) -> None:

@@ -82,7 +82,7 @@ def backfills(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 
 def backfill_cancel(job_id: JobId, backfill_id: BackfillId, output: Output = Format.TABLE) -> None:
-    """Cancel a backfill. Runs that have not started are dropped; running ones may end."""
+    """Cancel a backfill. Runs that have not started are dropped; running ones may finish."""
     _show(ask(lambda client: client.cancel_backfill(job_id, backfill_id)), output)
 
 

@@ -29,7 +29,8 @@ def cancel(
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel executions. A waiting one ends at once; a running one may stop by itself, until its grace period ends."""
+    """Cancel executions. A waiting one ends at once; a running one is asked to stop, and stopped by force after its
+    grace period."""
     refusals: list[OndotError] = []
 
     async def question(client: "Client") -> list[Json]:

@@ -173,7 +173,9 @@ FLAGS: Final[Mapping[str, Flag]] = {
     ),
     "function": Flag("/target/function", "Call this function of a worker."),
     "command": Flag(
-        "/target/shell/command", "Run this program. It is split into words; no shell runs.", read=_parse_command
+        "/target/shell/command",
+        "Run this program. The text is split into words; no shell is used.",
+        read=_parse_command,
     ),
     "cron": Flag("/schedule/cron", 'Run by a cron expression, for example "0 9 * * 1-5".', "EXPR"),
     "every": Flag("/schedule/every", "Run at an interval, for example 15m.", "DURATION", read=duration),
@@ -187,11 +189,19 @@ FLAGS: Final[Mapping[str, Flag]] = {
     "timezone": Flag(
         "/schedule/timezone", "An IANA time zone. By default, UTC.", "ZONE", names=("--timezone", "-z")
     ),
-    "gap": Flag("/schedule/dst/gap", "A fire in the skipped hour (clocks go forward). By default, shift.", kind=Gap),
-    "fold": Flag("/schedule/dst/fold", "A fire in the repeated hour (clocks go back). By default, first.", kind=Fold),
-    "jitter": Flag("/schedule/jitter", "Start up to this much later.", "DURATION", read=duration),
+    "gap": Flag(
+        "/schedule/dst/gap",
+        "What to do with a fire in the skipped hour (clocks go forward). By default, shift.",
+        kind=Gap,
+    ),
+    "fold": Flag(
+        "/schedule/dst/fold", "When to fire in the repeated hour (clocks go back). By default, first.", kind=Fold
+    ),
+    "jitter": Flag("/schedule/jitter", "Start each fire up to this much later.", "DURATION", read=duration),
     "calendar": Flag(
-        "/schedule/calendar/exclude_holidays", "Skip the holidays of DE, DE-BY, and so on.", "CC[-REGION]"
+        "/schedule/calendar/exclude_holidays",
+        "Skip the holidays of a country or region, for example DE or DE-BY.",
+        "CC[-REGION]",
     ),
     "business_days": Flag(
         "/schedule/calendar/business_days",
@@ -211,7 +221,7 @@ FLAGS: Final[Mapping[str, Flag]] = {
         kind=Overlap,
     ),
     "concurrency": Flag("/concurrency", "How many executions of the job may run at once.", "N", kind=int),
-    "rate": Flag("/rate", "How many executions may start in a time, for example 10/1m.", "N/DURATION"),
+    "rate": Flag("/rate", "How many executions may start per time, for example 10/1m.", "N/DURATION"),
     "concurrency_key": Flag("/concurrency_key", "All jobs with this key share a limit.", "KEY"),
     "key_concurrency": Flag(
         "/key_concurrency",
@@ -220,7 +230,7 @@ FLAGS: Final[Mapping[str, Flag]] = {
         kind=int,
     ),
     "key_rate": Flag(
-        "/key_rate", "With --concurrency-key: how many may start in a time, for example 10/1m.", "N/DURATION"
+        "/key_rate", "With --concurrency-key: how many may start per time, for example 10/1m.", "N/DURATION"
     ),
     "order_key": Flag("/order_key", "All jobs with this key run strictly one after another.", "KEY"),
     "start_deadline": Flag(

@@ -147,7 +147,7 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def delete(job_id: JobId, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE) -> None:
-    """Delete a job. It fires no more; waiting executions are cancelled, running ones may end."""
+    """Delete a job. It fires no more; waiting executions are cancelled, running ones may finish."""
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter(
             "This cannot be undone, and this terminal cannot ask for confirmation. Add --yes.", param_hint="--yes"

@@ -44,7 +44,7 @@ def set_(
     ] = None,
     rate: Annotated[
         str | None,
-        typer.Option(metavar="N/DURATION|none", help="How many attempts may start in a time, for example 100/1m."),
+        typer.Option(metavar="N/DURATION|none", help="How many attempts may start per time, for example 100/1m."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:

@@ -124,4 +124,4 @@ def _show_start(what: str, supervised_by: int | None) -> None:
     if supervised_by is None and sys.stderr.isatty():
         from ondot import __version__
 
-        show_progress(f"ondot {__version__}: {what}. Ctrl-C stops it; running attempts may end.")
+        show_progress(f"ondot {__version__}: {what}. Ctrl-C stops it; running attempts may finish.")

@@ -107,7 +107,7 @@ class Client(Requests):
         return await self._call("GET", f"/v1/jobs/{_segment(id_)}/backfills/{_segment(backfill_id)}")
 
     async def cancel_backfill(self, id_: Id, backfill_id: Id) -> Json:
-        """Runs that have not started are dropped; running ones may end."""
+        """Runs that have not started are dropped; running ones may finish."""
         return await self._call("POST", f"/v1/jobs/{_segment(id_)}/backfills/{_segment(backfill_id)}/cancel")
 
     async def preview(self, body: Mapping[str, Any]) -> Json:

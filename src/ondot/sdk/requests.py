@@ -71,18 +71,8 @@ class Requests:
             await asyncio.sleep(wait_s)
         return self._answer(await self._send("POST", path, body=body, headers=headers, query=query))
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        longer_s: float = 0,
-    ) -> Json:
-        response = await self._send(method, path, query=query, body=body, headers=headers, longer_s=longer_s)
-        return self._answer(response)
+    async def _call(self, method: str, path: str, **request: Any) -> Json:
+        return self._answer(await self._send(method, path, **request))
 
     async def _pieces(self, path: str, query: Mapping[str, Any] | None = None) -> AsyncIterator[bytes]:
         client = self._client()
