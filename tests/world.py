@@ -127,7 +127,7 @@ class Worker:
 def done(assignment: Assignment, report: Report | None = None) -> Done:
     spec = assignment.spec
     assert spec is not None
-    return Done(decide(assignment.leased, spec, report or Succeeded('"done"'), random()), assignment.lease_id)
+    return Done(decide(assignment.leased, spec, report or Succeeded('"done"'), random), assignment.lease_id)
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ class Talker:
     async def succeed(self, result: str) -> None:
         assignment = self.assignment
         assert assignment.spec is not None
-        completion = decide(assignment.leased, assignment.spec, Succeeded(result), 0.0)
+        completion = decide(assignment.leased, assignment.spec, Succeeded(result), lambda: 0.0)
         completion = await self.outputs.keep(assignment.leased, completion)
         await self.notes.close(assignment.leased)
         await self.worker.completer.write([Done(completion, assignment.lease_id)])

@@ -37,7 +37,7 @@ async def a_success(world: World, result: str) -> tuple[Worker, Assignment, Comp
     worker = await world.worker()
     [assignment] = await worker.lease()
     assert assignment.spec is not None
-    return worker, assignment, decide(assignment.leased, assignment.spec, Succeeded(result), 0.0)
+    return worker, assignment, decide(assignment.leased, assignment.spec, Succeeded(result), lambda: 0.0)
 
 
 async def read(world: World, objects: Objects | None, assignment: Assignment) -> str:

@@ -8,11 +8,11 @@ the function. Nothing here talks to PostgreSQL: the outcome goes to the complete
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from random import random
 from typing import Any
 
 from ondot.flow.attempt_log import AttemptLogs
@@ -188,7 +188,7 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
         report: Report = await _call(spec, targets, make_call(assignment, spec))
     except asyncio.CancelledError:
         report = INTERRUPTED
-    return _decide(assignment, spec, report)
+    return decide(assignment.leased, spec, report, random)
 
 
 def begin_attempt(
@@ -206,7 +206,7 @@ def begin_attempt(
         return None
 
     def decide_and_end(report: Succeeded | Failed | Cancelled | None) -> None:
-        end(_decide(assignment, spec, INTERRUPTED if report is None else report))
+        end(decide(assignment.leased, spec, INTERRUPTED if report is None else report, random))
 
     try:
         return target.begin(spec.target, make_call(assignment, spec), decide_and_end)
@@ -231,7 +231,7 @@ def refuse(assignment: Assignment, spec: JobSpec, may_start: MayStart = lambda: 
     if (late := _expire_if_late(assignment)) is not None:
         return late
     if reason := may_start():
-        return _decide(assignment, spec, NotBegun(reason))
+        return decide(assignment.leased, spec, NotBegun(reason), random)
     return None
 
 
@@ -277,13 +277,9 @@ async def _call(spec: JobSpec, targets: Targets, call: Call) -> CallReport:
         return _internal(error)
 
 
-def _decide(assignment: Assignment, spec: JobSpec, report: Report) -> Completion:
-    return decide(assignment.leased, spec, report, random.random())  # noqa: S311 - spreads retries, guards nothing
-
-
 def _fail_without_spec(assignment: Assignment) -> Completion:
     error = AttemptError("spec_gone", "The job's definition is gone.")
-    return _decide(assignment, GONE, Failed(error, retryable=False))
+    return decide(assignment.leased, GONE, Failed(error, retryable=False), random)
 
 
 def _expire_if_late(assignment: Assignment) -> Completion | None:

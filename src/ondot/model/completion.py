@@ -2,10 +2,11 @@
 which chooses among them.
 
 A `Completion` is made here and nowhere else, so each carries its `Transition`: the state that is written is the
-transition's target. Everything is pure: `decide` gets the attempt, the spec, the report and a random number.
+transition's target. Everything is pure: `decide` gets the attempt, the spec, the report and a source of random numbers.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, assert_never
@@ -203,15 +204,15 @@ def expire(attempt: AttemptKey, start_by: datetime) -> Completion:
     )
 
 
-def decide(attempt: LeasedAttempt, spec: JobSpec, report: Report, random: float) -> Completion:
-    """What follows from a report. `random` in [0, 1) spreads retries."""
+def decide(attempt: LeasedAttempt, spec: JobSpec, report: Report, random: Callable[[], float]) -> Completion:
+    """What follows from a report. `random` returns a number in [0, 1), which spreads retries."""
     match report:
         case Succeeded():
             return succeed(
                 attempt, report.result, pause_after=spec.pause_after_failures, has_more_at_end=attempt.has_more_at_end
             )
         case Failed():
-            return _decide_failure(attempt, spec, report, random)
+            return _decide_failure(attempt, spec, report, random())
         case Cancelled():
             error = AttemptError("cancelled", report.message, facts={"forced": report.forced})
             return stop(attempt, reason="cancelled", error=error, result=report.result)
