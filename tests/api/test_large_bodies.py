@@ -17,11 +17,11 @@ from ondot.api import dependencies, intake
 from ondot.api.intake import LARGE, MOST_BATCHES
 from ondot.api.routes.pools import PoolBody
 from ondot.document.errors import MAX_FAULTS
-from ondot.document.fields import MAX_BATCH
 from ondot.document.json_text import MAX_DEPTH, MAX_FIELDS, read_batch, read_json
 from ondot.document.parse import job_spec, job_specs
 from ondot.document.reading import read_form
 from ondot.document.requests import preview_request, run_payload
+from ondot.document.rules import MAX_BATCH
 from ondot.model.errors import InvalidBody, NotJson, OndotError, TooLarge
 from tests.api.conftest import Caller
 from tests.proves import proves

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+import ondot
 from ondot.api.responses import preview_out
 from ondot.document.body import JobBody, job_field
 from ondot.document.json_text import read_json
 from ondot.document.parse import job_spec, job_specs
 from ondot.document.render import SPEC_FIELDS, JobOut, render_job, render_spec
 from ondot.document.requests import preview_request, run_payload
+from ondot.document.rules import POOL_NAME
 from ondot.document.shorthand import SHORT_NAMES
 from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.gates import Limits
@@ -26,8 +29,10 @@ from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Once, Schedule, preview
 from ondot.store.jobs import JobRow
+from ondot.store.sql_functions import functions
 from tests.proves import proves
 
+SOURCE = Path(ondot.__file__).parent
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
 CONTRACT = b"""
@@ -417,3 +422,10 @@ def test_every_field_of_a_spec_is_read_from_the_field_of_a_body_with_its_name() 
     of_specs = {name.removesuffix("_s") for name in (*JobSpec.__struct_fields__, *Limits.__struct_fields__)}
     assert of_specs - {"limits"} <= JobBody.model_fields.keys()
     assert JobBody.model_fields.keys() - of_specs == {"concurrency_key", "depends_on"}
+
+
+def test_the_pattern_of_a_pool_name_is_written_once_and_sql_gets_it_from_there() -> None:
+    sources = [*SOURCE.rglob("*.py"), *SOURCE.glob("store/functions/*.sql"), *SOURCE.glob("store/sql/*.sql")]
+    assert [path.name for path in sources if POOL_NAME in path.read_text()] == ["rules.py"]
+    [check_spec] = [each.sql for each in functions() if each.name == "check_spec"]
+    assert f"'^{POOL_NAME}$'" in check_spec

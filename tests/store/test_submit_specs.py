@@ -36,7 +36,7 @@ async def test_ids_are_uuids_of_version_seven_that_count_up_from_ondots_clock(wo
 @pytest.mark.parametrize(
     ("specs", "payloads", "words"),
     [
-        ([SPEC, {**SPEC, "pool": "No"}], [None, None], "no pool's name"),
+        ([SPEC, {**SPEC, "pool": "No"}], [None, None], "not a pool's name"),
         ([SPEC, []], [None, None], "must be a JSON object"),
         ([SPEC, None], [None, None], "must be a JSON object"),
         ([SPEC, SPEC], [{}, [1]], "payload must be a JSON object"),

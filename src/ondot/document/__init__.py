@@ -4,6 +4,7 @@ In reading order, from the bytes of a request to a spec of the model, and back:
 
     json_text       bytes to JSON, strictly and within bounds; camelCase to snake_case
     shorthand       short forms (`cron`, `url`, `timeout_s`) to the long form
+    rules           bounds and patterns that SQL checks too
     fields          the kinds of value: durations, instants, names, addresses, headers, errors
     attempt         bodies of a target and of retries, and the target's spec
     limits          bodies of rates, unique, debounce and throttle, and which fields exclude each other

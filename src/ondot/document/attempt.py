@@ -17,7 +17,7 @@ from ondot.document.fields import (
     Url,
     sentence,
 )
-from ondot.document.limits import DAY_S
+from ondot.document.rules import LONGEST_ATTEMPT_S, LONGEST_WAIT_S, MAX_RETRIES
 from ondot.document.structs import to_struct
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
 from ondot.model.retry import Backoff, Retry
@@ -26,7 +26,7 @@ from ondot.model.text import MAX_NAME
 _HTTP: Final = HttpTarget(url="")
 _RETRY: Final = Retry()
 
-AttemptDuration = Annotated[Duration, Field(gt=0, le=7 * DAY_S)]
+AttemptDuration = Annotated[Duration, Field(gt=0, le=LONGEST_ATTEMPT_S)]
 
 
 class HttpBody(Body):
@@ -63,14 +63,14 @@ class TargetBody(Body):
     publish: Any = Field(default=None, description="Not there yet.")
 
 
-RetryDuration = Annotated[Duration, Field(le=366 * DAY_S)]
+RetryDuration = Annotated[Duration, Field(le=LONGEST_WAIT_S)]
 
 
 class RetryBody(Body):
     """What follows a failed attempt."""
 
     max_retries: int = Field(
-        default=_RETRY.max_retries, ge=0, le=100, description="Attempts after the first.", examples=[3]
+        default=_RETRY.max_retries, ge=0, le=MAX_RETRIES, description="Attempts after the first.", examples=[3]
     )
     backoff: Backoff = Field(default=_RETRY.backoff, description="How the delay grows.", examples=["exponential"])
     initial: RetryDuration = Field(default=_RETRY.initial_s, description="The first delay.", examples=["1s"])

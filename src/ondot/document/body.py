@@ -16,7 +16,6 @@ from ondot.document.attempt import AttemptDuration, RetryBody, TargetBody, name_
 from ondot.document.errors import find_field
 from ondot.document.fields import LARGEST_INTEGER, Body, Duration, Labels, NoParents, PlainText, PoolName
 from ondot.document.limits import (
-    DAY_S,
     MAX_AT_ONCE,
     RATE,
     UNIQUE,
@@ -27,6 +26,7 @@ from ondot.document.limits import (
     UniqueOrNone,
     or_text,
 )
+from ondot.document.rules import LONGEST_CANCEL_GRACE_S, LONGEST_WAIT_S
 from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import OTHER_SHORT, SHORT
 from ondot.document.structs import to_struct, with_own_defaults
@@ -118,12 +118,12 @@ class JobBody(Body):
         "due, retries included.",
         examples=["account:17"],
     )
-    start_deadline: Annotated[Duration, Field(gt=0, le=366 * DAY_S)] | None = Field(
+    start_deadline: Annotated[Duration, Field(gt=0, le=LONGEST_WAIT_S)] | None = Field(
         default=None,
         description="An execution that has not started so long after it was due is skipped, on record.",
         examples=["10m"],
     )
-    cancel_grace: Annotated[Duration, Field(le=3600)] = Field(
+    cancel_grace: Annotated[Duration, Field(le=LONGEST_CANCEL_GRACE_S)] = Field(
         default=_JOB.cancel_grace_s,
         description="How long a running attempt has to end by itself when it is cancelled.",
         examples=["10s"],

@@ -16,22 +16,16 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ondot.document.rules import MAX_LABEL_NAME, MAX_LABEL_VALUE, MAX_LABELS, POOL_NAME
 from ondot.model.duration import EXPECTED, seconds
 from ondot.model.headers import why_reserved
 from ondot.model.text import MAX_NAME, hidden_in, is_function_name
 
-MAX_BATCH: Final = 10_000
 LARGEST_INTEGER: Final = 2**31 - 1
-"""Characters of a name or a key."""
-MAX_LABELS: Final = 64
-MAX_LABEL_NAME: Final = 63
-MAX_LABEL_VALUE: Final = 255
-POOL_NAME: Final = "[a-z0-9][a-z0-9_.-]{0,62}"
-NOT_IN_FUNCTION_NAME: Final = r"[\s\x00-\x20\x7f-\x9f\\]"
 INSTANT: Final = 'an instant in RFC 3339, for example "2030-01-31T09:00:00Z"'
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
-_BLANK_OR_CONTROL: Final = re.compile(NOT_IN_FUNCTION_NAME)
+_BLANK_OR_CONTROL: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f\\]")
 _NOT_IN_HEADERS: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _POOL: Final = re.compile(POOL_NAME)

@@ -10,14 +10,13 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from ondot.document.fields import Body, Duration, PlainText
+from ondot.document.rules import AT_CREATION, LONGEST_WAIT_S
 from ondot.document.shorthand import Path
 from ondot.model import gates
 from ondot.model.gates import Rate
 from ondot.model.job import JobSpec, Throttle
 
 MAX_AT_ONCE: Final = gates.MAX_AT_ONCE
-DAY_S: Final = 86_400
-LONGEST_WAIT_S: Final = 366 * DAY_S
 
 RATE: Final = '"10/1m" or {"limit": 10, "per": "1m", "burst": 1}'
 UNIQUE: Final = "no second one with this key while one lives, nor `within` a time after one was made"
@@ -147,7 +146,7 @@ def company_faults(
         elif long.get("key") is not None:
             why = "a job whose `key` is taken becomes a new version of it"
             yield (field,), f"`{name((field,))}` and `key` do not go together: {why}; leave one of them out."
-    first, *others = [field for field in _INSTEAD if long.get(field) is not None] or [""]
+    first, *others = [field for field in AT_CREATION if long.get(field) is not None] or [""]
     for field in others:
         why = "each decides by itself whether the job runs"
         yield (field,), f"`{name((field,))}` and `{first}` do not go together: {why}; leave one of them out."
@@ -158,7 +157,7 @@ def company_faults(
 
 def changed_at_creation(spec: JobSpec, current: JobSpec) -> Iterator[tuple[Path, str]]:
     """What a change of a job sets of that which only its creation can do."""
-    for field in _INSTEAD:
+    for field in AT_CREATION:
         wanted, stored = getattr(spec, field), getattr(current, field)
         if wanted is not None and wanted != stored:
             advice = "leave it as it is, take it away with null, or create another job"

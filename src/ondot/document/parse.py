@@ -18,12 +18,13 @@ from msgspec import Raw, structs
 
 from ondot.document.body import JobBody, spec_of
 from ondot.document.errors import MAX_FAULTS, came, refuse, unknown_field
-from ondot.document.fields import MAX_BATCH, instant_or_none
+from ondot.document.fields import instant_or_none
 from ondot.document.json_text import escaped, read_json
 from ondot.document.limits import changed_at_creation, company_faults
 from ondot.document.merge_patch import base_of
-from ondot.document.reading import MAX_PAYLOAD_BYTES, Reading, encode_payload, not_a, read
+from ondot.document.reading import Reading, encode_payload, not_a, read
 from ondot.document.render import render_schedule
+from ondot.document.rules import MAX_BATCH, MAX_PAYLOAD_BYTES
 from ondot.document.schedule import Before
 from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import SHORT, Path

@@ -18,14 +18,13 @@ from ondot.document.errors import Written, came, faults_of, refuse
 from ondot.document.fields import not_yet
 from ondot.document.json_text import snake_case
 from ondot.document.merge_patch import merged
+from ondot.document.rules import MAX_PAYLOAD_BYTES
 from ondot.document.schedule import Before, schedule_of
 from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS, Path, lengthened
 from ondot.model.errors import Fault, InvalidBody, TooLarge
 from ondot.model.job import NO_PAYLOAD
 from ondot.model.schedule import Schedule
-
-MAX_PAYLOAD_BYTES: Final = 1_048_576
 
 _ENCODER: Final = msgspec.json.Encoder()
 _KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}

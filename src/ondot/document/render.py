@@ -15,7 +15,7 @@ from msgspec import Raw, structs
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from ondot.document.fields import MAX_BATCH
+from ondot.document.rules import MAX_BATCH
 from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
 from ondot.model.gates import Limits, Overlap

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from ondot.document.fields import LARGEST_INTEGER, Body, Duration, Instant, InstantOrLocal
-from ondot.document.limits import DAY_S
+from ondot.document.rules import DAY_S
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.schedule import Dst
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
+from ondot.document.rules import FOR_SQL
 from ondot.model.execution import PriorityClass
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS
 from ondot.model.schedule.preview import LAST_YEAR
@@ -30,6 +31,7 @@ CONSTANTS: Final[Mapping[str, object]] = {
     "class_admitted": CLASS_ADMITTED,
     **{f"class_{each.name.lower()}": each.value for each in PriorityClass},
     **fragments(),
+    **FOR_SQL,
 }
 
 _TRIGGERS: Final = "\n-- triggers\n"

@@ -1,5 +1,5 @@
--- ondot.check_spec(spec): rejects a spec that the API would reject, with a message that says what to do. The limits are those
--- of the API.
+-- ondot.check_spec(spec): rejects a spec that the API would reject, with a message that says what to do. Bounds and patterns
+-- are filled in from document/rules.py, which the API uses too.
 -- Callers: ondot.submit_spec, ondot.submit_specs.
 CREATE OR REPLACE FUNCTION ondot.check_spec(spec json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -17,40 +17,42 @@ BEGIN
     ELSIF coalesce(json_typeof(target), 'null') <> 'object' OR target->>'kind' IS DISTINCT FROM 'function' THEN
         fault := 'Only functions can be enqueued in a transaction.';
         advice := 'Give a function''s name; create jobs that call addresses or commands by POST /v1/jobs.';
-    ELSIF coalesce(target->>'name', '') = '' OR length(target->>'name') > 200
+    ELSIF coalesce(target->>'name', '') = '' OR length(target->>'name') > {{max_name}}
             OR target->>'name' ~ '[\s\u0001-\u0020\u007f-\u009f\\]' THEN
-        fault := format('%L is no function''s name.', left(target->>'name', 60));
-        advice := 'Give the name under which a worker registered it, without blanks, at most 200 characters.';
-    ELSIF coalesce(trim(spec->>'name'), '') = '' OR length(spec->>'name') > 200
+        fault := format('%L is not a function''s name.', left(target->>'name', 60));
+        advice := 'Give the name under which a worker registered it, without blanks, at most {{max_name}} characters.';
+    ELSIF coalesce(trim(spec->>'name'), '') = '' OR length(spec->>'name') > {{max_name}}
             OR spec->>'name' ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' THEN
-        fault := 'The name of a job must be text that is not blank, without control characters, at most 200 characters.';
-        advice := 'Leave it out, and the job is called after its function.';
+        fault := 'The name of a job must be text that is not blank, without control characters, at most {{max_name}} characters.';
+        advice := 'Leave it out to name the job after its function.';
     ELSIF coalesce(json_typeof(spec->'payload'), 'null') NOT IN ('object', 'null') THEN
         fault := format('The payload must be a JSON object, but is of type %s.', json_typeof(spec->'payload'));
         advice := 'A function takes its arguments by name: ''{"customer": 7}''.';
-    ELSIF octet_length((spec->'payload')::text) > 1048576 THEN
-        fault := format('The payload has %s bytes, and at most 1048576 are taken.', octet_length((spec->'payload')::text));
+    ELSIF octet_length((spec->'payload')::text) > {{max_payload_bytes}} THEN
+        fault := format('The payload has %s bytes; at most {{max_payload_bytes}} are accepted.', octet_length((spec->'payload')::text));
         advice := 'Store it elsewhere and send its key.';
-    ELSIF coalesce(spec->>'pool', 'default') !~ '^[a-z0-9][a-z0-9_.-]{0,62}$' THEN
-        fault := format('%L is no pool''s name.', left(spec->>'pool', 80));
+    ELSIF coalesce(spec->>'pool', 'default') !~ '^{{pool_name}}$' THEN
+        fault := format('%L is not a pool''s name.', left(spec->>'pool', 80));
         advice := 'Lower-case letters, digits, _ . and -, at most 63, a letter or digit first.';
-    ELSIF coalesce(spec->>'priority', 'normal') NOT IN ('high', 'normal', 'low') THEN
-        fault := format('%L is no priority.', left(spec->>'priority', 60));
-        advice := 'Give one of high, normal, low.';
+    ELSIF coalesce(spec->>'priority', 'normal') <> ALL (string_to_array('{{priorities}}', ', ')) THEN
+        fault := format('%L is not a priority.', left(spec->>'priority', 60));
+        advice := 'Give one of {{priorities}}.';
     ELSIF coalesce(json_typeof(spec->'labels'), 'object') <> 'object' THEN
         fault := 'The labels must be a JSON object.';
         advice := 'For example ''{"team": "billing"}''.';
-    ELSIF spec->'labels' IS NOT NULL AND (SELECT count(*) > 64 OR coalesce(bool_or(
-            json_typeof(value) <> 'string' OR length(key) NOT BETWEEN 1 AND 63 OR length(value #>> '{}') > 255), false)
+    ELSIF spec->'labels' IS NOT NULL AND (SELECT count(*) > {{max_labels}} OR coalesce(bool_or(
+            json_typeof(value) <> 'string' OR length(key) NOT BETWEEN 1 AND {{max_label_name}} OR length(value #>> '{}') > {{max_label_value}}), false)
             FROM json_each(spec->'labels')) THEN
-        fault := 'The labels must be at most 64, with keys of 1 to 63 and values of at most 255 characters, all text.';
+        fault := 'There may be at most {{max_labels}} labels, with keys of 1 to {{max_label_name}} and values of at most '
+                 '{{max_label_value}} characters, all text.';
         advice := 'For example ''{"team": "billing"}''.';
     ELSIF retries IS NOT NULL AND (json_typeof(retries) <> 'number' OR retries #>> '{}' !~ '^[0-9]{1,3}$'
-            OR (retries #>> '{}')::integer > 100) THEN
-        fault := format('max_retries must be a whole number from 0 to 100, but is %s.', retries);
+            OR (retries #>> '{}')::integer > {{max_retries}}) THEN
+        fault := format('max_retries must be a whole number from 0 to {{max_retries}}, but is %s.', retries);
         advice := 'It counts the attempts after the first.';
     END IF;
-    FOR field, longest IN VALUES ('timeout_s', 7 * 86400), ('start_deadline_s', 366 * 86400), ('cancel_grace_s', 3600) LOOP
+    FOR field, longest IN VALUES ('timeout_s', {{longest_attempt_s}}), ('start_deadline_s', {{longest_wait_s}}),
+            ('cancel_grace_s', {{longest_cancel_grace_s}}) LOOP
         EXIT WHEN fault IS NOT NULL;
         IF spec->field IS NOT NULL AND (json_typeof(spec->field) <> 'number'
                 OR (spec->>field)::numeric NOT BETWEEN 0 AND longest
@@ -60,7 +62,7 @@ BEGIN
             advice := 'For example 300.';
         END IF;
     END LOOP;
-    FOREACH field IN ARRAY ARRAY['unique', 'debounce', 'throttle', 'key', 'schedule', 'pause_after_failures'] LOOP
+    FOREACH field IN ARRAY ARRAY[{{at_creation}}, 'key', 'schedule', 'pause_after_failures'] LOOP
         EXIT WHEN fault IS NOT NULL;
         IF coalesce(json_typeof(spec->field), 'null') <> 'null' THEN
             RAISE EXCEPTION 'A job with "%" cannot be enqueued in a transaction.', field USING
