@@ -131,7 +131,7 @@ async def test_a_schedule_that_takes_too_long_is_refused_wherever_it_comes(api: 
         answer = await api.http.request(method, path, json=body)
         assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-schedule"), path
         assert [fault["pointer"] for fault in answer.json()["errors"]] == [pointer]
-        assert "too long to look through" in answer.json()["detail"]
+        assert "too long to compute" in answer.json()["detail"]
 
 
 async def test_the_schedules_of_a_batch_have_one_budget(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ BYTES_A_VALUE: Final = 16
 """A body may have one value (a comma or an opening bracket outside of texts) for each so many bytes of its largest
 size: 131,072 for a job. A value takes about 64 bytes of memory once it is decoded."""
 MAX_FIELDS: Final = 10_000
-"""Values of one body outside of its payload: a job with 1,000 black-outs and as many dates has 4,000."""
+"""Values of one body outside of its payload: a job with 1,000 blackouts and as many dates has 4,000."""
 USER_DATA: Final = frozenset({"payload", "headers", "labels"})
 """Fields whose content is the user's own: keys inside them are left as they are."""
 

@@ -174,7 +174,7 @@ def _job_specs(jobs: list[object], now: datetime, max_bytes: int, looks: Looks) 
     for i, job in enumerate(jobs):
         pointer = f"/jobs/{i}"
         if looks.is_spent:
-            message = "The schedules before this one take too long to look through; send it in another batch."
+            message = "The schedules before this one take too long to compute; send it in another batch."
             raise InvalidSchedule(message, faults=(Fault(f"{pointer}/schedule", message),))
         try:
             body = read_json(job, max_bytes=max_bytes, pointer=pointer) if isinstance(job, Raw) else job

@@ -37,7 +37,7 @@ FIELD_OF: Final = {
     "n": "n",
 }
 REMARKS: Final = {
-    "shifted": "Moved: the clock leaves its own time out that day, or its own day is no business day.",
+    "shifted": "Moved: the clock leaves its own time out that day, or its own day is not a business day.",
     "repeated": "The clock shows this time twice that day: this is the second time.",
     "jittered": "The job starts up to its jitter later than this, always the same for one job.",
 }
@@ -45,7 +45,7 @@ REASONS: Final = {
     "gap": "the clock never shows this time that day",
     "holiday": "a public holiday",
     "date": "one of the dates left out",
-    "weekend": "no business day",
+    "weekend": "not a business day",
     "blackout": "in a black-out",
     "excluded": "a rule excludes it",
 }

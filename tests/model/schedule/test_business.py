@@ -24,7 +24,7 @@ from ondot.model.schedule import (
     next_fire,
     preview,
 )
-from ondot.model.schedule.business import moved
+from ondot.model.schedule.business import move_slots
 from tests.model.schedule.making import cron, fields, fires_after, next_fires, utc
 from tests.proves import proves
 
@@ -63,7 +63,7 @@ def test_moved_slots_are_those_of_a_brute_force(minutes: set[int], off: set[int]
         return slots[index] if index < len(slots) else None
 
     expected = sorted({datetime.combine(target_of(slot.date(), days_off, moves), slot.time()) for slot in slots})
-    moved_after = moved(slot_after, days_off.__contains__, moves)
+    moved_after = move_slots(slot_after, days_off.__contains__, moves)
     wall = MONDAY + timedelta(minutes=5 * after)
     expected = expected[bisect_right(expected, wall) :]
     found = []
@@ -188,7 +188,7 @@ def test_only_times_of_a_clock_can_move(when: Once | Interval) -> None:
             check(schedule)
         (fault,) = refusal.value.faults
         assert fault.pointer == "/calendar/business_days"
-        assert "say when by cron or rrule, or give business_days true" in fault.message
+        assert "use cron or rrule, or set business_days to true" in fault.message
 
 
 @proves("S10")

@@ -28,7 +28,7 @@ def faults(schedule: Schedule) -> dict[str, str]:
         ("Berlin", "did you mean Europe/Berlin?"),
         ("new york", "did you mean America/New_York?"),
         ("Europe/Berlni", "Europe/Berlin"),
-        ("CEST", "take a name such as Europe/Berlin"),
+        ("CEST", "use a name such as Europe/Berlin"),
         ("America", "There is no time zone"),
         ("localtime", "There is no time zone"),
         ("right/Europe/Berlin", "There is no time zone"),
@@ -52,7 +52,7 @@ def test_what_a_calendar_leaves_is_looked_for_from_now_on_and_not_from_a_start_l
     windows = (Blackout(from_at=NOON, to_at=NOON + 6 * 366 * DAY),)
     schedule = Schedule(when=cron("@daily").when, start_at=NOON - 366 * DAY, calendar=Calendar(blackouts=windows))
     check(schedule, NOON - DAY)
-    with pytest.raises(InvalidSchedule, match="The calendar leaves out"):
+    with pytest.raises(InvalidSchedule, match="The calendar excludes"):
         check(schedule, NOON)
 
 

@@ -11,7 +11,7 @@ import pytest
 from ondot.model.schedule import Cron, Interval, Schedule, check, for_job, in_words, next_fire
 from ondot.model.schedule.cron import parsed_of
 from ondot.model.schedule.expression import expression
-from ondot.model.schedule.spread import is_spread, resolved, spread_of
+from ondot.model.schedule.spread import is_spread, resolve, spread_of
 from tests.model.schedule.making import cron, fires_after, next_fires, utc
 from tests.proves import proves
 
@@ -47,14 +47,14 @@ def surprise(counts: Counter[int], values: range) -> float:
     ],
 )
 def test_jobs_are_spread_evenly_over_a_field(expression_text: str, field: int, values: range) -> None:
-    counts = Counter(int(resolved(expression_text, spread).split()[field]) for spread in SPREADS)
+    counts = Counter(int(resolve(expression_text, spread).split()[field]) for spread in SPREADS)
     assert set(counts) == set(values)
     assert surprise(counts, values) < 2
 
 
 @proves("S2")
 def test_the_minute_says_nothing_about_the_hour_and_one_term_nothing_about_the_next() -> None:
-    fields = [resolved("H(0-3),H(4-7) H(0-3) * * *", spread).split()[:2] for spread in SPREADS]
+    fields = [resolve("H(0-3),H(4-7) H(0-3) * * *", spread).split()[:2] for spread in SPREADS]
     pairs = Counter(int(minutes[0]) * 4 + int(hour) for minutes, hour in fields)
     assert surprise(pairs, range(16)) < 2
     terms = Counter(int(minutes[0]) * 4 + int(minutes[2]) - 4 for minutes, _ in fields)
@@ -67,14 +67,14 @@ def test_the_minute_says_nothing_about_the_hour_and_one_term_nothing_about_the_n
     [("H/15 * * * *", range(15), 59, 15), ("H(0-29)/10 * * * *", range(10), 29, 10), ("H/1 * * * *", range(1), 59, 1)],
 )
 def test_a_step_begins_within_the_first_one_and_goes_on(text: str, begins: range, last: int, step: int) -> None:
-    seen = {resolved(text, spread) for spread in SPREADS}
+    seen = {resolve(text, spread) for spread in SPREADS}
     assert seen == {f"{first}-{last}/{step} * * * *" for first in begins}
 
 
 @proves("S2")
 def test_a_job_keeps_its_values_and_they_are_those_of_every_release() -> None:
     assert [spread_of(job) for job in JOBS[:3]] == SPREADS[:3]
-    assert [resolved("H H * * *", spread) for spread in SPREADS[:3]] == PINNED
+    assert [resolve("H H * * *", spread) for spread in SPREADS[:3]] == PINNED
     assert 0 not in SPREADS
     assert max(SPREADS) < 2**53  # exact in every reader's JSON
 
@@ -84,8 +84,8 @@ def test_h_stands_in_lists_in_any_case_and_beside_names_that_contain_it() -> Non
     assert is_spread("5,h 0 * * *")
     assert not is_spread("0 0 * * THU")
     assert not is_spread("@hourly")
-    assert resolved("0 0 * MAR THU", 7) == "0 0 * MAR THU"
-    minute = resolved("5,h 9 * * thu", SPREADS[0]).split()[0]
+    assert resolve("0 0 * MAR THU", 7) == "0 0 * MAR THU"
+    minute = resolve("5,h 9 * * thu", SPREADS[0]).split()[0]
     assert minute.startswith("5,")
     assert minute[2:].isdigit()
 
@@ -116,7 +116,7 @@ def test_before_there_is_a_job_the_words_say_that_each_gets_its_own_values() -> 
     preview = cron("H H * * *")
     check(preview)
     assert next_fire(preview, NOON) is not None
-    assert in_words(preview).endswith(", UTC, for example: each job gets values of its own for H")
+    assert in_words(preview).endswith(", UTC, for example: each job gets its own values for H")
     assert "each job" not in in_words(for_job(preview, JOBS[0]))
 
 

@@ -3,15 +3,15 @@
     once · interval · cron · rrule   the rules, each with its next instant; `when` is any of them
     expression · days · spread       cron text → slots of wall time; its day fields; H in it, spread by job
     dst                              slots of wall time → instants, by the job's policy
-    calendar · business              which days and windows are left out; slots moved to business days
-    exclude                          what rules leave out of rules
+    calendar · business              excluded days and windows; slots moved to business days
+    exclude                          rules that exclude fires of other rules
     rule                             Schedule, and `next_fire` over all of these, within start and end
     counting                         how many fires a range has, and which are the last
-    check                            what is wrong with a schedule, said so that it can be put right
-    jitter · words · preview         how late on purpose; told in words; the coming fires
+    check                            what is wrong with a schedule, and how to fix it
+    jitter · words · preview         deliberate delay; a schedule in words; the next fires
 
-Nothing here reads a clock: instants come in as arguments, aware and in UTC, and go out the same. Wall time
-exists between `expression` or `rrule` and `dst` and nowhere else in ondot.
+Nothing here reads a clock: instants are passed in as arguments, aware and in UTC, and returned the same way. Wall time
+exists only between `expression` or `rrule` and `dst`.
 """
 
 from ondot.model.misfire import Misfire

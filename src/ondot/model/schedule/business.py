@@ -1,10 +1,9 @@
-"""Slots on days off go to the next or the previous business day, at the same time of day (S10).
+"""Slots on days off move to the next or the previous business day, at the same time of day (S10).
 
-Here are slots of wall time in, and slots of wall time out: what a change of the clocks does to a moved slot is decided
-after the move, by `dst`. Moved slots are not in the order of their sources (Friday 17:00 stays, Saturday 09:00 goes to
-Friday 09:00), so the search goes by target: the slots of a business day are those of the day itself and of the run of
-days off beside it, told by their time of day, each time once. After a day's last slot it goes to the target of the
-first slot beyond these sources, over years without any if need be.
+Slots of wall time come in and go out; `dst` decides afterwards how a clock change affects a moved slot. Moved slots are
+not in the order of their sources (Friday 17:00 stays, Saturday 09:00 moves to Friday 09:00), so the search goes by
+target: a business day has the slots of the day itself and of the days off next to it, each time of day once. After a
+day's last slot the search continues at the target of the first slot beyond these sources, even if it is years away.
 """
 
 from collections.abc import Callable
@@ -19,8 +18,8 @@ _DAY: Final = timedelta(days=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def moved(slot_after: SlotAfter, is_off: IsOff, moves: Literal["next", "previous"]) -> SlotAfter:
-    """The same slots, those on days off moved."""
+def move_slots(slot_after: SlotAfter, is_off: IsOff, moves: Literal["next", "previous"]) -> SlotAfter:
+    """The same slots, with those on days off moved."""
 
     def moved_slot_after(wall: datetime) -> datetime | None:
         wall = max(wall, NEVER_BEFORE)
@@ -40,7 +39,7 @@ def moved(slot_after: SlotAfter, is_off: IsOff, moves: Literal["next", "previous
 
 
 def _sources(target: date, is_off: IsOff, moves: Literal["next", "previous"]) -> tuple[date, date]:
-    """The first and the last day whose slots a business day has."""
+    """The first and the last day whose slots a business day gets."""
     if moves == "next":
         return _business_day(target - _DAY, is_off, -_DAY) + _DAY, target
     return target, _business_day(target + _DAY, is_off, _DAY) - _DAY
@@ -51,14 +50,14 @@ def _target(day: date, is_off: IsOff, moves: Literal["next", "previous"]) -> dat
 
 
 def _business_day(day: date, is_off: IsOff, step: timedelta) -> date:
-    """The first one from a day on; the days off of a calendar are finitely many in a row."""
+    """The first business day from a day on. A calendar has only finitely many days off in a row."""
     while NEVER_BEFORE.year <= day.year < NEVER_AFTER.year and is_off(day):
         day += step
     return day
 
 
 def _earliest(slot_after: SlotAfter, first: date, last: date, after: time | None) -> time | None:
-    """The earliest time of day, later than one if it is given, that a slot of these days has."""
+    """The earliest time of day of a slot on these days, later than `after` if given."""
     earliest: time | None = None
     day = first
     while day <= last:
@@ -70,5 +69,5 @@ def _earliest(slot_after: SlotAfter, first: date, last: date, after: time | None
             earliest = slot.time() if earliest is None else min(earliest, slot.time())
             day += _DAY
         else:
-            day = slot.date()  # the days between have none that is late enough
+            day = slot.date()  # the days between have no slot late enough
     return earliest

@@ -1,14 +1,13 @@
 """Days and windows on which a schedule does not fire (S10).
 
-A fire is left out if the date that its zone's clock shows at that instant is a holiday, a listed date or, where only
-business days count, a day of the weekend; or if the instant lies in a black-out. The first of these, in that order, is
-the reason. Each exclusion knows the instant at which it ends, so a search goes there at once: a schedule that fires
-every second under a black-out of years costs one look. Where fires move to the next or previous business day
-(`business`) no day leaves one out, and only black-outs do.
+A fire is excluded if its local date is a holiday, a listed date or, where only business days count, a day of the
+weekend; or if the instant is in a blackout. The first of these, in that order, is the reason. Each exclusion knows when
+it ends, so a search jumps there: a schedule that fires every second within a blackout of years costs one step. Where
+fires move to the next or previous business day (`business`), days exclude no fire; only blackouts do.
 
 Holidays and weekends are those of the `holidays` package: Friday and Saturday in Egypt, and a Saturday that China
-declares a working day is one. It is imported when the first calendar with a country is asked (70 ms), and asked once
-for each region and year. Beyond the years that it knows (2035 for India, 2100 for most) no day is a holiday.
+declares a working day is one. It is imported with the first calendar that names a country (70 ms), and asked once for
+each region and year. Beyond the years that it covers (2035 for India, 2100 for most) no day is a holiday.
 """
 
 import re
@@ -34,7 +33,7 @@ _SATURDAY: Final = 5
 
 
 class Blackout(Struct, frozen=True, kw_only=True):
-    """From `from_at` up to, and without, `to_at`."""
+    """From `from_at` (included) to `to_at` (excluded)."""
 
     from_at: datetime
     to_at: datetime
@@ -50,17 +49,17 @@ class Calendar(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash
 
     @property
     def moves(self) -> Literal["next", "previous"] | None:
-        """Where a slot on a day off goes, if it is not left out."""
+        """Where a slot on a day off moves, if it is not excluded."""
         return None if isinstance(self.business_days, bool) else self.business_days
 
 
 class Exclusion(NamedTuple):
     reason: Reason
-    until_at: datetime  # where it is worth looking again; another exclusion may begin there
+    until_at: datetime  # where to look again; another exclusion may start there
 
 
 class _Sorted(NamedTuple):
-    """A calendar made ready to be asked: black-outs that meet have become one."""
+    """A calendar prepared for lookups: adjoining blackouts are merged."""
 
     dates: frozenset[str]
     begins_at: tuple[datetime, ...]
@@ -73,7 +72,7 @@ class _DaysOff(NamedTuple):
 
 
 def exclusion_at(calendar: Calendar, zone: str, fire_at: datetime) -> Exclusion | None:
-    """What leaves out a fire at an aware UTC instant, if anything does."""
+    """What excludes a fire at an aware UTC instant, if anything does."""
     if calendar.moves is None:
         at = naive(fire_at)
         day = _day_at(zone, at)
@@ -89,12 +88,12 @@ def exclusion_at(calendar: Calendar, zone: str, fire_at: datetime) -> Exclusion 
 
 
 def is_off(calendar: Calendar, day: date) -> bool:
-    """Whether a local date is a holiday, a listed date or, where only business days count, of the weekend."""
+    """Whether a local date is a holiday, a listed date or, where only business days count, on the weekend."""
     return _reason_of_day(calendar, day) is not None
 
 
 def faults(calendar: Calendar) -> list[Fault]:
-    """What is wrong with a calendar by itself; pointers are relative to the schedule's long form on the wire."""
+    """What is wrong with a calendar; pointers are relative to the schedule's long form."""
     found: list[Fault] = []
     if calendar.exclude_holidays is not None:
         try:
@@ -103,7 +102,7 @@ def faults(calendar: Calendar) -> list[Fault]:
             found.extend(refusal.faults)
     for index, text in enumerate(calendar.exclude_dates):
         if not _is_date(text):
-            message = f'There is no date {text[:40]!r}; write year, month and day, for example "2026-12-24".'
+            message = f'{text[:40]!r} is not a date; write year, month and day, for example "2026-12-24".'
             found.append(Fault(f"/calendar/exclude_dates/{index}", message))
     for index, blackout in enumerate(calendar.blackouts):
         pointer = f"/calendar/blackouts/{index}"
@@ -111,7 +110,7 @@ def faults(calendar: Calendar) -> list[Fault]:
         advice = 'The instant needs its offset from UTC, for example "2026-12-24T00:00:00Z".'
         found.extend(Fault(f"{pointer}/{name}", advice) for name in zoneless)
         if not zoneless and blackout.to_at <= blackout.from_at:
-            message = f"The black-out ends before it begins; give a to_at after {blackout.from_at.isoformat()}."
+            message = f"The blackout ends before it starts; set to_at to after {blackout.from_at.isoformat()}."
             found.append(Fault(f"{pointer}/to_at", message))
     return found
 
@@ -134,7 +133,7 @@ def _day_at(zone: str, at: datetime) -> date:
 def _day_ends(zone: str, at: datetime, day: date) -> datetime:
     """The first instant after `at` at which the zone's clock shows another date; naive UTC in and out.
 
-    Which need not be midnight: clocks have skipped whole days, and have gone back over midnight.
+    This need not be midnight: clocks have skipped whole days, and have gone back across midnight.
     """
     midnight = datetime(day.year, day.month, day.day) + _DAY  # noqa: DTZ001  wall time
     if zone == "UTC":
@@ -148,7 +147,7 @@ def _day_ends(zone: str, at: datetime, day: date) -> datetime:
     return midnight - span.offset
 
 
-@lru_cache(maxsize=128)  # 200 kB for a thousand dates and as many black-outs
+@lru_cache(maxsize=128)  # 200 kB for a thousand dates and a thousand blackouts
 def _sorted(calendar: Calendar) -> _Sorted:
     begins_at: list[datetime] = []
     ends_at: list[datetime] = []
@@ -163,7 +162,7 @@ def _sorted(calendar: Calendar) -> _Sorted:
 
 def _is_date(text: str) -> bool:
     try:
-        return date.fromisoformat(text).isoformat() == text  # and not 20261224 or 2026-W52-4
+        return date.fromisoformat(text).isoformat() == text  # rejects 20261224 and 2026-W52-4
     except ValueError:
         return False
 
@@ -174,7 +173,7 @@ def _days_off(region: str, year: int) -> _DaysOff:
     new_year = date(year, 1, 1)
     days = [new_year + _DAY * n for n in range(366)]
     holidays = frozenset(day for day in days if day in known)
-    # What is no working day although no holiday: the weekend, without the days that a country moved work to.
+    # Not a working day and not a holiday: the weekend, without the days that a country moved work to.
     weekends = frozenset(day for day in days if day not in holidays and not known.is_working_day(day))
     return _DaysOff(holidays, weekends)
 
@@ -190,7 +189,7 @@ def _region(text: str, year: int | None = None) -> "HolidayBase":
     if dash and subdivision not in country_holidays(country).subdivisions:
         _refuse(text, _regions_like(country, subdivision))
     with catch_warnings():
-        simplefilter("ignore")  # that a year lies outside those it knows
+        simplefilter("ignore")  # warnings about years that it does not cover
         return country_holidays(country, subdiv=subdivision or None, years=year, expand=False)
 
 
@@ -225,6 +224,6 @@ def _regions_like(country: str, text: str) -> list[str]:
 
 def _refuse(text: str, suggestions: list[str]) -> NoReturn:
     names = " or ".join(dict.fromkeys(suggestions))
-    advice = f"did you mean {names}?" if names else 'take a country such as "DE", or a region of it such as "DE-BY".'
+    advice = f"did you mean {names}?" if names else 'use a country such as "DE", or a region of it such as "DE-BY".'
     message = f"The holidays of {text[:60]!r} are not known; {advice}"
     raise InvalidSchedule(message, faults=(Fault("/calendar/exclude_holidays", message),), region=text[:60])

@@ -1,10 +1,9 @@
-"""Is a schedule one that can be kept? (S2, S4, S8, S10, S12)
+"""Whether a schedule is valid (S2, S4, S8, S10, S12).
 
-Every fault is found in one go, and its message says what to do. Pointers are those of the schedule's long
-form on the wire ("/cron", "/include/0/every"), where people wrote it, and not of the stored struct. Whether an
-instant lies in the past is not asked here: that needs a clock. What calendar and exclude rules leave is tried from the
-schedule's start on, or from `after` if that is later, which callers that know the time give; without either from its
-first black-out.
+All errors are found at once, and each message states what to do. Pointers are those of the schedule's long form
+("/cron", "/include/0/every"), as people write it, not of the stored struct. Whether an instant is in the past is not
+checked here: that needs a clock. The check that calendar and exclude rules leave a fire starts at the schedule's start,
+or at `after` if that is later; without either, at its first blackout. Callers that know the time pass `after`.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,28 +27,28 @@ from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule, read, require_slot
 from ondot.model.schedule.rrule_text import LARGEST_COUNT
 from ondot.model.schedule.rule import Schedule, given_up, is_quick, next_fire, rules_of
-from ondot.model.schedule.spread import chosen, is_spread
+from ondot.model.schedule.spread import is_spread, resolve_by
 from ondot.model.schedule.when import When
 
 LONGEST_JITTER_S: Final = 86_400
-MOST_RULES: Final = 100  # of include, and of exclude: each is asked for every fire
+MOST_RULES: Final = 100  # of include, and of exclude: each is evaluated for every fire
 LOOKS_TO_CHECK: Final = 10_000
-"""What its check and its next fires may cost: 40 ms. Planners pay for each fire again."""
+"""The most that the check and the next fires may cost: 40 ms. Planning pays it again for each fire."""
 FIRES_TRIED: Final = 10
 
-_ALL_IN_GAPS: Final = "It never fires: the clocks leave out each of its times. Take another time, or dst.gap shift."
+_ALL_IN_GAPS: Final = "It never fires: all its times are in skipped hours. Use another time, or set dst.gap to shift."
 
-# Where the search for a first fire begins if the schedule itself names no start.
+# Where the search for a first fire starts if the schedule has no start.
 _SOME_INSTANT: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-# A calendar and exclude rules may leave out this much of a schedule, from the first fire it would have, and no more.
+# The longest time, from the first fire it would have, in which calendar and exclude rules may exclude every fire.
 _LEFT_OUT_AT_MOST: Final = timedelta(days=5 * 366)
 
 
 def check(schedule: Schedule, after: datetime | None = None) -> None:
-    """Raises InvalidSchedule, with all that is wrong; also if its next fires after `after` take too long to find."""
+    """Raises InvalidSchedule with all errors; also if the next fires after `after` take too long to compute."""
     fire_at = after
     try:
         with allowed(LOOKS_TO_CHECK, is_strict=True):
@@ -74,7 +73,7 @@ def _check(schedule: Schedule, after: datetime | None) -> None:
 
 
 def _rules(schedule: Schedule) -> Iterator[tuple[str, When]]:
-    """Each rule, with the pointer to the object that it was written in."""
+    """Each rule with the pointer to its object."""
     yield "", schedule.when
     for name, rules in (("include", schedule.include), ("exclude", schedule.exclude)):
         for index, rule in enumerate(rules):
@@ -83,7 +82,7 @@ def _rules(schedule: Schedule) -> Iterator[tuple[str, When]]:
 
 def _of_rules(schedule: Schedule) -> list[Fault]:
     faults = [
-        Fault(f"/{name}", f"There are {len(rules)} rules; give at most {MOST_RULES}, or make several jobs.")
+        Fault(f"/{name}", f"There are {len(rules)} rules; use at most {MOST_RULES}, or create several jobs.")
         for name, rules in (("include", schedule.include), ("exclude", schedule.exclude))
         if len(rules) > MOST_RULES
     ]
@@ -92,8 +91,8 @@ def _of_rules(schedule: Schedule) -> list[Fault]:
         own = _of_when(rule)
         if not own and isinstance(rule, Rrule):
             counted += sum(part.count or 0 for part in read(rule.text).rules)
-            if counted > LARGEST_COUNT:  # to find where a COUNT ends is to walk through all of it
-                message = f"The COUNTs of all rules are at most {LARGEST_COUNT:,} together; use UNTIL, or max_fires."
+            if counted > LARGEST_COUNT:  # finding where a COUNT ends means walking through all of it
+                message = f"The COUNTs of all rules may add up to {LARGEST_COUNT:,}; use UNTIL, or max_fires."
                 own = [Fault("/rrule", message)]
         own = own or _of_fires(rule)
         faults.extend(Fault(pointer + fault.pointer, fault.message) for fault in own)
@@ -122,18 +121,18 @@ def _read(read_text: Callable[[str], object], text: str) -> list[Fault]:
 
 
 def _expressions(text: str) -> None:
-    """Read an expression, with H in its day fields for whatever values jobs may get."""
+    """Parse an expression; with H in its day fields, for every value that a job may get."""
     expression(text)
     if not is_spread(text) or not any(is_spread(field) for field in text.split()[-3:]):
         return
     for value in range(31):
-        example = chosen(text, partial(_nearest, value))
+        example = resolve_by(text, partial(_nearest, value))
         try:
             expression(example)
         except InvalidSchedule:
             message = (
                 f'The cron expression "{text[:80]}" is not valid: some jobs would never fire, such as one that gets '
-                f'"{example[:80]}". Spread over days that every month has, for example H(1-28).'
+                f'"{example[:80]}". Spread over days that every month has, such as H(1-28).'
             )
             raise InvalidSchedule(message, faults=(Fault("/cron", message),), cron=text[:80]) from None
 
@@ -143,13 +142,13 @@ def _nearest(value: int, _field: int, _place: int, size: int) -> int:
 
 
 def _of_fires(when: When) -> list[Fault]:
-    """A rule that can be read, and yet never fires."""
+    """A rule that can be parsed but never fires."""
     match when:
         case Cron():
             if next_fire(Schedule(when=when), _SOME_INSTANT) is None:
                 return [Fault("/cron", _ALL_IN_GAPS)]
         case Rrule():
-            begins_at = when.begins.replace(tzinfo=UTC) - timedelta(days=2)  # before it begins, in whichever zone
+            begins_at = when.begins.replace(tzinfo=UTC) - timedelta(days=2)  # before it starts, in any zone
             try:
                 require_slot(when)
                 if next_fire(Schedule(when=when), begins_at) is None:
@@ -167,8 +166,8 @@ def _of_moves(schedule: Schedule, moving: Calendar) -> list[Fault]:
     if moving.moves is None or not any(isinstance(rule, (Interval, Once)) for rule in rules_of(schedule)):
         return []
     message = (
-        f"Only times of the clock can move to the {moving.moves} business day: say when by cron or rrule, "
-        "or give business_days true."
+        f"Only clock times can move to the {moving.moves} business day: use cron or rrule, "
+        "or set business_days to true."
     )
     return [Fault("/calendar/business_days", message)]
 
@@ -176,9 +175,9 @@ def _of_moves(schedule: Schedule, moving: Calendar) -> list[Fault]:
 def _of_interval(interval: Interval) -> list[Fault]:
     faults = []
     if not isfinite(interval.every_s) or interval.every_s > LARGEST_S:
-        faults.append(Fault("/every", 'The longest interval is 10 years; take a shorter one, for example "15m".'))
+        faults.append(Fault("/every", 'The longest interval is 10 years; use a shorter one, for example "15m".'))
     elif interval.every_s < SMALLEST_S:
-        faults.append(Fault("/every", 'The shortest interval is 1 second; take a longer one, for example "15m".'))
+        faults.append(Fault("/every", 'The shortest interval is 1 second; use a longer one, for example "15m".'))
     return [*faults, *_of_instant("/anchor_at", interval.anchor_at)]
 
 
@@ -188,24 +187,24 @@ def _of_bounds(schedule: Schedule) -> list[Fault]:
         if instant is not None:
             faults.extend(_of_instant(pointer, instant))
     if schedule.max_fires is not None and schedule.max_fires < 1:
-        faults.append(Fault("/max_fires", "Give at least 1, or leave max_fires out for no limit."))
+        faults.append(Fault("/max_fires", "Set at least 1, or leave max_fires out for no limit."))
     if not 0 <= schedule.jitter_s <= LONGEST_JITTER_S:
-        faults.append(Fault("/jitter", 'Give a jitter between 0 and one day, for example "30s".'))
+        faults.append(Fault("/jitter", 'Set a jitter between 0 and one day, for example "30s".'))
     return faults
 
 
 def _of_first_fire(schedule: Schedule) -> list[Fault]:
     start_at, end_at, when = schedule.start_at, schedule.end_at, schedule.when
     if start_at is not None and end_at is not None and end_at < start_at:
-        return [Fault("/end_at", f"It ends before it starts; give an end_at after {_utc(start_at)}.")]
+        return [Fault("/end_at", f"It ends before it starts; set end_at to after {_utc(start_at)}.")]
     if isinstance(when, Once):
         outside = (start_at is not None and when.at < start_at) or (end_at is not None and when.at > end_at)
-        return [Fault("/at", "The instant lies outside start_at and end_at; leave these out.")] if outside else []
+        return [Fault("/at", "The instant is outside start_at and end_at; leave these out.")] if outside else []
     if isinstance(when, Rrule) and start_at is not None and next_fire(schedule, start_at - _MICROSECOND) is None:
-        return [Fault("/rrule", "It has ended before start_at; give a later UNTIL or DTSTART, or an earlier start_at.")]
+        return [Fault("/rrule", "It ends before start_at; set a later UNTIL or DTSTART, or an earlier start_at.")]
     begins_at = when.anchor_at if isinstance(when, Interval) and not schedule.include else start_at
     if begins_at is not None and end_at is not None and next_fire(schedule, begins_at - _MICROSECOND) is None:
-        return [Fault("/end_at", f"It has no fire before {_utc(end_at)}; give a later end_at.")]
+        return [Fault("/end_at", f"It has no fire before {_utc(end_at)}; set a later end_at.")]
     return []
 
 
@@ -219,15 +218,15 @@ def _of_what_is_left(schedule: Schedule, after: datetime | None) -> list[Fault]:
     unrestricted = structs.replace(schedule, calendar=None, exclude=())
     first_at = next_fire(unrestricted, begins_at)
     if first_at is None or first_at.year >= NEVER_AFTER.year - 5:
-        return []  # it ended before; that is no fault of the calendar
+        return []  # it ended before; the calendar is not the cause
     last_at = first_at + _LEFT_OUT_AT_MOST
     end_at = last_at if schedule.end_at is None else min(last_at, schedule.end_at)
     span = f"each fire from {_utc(first_at)} to {_utc(end_at)}; exclude less."
     try:
         if next_fire(structs.replace(schedule, calendar=None, end_at=end_at), begins_at) is None:
-            return [Fault("/exclude", f"The exclude rules leave out {span}")]
+            return [Fault("/exclude", f"The exclude rules exclude {span}")]
         if next_fire(structs.replace(schedule, end_at=end_at), begins_at) is None:
-            return [Fault("/calendar", f"The calendar leaves out {span}")]
+            return [Fault("/calendar", f"The calendar excludes {span}")]
     except InvalidSchedule as refusal:
         return list(refusal.faults)
     return []
@@ -248,10 +247,10 @@ def _why_not_once(reason: Reason, excluding: Calendar, at: datetime) -> str:
         case "date":
             why = f"{day} (UTC) is one of exclude_dates"
         case "weekend":
-            why = f"{day} (UTC) is no business day"
+            why = f"{day} (UTC) is not a business day"
         case "blackout":
-            why = f"{_utc(at)} lies in a black-out"
-    return f"The calendar leaves out its only fire: {why}. Give another instant, or leave the calendar out."
+            why = f"{_utc(at)} is in a blackout"
+    return f"The calendar excludes its only fire: {why}. Use another instant, or leave the calendar out."
 
 
 def _of_instant(pointer: str, instant: datetime) -> list[Fault]:
@@ -262,7 +261,7 @@ def _of_instant(pointer: str, instant: datetime) -> list[Fault]:
         in_range = instant.astimezone(UTC) >= _EARLIEST
     except OverflowError:
         in_range = False
-    return [] if in_range else [Fault(pointer, "Give an instant from the year 1970 to the year 9999.")]
+    return [] if in_range else [Fault(pointer, "Use an instant from the year 1970 to the year 9999.")]
 
 
 def _utc(instant: datetime) -> str:

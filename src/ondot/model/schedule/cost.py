@@ -1,4 +1,4 @@
-"""What a schedule costs to plan (S12, E17). Nothing of it is stored: it is measured when a person asks."""
+"""What a schedule costs to plan (S12, E17). The cost is not stored but measured when a person asks."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,12 +8,12 @@ from ondot.model.schedule.looks import A_SEARCH, A_TURN, allowed
 from ondot.model.schedule.rule import GivenUp, Schedule, is_quick, next_fire
 
 MEASURED_FIRES: Final = 100
-"""As many as a plan of one job makes at once."""
+"""The number of fires that one plan of a job covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The most expensive search for one of the coming fires: after which instant, and how many looks it takes."""
+    """The most expensive search among the next fires: after which instant, and how many looks it takes."""
 
     after: datetime
     looks: int
@@ -25,7 +25,7 @@ class Cost:
 
 
 def measure_cost(schedule: Schedule, after: datetime) -> Cost | None:
-    """Of the fires after an instant, as far as one search may look; None if each is found at a single look."""
+    """The cost of the fires after an instant, as far as one search may look. None: one look finds each of them."""
     if is_quick(schedule):
         return None
     worst = Cost(after, 0)

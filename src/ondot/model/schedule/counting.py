@@ -1,12 +1,12 @@
-"""How many fires lie in a range, which is the last, which are the newest (S6, S7).
+"""How many fires a range has, which is the last, which are the newest (S6, S7).
 
-After a long outage, or for a backfill of years, nobody wants to walk through every fire. Here only `next_fire` is
-asked, so the answers hold for every kind of rule, and it is asked seldom: the last fire is found by bisection, the
-newest ones by looking back in windows that double. An interval, and a cron expression with no calendar or list
-beside it, are counted by arithmetic: between two offset changes of the zone wall time and UTC differ by a constant,
-so there the slots of wall time are counted, and at each change the policy says which of them fire.
+After a long outage, or for a backfill of years, walking through every fire is too slow. This module calls only
+`next_fire`, so it works for every kind of rule, and calls it rarely: the last fire is found by bisection, the newest
+ones by looking back in windows that double. An interval, and a cron expression without calendar or lists, are counted
+by arithmetic: between two offset changes of the zone, wall time and UTC differ by a constant, so the slots of wall time
+are counted there, and at each change the policy decides which of them fire.
 
-`start_at` and `end_at` hold as they do for `next_fire`; `max_fires` needs memory of the past, which is the flow's.
+`start_at` and `end_at` apply as for `next_fire`; `max_fires` needs memory of the past, which the flow has.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EARLIEST: Final = NEVER_BEFORE.replace(tzinfo=UTC)
-# Nearer to the end of time the search for a next fire gives up, and arithmetic would not.
+# Closer to the last supported year the search for a next fire gives up, while arithmetic would not.
 _COUNTED_UNTIL: Final = NEVER_AFTER.replace(year=NEVER_AFTER.year - SEARCH_YEARS, tzinfo=UTC)
 
 
@@ -37,7 +37,7 @@ def last_fire(schedule: Schedule, after: datetime, before: datetime) -> datetime
     last_at = next_fire(schedule, after)
     if last_at is None or last_at >= before:
         return None
-    # `last_at` is a fire, and none lies in (high_at, before).
+    # `last_at` is a fire, and there is none in (high_at, before).
     high_at = before.astimezone(UTC)
     while last_at < high_at:
         middle_at = last_at + (high_at - last_at) // 2
@@ -65,10 +65,9 @@ def newest_fires(schedule: Schedule, after: datetime, before: datetime, limit: i
 
 @bounded
 def count_fires(schedule: Schedule, after: datetime, until: datetime, at_most: int) -> int | None:
-    """How many fires lie after the one instant and up to the other.
+    """The number of fires after one instant, up to and including another.
 
-    Exact for an interval and a cron expression by themselves, however many; others are counted one by one, and
-    None says that there are more than `at_most`.
+    Exact for a plain interval or cron expression. Others are counted one by one; None: more than `at_most`.
     """
     begin_at, end_at = after.astimezone(UTC), until.astimezone(UTC)
     if schedule.start_at is not None:
@@ -87,7 +86,7 @@ def count_fires(schedule: Schedule, after: datetime, until: datetime, at_most: i
 
 
 def _is_plain(schedule: Schedule) -> bool:
-    """Whether nothing but bounds stands beside the rule; a field that is not known here may take fires away."""
+    """Whether the rule has nothing but bounds beside it; a field unknown here might exclude fires."""
     return schedule == Schedule(
         when=schedule.when,
         jitter_s=schedule.jitter_s,
@@ -108,11 +107,11 @@ def _fires(schedule: Schedule, after: datetime, until: datetime) -> "Iterator[da
 def _burst_before(
     schedule: Schedule, after: datetime, last_at: datetime, wanted: int
 ) -> tuple[list[datetime], datetime]:
-    """Up to `wanted` fires before `last_at`, and the instant from which on there are no others.
+    """Up to `wanted` fires before `last_at`, and the instant after which there are no others.
 
-    Windows begin as long as the last distance and double, so an even schedule is read no more than twice over. A
-    window that holds far more than is wanted (after a quiet night, the seconds of a whole day) is left to a new
-    look from its end.
+    The first window is as long as the last distance between fires, and windows double, so an even schedule is read at
+    most twice. A window with far more fires than wanted (after a quiet night, the seconds of a whole day) is read again
+    from its end.
     """
     found: list[datetime] = []
     before = last_at
@@ -169,7 +168,7 @@ def _count_of_cron(cron: Cron, after: datetime, until: datetime) -> int:
             last = min(last, span.first_from - _MICROSECOND)
         counted += parsed.slots_between(first, last)
         if dst.gap == "shift" and span.end_at <= until_at:
-            # One fire for all that the gap swallowed, and none of its own if a slot is due at its end anyway.
+            # One fire for all slots in the gap, and none if a slot is due at its end anyway.
             left_out = span.end_at + span.offset - _MICROSECOND
             swallowed = parsed.slots_between(left_out, span.gap_until - _MICROSECOND)
             if swallowed and not parsed.slots_between(span.gap_until - _MICROSECOND, span.gap_until):

@@ -1,8 +1,7 @@
-"""Schedules by the calendar and the clock on the wall (S2, S4).
+"""Cron schedules: by calendar and wall clock (S2, S4).
 
-The expression lists slots of wall time, `dst` maps each to its instants, and the results are kept in a
-small memo: jobs that share an expression come due together, so a herd of them asks one question over and
-over.
+The expression lists slots of wall time, and `dst` maps each to its instants. Results are cached: jobs that share an
+expression are due at the same time, so many of them ask the same question.
 """
 
 from datetime import datetime
@@ -12,7 +11,7 @@ from msgspec import Struct
 
 from ondot.model.schedule.dst import NEVER_AFTER, STRAIGHT, Dst, aware, naive, next_instant
 from ondot.model.schedule.expression import Expression, expression
-from ondot.model.schedule.spread import resolved
+from ondot.model.schedule.spread import resolve
 
 
 class Cron(
@@ -27,7 +26,7 @@ class Cron(
     expression: str
     timezone: str = "UTC"
     dst: Dst = Dst()
-    spread: int = 0  # the job's seed for H, and 0 where no H stands or no job is known yet
+    spread: int = 0  # the job's seed for H; 0 if there is no H, or no job yet
 
 
 @lru_cache(maxsize=8192)
@@ -43,7 +42,7 @@ def next_after(cron: Cron, after: datetime) -> datetime | None:
 
 def parsed_of(cron: Cron) -> Expression:
     """The expression with the job's own values for H."""
-    return expression(resolved(cron.expression, cron.spread) if cron.spread else cron.expression)
+    return expression(resolve(cron.expression, cron.spread) if cron.spread else cron.expression)
 
 
 def effective_dst(cron: Cron) -> Dst:

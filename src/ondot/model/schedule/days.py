@@ -1,9 +1,8 @@
-"""Which days of a month the two day fields of a cron expression take (S2).
+"""The days of a month that match the two day fields of a cron expression (S2).
 
-As in Vixie cron: if both fields are restricted, a day matches when either does; a field that begins with `*` is not
-restricted, and then both must match. All that they can say depends on the shape of the month alone (its first weekday
-and its length, of which there are 28), so each shape is worked out once; and expressions with the same two fields, as
-most have, share what was worked out.
+As in Vixie cron: if both fields are restricted, a day matches when either does; a field that starts with `*` is not
+restricted, and then both must match. The result depends only on the shape of the month (its first weekday and its
+length: 28 shapes), so each shape is computed once, and expressions with the same two fields share the results.
 """
 
 import re
@@ -20,7 +19,7 @@ _NEAREST: Final = re.compile(r"(\d{1,2})W")
 
 
 class Days:
-    """Immutable but for the table by shape, which fills itself, the same whoever fills it."""
+    """Immutable except for the table of shapes, which fills itself with the same values in any order."""
 
     def __init__(self, day_field: str, weekday_field: str) -> None:
         plain = plain_days(day_field)
@@ -52,7 +51,7 @@ _shape: Final = lru_cache(maxsize=4096)(monthrange)
 
 @lru_cache(maxsize=2048)
 def days_of(day_field: str, weekday_field: str) -> Days:
-    """Of two fields that can be read."""
+    """The days of two valid fields."""
     return Days(day_field, weekday_field)
 
 
@@ -62,7 +61,7 @@ def nearest_weekdays(field: str) -> tuple[int, ...]:
 
 
 def plain_days(field: str) -> str:
-    """The other terms, which are all that cronsim reads."""
+    """The other terms, which cronsim parses."""
     return ",".join(term for term in field.split(",") if not _NEAREST.fullmatch(term))
 
 

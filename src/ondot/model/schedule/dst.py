@@ -1,18 +1,19 @@
 """From wall time to instants, through every change of a zone's offset (S4).
 
-A zone's time is cut at its offset changes into spans of constant offset. Inside a span wall time and UTC
-differ by a constant; only at the seams is there anything to decide, and the policy decides it:
+A zone's offset changes divide its time into spans of constant offset. Inside a span, wall time and UTC differ by a
+constant. Only the changes need a decision, and the policy makes it:
 
-- **gap**: clocks go forward, wall times are left out. `shift` fires at the first instant after the gap,
-  once, however many slots the gap swallowed; `skip` does not fire.
-- **fold**: clocks go back, wall times come twice. `first`, `last` or `both` of the two instants fire.
+- **gap**: clocks go forward, and wall times are skipped. `shift` fires once, at the first instant after the gap,
+however
+  many slots are in it; `skip` does not fire.
+- **fold**: clocks go back, and wall times repeat. `first`, `last` or `both` of the two instants fire.
 
-`STRAIGHT` is the rule of schedules that follow real time: they fire whenever the zone's clock shows a slot,
-which is the same as gap `skip` and fold `both`. Which schedules do so is said in `expression.py`.
+`STRAIGHT` is the rule of schedules that follow real time: they fire whenever the zone's clock shows a slot, which is
+the same as gap `skip` and fold `both`. `expression.py` documents which schedules do so.
 
-The search walks forward span by span and never looks back, so instants strictly increase and none comes
-twice, wherever it starts: inside a gap's hour, inside a repeated hour, or in a zone that leaves out a whole
-day. Whoever lists wall-clock slots (cron, RRULE, moved business days) passes them in as a function.
+The search walks forward span by span and never looks back, so instants strictly increase and none repeats, wherever it
+starts: inside a skipped hour, inside a repeated hour, or in a zone that skips a whole day. Callers that list wall-clock
+slots (cron, RRULE, moved business days) pass them in as a function.
 """
 
 import re
@@ -38,15 +39,14 @@ SECOND: Final = timedelta(seconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH: Final = _EPOCH.replace(tzinfo=None)
 
-# All that a calendar can say repeats within 40 years (29 February on a given weekday, over the year 2100):
-# what has no fire in 50 years has none at all.
+# Every calendar rule repeats within 40 years (29 February on a given weekday, across the year 2100):
+# a rule without a fire in 50 years has none at all.
 SEARCH_YEARS: Final = 50
 
 # Two offset changes of one zone are at least 95 hours apart (all zones of tzdata 2025b and 2026f since 1880),
-# so a daily look at the offset sees each of them.
+# so looking at the offset once a day finds each of them.
 _LOOK: Final = timedelta(days=1)
-# Longer than any fold (24 hours), so that a span knows about the fold behind it although a year begins in
-# between.
+# Longer than any fold (24 hours), so that a span knows the fold before it even if a year starts in between.
 _MARGIN: Final = timedelta(days=3)
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
@@ -64,18 +64,18 @@ STRAIGHT: Final = Dst(gap="skip", fold="both")
 
 
 class Span(NamedTuple):
-    """A stretch of time with one offset, and which of its wall times are special."""
+    """A period with one offset, and which of its wall times are special."""
 
     begin_at: datetime
     end_at: datetime
     offset: timedelta
-    second_until: datetime  # wall times before it are shown for the second time
-    first_from: datetime  # wall times from it on will be shown again
-    gap_until: datetime  # wall times from the span's end up to it are left out
+    second_until: datetime  # wall times before it occur for the second time
+    first_from: datetime  # wall times from it on will occur again
+    gap_until: datetime  # wall times from the span's end up to it are skipped
 
 
 def next_instant(slot_after: SlotAfter, zone: str, dst: Dst, after_at: datetime) -> datetime | None:
-    """The first instant strictly after `after_at` that the policy gives to a slot; naive UTC in and out."""
+    """The first instant strictly after `after_at` at which a slot fires by the policy; naive UTC in and out."""
     at = max(after_at, NEVER_BEFORE)
     if zone == "UTC":
         return slot_after(at)
@@ -96,8 +96,8 @@ def next_instant(slot_after: SlotAfter, zone: str, dst: Dst, after_at: datetime)
         begins = following.begin_at + following.offset
         if wall < begins or following.offset < span.offset:
             wall = slot_after(begins - SECOND)
-        # No slot lies between the beginning of this span and `wall`, nor in what a fold may show again on the way
-        # there: 29 February is years away, and need not be walked to seam by seam.
+        # There is no slot between the start of this span and `wall`, and none in a fold on the way. So jump: the next
+        # 29 February may be years away.
         if wall is not None and wall - _MARGIN - following.offset > following.end_at:
             following = span_at(zone, wall - _MARGIN - following.offset)
         span = following
@@ -105,7 +105,7 @@ def next_instant(slot_after: SlotAfter, zone: str, dst: Dst, after_at: datetime)
 
 
 def naive(at: datetime) -> datetime:
-    """An aware UTC instant without its zone: by arithmetic, since `replace` takes a third of the time of a search."""
+    """An aware UTC instant without its zone. By arithmetic, since `replace` takes a third of the time of a search."""
     return _NAIVE_EPOCH + (at - _EPOCH)
 
 
@@ -131,7 +131,7 @@ def spans_between(zone: str, begin_at: datetime, end_at: datetime) -> Iterator[S
 
 @lru_cache(maxsize=4096)
 def _spans(zone: str, year: int) -> tuple[Span, ...]:
-    """The spans that touch a year, in order, with what lies just outside it known."""
+    """The spans that touch a year, in order, including changes just outside it."""
     tz = zone_info(zone)
     new_year = NEVER_BEFORE.replace(year=year)
     at, end_at = new_year - _MARGIN, new_year.replace(year=year + 1) + _MARGIN
@@ -155,7 +155,7 @@ def _spans(zone: str, year: int) -> tuple[Span, ...]:
                 gap_until=until_at + after if after > offset else NEVER_BEFORE,
             )
         )
-    # The last one is cut by the margin and not by a seam; who walks on from its end asks the next year.
+    # The last span ends at the margin and not at an offset change; a search that reaches its end asks the next year.
     return tuple(span for span in spans if span.end_at > new_year)
 
 
@@ -179,17 +179,17 @@ def _change(tz: ZoneInfo, low_at: datetime, high_at: datetime) -> datetime:
 
 
 def tzdata_version() -> str:
-    """The release of the IANA database that the tzdata package holds, such as "2025b"."""
+    """The release of the IANA database in the tzdata package, such as "2025b"."""
     version: str = tzdata.IANA_VERSION
     return version
 
 
 @lru_cache(maxsize=1024)
 def zone_info(name: str) -> ZoneInfo:
-    """The zone of that name; refuses names that mean another thing on another machine, or leap seconds.
+    """The zone of that name. Rejects names that differ between machines, and zones with leap seconds.
 
-    From the tzdata package and not from the host's files, which Python would take first: so all nodes, the command line
-    and tests agree, and an old host does not bring old rules.
+    From the tzdata package and not from the host's files, which Python would prefer: so all nodes, the command line and
+    tests agree, and an old host does not bring old rules.
     """
     if _NAME.fullmatch(name) and not name.startswith(_NOT_FOR_JOBS):
         try:
@@ -198,20 +198,20 @@ def zone_info(name: str) -> ZoneInfo:
         except (ValueError, OSError):
             pass
     names = _suggestions(name)
-    advice = f"did you mean {' or '.join(names)}?" if names else "take a name such as Europe/Berlin or UTC."
+    advice = f"did you mean {' or '.join(names)}?" if names else "use a name such as Europe/Berlin or UTC."
     message = f"There is no time zone {name[:60]!r}; {advice}"
     raise InvalidSchedule(message, faults=(Fault("/timezone", message),), timezone=name[:60])
 
 
 @lru_cache(maxsize=1)
 def zone_names() -> tuple[str, ...]:
-    """The names of all zones there are, in order."""
+    """The names of all zones, in order."""
     return tuple(sorted(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()))
 
 
 def _suggestions(name: str) -> list[str]:
     if name.isupper() and len(name) <= 5:
-        return []  # an abbreviation: CST is three zones, and what looks like it is none of them
+        return []  # an abbreviation: CST is three zones, and similar names are none of them
     wanted = name[:60].strip().replace(" ", "_").casefold()
     keys: dict[str, str] = {}
     for key in zone_names():

@@ -1,9 +1,9 @@
-"""What the `exclude` rules of a schedule leave out (S12).
+"""Fires that the `exclude` rules of a schedule exclude (S12).
 
-A fire is left out if one of these rules fires at exactly that instant. A rule that says "all of August" by wildcards
-leaves out 2.6 million fires of a job that runs each second, so what it covers is gone over at once: where a cron rule
-takes every second, minute or hour at which there could be fires, none can be left before the minute, the hour or the
-day ends. Everything else is walked, fire by fire: RRULEs, intervals, and the hours that a fold shows twice.
+A fire is excluded if one of these rules fires at exactly that instant. A rule for "all of August" by wildcards excludes
+2.6 million fires of a job that runs each second, so a covered period is skipped at once: where a cron rule has every
+second, minute or hour at which there could be fires, no fire is left before that minute, hour or day ends. Everything
+else is walked fire by fire: RRULEs, intervals, and repeated hours.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ _EACH_MINUTE: Final = _EACH_SECOND._replace(seconds=frozenset({0}))
 
 
 def excluded_until(exclude: tuple[When, ...], rules: tuple[When, ...], fire_at: datetime) -> datetime | None:
-    """Where to look again after a fire of `rules` that is left out, or None if it is not; aware UTC."""
+    """Where to look again after an excluded fire of `rules`; None if it is not excluded; aware UTC."""
     until_at: datetime | None = None
     if not exclude:
         return None
@@ -41,7 +41,7 @@ def excluded_until(exclude: tuple[When, ...], rules: tuple[When, ...], fire_at: 
 
 
 class _Queue:
-    """Rules in the order in which they fire next: on a walk forward only those are asked again that have fired."""
+    """Rules in the order in which they fire next: walking forward, only rules that have fired are evaluated again."""
 
     def __init__(self, rules: tuple[When, ...]) -> None:
         self._rules = rules
@@ -55,7 +55,7 @@ class _Queue:
             rule, just_before = self._rules[index], fire_at - MICROSECOND
             if looks is None:
                 return next_after(rule, just_before) or NEVER
-            looks.spend(1)  # also for what was seen already: to keep many rules in their order takes as long
+            looks.spend(1)  # also for a cached answer: keeping many rules in order takes as long
             return looks.look(rule, just_before, partial(next_after, rule, just_before), 0) or NEVER
 
         queue = self._next_ats
@@ -75,12 +75,12 @@ class _Queue:
 
 
 def _covered_until(rule: Cron, rules: tuple[When, ...], fire_at: datetime) -> datetime | None:
-    """Where it goes on after what the rule covers around a fire, if that is more than this fire."""
+    """The end of the period around a fire that the rule covers, if that is more than this fire."""
     parsed = parsed_of(rule)
     at = naive(fire_at)
     span = span_at(rule.timezone, at)
     wall = at + span.offset
-    # In wall times that are shown once a rule fires at each of its slots, whatever its policy.
+    # In wall times that occur once, a rule fires at each of its slots, whatever its policy.
     if not parsed.is_slot(wall) or not span.second_until <= wall < span.first_from:
         return None
     times = _times(rules, rule.timezone)
@@ -92,7 +92,7 @@ def _covered_until(rule: Cron, rules: tuple[When, ...], fire_at: datetime) -> da
 
 @lru_cache(maxsize=1024)
 def _times(rules: tuple[When, ...], zone: str) -> Times | None:
-    """What a zone's clock may show at fires of these rules, or None if that is not in whole seconds."""
+    """The wall-clock times at which these rules may fire in a zone; None if they are not whole seconds."""
     each = [_times_of(rule, zone) for rule in rules]
     known = [times for times in each if times is not None]
     if len(known) < len(each):
@@ -104,7 +104,7 @@ def _times_of(rule: When, zone: str) -> Times | None:
     match rule:
         case Cron():
             times = parsed_of(rule).times
-            # Zones differ by whole minutes: what is on the minute in one is so in all, and no more is known.
+            # Zones differ by whole minutes: a time on the minute in one zone is so in all; nothing else is known.
             return times if rule.timezone == zone else _EACH_MINUTE if times.seconds == {0} else _EACH_SECOND
         case Rrule():
             return _EACH_SECOND

@@ -1,20 +1,20 @@
-"""Cron expressions: read once, then asked for their wall-clock slots (S2).
+"""Cron expressions: parsed once, then asked for their wall-clock slots (S2).
 
-Five fields (minute, hour, day of month, month, day of week), or six with seconds first. A field takes `*`,
+Five fields (minute, hour, day of month, month, day of week), or six with seconds first. A field may have `*`,
 numbers, names, lists, ranges and steps; day of month also `L` (last day), `LW` (last weekday), `15W` (the
 weekday nearest to the 15th in the same month) and `?`; day of week also `5#2` (second Friday), `5L` (last
 Friday) and `?`. `?` is `*`. Macros are `@yearly @annually @monthly @weekly @daily @midnight @hourly`.
 
 Two rules are Vixie cron's. **Days**: if both day fields are restricted, a day matches when either does; a
-field that begins with `*` is not restricted, and then both must match. **Straight through**: an expression
-whose minute or hour field begins with `*` (so `*/15 * * * *`, `0 * * * *`, `0 */2 * * *`, `*/5 2 * * *`)
-follows real time: it fires whenever the zone's clock shows a slot, twice in a repeated hour and not for
-times that a gap leaves out. All others name fixed times of day, and the job's `dst` policy applies to them.
-`0-23` is a range and not a wildcard. `H` is read as it stands for no job in particular; see `spread`.
+field that starts with `*` is not restricted, and then both must match. **Straight through**: an expression
+whose minute or hour field starts with `*` (so `*/15 * * * *`, `0 * * * *`, `0 */2 * * *`, `*/5 2 * * *`)
+follows real time: it fires whenever the zone's clock shows a slot, twice in a repeated hour and not in a
+skipped hour. All others name fixed times of day, and the job's `dst` policy applies to them. `0-23` is a
+range and not a wildcard. `H` is parsed here for no particular job; see `spread`.
 
-The reading of fields is cronsim's; the search is ours, since it goes straight to the next value of each
-field, and to the next day by what `days` knows of the month. Fields are remembered one by one: expressions
-that share them, as those do that H has spread, cost little more to read than to look up.
+cronsim parses the fields. The search is our own: it goes straight to the next value of each field, and to the
+next day by the table of the month in `days`. Parsed fields are cached one by one, so expressions that share
+fields, such as those that H spreads, cost little more to parse than to look up.
 """
 
 import re
@@ -28,7 +28,7 @@ from cronsim import CronSim, CronSimError
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.schedule.days import days_of, nearest_weekdays, plain_days
 from ondot.model.schedule.dst import NEVER_AFTER, NEVER_BEFORE, SEARCH_YEARS
-from ondot.model.schedule.spread import is_spread, resolved
+from ondot.model.schedule.spread import is_spread, resolve
 
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
@@ -79,7 +79,7 @@ class Expression:
         self.text = " ".join(fields)
         self.is_straight = fields[_MINUTE].startswith("*") or fields[_HOUR].startswith("*")
         seconds, minutes, hours, months = (_values(text, fields, index) for index in (_SECOND, _MINUTE, _HOUR, _MONTH))
-        # Each table answers "the first value from i on" by a look, for i one past the field too.
+        # Each table answers "the first value from i on" with one lookup, also for i one past the field.
         self._second_from = _table(seconds, 60)
         self._minute_from = _table(minutes, 60)
         self._hour_from = _table(hours, 24)
@@ -121,7 +121,7 @@ class Expression:
         )
 
     def covered_until(self, slot: datetime, times: Times) -> datetime | None:
-        """The end of the day, hour or minute around a slot, if all that these times have in it are slots too."""
+        """The end of the day, hour or minute around a slot, if every one of `times` in it is a slot too."""
         seconds, minutes, hours = self.times
         if not times.seconds <= seconds:
             return None
@@ -143,14 +143,14 @@ class Expression:
         return None
 
     def slots_between(self, after: datetime, until: datetime) -> int:
-        """How many slots lie in (after, until]: days that match times the slots of a day, and both ends by rank."""
+        """The number of slots in (after, until]: matching days times the slots of a day, and both ends by rank."""
         if until <= after:
             return 0
         seconds, minutes, hours = (sorted(values) for values in self.times)
         a_day = len(hours) * len(minutes) * len(seconds)
 
         def of_month(wall: datetime) -> int:
-            """Those of its month up to a wall time, which is included."""
+            """The slots of its month up to and including a wall time."""
             days = self._days_in(wall.year, wall.month) if self._month_from[wall.month] == wall.month else ()
             count = bisect_left(days, wall.day) * a_day
             if wall.day in days:
@@ -170,57 +170,57 @@ class Expression:
 
 @lru_cache(maxsize=8192)
 def expression(text: str) -> Expression:
-    """The parsed expression; a refusal names the field at fault, what it allows, and an example."""
-    parsed = Expression(resolved(text, 0))
+    """The parsed expression; an error names the wrong field, what it allows, and an example."""
+    parsed = Expression(resolve(text, 0))
     if parsed.slot_after(NEVER_BEFORE.replace(year=2000)) is None:
         days, months, weekdays = parsed.fields[_DAY:] if is_spread(text) else text.split()[-3:]
         also = "" if weekdays in {"*", "?"} else f" that is a day-of-week {weekdays}"
         _refuse(
             text,
-            f"it never fires: month {months} has no day {days}{also}. Take a day it has, or L for the last",
+            f"it never fires: month {months} has no day {days}{also}. Use a day it has, or L for the last",
         )
     return parsed
 
 
 def _split(text: str) -> list[str]:
-    """Six upper-case fields of what cronsim reads, `W` apart."""
+    """Six upper-case fields as cronsim parses them, except for `W`."""
     if len(text) > LONGEST:
-        _refuse(text, f"it is longer than {LONGEST} characters. Make several jobs of it")
+        _refuse(text, f"it is longer than {LONGEST} characters. Split it into several jobs")
     fields = text.split()
     if fields and fields[0].startswith("@"):
         macro = fields[0].lower()
         if macro == "@every":
             given = " ".join(fields[1:]) or "90s"
-            _refuse(text, f'@every is an interval and has no times of a clock. Use "every": "{given}" in place of it')
+            _refuse(text, f'@every is an interval, not a cron expression. Use "every": "{given}" instead')
         if macro not in MACROS or len(fields) > 1:
             known = ", ".join((*MACROS, "@every 90s"))
-            _refuse(text, f"the macros are {known}. Take one of them, alone, or five fields")
+            _refuse(text, f"the macros are {known}. Use one of them alone, or five fields")
         fields = MACROS[macro].split()
     if len(fields) not in {5, 6}:
         more = f" {_NO_YEAR}" if len(fields) == 7 else ""
         _refuse(
             text,
             "it needs five fields (minute hour day-of-month month day-of-week), or six with seconds first, "
-            f'for example "0 9 * * 1-5"; this one has {len(fields)}.{more}',
+            f'for example "0 9 * * 1-5"; got {len(fields)}.{more}',
         )
     if len(fields) == 6 and _YEAR.match(fields[-1]):
-        _refuse(text, f"{fields[-1][:20]} is no day-of-week. {_NO_YEAR}")
+        _refuse(text, f"{fields[-1][:20]} is not a day-of-week. {_NO_YEAR}")
     fields = [field.upper() for field in fields]
     if len(fields) == 5:
         fields.insert(0, "0")
     for index in (_DAY, _WEEKDAY):
         if fields[index] == "?":
             fields[index] = "*"
-    # Names become numbers, so that FRIL and FRI-SUN are read like 5L and 5-7.
+    # Names become numbers, so that FRIL and FRI-SUN are parsed like 5L and 5-7.
     fields[_WEEKDAY] = re.sub(r"(?<!SUN)(?<!\b0)-SUN\b", "-7", fields[_WEEKDAY])
     for number, name in enumerate(_WEEKDAYS):
         fields[_WEEKDAY] = re.sub(rf"\b{name}(?=L?\b)", str(number), fields[_WEEKDAY])
-    # cronsim takes a range of one value with a step for an open one: 5-5/2 is 5, and not 5,7,9 and so on.
+    # cronsim parses a range of one value with a step as an open one: 5-5/2 is 5, and not 5,7,9 and so on.
     return [_ONE_VALUE.sub(r"\1", field) for field in fields]
 
 
 def _values(text: str, fields: list[str], index: int) -> frozenset[int]:
-    """What one field allows, read alone so that a refusal knows which field it was."""
+    """The values of one field, parsed alone so that an error can name the field."""
     values = _allowed(fields[index], index)
     if values is None:
         _refuse_field(text, index, fields[index])
@@ -228,15 +228,15 @@ def _values(text: str, fields: list[str], index: int) -> frozenset[int]:
 
 
 def allowed_values(field: str, index: int) -> frozenset[int]:
-    """The values of one field, out of `Expression.fields`, that names plain ones."""
+    """The values of one field of `Expression.fields` that has plain values only."""
     values = _allowed(field, index)
-    assert values is not None, "the field has been read before"
+    assert values is not None, "the field was parsed before"
     return values
 
 
 @lru_cache(maxsize=2048)
 def _allowed(field: str, index: int) -> frozenset[int] | None:
-    """Remembered, since fields repeat far more than expressions do, above all those that H spreads."""
+    """Cached: fields repeat far more often than expressions do, above all those that H spreads."""
     alone = ["*"] * 6
     alone[index] = field
     try:
@@ -264,12 +264,12 @@ def _table(values: frozenset[int], size: int) -> tuple[int | None, ...]:
 def _refuse_field(text: str, index: int, field: str) -> NoReturn:
     name, allowed, example = _FIELDS[index]
     if "?" in field:
-        _refuse(text, f'"?" stands alone, in one of the two day fields. Write * in the {name} field')
+        _refuse(text, f'"?" is allowed alone, in one of the two day fields. Write * in the {name} field')
     backwards = next((m for m in _BACKWARDS.finditer(field) if int(m[1]) > int(m[2])), None)
-    hint = f" A range does not run backwards: make two of {backwards[0]}." if backwards else ""
+    hint = f" A range cannot run backwards: split {backwards[0]} into two." if backwards else ""
     written = text.split()
     shown = written[index - 6] if len(written) in {6, 5} and index >= 6 - len(written) else field
-    _refuse(text, f"the {name} field {shown!r} cannot be read: it takes {allowed}, for example {example}.{hint}")
+    _refuse(text, f"the {name} field {shown!r} must be {allowed}, for example {example}.{hint}")
 
 
 def _refuse(text: str, reason: str) -> NoReturn:

@@ -1,8 +1,8 @@
-"""Every so many seconds from an anchor, without drift (S3).
+"""A fixed interval from an anchor, without drift (S3).
 
-The k-th fire is `anchor_at + k * every_s`, computed from the anchor in whole microseconds and not from the
-fire before: a late fire, a restart or a million fires move nothing. Intervals measure real time, so time
-zones do not touch them. `@every 90s`, as some crons write it, is such an interval too.
+The k-th fire is `anchor_at + k * every_s`, computed from the anchor in whole microseconds and not from the previous
+fire: a late fire, a restart or a million fires cause no drift. Intervals measure real time, so time zones do not affect
+them. `@every 90s`, as some crons write it, is an interval too.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ class Interval(
 ):
     every_s: float
     anchor_at: datetime
-    is_anchored: bool = False  # whether someone chose the anchor; if not it is when the job was accepted
+    is_anchored: bool = False  # whether the user chose the anchor; otherwise it is when the job was accepted
 
 
 def next_after(interval: Interval, after: datetime) -> datetime | None:

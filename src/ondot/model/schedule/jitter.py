@@ -1,8 +1,7 @@
-"""How late a job runs on purpose, so that a herd does not start in one instant (S5).
+"""A deliberate delay, so that many jobs do not start at the same instant (S5).
 
-The offset comes from the job's id alone: the same at every fire, on every node, after every restart; never
-early; and even over the window, for ids minted in one millisecond too, since it is a hash and not the id's
-bits.
+The offset comes from the job's id alone: the same at every fire, on every node, after every restart; never early. It is
+a hash and not the id's bits, so it is evenly distributed even for ids created in one millisecond.
 """
 
 from datetime import datetime, timedelta
@@ -11,7 +10,7 @@ from uuid import UUID
 
 
 def jitter_offset(job_id: UUID, jitter_s: float, fire_at: datetime | None = None) -> timedelta:
-    """Between zero and `jitter_s`, both included; with `fire_at` another one for each fire, repeatable."""
+    """Between zero and `jitter_s`, both included. With `fire_at`: a different one for each fire, repeatable."""
     window_us = round(jitter_s * 1_000_000)
     if window_us <= 0:
         return timedelta(0)

@@ -1,13 +1,12 @@
-"""How much a search for fires may look at (S12): rules that take away each other's every fire must not hold up others.
+"""The budget of a search for fires (S12): rules that exclude each other's every fire must not delay other jobs.
 
-A **look** is one question to a rule: the next instant after another, about 4 µs. What takes longer counts for more:
-years that are leapt over, days off, periods of a recurrence. Looks are counted and not timed, so that a schedule that
-is refused on one machine is refused on all.
+A **look** is one question to a rule: its next instant after another, about 4 µs. Longer operations count for more:
+years that are passed over, days off, periods of a recurrence. Looks are counted and not timed, so that a schedule that
+is rejected on one machine is rejected on all.
 
-`allowed` opens a budget, and every search inside it takes from it, however deep it is called: a preview of a thousand
-fires, a check, a year of a page. Inside one budget a rule that was asked is not asked again for the same stretch of
-time, which makes 99 rules that exclude something now and then as cheap as one. One search never takes more than
-`A_SEARCH`, and gives up where it stands (`GivenUp` in `rule`).
+`allowed` opens a budget, and every search inside it spends from it, however deep it is called: a preview of a thousand
+fires, a check, the page of a year. Within one budget the answers of rules are cached, which makes 99 rules that rarely
+exclude something as cheap as one. One search never spends more than `A_SEARCH`; then it gives up (`GivenUp` in `rule`).
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -18,13 +17,13 @@ from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 A_TURN: Final = 1_000
-"""What a job may cost a pass that plans others as well, about 4 ms; one that takes more is planned after them."""
+"""The most that one job may cost in a pass that plans other jobs too, about 4 ms. A costlier one comes after them."""
 A_SEARCH: Final = 50_000
-"""For one next fire: 0.2 s, and up to 0.7 s of recurrences."""
+"""For one next fire: 0.2 s, and up to 0.7 s for recurrences."""
 A_REQUEST: Final = 100_000
-"""For all that one request asks of a schedule: 0.4 s, and up to 1.4 s of recurrences."""
+"""For everything that one request computes of a schedule: 0.4 s, and up to 1.4 s for recurrences."""
 HOLIDAYS: Final = 500
-"""For the holidays of a region in one year, which a package works out once, in some milliseconds."""
+"""For the holidays of a region in one year, which a package computes once, in some milliseconds."""
 
 _A_YEAR: Final = 8
 _SEARCHED_YEARS: Final = 50
@@ -37,15 +36,15 @@ K = TypeVar("K")
 
 
 class Spent(Exception):
-    """A search has used up what it may look at; who knows the schedule makes a refusal of it (`given_up`)."""
+    """A search has used up its budget. The caller that knows the schedule turns this into an error (`given_up`)."""
 
 
 class TooCostly(Exception):
-    """The same of a strict budget: the planner computes the schedule again, apart from others."""
+    """The same for a strict budget: the planner computes the schedule again, after the other jobs."""
 
 
 class Looks:
-    """One budget, and what was seen within it. For one thread at a time."""
+    """One budget, and the answers found within it. For one thread at a time."""
 
     def __init__(self, most: int, *, is_strict: bool = False) -> None:
         self.left = most
@@ -61,7 +60,7 @@ class Looks:
         return self.left < 0
 
     def begin_search(self) -> None:
-        """Until its first step is done it does not give up: where it stands then it can go on another time."""
+        """A search does not give up before its first step is done: from there it can continue another time."""
         self._left_of_search = min(self.left, A_SEARCH)
         self._may_give_up = self._is_strict
 
@@ -69,7 +68,7 @@ class Looks:
         self._may_give_up = True
 
     def take(self, looks: int) -> None:
-        """What another budget inside this one has spent."""
+        """Subtract what a budget inside this one has spent."""
         self.left -= looks
 
     def spend(self, looks: int) -> None:
@@ -79,7 +78,7 @@ class Looks:
             raise TooCostly if self._is_strict else Spent
 
     def spend_periods(self, periods: int) -> None:
-        """A recurrence looks into so many of its periods."""
+        """Spend for the periods of a recurrence that were looked into."""
         before = self.periods // _PERIODS_A_LOOK
         self.periods += periods
         if (looks := self.periods // _PERIODS_A_LOOK - before) > 0:
@@ -88,7 +87,7 @@ class Looks:
     def look(
         self, rule: Hashable, after: datetime, ask: Callable[[], datetime | None], looks: int = 1
     ) -> datetime | None:
-        """The first instant of a rule after another: as it was seen before, or by asking."""
+        """A rule's first instant after another: cached, or by asking the rule."""
         seen = self._seen.get(rule)
         if seen is not None and seen[0] <= after and _holds(seen, after):
             return seen[1]
@@ -101,7 +100,7 @@ class Looks:
         return found
 
     def kept(self, what: Hashable, make: Callable[[Any], K]) -> K:
-        """What a search keeps in mind for the next one."""
+        """A value that one search keeps for the next."""
         kept: K | None = self._kept.get(what)
         if kept is None:
             kept = self._kept[what] = make(what)
@@ -109,7 +108,7 @@ class Looks:
 
 
 def _holds(seen: tuple[datetime, datetime | None], after: datetime) -> bool:
-    """Whether what was seen after an instant is so after a later one; that there is nothing is so for 50 years."""
+    """Whether an answer for one instant holds for a later one. "No instant" is an answer for 50 years."""
     asked_at, found = seen
     return after < found if found is not None else after.year == asked_at.year
 
@@ -119,7 +118,7 @@ _OPEN: Final[ContextVar[Looks | None]] = ContextVar("looks", default=None)
 
 @contextmanager
 def allowed(most: int, *, is_strict: bool = False) -> Iterator[Looks]:
-    """A budget for all that is searched inside. What it takes is taken from the one around it, too."""
+    """Open a budget for all searches inside. What they spend is also taken from the budget around it."""
     looks, outer = Looks(most, is_strict=is_strict), _OPEN.get()
     token = _OPEN.set(looks)
     try:
@@ -131,8 +130,8 @@ def allowed(most: int, *, is_strict: bool = False) -> Iterator[Looks]:
 
 
 @contextmanager
-def counted() -> Iterator[Looks]:
-    """The budget that is open, or one without an end: for what is remembered with its cost."""
+def open_or_endless() -> Iterator[Looks]:
+    """The open budget, or one without limit: for results that are cached with their cost."""
     looks = _OPEN.get()
     if looks is not None:
         yield looks
@@ -142,12 +141,12 @@ def counted() -> Iterator[Looks]:
 
 
 def open_looks() -> Looks | None:
-    """The budget that is open, if one is."""
+    """The open budget, if there is one."""
     return _OPEN.get()
 
 
 def bounded(function: Callable[P, R]) -> Callable[P, R]:
-    """With a budget of its own, unless one is open: for all that asks a schedule many times."""
+    """Run with a budget of its own unless one is open: for functions that ask a schedule many times."""
 
     @wraps(function)
     def within(*arguments: P.args, **options: P.kwargs) -> R:

@@ -1,7 +1,6 @@
-"""One fire, at an instant (S1); "in ten minutes" and "now" have become instants before they come here.
+"""One fire at an instant (S1). "In ten minutes", "now" and local times are already converted to an instant.
 
-So has local time: `at` alone says when. Zone and wall time are kept to tell it as it was written, and whether a change
-of the clocks has moved it.
+`at` alone decides when. Zone and wall time are kept to show the time as written, and whether a clock change moved it.
 """
 
 from datetime import UTC, datetime

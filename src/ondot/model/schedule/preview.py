@@ -1,11 +1,11 @@
-"""The coming fires of a schedule, with what the clocks, the calendar and its rules do to them (S9, S10, S12).
+"""The next fires of a schedule, and how clock changes, the calendar and rules affect them (S9, S10, S12).
 
-A fire is remarked as `shifted` if a slot inside a gap or on a day off was moved to it, as `repeated` if its wall time
-is shown for the second time, and otherwise as `jittered` if the job may start later than the fire by its jitter; one
-that several rules give has a remark only if it has one for all of them. `skipped` lists what does not fire up to the
-last fire: wall times that the zone's clock never shows (`gap`), fires that an exclude rule takes (`excluded`), and
-those that the calendar leaves out (`holiday`, `date`, `weekend`, `blackout`). `fire_at` is the fire itself, without
-jitter, and `local` the time in the zone of `when`. Nothing beyond the year 2200 is told.
+A fire has the remark `shifted` if it was moved from a skipped hour or a day off, `repeated` if its wall time occurs for
+the second time, and otherwise `jittered` if the job may start later by its jitter. A fire of several rules has a remark
+only if every one of them gives it one. `skipped` lists the slots up to the last fire that do not fire: wall times that
+the clock skips (`gap`), fires that an exclude rule matches (`excluded`), and those that the calendar excludes
+(`holiday`, `date`, `weekend`, `blackout`). `fire_at` is the fire itself, without jitter, and `local` the time in the
+zone of `when`. The preview ends with the year 2200.
 """
 
 import heapq
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 Remark = Literal["shifted", "repeated", "jittered"]
 
-# How far ahead to tell what is skipped of a schedule that has no more fires.
+# How far ahead skipped slots are listed for a schedule without further fires.
 _OUTLOOK: Final = timedelta(days=2 * 366)
 _NEVER: Final = NEVER_AFTER.replace(tzinfo=UTC)
-LAST_YEAR: Final = 2200  # as for the instants that a schedule may name
+LAST_YEAR: Final = 2200  # the same limit as for instants in a schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Preview:
 
 @bounded
 def preview(schedule: Schedule, after: datetime, n: int) -> Preview:
-    """The next `n` fires after an instant, and at most `n` skipped ones among them. Raises GivenUp as a search does."""
+    """The next `n` fires after an instant, and at most `n` skipped ones. Raises GivenUp like any search."""
     try:
         return _preview(schedule, after, n)
     except Spent:
@@ -141,7 +141,7 @@ def _remark_of_once(once: Once, fire_at: datetime) -> Remark | None:
 def _swallowed(
     rule: When, calendar: Calendar | None, after: datetime, until: datetime
 ) -> "Iterator[tuple[datetime, Skipped]]":
-    """The slots inside gaps, each with the instant at which its gap is."""
+    """The slots in skipped hours, each with the instant of its clock change."""
     slots = slots_of(rule, calendar)
     if slots is None or slots.dst.gap == "shift":
         return
@@ -156,7 +156,7 @@ def _swallowed(
 
 
 def _left_out(schedule: Schedule, after: datetime, until: datetime) -> "Iterator[tuple[datetime, Skipped]]":
-    """The fires that are left out: a walk over those kept, at most n, and those left out, which are cut."""
+    """The excluded fires, found by walking over all fires; the caller takes the first few."""
     calendar = schedule.calendar
     if calendar is None and not schedule.exclude:
         return

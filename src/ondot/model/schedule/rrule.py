@@ -1,22 +1,22 @@
 """Schedules by iCalendar recurrence rules (S10), mapped to instants as cron is (S4).
 
 A rule steps through **periods** (FREQ, every INTERVAL-th counted from DTSTART), and each period lists slots of wall
-time. The parts that name days (BYMONTH, BYWEEKNO, BYYEARDAY, BYMONTHDAY, BYDAY) are each a set of days of the year, and
-a day must be in all that are given; the parts that name times do the same by hour, minute and second. That is the table
-of RFC 5545: a part finer than FREQ lists more slots, a coarser one leaves periods out. What is not named is taken from
-DTSTART; BYSETPOS then chooses among the slots of one period. It is also what dateutil does, to the letter: DTSTART
-itself is due only if the rule lists it, and with BYSETPOS the first week of FREQ=WEEKLY begins with DTSTART.
+time. Each part that names days (BYMONTH, BYWEEKNO, BYYEARDAY, BYMONTHDAY, BYDAY) is a set of days of the year, and a
+day must be in all the given sets; the parts that name times do the same by hour, minute and second. That is the table
+of RFC 5545: a part finer than FREQ adds slots, a coarser one removes periods. Parts that are not given come from
+DTSTART. BYSETPOS then selects among the slots of one period. dateutil does exactly the same: DTSTART itself is due only
+if the rule lists it, and with BYSETPOS the first week of FREQ=WEEKLY starts with DTSTART.
 
 **Ends.** UNTIL is included. With `Z` it is compared as the wall time that the zone's clock shows at that instant.
-COUNT is turned into its last slot once, when the rule is first asked; slots that EXDATE takes away count. A COUNT not
-used up within 100 years ends nothing.
+COUNT is converted to its last slot once, when the rule is first asked; slots that EXDATE excludes count. A COUNT not
+used up within 100 years has no effect.
 
 **Straight through.** Rules without an hour of the day (FREQ=HOURLY, MINUTELY or SECONDLY without BYHOUR) follow real
 time, like a cron with `*` hours. All others name times of the day, and the job's `dst` policy applies to them.
 
-The search never walks from DTSTART. It leaps in turn to the next period by INTERVAL, the next day that the parts allow
+The search never walks from DTSTART. It jumps in turn to the next period by INTERVAL, the next day that the parts allow
 and the next time of day that they allow, until none of the three moves it. A period is a number (years, months, weeks,
-or units of the clock since the year 1) and a slot is a count of seconds, so each leap is one line of arithmetic.
+or clock units since the year 1) and a slot is a count of seconds, so each jump is one line of arithmetic.
 """
 
 from bisect import bisect_left, bisect_right
@@ -42,7 +42,7 @@ from ondot.model.schedule.dst import (
     next_instant,
     span_at,
 )
-from ondot.model.schedule.looks import counted, open_looks
+from ondot.model.schedule.looks import open_looks, open_or_endless
 from ondot.model.schedule.rrule_days import Days
 from ondot.model.schedule.rrule_text import Frequency, Moment, Recurrence, Rule, begins_after, begins_of, read
 
@@ -65,7 +65,7 @@ _DAY_ONE: Final = datetime(1, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _UNIT_S: Final = {Frequency.HOURLY: 3600, Frequency.MINUTELY: 60, Frequency.SECONDLY: 1}
 _SEARCH_S: Final = SEARCH_YEARS * 366 * _DAY_S
 _NEVER: Final = -1
-# Sorted times up to this many are listed, the others worked out: BYHOUR, BYMINUTE and BYSECOND can name 86,400.
+# Up to this many times are stored as a list, more are computed: BYHOUR, BYMINUTE and BYSECOND can name 86,400.
 _LISTED: Final = 96
 
 
@@ -78,7 +78,7 @@ class Rrule(
     omit_defaults=True,
     cache_hash=True,
 ):
-    """`begins` is DTSTART as wall time, stored so that the rule stays the same; `is_anchored` if the text gave it."""
+    """`begins` is DTSTART as wall time, stored so that the rule stays the same; `is_anchored`: the text has it."""
 
     text: str
     begins: datetime
@@ -95,17 +95,17 @@ def next_after(rrule: Rrule, after: datetime) -> datetime | None:
     before = looks.periods
     fire_at, periods = _next_after(rrule, after)
     if looks.periods == before:
-        looks.spend_periods(periods)  # it was remembered, and costs what it did
+        looks.spend_periods(periods)  # a cached result costs what it cost the first time
     return fire_at
 
 
 @lru_cache(maxsize=8192)
 def _next_after(rrule: Rrule, after: datetime) -> tuple[datetime | None, int]:
-    """And how many periods were looked into for it."""
+    """The fire, and how many periods were looked into to find it."""
     after_at = naive(after)
     if after_at >= NEVER_AFTER:
         return None, 0
-    with counted() as looks:
+    with open_or_endless() as looks:
         slot_after, before = expansion(rrule).slot_after, looks.periods
         fire_at = next_instant(slot_after, rrule.timezone, effective_dst(rrule), after_at)
     return None if fire_at is None else aware(fire_at), looks.periods - before
@@ -117,22 +117,22 @@ def effective_dst(rrule: Rrule) -> Dst:
 
 
 def require_slot(rrule: Rrule) -> None:
-    """Refuses a recurrence that lists no time within 50 years of its beginning."""
-    with counted() as looks:
+    """Rejects a recurrence without any time within 50 years of its start."""
+    with open_or_endless() as looks:
         before = looks.periods
         periods = expansion(rrule).periods
         if looks.periods == before:
             looks.spend_periods(periods)  # as above
     if expansion(rrule).slot_after(rrule.begins - SECOND) is None:
         message = (
-            f'The recurrence rule "{rrule.text[:80]}" never fires: no time from {rrule.begins} on is in all of its '
-            "parts. Take away a BY part, or an INTERVAL that steps over them, or give a later UNTIL."
+            f'The recurrence rule "{rrule.text[:80]}" never fires: no time from {rrule.begins} on matches all of its '
+            "parts. Remove a BY part, or an INTERVAL that steps over them, or set a later UNTIL."
         )
         raise InvalidSchedule(message, faults=(Fault("/rrule", message),), rrule=rrule.text)
 
 
 def expansion(rrule: Rrule) -> "Expansion":
-    """The slots of a recurrence; jobs that differ in their `dst` only share them."""
+    """The slots of a recurrence; jobs that differ only in their `dst` share them."""
     return _expansion(rrule.text, rrule.begins, rrule.timezone)
 
 
@@ -142,13 +142,13 @@ def _expansion(text: str, begins: datetime, zone: str) -> "Expansion":
 
 
 class Expansion:
-    """What a recurrence lists in wall time: all that its rules and RDATEs do, without its EXDATEs."""
+    """The wall-clock slots of a recurrence: those of its rules and RDATEs, without its EXDATEs."""
 
     def __init__(self, recurrence: Recurrence, begins: datetime, zone: str) -> None:
-        with counted() as looks:
+        with open_or_endless() as looks:
             before = looks.periods
             self._rules = [_Slots(rule, begins, zone) for rule in recurrence.rules]
-            self.periods = looks.periods - before  # that were looked into to find where a COUNT ends
+            self.periods = looks.periods - before  # looked into to find where a COUNT ends
         self._dates = sorted(_wall(moment, zone) for moment in recurrence.dates)
         self._excluded = {_wall(moment, zone) for moment in recurrence.excluded if not moment.is_date}
         self._excluded_days = {moment.time.date() for moment in recurrence.excluded if moment.is_date}
@@ -173,7 +173,7 @@ class Expansion:
 
 
 class _Slots:
-    """One rule bound to its beginning and zone. Immutable but for the table of years in `Days`."""
+    """One rule with its start and zone. Immutable except for the table of years in `Days`."""
 
     def __init__(self, rule: Rule, begins: datetime, zone: str) -> None:
         self._frequency, self._interval, self._week_start = rule.frequency, rule.interval, rule.week_start
@@ -182,14 +182,14 @@ class _Slots:
         self._days = Days(rule, begins)
         self._unit_s = _UNIT_S.get(rule.frequency, _DAY_S)
         self._units_a_day = _DAY_S // self._unit_s
-        # The fields of the clock that are coarser than the period leave periods out, the finer ones list slots in it.
+        # Clock fields coarser than the period remove periods, finer ones add slots.
         split = max(0, rule.frequency - Frequency.DAILY)
         coarse = [rule.hours or range(24), rule.minutes or range(60), rule.seconds or range(60)][:split]
         fine = [rule.hours or (begins.hour,), rule.minutes or (begins.minute,), rule.seconds or (begins.second,)]
         self._units, self._offsets = _times(coarse), _times(fine[split:])
         if self._positions and not self._is_by_calendar:
-            # All periods by the clock list the same slots, so the choice is made once.
-            self._offsets, self._positions = self._chosen([0]), ()
+            # All periods by the clock have the same slots, so they are selected once.
+            self._offsets, self._positions = self._select([0]), ()
         self._begin = _seconds(begins)
         self._first = self._number(self._begin)
         never = not self._offsets or self._is_out_of_step()
@@ -207,27 +207,27 @@ class _Slots:
         offsets = self._offsets
         for bases in self._periods(start):
             if self._positions:
-                yield from (slot for slot in self._chosen(bases) if slot >= start)
+                yield from (slot for slot in self._select(bases) if slot >= start)
                 continue
             for base in bases if bases[0] >= start else bases[bisect_left(bases, start - offsets[-1]) :]:
                 begin = 0 if base >= start else bisect_left(offsets, start - base)
                 for index in range(begin, len(offsets)):
                     yield base + offsets[index]
 
-    def _chosen(self, bases: list[int]) -> list[int]:
-        """What BYSETPOS takes of a period's slots, in order; they are counted and not listed."""
+    def _select(self, bases: list[int]) -> list[int]:
+        """The slots of a period that BYSETPOS selects, in order; slots are counted, not listed."""
         length = len(bases) * len(self._offsets)
         indices = {n - 1 if n > 0 else length + n for n in self._positions if abs(n) <= length}
         whole_and_rest = (divmod(index, len(self._offsets)) for index in sorted(indices))
         return [bases[whole] + self._offsets[rest] for whole, rest in whole_and_rest]
 
     def _periods(self, start: int) -> Iterator[list[int]]:
-        """The periods from the one around a second on that have slots; for each, the seconds these are counted from."""
+        """The periods with slots, from the one around a second on; for each, the seconds its slots are counted from."""
         number, last = self._number(start), self._number(start + _SEARCH_S)
         return self._by_calendar(number, last) if self._is_by_calendar else self._by_clock(number, last)
 
     def _by_calendar(self, number: int, last: int) -> Iterator[list[int]]:
-        """Years, months and weeks: their slots are counted from each of the days that they take."""
+        """Years, months and weeks: their slots are counted from each matching day."""
         looks = open_looks()
         while (number := number + (self._first - number) % self._interval) <= last:
             if looks is not None:
@@ -243,7 +243,7 @@ class _Slots:
                 number += 1
 
     def _by_clock(self, number: int, last: int) -> Iterator[list[int]]:
-        """Days and less: their slots are counted from their own beginning."""
+        """Days and less: their slots are counted from the start of the period."""
         units, a_day, taken, looks = self._units, self._units_a_day, None, open_looks()
         while (number := number + (self._first - number) % self._interval) <= last:
             if looks is not None:
@@ -289,10 +289,10 @@ class _Slots:
                 first = number * 7 + 1 + self._week_start
                 return (max(first, self._begin // _DAY_S) if self._positions else first), first + 6
             case _:
-                raise AssertionError("a period by the clock lies within one day")
+                raise AssertionError("a period by the clock is within one day")
 
     def _is_out_of_step(self) -> bool:
-        """Whether INTERVAL steps over each time of day the rule allows, on every day: a search would look for years."""
+        """Whether INTERVAL steps over every allowed time of day on every day: a search would take years of looking."""
         step = gcd(self._interval, self._units_a_day)
         return step > 1 and not any((self._units[i] - self._first) % step == 0 for i in range(len(self._units)))
 
@@ -315,7 +315,7 @@ class _Slots:
 
 
 class _Dial:
-    """The times that lists of hours, minutes and seconds make, in order: a sequence that works out what it is asked."""
+    """The times of day from lists of hours, minutes and seconds, in order, computed when accessed."""
 
     def __init__(self, fields: Sequence[Sequence[int]]) -> None:
         self._fields = tuple(reversed(fields))
@@ -333,7 +333,7 @@ class _Dial:
 
 
 def _times(fields: Sequence[Sequence[int]]) -> Sequence[int] | _Dial:
-    """The times that fields of the clock make, in units of the last field; one time, 0, if there are no fields."""
+    """The times of clock fields, in units of the last field; one time, 0, if there are no fields."""
     if all(isinstance(field, range) for field in fields):
         return range(prod(map(len, fields)))
     dial = _Dial(fields)

@@ -1,9 +1,9 @@
-"""The days that a recurrence rule takes (S10).
+"""The days that match a recurrence rule (S10).
 
-Each part that names days (BYMONTH, BYWEEKNO, BYYEARDAY, BYMONTHDAY, BYDAY) is a set of days of one year, and the rule
-takes the days that are in all of them. A year's days follow from its shape: on which weekday it begins, and whether it
-or a neighbour, whose weeks may reach into it, is a leap year. There are 28 shapes, so a rule works out at most 28 lists
-of days for all the years there are, and a question is answered by a look into the list.
+Each part that names days (BYMONTH, BYWEEKNO, BYYEARDAY, BYMONTHDAY, BYDAY) is a set of days of one year; a matching day
+is in all of them. A year's days follow from its shape: the weekday on which it starts, and whether it or a neighbour,
+whose weeks may reach into it, is a leap year. There are 28 shapes, so a rule computes at most 28 lists of days for all
+years, and a question is answered by a lookup.
 
 Days are proleptic ordinals, as `date.toordinal` counts them: day 1 is a Monday.
 """
@@ -18,13 +18,13 @@ from ondot.model.schedule.rrule_text import Frequency, Nth, Rule
 
 
 class Days:
-    """Immutable but for its tables, which fill themselves, the same whoever fills them."""
+    """Immutable except for its tables, which fill themselves with the same values in any order."""
 
     def __init__(self, rule: Rule, begins: datetime) -> None:
         self._weeks, self._week_start, self._year_days = rule.weeks, rule.week_start, rule.year_days
         self._months, self._month_days, self._weekdays = rule.months, rule.month_days, rule.weekdays
         if not (rule.weeks or rule.year_days or rule.month_days or rule.weekdays):
-            # A rule that names no day means that of DTSTART: yearly its date, monthly its day, weekly its weekday.
+            # A rule without days uses those of DTSTART: yearly its date, monthly its day, weekly its weekday.
             if rule.frequency == Frequency.YEARLY:
                 self._months = rule.months or (begins.month,)
             if rule.frequency <= Frequency.MONTHLY:
@@ -36,7 +36,7 @@ class Days:
         self._by_year: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def first_from(self, day: int) -> int | None:
-        """The first of its days that is not before a day, or None if there is none in 50 years."""
+        """The first matching day from a day on, or None if there is none in 50 years."""
         year = date.fromordinal(day).year
         new_year, distances = self._in(year)
         index = bisect_left(distances, day - new_year)
@@ -49,7 +49,7 @@ class Days:
         return None
 
     def between(self, first: int, last: int) -> list[int]:
-        """Its days from one to another, both included."""
+        """The matching days from one to another, both included."""
         days: list[int] = []
         for year in range(date.fromordinal(first).year, date.fromordinal(last).year + 1):
             new_year, distances = self._in(year)
@@ -58,17 +58,17 @@ class Days:
         return days
 
     def _in(self, year: int) -> tuple[int, tuple[int, ...]]:
-        """New Year's Day, and how far after it each day of the year is that the rule takes."""
+        """New Year's Day, and the distance of each matching day of the year from it."""
         known = self._by_year.get(year)
         if known is None:
             new_year = date(year, 1, 1).toordinal()
             shape = (new_year % 7, isleap(year - 1), isleap(year), isleap(year + 1))
             if shape not in self._by_shape:
-                self._by_shape[shape] = tuple(day - new_year for day in sorted(self._taken(year)))
+                self._by_shape[shape] = tuple(day - new_year for day in sorted(self._matching(year)))
             known = self._by_year[year] = (new_year, self._by_shape[shape])
         return known
 
-    def _taken(self, year: int) -> set[int]:
+    def _matching(self, year: int) -> set[int]:
         firsts = [date(year, month, 1).toordinal() for month in range(1, 13)]
         new_year, end = firsts[0], date(year, 12, 31).toordinal() + 1
         whole = range(new_year, end)
@@ -94,7 +94,7 @@ class Days:
         return (day for n in self._weeks for begin in _nth(n, begins) for day in range(begin, begin + 7))
 
     def _week_one(self, year: int) -> int:
-        """The first day of the first week that has four days in the year, and so 4 January."""
+        """The first day of the first week with four days in the year: the week of 4 January."""
         fourth = date(year, 1, 4).toordinal()
         return fourth - (fourth - 1 - self._week_start) % 7
 
@@ -104,7 +104,7 @@ def _weekdays(weekday: int, days: range) -> range:
 
 
 def _nth(n: int, days: range) -> range:
-    """The nth of some days, from their end if n is negative; none if there are not so many, and all for 0."""
+    """The nth of some days, from their end if n is negative; empty if there are fewer, all for 0."""
     if n == 0:
         return days
     return days[n - 1 : n] if n > 0 else days[n : n + 1 or None]

@@ -1,18 +1,18 @@
-"""iCalendar recurrence as text: read once into data, or refused with what to write instead (S10).
+"""iCalendar recurrence as text: parsed once into data, or rejected with what to write instead (S10).
 
 The text is one rule, `FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17`, with or without `RRULE:` before it, or lines of RFC 5545:
 
     DTSTART[;TZID=Zone]:20260101T090000[Z]     at most one; a `Z` puts the whole recurrence into UTC
-    RRULE:FREQ=…                               up to ten; what any of them lists is due
+    RRULE:FREQ=…                               up to ten; the times of all of them are due
     RDATE:20260501T120000,…                    due as well
     EXDATE:20261225,20261231T090000            not due, whichever line lists it
 
-Case does not matter, folded lines are joined, and a line may end in a written-out `\\n`, as text pasted from JSON has
-it. Times without `Z` are wall time in the schedule's zone; a `TZID`
-on RDATE or EXDATE must repeat that of DTSTART. A date without a time is its midnight in DTSTART and RDATE, and the
-whole day in EXDATE and UNTIL. What RFC 5545 forbids or leaves without meaning is refused, and so is EXRULE, which it
-has withdrawn. Three of its *must nots* have an obvious meaning and are understood as dateutil does: BYWEEKNO, BYYEARDAY
-and BYMONTHDAY narrow any FREQ. What the parts mean is said in `rrule.py`.
+Case does not matter, folded lines are joined, and a line may end in a literal `\\n`, as in text pasted from JSON. Times
+without `Z` are wall time in the schedule's zone; a `TZID` on RDATE or EXDATE must repeat that of DTSTART. A date
+without a time is its midnight in DTSTART and RDATE, and the whole day in EXDATE and UNTIL. Text that RFC 5545 forbids
+or gives no meaning is rejected, and so is EXRULE, which it has withdrawn. Three of its *must nots* have an obvious
+meaning and are accepted as in dateutil: BYWEEKNO, BYYEARDAY and BYMONTHDAY narrow any FREQ. `rrule.py` documents the
+parts.
 """
 
 import re
@@ -29,7 +29,7 @@ from ondot.model.schedule.dst import NEVER_AFTER, NEVER_BEFORE
 
 LONGEST: Final = 4096
 MOST_RULES: Final = 10
-# To find the last of them takes a walk over all, a few microseconds each and so up to half a second, once.
+# Finding the last one means walking over all of them, a few microseconds each, so up to half a second, once.
 LARGEST_COUNT: Final = 10_000
 
 
@@ -44,7 +44,7 @@ class Frequency(IntEnum):
 
 
 class Moment(NamedTuple):
-    """A date or time as written: wall time, or UTC if it ended in `Z`."""
+    """A date or time as written: wall time, or UTC if it ends in `Z`."""
 
     time: datetime
     is_utc: bool
@@ -78,12 +78,12 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_straight(self) -> bool:
-        """Whether it names no hour of the day, so that it follows real time through a change of the clocks."""
+        """Whether it names no hour of the day, so that it follows real time across clock changes."""
         return self.frequency >= Frequency.HOURLY and not self.hours
 
 
 class Recurrence(Struct, frozen=True, kw_only=True):
-    """What a text says. `text` is its canonical form: upper case but for the zone, one property a line."""
+    """A parsed text. `text` is its canonical form: upper case except for the zone, one property per line."""
 
     text: str
     begins: Moment | None
@@ -123,10 +123,10 @@ _WEEKDAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _HINTS: Final = {
     "BYEASTER": "BYEASTER is not part of RFC 5545. List the days with RDATE",
     "BYWEEKDAY": "BYWEEKDAY is called BYDAY, for example BYDAY=MO,-1FR",
-    "DTSTART": "DTSTART stands on a line of its own, for example DTSTART:20260101T090000",
+    "DTSTART": "DTSTART needs a line of its own, for example DTSTART:20260101T090000",
     "TZID": "the time zone is the schedule's timezone, or DTSTART;TZID=Europe/Berlin:20260101T090000 on its own line",
-    "RSCALE": "only the Gregorian calendar is known. Leave RSCALE and SKIP out",
-    "EXRULE": "EXRULE was withdrawn from iCalendar. List times with EXDATE, or give the rule in `exclude`",
+    "RSCALE": "only the Gregorian calendar is supported. Leave RSCALE and SKIP out",
+    "EXRULE": "EXRULE was withdrawn from iCalendar. List times with EXDATE, or put the rule into `exclude`",
 }
 _PROPERTIES: Final = ("DTSTART", "RRULE", "RDATE", "EXDATE")
 
@@ -139,24 +139,24 @@ _NTH: Final = re.compile(r"([+-]?[0-9]{1,2})?(MO|TU|WE|TH|FR|SA|SU)")
 _MOMENT: Final = re.compile(r"([0-9]{8})(?:T([0-9]{6})(Z)?)?")
 
 
-class _Refused(Exception):
-    """Why a text cannot be read, and what to write instead."""
+class _Invalid(Exception):
+    """Why a text cannot be parsed, and what to write instead."""
 
 
 @lru_cache(maxsize=2048)
 def read(text: str) -> Recurrence:
-    """What the text says; a refusal names the part at fault, what it takes, and an example."""
+    """The parsed text; an error names the wrong part, what it allows, and an example."""
     try:
         return _read(text)
-    except _Refused as refusal:
+    except _Invalid as refusal:
         message = f'The recurrence rule "{text[:80]}" is not valid: {str(refusal).rstrip(".")}.'
         raise InvalidSchedule(message, faults=(Fault("/rrule", message),), rrule=text[:LONGEST]) from None
 
 
 def begins_after(text: str, wall: datetime) -> datetime:
-    """Where a rule begins that says no beginning: at this wall time, or the next full hour or minute.
+    """The start of a rule without DTSTART: this wall time, or the next full hour or minute.
 
-    Whoever writes BYHOUR=9 means nine o'clock, and not the minute and second at which he wrote it.
+    BYHOUR=9 means nine o'clock, not the minute and second at which it was written.
     """
     rules = read(text).rules
     whole = wall.replace(microsecond=0)
@@ -170,7 +170,7 @@ def begins_after(text: str, wall: datetime) -> datetime:
 
 
 def begins_of(text: str) -> tuple[datetime, str | None] | None:
-    """DTSTART as wall time and the zone that goes with it (None: the schedule's), if the text has one."""
+    """DTSTART as wall time and its zone (None: the schedule's), if the text has one."""
     recurrence = read(text)
     return None if recurrence.begins is None else (recurrence.begins.time, recurrence.timezone)
 
@@ -183,18 +183,18 @@ class _Line(NamedTuple):
 
 def _read(text: str) -> Recurrence:
     if len(text) > LONGEST:
-        raise _Refused(f"it is longer than {LONGEST} characters. Make several jobs of it")
+        raise _Invalid(f"it is longer than {LONGEST} characters. Split it into several jobs")
     unescaped = _ESCAPED.sub("\n", text)
     lines = [_upper(line) for line in _FOLD.sub("", unescaped.strip()).splitlines() if line.strip()]
     found: dict[str, list[_Line]] = {name: [] for name in _PROPERTIES}
     for line in map(_line, lines):
         found[line.name].append(line)
     if len(found["DTSTART"]) > 1:
-        raise _Refused("DTSTART may stand there once. Make several jobs of it")
+        raise _Invalid("DTSTART may occur once. Split it into several jobs")
     if not found["RRULE"] and not found["RDATE"]:
-        raise _Refused("it has no rule. Write one, for example FREQ=WEEKLY;BYDAY=MO,TH;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
+        raise _Invalid("it has no rule. Write one, for example FREQ=WEEKLY;BYDAY=MO,TH;BYHOUR=9;BYMINUTE=0;BYSECOND=0")
     if len(found["RRULE"]) > MOST_RULES:
-        raise _Refused(f"it has more than {MOST_RULES} rules. Make several jobs of it")
+        raise _Invalid(f"it has more than {MOST_RULES} rules. Split it into several jobs")
     begins, zone = _begins(found["DTSTART"][0]) if found["DTSTART"] else (None, None)
     return Recurrence(
         text="\n".join(lines),
@@ -207,7 +207,7 @@ def _read(text: str) -> Recurrence:
 
 
 def _upper(line: str) -> str:
-    """Upper case, but for the zone, whose names are spelt with small letters too."""
+    """Upper case, except for the zone, whose name has small letters too."""
     zone = _TZID.search(line)
     upper = line.strip().upper() if zone is None else line[: zone.start()].lstrip().upper() + zone[0]
     return upper if zone is None else upper + line[zone.end() :].rstrip().upper()
@@ -215,21 +215,21 @@ def _upper(line: str) -> str:
 
 def _line(line: str) -> _Line:
     if inside := _INSIDE.search(line):
-        raise _Refused(
-            f"{inside[1]} stands on a line of its own, and here it stands behind {line[: inside.start()][-20:]!r}. "
-            "Put a line break before it, \\n in JSON, without a blank after it"
+        raise _Invalid(
+            f"{inside[1]} needs a line of its own, but follows {line[: inside.start()][-20:]!r}. "
+            "Put a line break before it (\\n in JSON), without a blank after it"
         )
     before, colon, value = line.partition(":")
     if not colon:
         return _Line("RRULE", {}, line)
     name, *parameters = before.split(";")
     if name not in _PROPERTIES:
-        hint = _HINTS.get(name, "of an iCalendar event only the lines DTSTART, RRULE, RDATE and EXDATE belong here")
-        raise _Refused(f"{name[:20]!r} is not read. {hint[0].upper()}{hint[1:]}")
+        hint = _HINTS.get(name, "only the lines DTSTART, RRULE, RDATE and EXDATE of an iCalendar event belong here")
+        raise _Invalid(f"{name[:20]!r} is not supported. {hint[0].upper()}{hint[1:]}")
     given = dict(parameter.partition("=")[::2] for parameter in parameters)
     if set(given) - {"TZID", "VALUE"} or (name == "RRULE" and given):
-        raise _Refused(
-            f"{name} takes {'no parameters' if name == 'RRULE' else 'TZID and VALUE only'}. Leave others out"
+        raise _Invalid(
+            f"{name} allows {'no parameters' if name == 'RRULE' else 'TZID and VALUE only'}. Leave others out"
         )
     return _Line(name, {key: parameter.strip('"') for key, parameter in given.items()}, value.strip())
 
@@ -237,14 +237,14 @@ def _line(line: str) -> _Line:
 def _begins(line: _Line) -> tuple[Moment, str | None]:
     begins, zone = _moment(line, line.value), line.parameters.get("TZID")
     if begins.is_utc and zone is not None:
-        raise _Refused("DTSTART has both a TZID and a Z, which is UTC. Leave one of them out")
+        raise _Invalid("DTSTART has both a TZID and a Z, which is UTC. Leave one of them out")
     return begins, "UTC" if begins.is_utc else zone
 
 
 def _moments(lines: Iterable[_Line], zone: str | None) -> Iterator[Moment]:
     for line in lines:
         if line.parameters.get("TZID", zone) != zone:
-            raise _Refused(
+            raise _Invalid(
                 f"the TZID of {line.name} is not that of DTSTART. Leave it out, or end its times in Z for UTC"
             )
         yield from (_moment(line, term) for term in line.value.split(","))
@@ -254,7 +254,7 @@ def _moment(line: _Line, term: str) -> Moment:
     moment = _moment_of(line.name, term.strip())
     value = line.parameters.get("VALUE", "DATE" if moment.is_date else "DATE-TIME")
     if value != ("DATE" if moment.is_date else "DATE-TIME"):
-        raise _Refused(f"{line.name} says VALUE={value[:20]} but gives {term[:20]!r}. Leave VALUE out")
+        raise _Invalid(f"{line.name} has VALUE={value[:20]} but the value {term[:20]!r}. Leave VALUE out")
     return moment
 
 
@@ -267,7 +267,7 @@ def _moment_of(name: str, term: str) -> Moment:
         else:
             if NEVER_BEFORE <= time < NEVER_AFTER:
                 return Moment(time, is_utc=match[3] is not None, is_date=match[2] is None)
-    raise _Refused(f"{name} takes a time such as 20261231T090000, or 20261231T080000Z for UTC; not {term[:20]!r}")
+    raise _Invalid(f"{name} must be a time such as 20261231T090000, or 20261231T080000Z for UTC; got {term[:20]!r}")
 
 
 def _rule(line: _Line) -> Rule:
@@ -275,18 +275,18 @@ def _rule(line: _Line) -> Rule:
     for part in line.value.removesuffix(";").split(";"):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if name not in _PARTS:
-            hint = _HINTS.get(name, f"the parts are {', '.join(_PARTS)}. Take them, as in FREQ=DAILY;INTERVAL=2")
-            raise _Refused(f"{name[:20]!r} is no part of a rule: {hint}")
+            hint = _HINTS.get(name, f"the parts are {', '.join(_PARTS)}. Use them as in FREQ=DAILY;INTERVAL=2")
+            raise _Invalid(f"{name[:20]!r} is not a part of a rule: {hint}")
         if name in given:
-            raise _Refused(f"{name} is there twice. Write its values as one list, {name}=…,…")
+            raise _Invalid(f"{name} occurs twice. Write its values as one list, {name}=…,…")
         if not equals or not value:
-            raise _Refused(f"{name} has no value. Give one, or leave it out")
+            raise _Invalid(f"{name} has no value. Add one, or leave it out")
         given[name] = value
     frequency = given.get("FREQ", "")
     if frequency not in Frequency.__members__:
-        raise _Refused(f"FREQ must be one of {', '.join(Frequency.__members__)}, for example FREQ=DAILY")
+        raise _Invalid(f"FREQ must be one of {', '.join(Frequency.__members__)}, for example FREQ=DAILY")
     if given.get("WKST", "MO") not in _WEEKDAYS:
-        raise _Refused(f"WKST, the day on which weeks begin, must be one of {', '.join(_WEEKDAYS)}")
+        raise _Invalid(f"WKST, the first day of the week, must be one of {', '.join(_WEEKDAYS)}")
     rule = Rule(
         frequency=Frequency[frequency],
         interval=_integer(given, "INTERVAL") or 1,
@@ -303,20 +303,22 @@ def _rule(line: _Line) -> Rule:
         seconds=_integers(given, "BYSECOND"),
         positions=_integers(given, "BYSETPOS"),
     )
-    _check_together(rule, given)
+    _check_combination(rule, given)
     return rule
 
 
-def _check_together(rule: Rule, given: dict[str, str]) -> None:
+def _check_combination(rule: Rule, given: dict[str, str]) -> None:
     if rule.count is not None and rule.until is not None:
-        raise _Refused("it has both COUNT and UNTIL. Leave one of them out")
+        raise _Invalid("it has both COUNT and UNTIL. Leave one of them out")
     if any(nth.n for nth in rule.weekdays):
         if rule.frequency > Frequency.MONTHLY:
-            raise _Refused(f"BYDAY={given['BYDAY'][:20]} counts days of a month or year. Take FREQ=MONTHLY or YEARLY")
+            raise _Invalid(f"BYDAY={given['BYDAY'][:20]} counts days of a month or year. Use FREQ=MONTHLY or YEARLY")
         if rule.weeks:
-            raise _Refused(f"BYDAY={given['BYDAY'][:20]} does not go with BYWEEKNO. Write the days without numbers")
+            raise _Invalid(
+                f"BYDAY={given['BYDAY'][:20]} cannot be combined with BYWEEKNO. Write the days without numbers"
+            )
     if rule.positions and not any(name.startswith("BY") and name != "BYSETPOS" for name in given):
-        raise _Refused("BYSETPOS chooses among what other parts list. Add one, for example BYDAY=MO,TU,WE,TH,FR")
+        raise _Invalid("BYSETPOS selects from the times of other parts. Add one, for example BYDAY=MO,TU,WE,TH,FR")
 
 
 def _integer(given: dict[str, str], name: str) -> int | None:
@@ -324,9 +326,7 @@ def _integer(given: dict[str, str], name: str) -> int | None:
         return None
     value, of = given[name], _NUMBERS[name]
     if not _NUMBER.fullmatch(value) or not of.low <= int(value) <= of.high:
-        raise _Refused(
-            f"{name}={value[:20]} is not understood: it takes {of.low} to {of.high}, as in {name}={of.example}"
-        )
+        raise _Invalid(f"{name}={value[:20]} must be {of.low} to {of.high}, as in {name}={of.example}")
     return int(value)
 
 
@@ -336,9 +336,9 @@ def _integers(given: dict[str, str], name: str) -> tuple[int, ...]:
         number = int(term) if _NUMBER.fullmatch(term.strip()) else of.low - 1
         if not of.low <= (abs(number) if of.is_signed else number) <= of.high:
             signed = f", or -{of.low} to -{of.high} from the end" if of.is_signed else ""
-            leap = ". Leap seconds are on no clock here" if (name, number) == ("BYSECOND", 60) else ""
-            raise _Refused(
-                f"{name}={given[name][:40]} is not understood: it takes numbers from {of.low} to {of.high}{signed}, "
+            leap = ". Leap seconds are not supported" if (name, number) == ("BYSECOND", 60) else ""
+            raise _Invalid(
+                f"{name}={given[name][:40]} must be numbers from {of.low} to {of.high}{signed}, "
                 f"as in {name}={of.example}{leap}"
             )
         numbers.add(number)
@@ -349,7 +349,7 @@ def _nth(term: str) -> Nth:
     match = _NTH.fullmatch(term.strip())
     n = int(match[1] or 0) if match else 0
     if match is None or (match[1] is not None and not 1 <= abs(n) <= 53):
-        raise _Refused(
-            f"BYDAY takes {', '.join(_WEEKDAYS)}, or 2MO for the second and -1FR for the last; not {term[:20]!r}"
+        raise _Invalid(
+            f"BYDAY allows {', '.join(_WEEKDAYS)}, or 2MO for the second and -1FR for the last; got {term[:20]!r}"
         )
     return Nth(n, _WEEKDAYS.index(match[2]))

@@ -1,12 +1,12 @@
 """The schedule of a job as data, and its next fire (S1 to S4, S8, S10, S12).
 
-A `Schedule` is a rule that says when, with the fires of its `include` rules, without those at which one of its
-`exclude` rules fires, within `start_at` and `end_at`, both included, without what its calendar leaves out. It is stored
-as JSON and decoded where fires are planned, so it is a struct and not a class with behaviour; fields of a newer release
-are passed over, so that nodes of two releases can share a database.
+A `Schedule` is a rule (`when`) plus the fires of its `include` rules, minus those of its `exclude` rules, within
+`start_at` and `end_at` (both included), minus those that its calendar excludes. It is stored as JSON and decoded where
+fires are planned, so it is a struct and not a class with behaviour. Fields of a newer release are ignored, so that
+nodes of two releases can share a database.
 
-`next_fire` is the nominal instant, the `fire_at` that makes an execution unique. Jitter delays the start
-and not the fire; `max_fires` and misfires need memory of the past, which is the flow's.
+`next_fire` is the nominal instant, the `fire_at` that makes an execution unique. Jitter delays the start, not the fire.
+`max_fires` and misfires need memory of the past, which the flow has.
 """
 
 from datetime import UTC, datetime
@@ -26,13 +26,13 @@ from ondot.model.schedule.rrule import Rrule
 from ondot.model.schedule.spread import is_spread, spread_of
 from ondot.model.schedule.when import When, next_after, next_moved, zone_of
 
-_KNOWN_A_LOOK: Final = 8  # rules that are asked for what they said before, in the time of a look
-_A_MOVE: Final = 10  # looks that it takes to move slots to a business day, besides one for each date off
+_KNOWN_A_LOOK: Final = 8  # cached answers of rules that cost as much as one look
+_A_MOVE: Final = 10  # looks that moving slots to a business day costs, besides one for each excluded date
 
 
 class GivenUp(InvalidSchedule):
-    """The search for the next fire used up what it may look at. There is none before `reached_at`, from where it can go
-    on; that is always later than the instant that it began at."""
+    """The search for the next fire used up its budget. There is no fire before `reached_at`, where the search can
+    continue; it is always later than the instant at which the search started."""
 
     def __init__(self, message: str, faults: tuple[Fault, ...], reached_at: datetime) -> None:
         super().__init__(message, faults)
@@ -52,9 +52,9 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash
 
 
 def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
-    """The first fire strictly after `after`, within `start_at` and `end_at` and not left out; aware UTC in and out.
+    """The first fire strictly after `after`, within `start_at` and `end_at` and not excluded; aware UTC in and out.
 
-    Raises GivenUp if it takes more looks at its rules than one search may take, or than are left to the caller.
+    Raises GivenUp if it takes more looks than one search may, or than the caller's budget has left.
     """
     if after.tzinfo is not UTC or schedule.start_at is not None:
         after = _from(schedule, after)
@@ -71,13 +71,13 @@ def next_fire(schedule: Schedule, after: datetime) -> datetime | None:
 
 
 def is_quick(schedule: Schedule) -> bool:
-    """Whether its next fire is one look at one rule, and that one quick."""
+    """Whether its next fire takes one cheap look at one rule."""
     is_alone = schedule.calendar is None and not schedule.include and not schedule.exclude
     return is_alone and not isinstance(schedule.when, Rrule)
 
 
 def unrestricted(schedule: Schedule) -> Schedule:
-    """The schedule with what its calendar leaves out; what the calendar moves stays moved."""
+    """The schedule without its calendar's exclusions; slots that the calendar moves stay moved."""
     calendar = schedule.calendar
     if calendar is None:
         return schedule
@@ -86,12 +86,12 @@ def unrestricted(schedule: Schedule) -> Schedule:
 
 
 def rules_of(schedule: Schedule) -> tuple[When, ...]:
-    """The rules that give it fires."""
+    """The rules that produce its fires."""
     return (schedule.when, *schedule.include)
 
 
 def given_by(schedule: Schedule, rule: When, after: datetime) -> datetime | None:
-    """The first instant after another that one of its rules gives it, moved to a business day if its calendar moves."""
+    """The first instant after another that one of its rules produces, moved to a business day if its calendar moves."""
     calendar, looks = schedule.calendar, open_looks()
     if calendar is not None and calendar.moves is not None:
         if looks is None:
@@ -102,7 +102,7 @@ def given_by(schedule: Schedule, rule: When, after: datetime) -> datetime | None
 
 
 def for_job(schedule: Schedule, job_id: UUID) -> Schedule:
-    """The schedule with the job's seed wherever an H stands."""
+    """The schedule with the job's seed in every rule that has an H."""
 
     def seeded(rule: When) -> When:
         if isinstance(rule, Cron) and is_spread(rule.expression):
@@ -123,7 +123,7 @@ def for_job(schedule: Schedule, job_id: UUID) -> Schedule:
 def _from(schedule: Schedule, after: datetime) -> datetime:
     if after.tzinfo is not UTC:
         if after.tzinfo is None:
-            raise ValueError("next_fire needs an aware instant; give `after` a time zone")
+            raise ValueError("next_fire needs an aware instant: `after` has no time zone")
         after = after.astimezone(UTC)
     if schedule.start_at is not None and schedule.start_at > after:
         return schedule.start_at.astimezone(UTC) - MICROSECOND
@@ -131,7 +131,7 @@ def _from(schedule: Schedule, after: datetime) -> datetime:
 
 
 def _next_kept(schedule: Schedule, after: datetime, looks: Looks) -> datetime | None:
-    """The first fire after `after` that neither the calendar nor a rule leaves out, or any later than `end_at`."""
+    """The first fire after `after` that neither the calendar nor a rule excludes, or any fire later than `end_at`."""
     zone, calendar, end_at, rules = zone_of(schedule.when), schedule.calendar, schedule.end_at, rules_of(schedule)
     region = None if calendar is None else calendar.exclude_holidays
     reached_at, walked = after, 0
@@ -169,17 +169,17 @@ def _next_of_any(schedule: Schedule, after: datetime) -> datetime | None:
 
 
 def given_up(schedule: Schedule, reached_at: datetime, walked: int = 0) -> GivenUp:
-    """The refusal of a search that used up its looks."""
+    """The error of a search that used up its looks."""
     if schedule.exclude or schedule.include:
-        place, what = "exclude" if schedule.exclude else "include", "rules"
-        advice = "exclude less, give fewer rules, or say when it fires by another rule"
+        place, what = "exclude" if schedule.exclude else "include", "rules take"
+        advice = "exclude less, use fewer rules, or use another kind of rule"
     elif schedule.calendar is not None:
-        place, what, advice = "calendar", "calendar", "leave out less, or say when it fires by another rule"
+        place, what, advice = "calendar", "calendar takes", "exclude less, or use another rule"
     else:
-        place, what, advice = "rrule", "rule", "take away a BY part, or an INTERVAL that steps over most of them"
-    left_out = f" after {walked:,} fires in a row that are left out" if walked else ""
+        place, what, advice = "rrule", "rule takes", "remove a BY part, or an INTERVAL that steps over most of them"
+    excluded = f" after {walked:,} excluded fires in a row" if walked else ""
     message = (
-        f"Its {what} take too long to look through: the search for a fire ended at {reached_at:%Y-%m-%d %H:%M:%S} UTC"
-        f"{left_out}; {advice}."
+        f"Its {what} too long to compute: the search for a fire stopped at {reached_at:%Y-%m-%d %H:%M:%S} UTC"
+        f"{excluded}; {advice}."
     )
     return GivenUp(message, faults=(Fault(f"/{place}", message),), reached_at=reached_at)

@@ -1,12 +1,12 @@
 """`H` in cron: a value that spreads jobs over a field, each job its own and always the same (S2).
 
-`H` is one value of the field's range, `H(0-29)` one of these, `H/15` begins somewhere in the first 15 and goes on by
-steps of 15, `H(0-29)/10` the same within these; in any field, and in lists. Days of the month are spread over 1 to 28,
-so that every month has them. The value comes from a hash of the job's seed, the field, and the term's place in it:
-even over the range, and the minute says nothing about the hour.
+`H` is one value of the field's range, `H(0-29)` one of these values, `H/15` starts somewhere in the first 15 and
+continues in steps of 15, `H(0-29)/10` the same within these; in any field, and in lists. Days of the month are spread
+over 1 to 28, so that every month has them. The value comes from a hash of the job's seed, the field, and the term's
+place in it: evenly distributed, and the minute does not depend on the hour.
 
-Resolving gives text without `H`, which is parsed and remembered like any other: 100,000 jobs with `H H * * *` share
-1,440 expressions. What has become of `H` is a number or a range, no wildcard, so `H/2` names fixed hours of the day.
+Resolving returns text without `H`, which is parsed and cached like any other: 100,000 jobs with `H H * * *` share 1,440
+expressions. A resolved `H` is a number or a range, not a wildcard, so `H/2` names fixed hours of the day.
 """
 
 import re
@@ -18,7 +18,7 @@ from uuid import UUID
 
 from ondot.model.errors import Fault, InvalidSchedule
 
-# second, minute, hour, day of month, month, day of week: what H alone spreads over, and the last value of all
+# Second, minute, hour, day of month, month, day of week: the range of H alone, and the last value of the field.
 _RANGES: Final = ((0, 59), (0, 59), (0, 23), (1, 28), (1, 12), (0, 6))
 _LAST: Final = (59, 59, 23, 31, 12, 7)
 _NAMES: Final = {
@@ -33,17 +33,17 @@ Choose = Callable[[int, int, int], int]
 
 
 def spread_of(job_id: UUID) -> int:
-    """The job's seed: never 0, and small enough to be exact in every language's JSON."""
+    """The job's seed: never 0, and small enough to be exact in the JSON of every language."""
     return int.from_bytes(blake2b(job_id.bytes, digest_size=6, person=b"ondot-spread").digest(), "big") or 1
 
 
 @lru_cache(maxsize=2048)
 def is_spread(text: str) -> bool:
-    """Whether an H stands in a cron text."""
+    """Whether a cron text has an H."""
     return not text.lstrip().startswith("@") and _BEGINS.search(text) is not None
 
 
-def resolved(text: str, spread: int) -> str:
+def resolve(text: str, spread: int) -> str:
     """The expression with a job's values in place of each H."""
     seed = spread.to_bytes(8, "big")
 
@@ -51,14 +51,14 @@ def resolved(text: str, spread: int) -> str:
         hashed = blake2b(seed + bytes((field, place & 0xFF)), digest_size=8, person=b"ondot-spread").digest()
         return int.from_bytes(hashed, "big") * size >> 64
 
-    return chosen(text, choose)
+    return resolve_by(text, choose)
 
 
-def chosen(text: str, choose: Choose) -> str:
-    """The expression with each H resolved by a choice; raises InvalidSchedule for an H that cannot be read."""
+def resolve_by(text: str, choose: Choose) -> str:
+    """The expression with each H resolved by `choose`; raises InvalidSchedule for an H that cannot be parsed."""
     fields = text.upper().split()
     if len(fields) not in {5, 6} or not is_spread(text):
-        return text  # how many fields there must be is the expression's to say
+        return text  # `expression` checks the number of fields
     skip = 6 - len(fields)
     return " ".join(
         _field(text, number + skip, field, choose) if "H" in field else field for number, field in enumerate(fields)
@@ -81,14 +81,14 @@ def _term(text: str, number: int, term: str, choose: Callable[[int], int]) -> st
     if match[1] is not None:
         first, last = (_number(number, name) for name in match.group(1, 2))
         if first is None or last is None or not low <= first <= last <= _LAST[number]:
-            _refuse(text, term, f"its range lies within {low} and {_LAST[number]}, and does not run backwards")
+            _refuse(text, term, f"its range must be within {low} and {_LAST[number]}, and not run backwards")
         low, high = first, last
     size = high - low + 1
     if match[3] is None:
         return str(low + choose(size))
     step = int(match[3])
     if not 1 <= step <= size:
-        _refuse(text, term, f"its step is between 1 and {size}, as many values as there are")
+        _refuse(text, term, f"its step must be between 1 and {size}, the number of values")
     return f"{low + choose(step)}-{high}/{step}"
 
 
@@ -100,5 +100,5 @@ def _number(field: int, name: str) -> int | None:
 
 
 def _refuse(text: str, term: str, advice: str) -> NoReturn:
-    message = f'The cron expression "{text[:80]}" is not valid: {term[:40]!r} cannot be read; {advice}.'
+    message = f'The cron expression "{text[:80]}" is not valid: {term[:40]!r} cannot be parsed; {advice}.'
     raise InvalidSchedule(message, faults=(Fault("/cron", message),), cron=text[:255])

@@ -1,8 +1,8 @@
-"""The kinds of rule that say when, behind one set of questions (S1 to S3, S10).
+"""The kinds of rule behind one set of functions (S1 to S3, S10).
 
-`When` is the union of the rules; type checking names each place that must know a new one. Asked of any of them: the
-next instant; the zone whose dates it means; and, of those that list slots of wall time (cron, RRULE), the slots
-themselves with their zone and policy, so that moved business days and the preview can work on them.
+`When` is the union of the rules; type checking names each place that must handle a new one. For any rule: the next
+instant, and the zone whose dates it uses. For rules that list slots of wall time (cron, RRULE): the slots with their
+zone and policy, so that moved business days and the preview can work on them.
 """
 
 from datetime import datetime
@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple, assert_never
 
 from ondot.model.schedule import cron, interval, once, rrule
-from ondot.model.schedule.business import moved
+from ondot.model.schedule.business import move_slots
 from ondot.model.schedule.calendar import Calendar, is_off
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import NEVER_AFTER, Dst, SlotAfter, aware, naive, next_instant
@@ -22,7 +22,7 @@ When = Once | Cron | Interval | Rrule
 
 
 class Slots(NamedTuple):
-    """What a rule by the clock on the wall lists, and how its slots become instants."""
+    """The wall-clock slots of a rule, and how they become instants."""
 
     slot_after: SlotAfter
     zone: str
@@ -43,9 +43,9 @@ def next_after(when: When, after: datetime) -> datetime | None:
     assert_never(when)
 
 
-@lru_cache(maxsize=512)  # by the calendar too, which may have 200 kB
+@lru_cache(maxsize=512)  # keyed by the calendar too, which may have 200 kB
 def next_moved(when: When, calendar: Calendar, after: datetime) -> datetime | None:
-    """The same, with what falls on a day off moved to a business day as the calendar says."""
+    """The same, with slots on days off moved to a business day by the calendar."""
     slots = slots_of(when, calendar)
     after_at = naive(after)
     if slots is None or after_at >= NEVER_AFTER:
@@ -55,7 +55,7 @@ def next_moved(when: When, calendar: Calendar, after: datetime) -> datetime | No
 
 
 def slots_of(when: When, calendar: Calendar | None = None) -> Slots | None:
-    """The slots of a rule that has any, moved if the calendar says so."""
+    """The slots of a rule that has any, moved if the calendar moves them."""
     match when:
         case Cron():
             slots = Slots(cron.parsed_of(when).slot_after, when.timezone, cron.effective_dst(when))
@@ -67,9 +67,9 @@ def slots_of(when: When, calendar: Calendar | None = None) -> Slots | None:
             assert_never(when)
     if calendar is None or calendar.moves is None:
         return slots
-    return slots._replace(slot_after=moved(slots.slot_after, partial(is_off, calendar), calendar.moves))
+    return slots._replace(slot_after=move_slots(slots.slot_after, partial(is_off, calendar), calendar.moves))
 
 
 def zone_of(when: When) -> str:
-    """The zone whose dates a calendar means."""
+    """The zone whose dates the calendar refers to."""
     return when.timezone if isinstance(when, (Cron, Rrule)) else "UTC"

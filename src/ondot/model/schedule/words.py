@@ -1,10 +1,9 @@
-"""A schedule told in words (S9): what a person reads back before trusting it.
+"""A schedule in words (S9), for a person to read back before trusting it.
 
-cron-descriptor tells expressions well, but it takes a step for a distance: `*/40` fires at minutes 0 and 40, and not
-every 40 minutes. A step that does not divide its field is told by its values, or if these are many as "every 3rd
-minute". Nor does it tell lists that mix `L`, `#` or `W` with other days ("day L and
-15"), and it joins two day fields by "or" where both must match; those are told by cronsim, or shown as they
-are written.
+cron-descriptor describes expressions well, but treats a step as a distance: `*/40` fires at minutes 0 and 40, not every
+40 minutes. A step that does not divide its field is described by its values or, if these are many, as "every 3rd
+minute". cron-descriptor also cannot describe lists that mix `L`, `#` or `W` with other days ("day L and 15"), and joins
+two day fields by "or" where both must match. cronsim describes those, or they are shown as written.
 """
 
 import re
@@ -20,14 +19,14 @@ from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule
 from ondot.model.schedule.rrule_words import rrule_in_words
-from ondot.model.schedule.spread import is_spread, resolved
+from ondot.model.schedule.spread import is_spread, resolve
 
 if TYPE_CHECKING:
     from ondot.model.schedule.calendar import Calendar
     from ondot.model.schedule.rule import Schedule
     from ondot.model.schedule.when import When
 
-_MOST_TOLD = 3
+_MOST_RULES = 3
 _MOST_VALUES: Final = 10
 _UNITS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000))
 
@@ -66,7 +65,7 @@ def duration(seconds: float) -> str:
 def _when(when: "When") -> str:
     match when:
         case Cron():
-            return _cron(resolved(when.expression, when.spread), when.timezone) + _of_each_job(when)
+            return _cron(resolve(when.expression, when.spread), when.timezone) + _of_each_job(when)
         case Interval():
             every = duration(when.every_s)
             # "Every hour", but "Every 1 hour 30 minutes".
@@ -79,21 +78,20 @@ def _when(when: "When") -> str:
 
 
 def _rules(joint: str, rules: "tuple[When, ...]") -> list[str]:
-    told = [f"{joint} {_continued(rule)}" for rule in rules[:_MOST_TOLD]]
-    more = len(rules) - _MOST_TOLD
-    return [*told, f"{joint} by {_count(str(more), 'more rule')}"] if more > 0 else told
+    described = [f"{joint} {_lower_first(_when(rule))}" for rule in rules[:_MOST_RULES]]
+    more = len(rules) - _MOST_RULES
+    return [*described, f"{joint} by {_count(str(more), 'more rule')}"] if more > 0 else described
 
 
-def _continued(when: "When") -> str:
-    words = _when(when)
+def _lower_first(words: str) -> str:
     return words[0].lower() + words[1:]
 
 
 def _of_each_job(cron: Cron) -> str:
-    """Before there is a job its values are not known."""
+    """Before the job exists, its values are not known."""
     if cron.spread or not is_spread(cron.expression):
         return ""
-    return ", for example: each job gets values of its own for H"
+    return ", for example: each job gets its own values for H"
 
 
 def _calendar(calendar: "Calendar") -> list[str]:
@@ -110,38 +108,37 @@ def _calendar(calendar: "Calendar") -> list[str]:
         listed = ", ".join(dates) if len(dates) <= 2 else f"{len(dates)} dates"
         parts.append(f"except on {listed}" if calendar.moves is None else f"with {listed} off")
     if calendar.blackouts:
-        parts.append(f"except in {_count(str(len(calendar.blackouts)), 'black-out')}")
+        parts.append(f"except in {_count(str(len(calendar.blackouts)), 'blackout')}")
     return parts
 
 
 @lru_cache(maxsize=1024)
 def _cron(text: str, timezone: str) -> str:
     parsed = expression(text)
-    words = _described(parsed)
-    # Real time straight through, the same in every zone of whole hours: "Every 15 minutes, UTC" would only
-    # puzzle.
+    words = _describe(parsed)
+    # It follows real time, the same in every zone of whole hours: "Every 15 minutes, UTC" would only confuse.
     if timezone == "UTC" and set(parsed.fields[2:]) == {"*"}:
         return words
     return f"{words}, {timezone}"
 
 
-def _described(parsed: Expression) -> str:
+def _describe(parsed: Expression) -> str:
     from cron_descriptor import FormatException, Options, get_description
     from cronsim import CronSim
 
-    written, told = parsed.fields, _told(parsed.fields)
+    written, readable = parsed.fields, _make_readable(parsed.fields)
     days, weekdays = written[3], written[5]
     is_mixed = any("," in field and set(field) & set("LW#") for field in (days, weekdays))
     both_must_match = days != "*" and weekdays != "*" and (days.startswith("*") or weekdays.startswith("*"))
-    if told is not None and not is_mixed and not both_must_match:
+    if readable is not None and not is_mixed and not both_must_match:
         options = Options()
         options.use_24hour_time_format = True
-        # It gives up on some lists.
+        # It cannot describe some lists.
         with suppress(FormatException):
-            return told.with_ordinals(get_description(_text(told.fields), options))
+            return readable.with_ordinals(get_description(_text(readable.fields), options))
     if any(term.rstrip("W").isdigit() and term.endswith("W") for term in days.split(",")):
         return f"At the times of cron {_text(written)}"
-    times = written if told is None else told.fields
+    times = written if readable is None else readable.fields
     return CronSim(_text((*times[:3], *written[3:])), datetime(2000, 1, 1, tzinfo=UTC)).explain()
 
 
@@ -149,8 +146,8 @@ def _text(fields: tuple[str, ...]) -> str:
     return " ".join(fields[1:] if fields[0] == "0" else fields)
 
 
-class _Told(NamedTuple):
-    """The fields of an expression, with steps only where they may be told; those of `ordinals` as "every 3rd"."""
+class _Readable(NamedTuple):
+    """The fields of an expression, with steps only where they read well; those of `ordinals` as "every 3rd"."""
 
     fields: tuple[str, ...]
     ordinals: frozenset[str]
@@ -166,7 +163,7 @@ class _Told(NamedTuple):
 class _Cycle(NamedTuple):
     unit: str
     last: int
-    size: int | None  # None: it does not come again at an even distance, as the days of months do not
+    size: int | None  # None: it does not repeat at an even distance, as days of months do not
 
 
 _CYCLES: Final = (
@@ -180,9 +177,9 @@ _CYCLES: Final = (
 _EVERY: Final = re.compile(r"\b([Ee]very) (\d+) (second|minute|hour|day|month)s\b")
 
 
-def _told(fields: tuple[str, ...]) -> _Told | None:
-    """None for a list with steps in it that has many values."""
-    told, ordinals = list(fields), set()
+def _make_readable(fields: tuple[str, ...]) -> _Readable | None:
+    """None for a list with steps and many values."""
+    readable, ordinals = list(fields), set()
     for index, (field, cycle) in enumerate(zip(fields, _CYCLES, strict=True)):
         if "/" not in field or set(field) & set("LW#"):
             continue
@@ -191,14 +188,14 @@ def _told(fields: tuple[str, ...]) -> _Told | None:
         if "," not in field and len(values) > 1 and len(values) * int(step) == cycle.size:
             continue  # the distance is even
         if len(values) <= _MOST_VALUES:
-            told[index] = ",".join(map(str, values))
+            readable[index] = ",".join(map(str, values))
         elif "," in field:
             return None
         else:
             last = first_and_last.partition("-")[2] or cycle.last
-            told[index] = f"{values[0]}-{last}/{step}"
+            readable[index] = f"{values[0]}-{last}/{step}"
             ordinals.add(cycle.unit)
-    return _Told(tuple(told), frozenset(ordinals))
+    return _Readable(tuple(readable), frozenset(ordinals))
 
 
 def _nth(number: int) -> str:
