@@ -135,10 +135,10 @@ async def test_a_program_that_takes_too_much_processor_time_is_ended_and_the_lim
 @pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGXFSZ])
 def test_a_limit_is_named_too_if_it_ended_the_child_of_a_shell(number: signal.Signals) -> None:
     limits = Limits(cpu_s=1, file_bytes=1)
-    direct, by_shell = limits.reached(-number, ""), limits.reached(128 + number, "")
+    direct, by_shell = limits.find_reached(-number, ""), limits.find_reached(128 + number, "")
     assert direct is not None
     assert direct == by_shell
-    assert Limits().reached(-number, "File too large, out of memory") is None
+    assert Limits().find_reached(-number, "File too large, out of memory") is None
 
 
 @proves("T4")

@@ -15,7 +15,7 @@ from ondot.embedded.server import EmbeddedPostgres
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.objects import open_objects
 from ondot.private import check_private
-from ondot.roles.up import refuse_servers_account
+from ondot.roles.up import refuse_account_of_server
 from ondot.settings import load_settings
 from tests.embedded.servers import NOBODY, QUICK, only_root
 from tests.proves import proves
@@ -160,9 +160,9 @@ def test_commands_do_not_run_as_the_account_of_the_embedded_server(place: Path) 
     server = choose_account(place / "data")
     assert server is not None
     with pytest.raises(Misconfigured, match="name another account"):
-        refuse_servers_account(server.name, place / "data")
-    refuse_servers_account("daemon", place / "data")
-    refuse_servers_account(None, place / "data")
+        refuse_account_of_server(server.name, place / "data")
+    refuse_account_of_server("daemon", place / "data")
+    refuse_account_of_server(None, place / "data")
 
 
 @only_root

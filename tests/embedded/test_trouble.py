@@ -148,7 +148,7 @@ def test_an_initdb_killed_half_way_is_begun_anew(home: Path) -> None:
 def test_a_data_directory_with_something_else_in_it_is_not_touched(home: Path) -> None:
     (home / "data").mkdir(parents=True)
     (home / "data" / "thesis.txt").write_text("years of work")
-    with pytest.raises(Misconfigured, match="holds files but no PostgreSQL data: move it away"):
+    with pytest.raises(Misconfigured, match="contains files but no PostgreSQL data: move it away"):
         EmbeddedPostgres(home, settings=QUICK).start()
     assert (home / "data" / "thesis.txt").read_text() == "years of work"
 

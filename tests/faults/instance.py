@@ -18,7 +18,7 @@ import asyncpg
 import psutil
 from started import free_port
 
-from ondot.embedded.binaries import choose_account, find_binaries, within_reach
+from ondot.embedded.binaries import choose_account, copy_if_needed, find_binaries
 from ondot.embedded.postmaster import Guarded
 from ondot.embedded.server import DATABASE, ROLE
 from ondot.store.connection import AWAY
@@ -53,7 +53,7 @@ class Instance:
         self._settings = DURABLE | dict(settings or {})
         self._account = choose_account(directory)
         self.found = find_binaries()
-        self._binaries = within_reach(self.found, directory, self._account)
+        self._binaries = copy_if_needed(self.found, directory, self._account)
         self._server: Guarded | None = None
 
     def url(self, database: str = DATABASE) -> str:
@@ -109,7 +109,7 @@ class Instance:
                 return
             await asyncio.sleep(LOOK_AGAIN_S)
         what = "does not answer" if self.runs else "has ended"
-        raise RuntimeError(f"PostgreSQL {what}; its last words:\n{self.log.read_text(errors='replace')[-2000:]}")
+        raise RuntimeError(f"PostgreSQL {what}; its last lines:\n{self.log.read_text(errors='replace')[-2000:]}")
 
     async def stop(self, mode: Mode = "fast") -> None:
         """Until it is gone; nothing happens if it is."""

@@ -24,7 +24,7 @@ async def test_a_housekeeper_on_duty_checks_and_every_node_makes_partitions(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "CONFIRM_SOONEST_S", 0.0)
-    for name in ("CHECK_EVERY_S", "CHECK_GOES_ON_S", "PARTITIONS_EVERY_S"):
+    for name in ("CHECK_EVERY_S", "CHECK_MORE_S", "PARTITIONS_EVERY_S"):
         monkeypatch.setattr(housekeeper, name, 0.01)
     database = await open_database(settings_for(database_url))
     await database.read_clock()

@@ -27,7 +27,7 @@ def tell(kind):
 
 script, timeout_s, *names = sys.argv[1:]
 children = [Child(name, name.partition("-")[0], [sys.executable, script, name]) for name in names]
-supervisor = Supervisor(children, {}, float(timeout_s), StopSignals(), tell_waiting=tell)
+supervisor = Supervisor(children, {}, float(timeout_s), StopSignals(), report_waiting=tell)
 supervisor.start()
 sys.exit(supervisor.run())
 """
@@ -61,7 +61,7 @@ if name == "worker-exit":
 else:
     signal.pause()
 """
-IMPATIENT = PARENT.replace("tell_waiting=tell)", "tell_waiting=tell, hung_after_s=3.0, look_every_s=0.5)")
+IMPATIENT = PARENT.replace("report_waiting=tell)", "report_waiting=tell, hung_after_s=3.0, look_every_s=0.5)")
 
 
 class Supervised:

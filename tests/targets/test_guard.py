@@ -261,7 +261,7 @@ def test_a_stranger_that_was_given_the_process_id_of_a_program_is_not_killed(
     with monkeypatch.context() as patched:
         if given_anew:
             # Ids come round after thousands of processes: only the time tells the two apart.
-            patched.setattr(guard_main, "began", lambda pid: 1)
+            patched.setattr(guard_main, "start_of", lambda pid: 1)
         programs.feed(f"{guard_main.HOLD} {uuid4().hex} {stranger.pid}\n".encode())
     programs.kill()
     stranger.communicate(timeout=20)

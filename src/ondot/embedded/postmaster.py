@@ -1,10 +1,9 @@
-"""One server process: how it is born, learns of our death, how it is asked and ended (requirement O6).
+"""One server process: starts it, ends it with this process, queries it, and stops it (O6).
 
-Promises that a program started here runs in a session of its own, under the account it was given, and
-gets SIGINT (for PostgreSQL: shut down now, but cleanly) when this process dies, however it dies. The
-kernel tells it on Linux if we were the main thread: its signal follows the thread that forked, which may
-end before the process does. Otherwise a watcher tells it, which waits at the other end of a pipe that
-only our end of life closes.
+A program that is started here runs in a session of its own, under the given account, and gets SIGINT (for PostgreSQL: a
+fast, clean shutdown) when this process dies, in whatever way. On Linux the kernel sends it, if the main thread started
+the program: that signal follows the thread that forked, which may end before the process does. Otherwise a watcher
+sends it, which waits at the other end of a pipe that closes only with this process.
 """
 
 import os
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
     from ondot.embedded.binaries import Account
 
-# A fresh interpreter instead of preexec_fn, which may deadlock once there are threads. Imports come
-# first: the account may not be able to read them. The kernel forgets the signal when the uid changes, so
-# it is asked for last; a parent that died before that shows by the new one.
+# A new interpreter instead of preexec_fn, which may deadlock once there are threads. Imports come first: the account
+# may not be able to read them. The kernel drops the signal when the uid changes, so it is requested last; if the parent
+# died before that, the parent's id has changed.
 LAUNCH = """
 import os, signal, sys
 parent, uid, gid = map(int, sys.argv[1:4])
@@ -40,7 +39,7 @@ if parent:
     PR_SET_PDEATHSIG = 1
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit("ondot ended before its PostgreSQL began")
+        sys.exit("ondot ended before its PostgreSQL started")
 os.umask(0o077)
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 os.execv(sys.argv[4], sys.argv[4:])
@@ -58,7 +57,7 @@ NO_SUCH_DATABASE = "3D000"
 
 
 class Guarded:
-    """A program that does not outlive us. `inherit` names descriptors that it and its children keep open."""
+    """A program that does not outlive this process. `inherit`: descriptors that it and its children keep open."""
 
     def __init__(
         self,
@@ -69,8 +68,8 @@ class Guarded:
         inherit: "Sequence[int]" = (),
     ) -> None:
         by_kernel = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
-        who = (account.uid, account.gid) if account else (-1, -1)
-        launch = (LAUNCH, str(os.getpid() if by_kernel else 0), *map(str, who))
+        ids = (account.uid, account.gid) if account else (-1, -1)
+        launch = (LAUNCH, str(os.getpid() if by_kernel else 0), *map(str, ids))
         kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         self.process = subprocess.Popen(  # noqa: S603  a program we found; no shell parses the arguments
             [sys.executable, "-I", "-S", "-c", *launch, *command],
@@ -79,7 +78,7 @@ class Guarded:
             stderr=output,
             start_new_session=True,
             pass_fds=inherit,
-            cwd="/",  # ours may be one that the account cannot enter
+            cwd="/",  # the account may not be able to enter ours
             env=kept | {"LC_ALL": "C", "TZ": "UTC"},  # no PGDATA, no secrets
         )
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -94,7 +93,7 @@ class Guarded:
     def alive(self) -> bool:
         if self.process.poll() is None:
             return True
-        # Its pid is free for others from here on: the watcher must not signal it any more.
+        # Its pid may be reused from here on: the watcher must not signal it any more.
         if self._watcher:
             self._watcher.kill()
             self._watcher.communicate()
@@ -102,7 +101,7 @@ class Guarded:
         return False
 
     def stop(self) -> None:
-        """A fast shutdown, then an immediate one, then none at all."""
+        """A fast shutdown, then an immediate one, then SIGKILL."""
         patience = {signal.SIGINT: STOP_S, signal.SIGQUIT: IMMEDIATE_STOP_S, signal.SIGKILL: IMMEDIATE_STOP_S}
         for how, patience_s in patience.items():
             if not self.alive():
@@ -114,7 +113,7 @@ class Guarded:
 
 
 def ask(path: "Path", user: str, database: str, sql: str = "", *, timeout_s: float = 5.0) -> str | None:
-    """The server's SQLSTATE to a connection, and to `sql` over it: "" is success, None is no answer."""
+    """Connect, and run `sql` if there is any. Returns the SQLSTATE: "" is success, None is no answer."""
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(timeout_s)
@@ -123,13 +122,13 @@ def ask(path: "Path", user: str, database: str, sql: str = "", *, timeout_s: flo
                 hello = f"user\0{user}\0database\0{database}\0\0".encode()
                 stream.write(struct.pack("!II", len(hello) + 8, 3 << 16) + hello)
                 stream.flush()
-                state = _reply(stream)
+                state = _read_reply(stream)
                 if state or not sql:
                     return state
                 query = sql.encode() + b"\0"
                 stream.write(b"Q" + struct.pack("!I", len(query) + 4) + query)
                 stream.flush()
-                return _reply(stream)
+                return _read_reply(stream)
     except OSError:
         return None
 
@@ -138,8 +137,8 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def _reply(stream: _Readable) -> str:
-    """Reads until the server is ready for a query, or hangs up, as it does after refusing a connection."""
+def _read_reply(stream: _Readable) -> str:
+    """Read until the server is ready for a query, or hangs up, as it does after refusing a connection."""
     state = ""
     while len(header := stream.read(5)) == 5:
         kind, size = struct.unpack("!cI", header)

@@ -1,11 +1,10 @@
-"""A PostgreSQL of ondot's own, for `ondot up` without a database (requirement O6).
+"""A PostgreSQL of ondot's own, for `ondot up` without a database (O6).
 
-Owns the directory `home`: `data/`, `run/` (the socket), `postgresql.log` and two lock files. Promises a
-real server with `fsync` on that answers when `start` returns, reachable only through a socket in a
-private directory; that no two processes use one home; and that the server shuts down cleanly with the
-process that started it, also if that is killed with -9 together with its process group. Every foreseeable
-trouble is a `Misconfigured` that says what to do. What is there is tested by locks and by connecting,
-never by a pid in a file.
+It owns the directory `home`: `data/`, `run/` (the socket), `postgresql.log` and two lock files. The server has `fsync`
+on, answers when `start` returns, and is reachable only through a socket in a private directory. No two processes use
+one home. The server shuts down cleanly with the process that started it, also if that is killed with -9 together with
+its process group. Every foreseeable error is a `Misconfigured` that says what to do. Whether a server runs is tested by
+locks and by connecting, never by a pid in a file.
 """
 
 import os
@@ -23,10 +22,10 @@ import structlog
 from ondot.embedded.binaries import (
     WHAT_ELSE,
     choose_account,
+    copy_if_needed,
     find_binaries,
     major_of,
     version_of,
-    within_reach,
 )
 from ondot.embedded.home import (
     ELSEWHERE,
@@ -66,7 +65,7 @@ SETTINGS = {
     "max_wal_size": "2GB",
     "checkpoint_timeout": "15min",
     "jit": "off",  # compiling costs more than it saves on statements of milliseconds
-    "autovacuum_naptime": "10s",  # queue tables make dead rows faster than the default minute forgives
+    "autovacuum_naptime": "10s",  # queue tables collect too many dead rows in the default minute
     "autovacuum_vacuum_scale_factor": "0.05",
     "autovacuum_analyze_scale_factor": "0.05",
     "timezone": "UTC",
@@ -80,7 +79,7 @@ log = structlog.get_logger(__name__)
 
 
 def url_of(sockets: Path, port: int | str) -> str:
-    """The URL of an embedded server by the directory of its socket, which may hold a + or an @."""
+    """The URL of an embedded server by the directory of its socket, which may contain a + or an @."""
     return f"postgresql://{ROLE}@/{DATABASE}?host={quote(str(sockets))}&port={port}"
 
 
@@ -117,9 +116,9 @@ class EmbeddedPostgres:
         self.stop()
 
     def start(self) -> str:
-        """The server's URL for asyncpg, once it answers and has the database; makes the data on first use.
+        """Return the server's URL for asyncpg once it answers and has the database; initialize the data on first use.
 
-        From the main thread if there is a choice: elsewhere one more process watches over the server.
+        Best from the main thread: from another, one more process watches the server.
         """
         if self.alive():
             return self._url
@@ -135,7 +134,7 @@ class EmbeddedPostgres:
         return self._url
 
     def stop(self) -> None:
-        """A fast, clean shutdown; an immediate one if that takes too long. Does nothing if nothing runs."""
+        """A fast, clean shutdown; an immediate one if that takes too long. Does nothing if no server runs."""
         if self._server:
             self._server.stop()
             self._server = None
@@ -153,10 +152,10 @@ class EmbeddedPostgres:
         self._locks.append(lock_for_server(self.home))
         for remains in (*self.home.glob("data.new-*"), *self.home.glob("postgresql-*.new-*")):
             shutil.rmtree(remains)
-        binaries = within_reach(self._choose_binaries(), self.home, account)
+        binaries = copy_if_needed(self._choose_binaries(), self.home, account)
         if not (self.data / "PG_VERSION").exists():
             self._initialize(binaries, account)
-        self._take_over(account)
+        self._repair(account)
         self._sockets = socket_directory(self.home, account, SOCKET)
         self._launch(binaries, self._sockets, account)
         self._await_answer(self._sockets / SOCKET)
@@ -164,7 +163,7 @@ class EmbeddedPostgres:
         log.info("embedded.started", home=str(self.home), pid=self.pid)
 
     def _choose_binaries(self) -> Path:
-        """Those that can open the data that is there: one machine may have several versions."""
+        """Those that can open the existing data: a machine may have several versions."""
         marker = self.data / "PG_VERSION"
         if not marker.exists():
             return self._binaries or find_binaries()
@@ -176,16 +175,16 @@ class EmbeddedPostgres:
         version = version_of(binaries)
         if version and major_of(version) != made_by:
             raise Misconfigured(
-                f"{self.data} was made by PostgreSQL {made_by}, but the one at hand is {version}: install "
+                f"{self.data} was made by PostgreSQL {made_by}, but the one found is {version}: install "
                 f"PostgreSQL {made_by}, or dump the data with it and restore into a new home, or move "
-                f"{self.data} away to begin anew, {WHAT_ELSE}."
+                f"{self.data} away to start from scratch, {WHAT_ELSE}."
             )
         return binaries
 
     def _initialize(self, binaries: Path, account: "Account | None") -> None:
-        """Into a directory of its own, renamed when complete: `data` is whole or not there."""
+        """Into a temporary directory that is renamed when complete: `data` is complete or does not exist."""
         if self.data.exists() and any(self.data.iterdir()):
-            raise Misconfigured(f"{self.data} holds files but no PostgreSQL data: move it away, or {ELSEWHERE}.")
+            raise Misconfigured(f"{self.data} contains files but no PostgreSQL data: move it away, or {ELSEWHERE}.")
         log.info("embedded.initializing", home=str(self.home))
         fresh = Path(tempfile.mkdtemp(prefix="data.new-", dir=self.home))
         if account:
@@ -195,19 +194,21 @@ class EmbeddedPostgres:
         if self._settings["fsync"] == "off":
             options.append("--no-sync")
         command = [str(binaries / "initdb"), *options]
-        making = Guarded(command, account, output=subprocess.PIPE, inherit=self._locks[1:])
-        with making.process as process:
+        initializing = Guarded(command, account, output=subprocess.PIPE, inherit=self._locks[1:])
+        with initializing.process as process:
             try:
-                said, _ = process.communicate(timeout=INITDB_S)
+                output, _ = process.communicate(timeout=INITDB_S)
             except subprocess.TimeoutExpired:
                 raise Misconfigured(
-                    f"PostgreSQL could not make its data within {INITDB_S:.0f} s: is the disk of {self.home} "
-                    f"well? Try again, or {ELSEWHERE}."
+                    f"PostgreSQL did not initialize its data within {INITDB_S:.0f} s: is the disk of {self.home} "
+                    f"in order? Try again, or {ELSEWHERE}."
                 ) from None
             finally:
-                making.stop()
+                initializing.stop()
         if process.returncode:
-            raise Misconfigured(self._failure("PostgreSQL could not make its data", said.decode(errors="replace")))
+            raise Misconfigured(
+                self._describe_failure("PostgreSQL could not initialize its data", output.decode(errors="replace"))
+            )
         with suppress(FileNotFoundError):
             self.data.rmdir()
         fresh.rename(self.data)
@@ -215,8 +216,8 @@ class EmbeddedPostgres:
         os.fsync(directory)
         os.close(directory)
 
-    def _take_over(self, account: "Account | None") -> None:
-        """Mends what others left: root as the owner (of a restored copy), a pid file without a server."""
+    def _repair(self, account: "Account | None") -> None:
+        """Fix what others left: root as the owner (of a restored copy), a pid file without a server."""
         if account and self.data.stat().st_uid == 0:
             for path in (*self.data.rglob("*"), self.data):
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
@@ -232,9 +233,8 @@ class EmbeddedPostgres:
                     f"it with pg_ctl stop -D {self.data}, then try again."
                 )
             time.sleep(0.02)
-        # The pid may by now be anybody's, and PostgreSQL would refuse to start for that. Should a server
-        # without a socket run after all, its shared memory, found by the inode of `data`, still keeps a
-        # second one out.
+        # The pid may have been reused, and PostgreSQL would refuse to start because of it. If a server without a socket
+        # does run, its shared memory, found by the inode of `data`, still keeps a second one out.
         note.unlink()
 
     def _launch(self, binaries: Path, sockets: Path, account: "Account | None") -> None:
@@ -255,30 +255,30 @@ class EmbeddedPostgres:
             os.close(output)
 
     def _await_answer(self, socket: Path) -> None:
-        begun = time.monotonic()
-        told = False
-        while self.alive() and (waited := time.monotonic() - begun) < START_S:
+        started_s = time.monotonic()
+        is_reported = False
+        while self.alive() and (waited_s := time.monotonic() - started_s) < START_S:
             answer = ask(socket, ROLE, DATABASE)
             if answer == NO_SUCH_DATABASE:
                 answer = ask(socket, ROLE, "postgres", f"CREATE DATABASE {DATABASE}", timeout_s=60.0)
             if answer == "":
                 return
-            if answer == STARTING_OR_STOPPING and waited > 2.0 and not told:
-                told = True
+            if answer == STARTING_OR_STOPPING and waited_s > 2.0 and not is_reported:
+                is_reported = True
                 log.info("embedded.recovering", home=str(self.home))
             time.sleep(0.01)
         what = "did not answer in time" if self.alive() else "did not start"
-        raise Misconfigured(self._failure(f"PostgreSQL {what}", self._log_tail()))
+        raise Misconfigured(self._describe_failure(f"PostgreSQL {what}", self._log_tail()))
 
     def _log_tail(self) -> str:
         with self.log_path.open("rb") as file:
             file.seek(max(0, self.log_path.stat().st_size - 4000))
             return file.read().decode(errors="replace")
 
-    def _failure(self, what: str, said: str) -> str:
-        # With the disk full the log may be empty: look for ourselves.
+    def _describe_failure(self, what: str, output: str) -> str:
+        # With a full disk the log may be empty.
         disk = os.statvfs(self.home)
-        if "No space left" in said or disk.f_bavail * disk.f_frsize < TWO_WAL_SEGMENTS:
+        if "No space left" in output or disk.f_bavail * disk.f_frsize < TWO_WAL_SEGMENTS:
             what += f": there is no space left on the disk of {self.home}. Free some, or {ELSEWHERE}"
-        lines = "\n".join(said.strip().splitlines()[-15:])
-        return f"{what}. Its last words (the server's log is {self.log_path}):\n{lines}"
+        lines = "\n".join(output.strip().splitlines()[-15:])
+        return f"{what}. Its last lines (the server's log is {self.log_path}):\n{lines}"

@@ -1,10 +1,9 @@
-"""A directory or a bucket of S3 as object storage, both by obstore (E14).
+"""Object storage in a directory or in a bucket of S3, both through obstore (E14).
 
-`ONDOT_OBJECTS_URL` chooses: nothing is the directory `objects` under the home, `file:///path` another directory,
-`s3://bucket/prefix` a bucket. Credentials, region and endpoint of S3 come from the usual `AWS_*` variables, also for
-servers that only speak like it. Nothing is touched when it is opened, so that a role starts without its storage: the
-first use says what is wrong. Every use has a deadline, and only a few uploads are under way at once, since each stands
-in memory.
+`ONDOT_OBJECTS_URL` chooses: `file:///path` is a directory, `s3://bucket/prefix` a bucket; the default is the directory
+`objects` under the home. Credentials, region and endpoint of S3 come from the usual `AWS_*` variables, also for
+servers that are compatible with it. Opening does nothing, so that a role starts without its storage: the first use
+reports what is wrong. Every use has a deadline, and only a few uploads run at once, because each is in memory.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ _TROUBLE = (BaseError, OSError, ValueError, Misconfigured)
 
 
 def open_objects(settings: Settings) -> Objects:
-    """The object storage of this installation; every process must be given the same."""
+    """The object storage of this installation; every process must use the same."""
     if settings.objects_url is None:
         home = (settings.home or default_home()).expanduser().absolute()
         return _directory(home / "objects", home)
@@ -59,7 +58,7 @@ class ObstoreObjects:
     async def put(self, key: str, content: bytes | IO[bytes]) -> None:
         try:
             async with asyncio.timeout(WITHIN_S), self._uploads:
-                # In one request: parts of an upload that was broken off would stay in the bucket, and cost.
+                # In one request: the parts of an aborted upload would stay in the bucket, and cost.
                 await self._store().put_async(key, content, use_multipart=False)
         except _TROUBLE as error:
             raise self._unavailable(error) from error
@@ -103,7 +102,7 @@ class ObstoreObjects:
 
 def _directory(path: Path, home: Path | None = None) -> ObstoreObjects:
     def connect() -> LocalStore:
-        # Output may hold what is nobody else's business: the directory is its owner's alone.
+        # Output may be confidential: only the owner has access to the directory.
         if home is not None:
             check_private(home)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -124,7 +123,7 @@ def _bucket(bucket: str, prefix: str) -> S3Store:
             "allow_http": (endpoint or "").startswith("http://"),
             "connect_timeout": timedelta(seconds=5),
             "read_timeout": timedelta(seconds=30),
-            # Of a whole download, which a slow reader of the API may draw out.
+            # For a whole download, which a slow client of the API may prolong.
             "timeout": timedelta(hours=1),
         },
         retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=20)},

@@ -1,8 +1,8 @@
-"""The beat of a process, from a thread with its own event loop and its own connection.
+"""The heartbeat of a process, from a thread with its own event loop and its own connection.
 
-The beat vouches for the main loop: it is sent only while that moves (`roles.pulse`, P13). A loop that is held up for a
-moment delays it by that moment; one that stands still is reported to the database, without a beat. What is said in a
-beat is read from the main thread's objects, which hand out snapshots.
+A beat says that the main loop works: it is sent only while that loop moves (`roles.pulse`, P13). A loop that is blocked
+for a moment delays the beat by that moment; a stalled loop is reported to the database, without a beat. The content of
+a beat is read from snapshots of the main thread's objects.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from ondot.telemetry.log import get_logger
 log = get_logger()
 
 OneBeat = Callable[[Connection], Awaitable[float | None]]
-"""Beats once and says in how many seconds to beat again; None: there is nothing left to beat for."""
+"""Beats once and returns in how many seconds to beat again; None: no more beats are needed."""
 
 OneReport = Callable[[Connection, Stall, float], Awaitable[None]]
-"""Reports that the loop stands still, and for how many seconds."""
+"""Reports that the loop is stalled, and for how many seconds."""
 
 SHORTEST_TIMEOUT_S = 1.0
 SHORTEST_PAUSE_S = 0.05
@@ -33,8 +33,8 @@ TRY_AGAIN_S = 0.5
 
 
 class BeatThread:
-    """Beats each `every_s`, or sooner if a beat asks for it. One that is not answered before the next would be due is
-    given up, with its connection: of two tries at least one must fit into the time after which nobody waits for us.
+    """Beats each `every_s`, or sooner if a beat asks for it. A beat without an answer is given up when the next is due,
+    with its connection: of two tries at least one must fit into the timeout after which this process counts as lost.
 
     `confirmed_s` is when the last beat that PostgreSQL confirmed was *sent* (monotonic).
     """
@@ -64,7 +64,7 @@ class BeatThread:
         self._thread = threading.Thread(target=self._run, name=f"beat-{name}", daemon=True)
         self.confirmed_s = time.monotonic()
         self.is_held = False
-        """Nothing may be begun on this database (`store.lineage`)."""
+        """Nothing may start on this database (`store.lineage`)."""
 
     def start(self) -> None:
         self.confirmed_s = time.monotonic()
@@ -72,21 +72,21 @@ class BeatThread:
         self._thread.start()
 
     async def stop(self) -> None:
-        """End the thread; a beat that is under way is awaited for a moment."""
+        """End the thread; a beat that is under way gets a moment."""
         self._stop.set()
         self.beat_now()
         await asyncio.to_thread(self._thread.join, 5.0)
         self._pulse.stop()
 
     def beat_now(self) -> None:
-        """Do not wait for the next beat: there is something to tell."""
+        """Do not wait for the next beat: the state has changed."""
         if self._nudge:
             with suppress(RuntimeError):
                 self._nudge()
 
     @property
     def silent_s(self) -> float:
-        """For how long nobody can have heard of us, at worst."""
+        """How long ago the last confirmed beat was sent."""
         return time.monotonic() - self.confirmed_s
 
     def _run(self) -> None:
@@ -94,7 +94,7 @@ class BeatThread:
             try:
                 asyncio.run(self._beat_for_ever())
             except Exception:
-                # Without this thread the process would be there, and never be heard of again nor hear that it is lost.
+                # Without this thread the process would run on, send no beat, and never learn that it is lost.
                 log.exception("beat.failed")
                 self._stop.wait(TRY_AGAIN_S)
             else:
@@ -114,7 +114,7 @@ class BeatThread:
                 with suppress(*AWAY):
                     await self._connection.close(timeout=2)
         finally:
-            # Whatever fails: it belongs to this loop, and the next try has one of its own.
+            # In any case: it belongs to this loop, and the next try has a loop of its own.
             if self._connection is not None:
                 self._connection.terminate()
                 self._connection = None
@@ -122,7 +122,7 @@ class BeatThread:
     async def _beat_until_stopped(self, nudged: asyncio.Event) -> None:
         while not self._stop.is_set():
             if not self._pulse.is_moving and self._pulse.stall is self._reported:
-                # What it must not vouch for it looks at again soon: as soon as the loop moves there is a beat.
+                # Look again soon: as soon as the loop moves, a beat is sent.
                 await asyncio.sleep(self._pulse.look_again_s)
                 continue
             sent_s = time.monotonic()
@@ -135,13 +135,13 @@ class BeatThread:
             nudged.clear()
 
     async def _one_try(self, sent_s: float) -> float | None:
-        """A beat, or a report if the loop stands still. In how many seconds there may be a next; None: none."""
+        """Send a beat, or a report if the loop is stalled. Returns the pause before the next; None: no more."""
         try:
             async with asyncio.timeout(max(self._every_s, SHORTEST_TIMEOUT_S)):
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await connect(self._settings)
-                # Each time: somebody else may have found that all is to be held, and PgBouncer may have gone to
-                # another server without saying so.
+                # Each time: another process may have found that nothing may start, and PgBouncer may have switched to
+                # another server silently.
                 await self._witness.check(self._connection)
                 if not self._pulse.is_moving:
                     await self._report(self._connection)
@@ -151,7 +151,7 @@ class BeatThread:
                 if again_s is None:
                     return None
         except Exception as error:  # noqa: BLE001 - the boundary of a pass
-            return self._failed(error)
+            return self._note_failure(error)
         self.confirmed_s = sent_s
         self.is_held = False
         self._witness.confirm()
@@ -165,9 +165,9 @@ class BeatThread:
             await self._one_report(connection, stall, self._pulse.stalled_s)
         self._reported = stall
 
-    def _failed(self, error: Exception) -> float:
+    def _note_failure(self, error: Exception) -> float:
         self._missed += 1
-        # Until a beat is confirmed: who cannot reach the database has heard nothing else of it.
+        # Until a beat is confirmed: a process that cannot reach the database knows nothing newer.
         self.is_held = self.is_held or isinstance(error, DatabaseHeld)
         if not isinstance(error, (*AWAY, Unavailable)):
             log.exception("beat.failed", exc_info=error)
@@ -176,5 +176,5 @@ class BeatThread:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
-        # Not a whole interval: until the next beat is confirmed, nothing is begun here.
+        # Not a whole interval: until the next beat is confirmed, nothing starts here.
         return pause_after(self._missed, TRY_AGAIN_S)

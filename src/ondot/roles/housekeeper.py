@@ -1,4 +1,4 @@
-"""Housekeeping: runs in scheduler nodes, on the owner of partition 0 (E6, L3, S4, S12)."""
+"""Housekeeping runs in scheduler nodes, on the owner of partition 0 (E6, L3, S4, S12)."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ from ondot.store.database import Database
 
 LOSE_EVERY_S = 1.0
 LOOKS_A_TIMEOUT = 5
-"""Beats are looked at often enough that the housekeeper's own rhythm is never taken for a gap (`model.liveness`)."""
+"""Beats are read often enough that the housekeeper's own pauses never look like a gap (`model.liveness`)."""
 AFTER_TIMEOUT_S = 0.02
 RECOVER_WITHIN_S = 600.0
 """A pass may give back fifty leases of a thousand, in statements that take seconds each."""
@@ -30,8 +30,8 @@ CHORES_EVERY_S = 1.0
 RETAIN_EVERY_S = 60.0
 ZONES_EVERY_S = 60.0
 CHECK_EVERY_S = 10.0
-CHECK_GOES_ON_S = 0.25
-"""While a table is long: a step of a few thousand rows takes some 20 ms, and the rest of this belongs to others."""
+CHECK_MORE_S = 0.25
+"""While a table is long: a step of a few thousand rows takes some 20 ms, and the rest of this time is for others."""
 PARTITIONS_EVERY_S = 60.0
 
 
@@ -39,16 +39,16 @@ class Housekeeper:
     def __init__(
         self, database: Database, dispatcher: Dispatcher, on_duty: Callable[[], bool], passes: Passes | None = None
     ) -> None:
-        """`passes`: where it is known that those are under way which others wait for."""
+        """`passes`: records the passes that others wait for, so that an overdue one is noticed."""
         self._passes = passes
         self._database = database
-        # Only who is lost must be known soon: the rest may meet a large table, and takes its time.
+        # Only lost workers must be found fast: the rest may read a large table, and may take its time.
         self._patient = database.patient
         self._dispatcher = dispatcher
         self._on_duty = on_duty
         self._days = Days(database)
         self._check = SelfCheck(self._patient, dispatcher)
-        self._check_goes_on = asyncio.Event()
+        self._check_more = asyncio.Event()
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
         self._is_lost = asyncio.Event()
@@ -60,41 +60,43 @@ class Housekeeper:
         async with asyncio.TaskGroup() as group:
             for name, tick_s, one_pass in (
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
-                ("chores", CHORES_EVERY_S, self._chores),
+                ("chores", CHORES_EVERY_S, self._chores_pass),
                 ("tidy", RETAIN_EVERY_S, Tidying(self._patient).one_pass),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
-            # Apart from recovery, which may take long: what kept the watch from looking would count as its own gap.
+            # Separate from recovery, which may take long: a delay of the watch would count as its own gap.
             watch = every(
-                self._lose_every_s, self._look_at_beats, name="watch", wake=self._may_be_lost, passes=self._passes
+                self._lose_every_s, self._watch_pass, name="watch", wake=self._may_be_lost, passes=self._passes
             )
             group.create_task(watch, name="watch")
             recover = every(
                 self._lose_every_s,
-                self._if_on_duty(self._recover),
+                self._if_on_duty(self._recover_pass),
                 name="recover",
                 wake=self._is_lost,
                 passes=self._passes,
                 within_s=RECOVER_WITHIN_S,
             )
             group.create_task(recover, name="recover")
-            check = every(CHECK_EVERY_S, self._if_on_duty(self._look), name="check", wake=self._check_goes_on)
+            check = every(CHECK_EVERY_S, self._if_on_duty(self._check_pass), name="check", wake=self._check_more)
             group.create_task(check, name="check")
-            # On duty or not: without the first partition nobody is.
+            # On duty or not: without the first partition no node is.
             partitions = every(PARTITIONS_EVERY_S, lambda: make_partitions_pass(self._patient), name="partitions")
             group.create_task(partitions, name="partitions")
 
-    async def _look(self) -> int:
+    async def _check_pass(self) -> int:
         """One step of the self-check, and the next soon if there is more to do."""
         if await self._check.one_pass():
-            asyncio.get_running_loop().call_later(CHECK_GOES_ON_S, self._check_goes_on.set)
+            asyncio.get_running_loop().call_later(CHECK_MORE_S, self._check_more.set)
         return 0
 
-    async def _look_at_beats(self) -> int:
-        """Every node watches who is lost, so that the next on duty knows; and looks no later than need be."""
+    async def _watch_pass(self) -> int:
+        """Every node watches the workers, so that the next on duty knows them; it looks again when the next may be
+        lost.
+        """
         if await lose_pass(self._database, self._watch, on_duty=self._on_duty()):
             self._is_lost.set()
         silent_s = self._watch.next_loss_s(time.monotonic())
@@ -102,11 +104,11 @@ class Housekeeper:
             asyncio.get_running_loop().call_later(silent_s + AFTER_TIMEOUT_S, self._may_be_lost.set)
         return 0
 
-    async def _recover(self) -> int:
+    async def _recover_pass(self) -> int:
         return await recover_pass(self._database, self._dispatcher, self._recovered_at_once)
 
-    async def _chores(self) -> int:
-        """What comes up now and then: looked for all at once, done by passes of their own."""
+    async def _chores_pass(self) -> int:
+        """Rare work: found by one query, done by passes of its own."""
         async with self._patient.connection() as connection:
             chores = await find_chores(connection)
         if chores.expire:
@@ -118,7 +120,7 @@ class Housekeeper:
         return 0
 
     def _if_on_duty(self, one_pass: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:
-        async def dutiful() -> int:
+        async def pass_on_duty() -> int:
             return await one_pass() if self._on_duty() else 0
 
-        return dutiful
+        return pass_on_duty

@@ -1,4 +1,4 @@
-"""Listening: bound before anything else is started, so that a port in use is told at once."""
+"""Binds the API's port before anything else starts, so that a port in use is reported at once."""
 
 import socket
 
@@ -8,7 +8,7 @@ BACKLOG = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 finds a free one."""
+    """A listening socket; port 0 finds a free one."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

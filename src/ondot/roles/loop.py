@@ -1,9 +1,9 @@
-"""Loop and work are two functions: the pass is bounded and is what tests call, this repeats it.
+"""Repeats passes. Loop and work are two functions: a pass is bounded and is what tests call.
 
-A pass that fails is logged and tried again after a pause that grows up to its tick; the role goes on. The database
-being away is no fault of the pass: it is told once, and told again when it is over. Then the pauses stay short, so that
-every role works again within seconds of the database's return (L4). All differ, so that a fleet does not come back all
-at once.
+A pass that fails is logged and retried after a pause that grows up to its tick; the role continues. If the database is
+away, the pass is not at fault: that is logged once, and once more when it is over. Meanwhile the pauses stay short, so
+that every role works again within seconds of the database's return (L4). They are random, so that a fleet does not
+return all at once.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 1.5
 """While the database is away."""
 LONGEST_AFTER_FAULT_S = 5.0
-"""Or a tick, if that is longer: what fails again and again is not to load the database, nor to fill the log."""
+"""Or a tick, if that is longer: a pass that keeps failing must not load the database or fill the log."""
 
 log = get_logger()
 
 
 class Passes:
-    """The passes that are under way, for who watches from another thread: a loop may move, and a pass that waits for
-    something that never comes does no work (P13). Each has far more time than its statements' deadlines add up to."""
+    """The passes that are under way, read by a watching thread: while a loop moves, a pass may wait for something that
+    never happens (P13). Each has far more time than the deadlines of its statements add up to."""
 
     def __init__(self) -> None:
         self._over_s: dict[str, float] = {}
@@ -39,7 +39,7 @@ class Passes:
         self._over_s.pop(name, None)
 
     def overdue(self) -> str | None:
-        """One that should have ended by now."""
+        """A pass that should have ended by now."""
         now_s = time.monotonic()
         return next((name for name, over_s in self._over_s.copy().items() if over_s < now_s), None)
 
@@ -55,10 +55,10 @@ async def every(
 ) -> None:
     """Repeat a pass until cancelled: at once while it finds work, else after a tick or a wake-up.
 
-    `passes`: where it is known that a pass is under way, which should take no longer than `within_s`.
+    `passes`: records that a pass is under way and should end within `within_s`.
     """
     if passes is not None:
-        one_pass = _known(one_pass, passes, name, within_s)
+        one_pass = _recorded(one_pass, passes, name, within_s)
     wake = wake or asyncio.Event()
     failures = 0
     longest_s = LONGEST_PAUSE_S
@@ -71,7 +71,7 @@ async def every(
             longest_s = LONGEST_PAUSE_S
             if failures == 1:
                 log.warning("database.away", loop=name, error=error.message)
-        except Exception:  # the boundary of a pass: a role outlives its faults
+        except Exception:  # the boundary of a pass: a role survives its faults
             failures += 1
             longest_s = max(tick_s, LONGEST_AFTER_FAULT_S)
             log.exception("pass.failed", loop=name, failures=failures)
@@ -87,20 +87,20 @@ async def every(
                 await wake.wait()
 
 
-def _known(
+def _recorded(
     one_pass: Callable[[], Awaitable[int]], passes: Passes, name: str, within_s: float
 ) -> Callable[[], Awaitable[int]]:
-    async def known_pass() -> int:
+    async def recorded_pass() -> int:
         passes.begin(name, within_s)
         try:
             return await one_pass()
         finally:
             passes.end(name)
 
-    return known_pass
+    return recorded_pass
 
 
 def pause_after(failures: int, tick_s: float, longest_s: float = LONGEST_PAUSE_S) -> float:
-    """How long to wait before the next try: a tick or a second, twice that, …, and never as long as the others."""
+    """The pause before the next try: a tick or a second, twice that, and so on; random, so that all differ."""
     pause_s: float = min(min(tick_s, FIRST_PAUSE_S) * 2 ** min(failures - 1, 10), longest_s)
-    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - nobody has to be unable to guess it
+    return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - not for security

@@ -1,17 +1,19 @@
-"""Whether the loop that does the work moves (P13): beats vouch for that, and not for a thread that is able to beat.
+"""Watches whether the loop that does the work moves (P13). A heartbeat must mean that work is done, and not only that
+some thread can still send it.
 
-The loop counts up a few times a second; a thread looks. While the count stands still, `is_moving` is false and no beat
-is sent, so that others take over in the same time as after a death. A loop that stands still for half its timeout is
-reported with its stack, and with the function that blocks it. After the whole timeout its work is with others: the
-process is started again, if somebody said how.
+The loop increments a counter a few times a second; a thread reads it. While the counter does not change, `is_moving` is
+false and no beat is sent, so that others take over as fast as after a death. A loop that is stalled for half its
+timeout is reported with its stack, and with the function that blocks it. After the whole timeout others have its work,
+and the process is started again (`on_hung`).
 
-A loop that moves does no work either while a pass of its role waits for something that never comes: a pass that is
-overdue (`roles.loop.Passes`) counts as a loop that stands still.
+A loop that moves does no work either while a pass of its role waits for something that never happens: an overdue pass
+(`roles.loop.Passes`) counts as a stalled loop.
 
 Only time in which the watching thread itself ran is counted: a process that was frozen as a whole is not stalled. Time
-in which the loop's thread waited for a processor stops the beat, since no work is done then, but does not count for the
-report and the restart: on a machine that is busy with something else no function is to blame. (At a load of 20 on two
-cores innocent functions were sent to child processes, and a storm of ten seconds took over three minutes to end.)
+in which the loop's thread waited for a processor stops the beat, because no work is done then, but does not count
+towards the report and the restart: on a machine that is busy with something else no function is to blame. (At a load of
+20 on two cores innocent functions were moved to child processes, and a storm of ten seconds took over three minutes to
+end.)
 """
 
 import asyncio
@@ -31,12 +33,12 @@ from ondot.telemetry.log import get_logger
 
 EVERY_S: Final = 0.1
 LOOKS_A_TIMEOUT: Final = 20
-"""Or more often, where the timeout is short."""
+"""So that it looks more often where the timeout is short."""
 STALE_AFTER: Final = 3
-"""So many counts are missing: the loop is held up. A beat waits, and is sent when the loop moves."""
+"""After this many missing increments the loop is blocked: a beat waits until it moves."""
 REPORTED_FROM: Final = 0.5
 """Of the timeout."""
-MOST_WORDS: Final = 300
+MAX_CHARACTERS: Final = 300
 
 log = get_logger()
 
@@ -51,15 +53,15 @@ class Culprit:
 
 
 OnHung = Callable[[float], None]
-"""Called when the loop has stood still for the whole timeout, with for how long. From another thread."""
+"""Called when the loop was stalled for the whole timeout, with the seconds. From another thread."""
 
 FindCulprit = Callable[[], Culprit | None]
-"""The function that runs in the loop. Called from another thread while the loop stands still."""
+"""Finds the function that runs in the loop. Called from another thread while the loop is stalled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """`where`: the line of the user's code, or else of whatever it is, that does not return."""
+    """`where`: the line that does not return, of the user's code if there is any."""
 
     where: str
     stack: str
@@ -67,7 +69,7 @@ class Stall:
 
 
 class ProcessorWaits:
-    """For how long a thread was ready to run and no processor was free; nothing where the kernel does not count it."""
+    """How long a thread was ready to run while no processor was free; 0 where the kernel does not count it."""
 
     def __init__(self, native_thread_id: int) -> None:
         self._path = f"/proc/self/task/{native_thread_id}/schedstat"
@@ -94,7 +96,7 @@ class Pulse:
         on_hung: OnHung | None = None,
         hung_after_s: float | None = None,
     ) -> None:
-        """To be made in the loop's thread. `hung_after_s`: when `on_hung` is called; else after the timeout."""
+        """Created in the loop's thread. `hung_after_s`: when `on_hung` is called; by default after the timeout."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._waits = ProcessorWaits(threading.get_native_id())
@@ -109,11 +111,11 @@ class Pulse:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ondot-pulse", daemon=True)
         self.stalled_s = 0.0
-        """For how long the loop has not moved."""
+        """How long the loop has not moved."""
         self._hung_s = 0.0
-        """The same, without what its thread waited for a processor."""
+        """The same, without the time that its thread waited for a processor."""
         self.stall: Stall | None = None
-        """Set from when it is reported until the loop moves."""
+        """Set from its report until the loop moves."""
         self.on_stall: Callable[[], None] = lambda: None
 
     @property
@@ -141,19 +143,19 @@ class Pulse:
         seen, looked_s = self._count, time.monotonic()
         while not self._stopped.wait(self._every_s):
             now_s = time.monotonic()
-            # More than that has passed: this thread did not run either.
+            # If more time has passed, this thread did not run either.
             passed_s, looked_s = min(now_s - looked_s, self._every_s * 2), now_s
             waited_s = min(self._waits.since_last_s(), passed_s)
             moved, seen = self._count != seen, self._count
             try:
                 self._look(passed_s, waited_s, moved=moved)
-            except Exception:  # the boundary of a pass: without this thread nobody would ever beat again
+            except Exception:  # the boundary of a pass: without this thread no beat would ever be sent again
                 log.exception("pulse.failed")
 
     def _look(self, passed_s: float, waited_s: float, *, moved: bool) -> None:
         overdue = self._passes.overdue() if moved else None
         if moved and overdue is None:
-            self._moves_again()
+            self._note_move()
             return
         self.stalled_s += passed_s
         self._hung_s += passed_s - waited_s
@@ -162,39 +164,39 @@ class Pulse:
         if self._on_hung is not None and self._hung_s >= self._hung_after_s:
             self._on_hung(self.stalled_s)
 
-    def _moves_again(self) -> None:
+    def _note_move(self) -> None:
         stalled_s, self.stalled_s, self._hung_s = self.stalled_s, 0.0, 0.0
         if self.stall is not None:
             log.warning("loop.moves", stalled_s=round(stalled_s, 1), where=self.stall.where)
             self.stall = None
 
     def _report(self, overdue: str | None) -> None:
-        # Set first: whatever fails in finding out more, there is a stall, and it is reported once.
+        # Set first: even if finding the details fails, there is a stall, and it is reported once.
         self.stall = Stall("?", "", None)
         if overdue is None:
             frame = sys._current_frames().get(self._thread_id)
             if frame is None:
                 return
             stack, culprit = "".join(traceback.format_stack(frame)), self._find_culprit()
-            stall = Stall(_where(frame), stack, culprit)
+            stall = Stall(_find_line(frame), stack, culprit)
         else:
-            lines = _awaited_by(overdue, self._loop)
+            lines = _find_waits(overdue, self._loop)
             stack, culprit = "\n".join(lines), None
-            stall = Stall(f"{lines[-1]}, in the pass {overdue}, which does not end"[-MOST_WORDS:], stack, None)
-        named = {}
+            stall = Stall(f"{lines[-1]}, in the pass {overdue}, which does not end"[-MAX_CHARACTERS:], stack, None)
+        details = {}
         if culprit is not None:
-            named = {
+            details = {
                 "function": culprit.function,
                 "execution_id": str(culprit.execution_id),
                 "attempt": culprit.attempt_no,
                 "then": "its next attempts run in a child process",
             }
-        log.error("loop.stalled", stalled_s=round(self.stalled_s, 1), where=stall.where, stack=stack, **named)
+        log.error("loop.stalled", stalled_s=round(self.stalled_s, 1), where=stall.where, stack=stack, **details)
         self.stall = stall
         self.on_stall()
 
 
-def _awaited_by(name: str, loop: asyncio.AbstractEventLoop) -> list[str]:
+def _find_waits(name: str, loop: asyncio.AbstractEventLoop) -> list[str]:
     """The lines at which the task of this name waits, outermost first."""
     lines = []
     for task in asyncio.all_tasks(loop):
@@ -208,11 +210,11 @@ def _awaited_by(name: str, loop: asyncio.AbstractEventLoop) -> list[str]:
     return lines or ["?"]
 
 
-def _where(innermost: FrameType) -> str:
-    """The innermost line that is neither Python's nor of an installed package."""
-    foreign = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+def _find_line(innermost: FrameType) -> str:
+    """The innermost line that is neither of Python nor of an installed package."""
+    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     frame: FrameType | None = innermost
-    while frame is not None and frame.f_code.co_filename.startswith((*foreign, "<")):
+    while frame is not None and frame.f_code.co_filename.startswith((*installed, "<")):
         frame = frame.f_back
     frame = frame or innermost
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"[-MOST_WORDS:]
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"[-MAX_CHARACTERS:]

@@ -1,11 +1,11 @@
-"""A scheduler node: owns partitions by lease, plans their fires ahead, works off what they owe, and keeps house if it
-owns partition 0 (C1, C2).
+"""A scheduler node: owns partitions by lease, plans their fires ahead, catches up on missed ones, and does the
+housekeeping if it owns partition 0 (C1, C2).
 
-Beat, renewal and balance come from a thread of their own, each 1.5 s by default, while the loop moves: partitions are
-owned while the node's row has not expired. The others beat again as soon as it has, so that what a dead or hung node
-owned has an owner within the lease and a moment. A node that cannot reach the database stops planning when its lease
-has run out; two that both believe they own a partition do double work and nothing worse, since timers move by
-compare-and-set. A stopping node hands its partitions over at once.
+A thread beats each 1.5 s by default, while the loop moves; a beat also renews the lease and balances the partitions. A
+node owns partitions until its row expires. The others beat again as soon as it has expired, so that the partitions of a
+dead or hung node have a new owner within the lease and a moment. A node that cannot reach the database stops planning
+when its lease is over. Two nodes that both believe they own a partition do the work twice and nothing worse, because
+timers move by compare-and-set. A stopping node hands its partitions over at once.
 """
 
 import asyncio
@@ -45,31 +45,31 @@ from ondot.telemetry.log import get_logger
 
 PLAN_EVERY_S = 1.0
 OWED_EVERY_S = 2.0
-"""How often to look whether anything is owed; while there is, each range has a turn each TURN_S."""
+"""How often to look for missed fires; while there are any, each range has a turn each TURN_S."""
 BEATS_A_LEASE = 10 / 3
 AFTER_EXPIRY_S = 0.05
 LEASES_UNTIL_HUNG = 2.0
-"""Others plan what it owned after one. One that is alone loses nothing by a second: what is due was planned ahead."""
+"""After one lease others plan its partitions. A node that is alone loses nothing by a second: fires were planned."""
 SHORT_OF_SHARE_S = 0.25
-"""A node that has less than its share looks this often: what others give back is not to lie about for a beat."""
+"""A node with less than its share looks this often, so that returned partitions do not wait for a beat."""
 
 log = get_logger()
 
 
 async def leave(database: Database, node_id: NodeId) -> int:
-    """Hand over what a node owns to those who stay; gives how many partitions.
+    """Hand over the partitions of a node to the others; return how many.
 
-    First it is said, and committed, that this one leaves: two that stop together would make each other their heirs.
+    That it leaves is committed first: two nodes that stop at the same time would make each other their heirs.
     """
     async with database.connection() as connection:
         await retire_node(connection, node_id)
     async with database.transaction() as connection:
         heirs = await find_heirs(connection, node_id)
-        # Not what the last beat knew: somebody else who left may have handed some over since.
+        # Read again: another leaving node may have handed some over since the last beat.
         owned = await list_owned_partitions(connection, node_id)
-        hand_over = await hand_over_partitions(connection, node_id, bequeath(owned, heirs))
+        handed_over = await hand_over_partitions(connection, node_id, bequeath(owned, heirs))
         await leave_node(connection, node_id)
-    return hand_over
+    return handed_over
 
 
 class Scheduler:
@@ -97,7 +97,7 @@ class Scheduler:
 
     @property
     def owned(self) -> frozenset[int]:
-        """The partitions this node may plan now: none once its lease has run out, or while everything is held."""
+        """The partitions that this node may plan now: none once its lease is over, or while nothing may start."""
         is_over = self._beat.is_held or self._beat.silent_s >= self._database.settings.lease_s
         return frozenset() if is_over else self._owned
 
@@ -111,9 +111,10 @@ class Scheduler:
             tasks = [
                 group.create_task(self._dispatcher.run(), name="dispatcher"),
                 group.create_task(
-                    every(PLAN_EVERY_S, self._plan, name="plan", wake=self._moved, passes=self._passes), name="plan"
+                    every(PLAN_EVERY_S, self._plan_pass, name="plan", wake=self._moved, passes=self._passes),
+                    name="plan",
                 ),
-                group.create_task(every(OWED_EVERY_S, self._work_off, name="owed", wake=self._owing), name="owed"),
+                group.create_task(every(OWED_EVERY_S, self._owed_pass, name="owed", wake=self._owing), name="owed"),
                 group.create_task(
                     Housekeeper(self._database, self._dispatcher, lambda: 0 in self.owned, self._passes).run(),
                     name="housekeeper",
@@ -123,17 +124,17 @@ class Scheduler:
             for task in tasks:
                 task.cancel()
         await self._beat.stop()
-        hand_over = 0
-        # If the database is away, the lease runs out by itself.
+        handed_over = 0
+        # If the database is away, the lease ends by itself.
         with suppress(Unavailable, DATABASE_ERROR):
-            hand_over = await leave(self._database, self._node_id)
-        log.info("scheduler.stopped", hand_over=hand_over, of=len(self._owned))
+            handed_over = await leave(self._database, self._node_id)
+        log.info("scheduler.stopped", handed_over=handed_over, of=len(self._owned))
 
-    async def _plan(self) -> int:
+    async def _plan_pass(self) -> int:
         return await self._planner.one_pass(sorted(self.owned))
 
-    async def _work_off(self) -> int:
-        """One turn for each range, and the next after a while: what is owed is run at a bounded rate."""
+    async def _owed_pass(self) -> int:
+        """One turn for each range of missed fires, and the next after a while: they run at a bounded rate."""
         owned = sorted(self.owned)
         if owned and await owed_pass(self._database, self._dispatcher, owned):
             self._loop.call_later(TURN_S, self._owing.set)
@@ -143,7 +144,7 @@ class Scheduler:
         await report_stalled_node(connection, self._node_id, stalled_s=stalled_s, where=stall.where)
 
     async def _beat_once(self, connection: Connection) -> float:
-        """Renew, then take or give back towards a fair share. Runs in the beat's thread."""
+        """Renew the lease, then take or give back partitions towards a fair share. Runs in the heartbeat's thread."""
         was_silent = self._beat.silent_s > self._database.settings.lease_s
         sent_s = time.monotonic()
         standing = await beat_node(
@@ -161,7 +162,7 @@ class Scheduler:
             self._owned = owned
             await give_back_partitions(connection, self._node_id, decision.give_back)
         elif decision.take and not was_silent:
-            # Who was silent may be the first to be back after the database was away: the others have a beat's time.
+            # A node that was silent may be the first one back after the database was away: the others get one beat.
             owned |= await take_partitions(connection, self._node_id, decision.take)
         if owned != self._owned:
             log.info("partitions.owned", count=len(owned), nodes=standing.live_nodes)
@@ -170,7 +171,7 @@ class Scheduler:
         return self._again_s(standing, is_short=not was_silent and len(owned - standing.owned) < decision.take)
 
     def _again_s(self, standing: NodeBeat, *, is_short: bool) -> float:
-        """When to beat again: no later than the lease of another may be over, sooner while there is more to take."""
+        """When to beat again: as soon as the lease of another may be over, or soon while it has less than its share."""
         again_s = SHORT_OF_SHARE_S if is_short else self._beat_every_s
         if standing.next_expiry_s is not None:
             again_s = min(again_s, standing.next_expiry_s + AFTER_EXPIRY_S)

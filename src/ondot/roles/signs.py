@@ -1,8 +1,8 @@
-"""Whether a supervised process runs at all (P13): a thread of it writes a byte each second to a pipe of its supervisor.
+"""Signs of life of a supervised process (P13): one of its threads writes a byte each second to its supervisor's pipe.
 
-`roles.pulse` finds a loop that stands still from a thread of the same process. It finds nothing where no thread of that
-process runs: it was stopped (SIGSTOP), a call keeps Python's lock for ever (a regular expression that backtracks), or a
-handler of `atexit` does not return. Others take over its work, but only its supervisor can replace it.
+`roles.pulse` finds a stalled loop from a thread of the same process. It finds nothing if no thread of that process
+runs: it was stopped (SIGSTOP), a call keeps Python's lock for ever (a regular expression that backtracks), or an
+`atexit` handler does not return. Others take over its work, but only its supervisor can replace it.
 """
 
 import faulthandler
@@ -17,7 +17,7 @@ _READ_BYTES: Final = 64 * 1024
 
 
 def show_life(descriptor: int) -> None:
-    """In the process: write until its main thread has ended. SIGABRT shows what its threads do, and ends it."""
+    """In the process: write until its main thread has ended. SIGABRT prints the stacks of its threads and ends it."""
     with suppress(OSError, ValueError):
         faulthandler.enable(file=2)
     os.set_blocking(descriptor, False)
@@ -25,7 +25,7 @@ def show_life(descriptor: int) -> None:
 
 
 def _write(descriptor: int) -> None:
-    # Not during `atexit`: a handler that hangs there is to be found.
+    # Not during `atexit`: a handler that hangs there must be noticed.
     while threading.main_thread().is_alive():
         try:
             os.write(descriptor, b".")
@@ -41,20 +41,20 @@ class Signs:
 
     def __init__(self, reader: int) -> None:
         self._reader = reader
-        self._is_first_awaited = True
+        self._has_shown_life = False
         self.silent_s = 0.0
         os.set_blocking(reader, False)
 
     def look(self, passed_s: float) -> None:
-        """`passed_s`: since the look before. A process that has shown no life yet is not judged."""
+        """`passed_s`: since the last look. A process that has not shown any life yet is not judged."""
         try:
-            has_come = bool(os.read(self._reader, _READ_BYTES))
+            is_alive = bool(os.read(self._reader, _READ_BYTES))
         except BlockingIOError:
-            has_come = False
-        if has_come:
-            self._is_first_awaited = False
+            is_alive = False
+        if is_alive:
+            self._has_shown_life = True
             self.silent_s = 0.0
-        elif not self._is_first_awaited:
+        elif self._has_shown_life:
             self.silent_s += passed_s
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
 """One supervisor over several processes: `ondot up`, and `ondot worker --processes N` (O6).
 
-It starts its children, starts again those that die, with a growing pause, and on SIGTERM or Ctrl-C stops them and waits
-for them, kind by kind: all workers at once, so that none takes up what another has just given back. Children share its
+It starts its children, restarts those that die, with a growing pause, and on SIGTERM or Ctrl-C stops them and waits for
+them, kind by kind: all workers at once, so that none leases work that another has just given back. Children share its
 process group, so a Ctrl-C reaches them too; on Linux they are killed with it, so that `kill -9` leaves no orphan
-behind. Nothing is lost by that: what they ran is recovered.
+behind. Nothing is lost by that: their work is recovered.
 
-A child of which no thread runs any more (`roles.signs`) is ended and started again: only its supervisor can do that.
+A child in which no thread runs any more (`roles.signs`) is ended and restarted: only its supervisor can do that.
 """
 
 import ctypes
@@ -27,15 +27,15 @@ from ondot.telemetry.log import get_logger
 
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0
-"""A child that has lived this long starts its count of failures anew."""
+"""After this long the failures of a child are counted from one again."""
 LOOK_EVERY_S = 5.0
 ECHO_S = 1.0
-"""A signal that follows so soon is the same one: `timeout` and some shells signal twice."""
+"""A second signal within this time is the same one: `timeout` and some shells signal twice."""
 HUNG_AFTER_S = 15.0
-"""A child that has shown no life for so long is ended. Its beat has a shorter timeout: others have its work."""
+"""A child without a sign of life for this long is ended. Its heartbeat has a shorter timeout: others have its work."""
 HUNG_AFTER_BEATS = 1.5
 STOP_LATER_S = 5.0
-"""What the kinds that are stopped later have at least, though a kind before them used up the time."""
+"""The least time for kinds that are stopped later, even if an earlier kind used up the time."""
 STOP_MARGIN_S = 30.0
 """On top of the grace: attempts that are ended by force, outcomes that are written, workers that leave."""
 _PR_SET_PDEATHSIG = 1
@@ -45,7 +45,7 @@ log = get_logger()
 
 @dataclass(slots=True)
 class Child:
-    """One process to keep alive. Neighbours of one kind are stopped together, the kinds in the order given."""
+    """One process to keep alive. Children of one kind are stopped at once, the kinds in the order given."""
 
     name: str
     kind: str
@@ -63,10 +63,10 @@ class Child:
 
 
 class StopSignals:
-    """SIGTERM and Ctrl-C, noted from the moment this is made: whatever is under way is finished, then it is asked."""
+    """Records SIGTERM and Ctrl-C from its creation on: the caller finishes a step, then asks."""
 
     def __init__(self) -> None:
-        self._noted_s: list[float] = []
+        self._received_s: list[float] = []
         self._reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -75,19 +75,19 @@ class StopSignals:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
-            self._noted_s.append(time.monotonic())
+            self._received_s.append(time.monotonic())
 
     @property
     def stopping(self) -> bool:
-        return bool(self._noted_s)
+        return bool(self._received_s)
 
     @property
     def impatient(self) -> bool:
-        """A second signal, and not the echo of the first."""
-        return self.stopping and self._noted_s[-1] - self._noted_s[0] > ECHO_S
+        """There was a second signal, and not only an echo of the first."""
+        return self.stopping and self._received_s[-1] - self._received_s[0] > ECHO_S
 
     def wait(self, at_most_s: float) -> None:
-        """Until a signal (a child's end too), or this long."""
+        """Until a signal, the end of a child, or this time."""
         ready, _, _ = select.select([self._reader], [], [], at_most_s)
         if ready:
             os.read(self._reader, 4096)
@@ -100,9 +100,9 @@ class Supervisor:
     stop_timeout_s: float
     signals: StopSignals
     look: Callable[[], None] = lambda: None
-    """Called every few seconds, for whatever else must be kept alive."""
-    tell_waiting: Callable[[str], None] = lambda _kind: None
-    """Called once for a kind whose stop takes a while, as soon as a second signal would end the waiting."""
+    """Called every few seconds, to keep alive what is no child, as the embedded PostgreSQL."""
+    report_waiting: Callable[[str], None] = lambda _kind: None
+    """Called once for a kind whose stop takes long, as soon as a second signal would end the waiting."""
 
     hung_after_s: float = HUNG_AFTER_S
     look_every_s: float = LOOK_EVERY_S
@@ -113,10 +113,10 @@ class Supervisor:
             self._start(child)
 
     def run(self) -> int:
-        """Keep the children alive until a signal; gives the exit code: 0 if all ended cleanly."""
+        """Keep the children alive until a signal; return the exit code: 0 if all ended cleanly."""
         while not self.signals.stopping:
             self._end_hung()
-            self._mend()
+            self._restart()
             self.look()
             self.signals.wait(self._pause_s())
         return self.stop()
@@ -127,7 +127,7 @@ class Supervisor:
 
     def _end_hung(self) -> None:
         now_s = time.monotonic()
-        # More than that has passed: this process was stopped itself (Ctrl-Z), and its children with it.
+        # If more time has passed, this process was stopped itself (Ctrl-Z), and its children with it.
         passed_s, self.looked_s = min(now_s - self.looked_s, self.look_every_s), now_s
         for child in self.children:
             if child.process is None or child.signs is None or not child.running:
@@ -141,10 +141,10 @@ class Supervisor:
                 log.error(
                     "child.hung", child=child.name, silent_s=round(silent_s), then="it is ended and started again"
                 )
-                # It shows what its threads do, and ends. A stopped process does not get this signal.
+                # It prints the stacks of its threads and ends. A stopped process does not get this signal.
                 child.process.send_signal(signal.SIGABRT)
 
-    def _mend(self) -> None:
+    def _restart(self) -> None:
         now_s = time.monotonic()
         for child in self.children:
             if child.running:
@@ -177,23 +177,23 @@ class Supervisor:
         """Stop kind by kind, within one deadline for all and a moment for each; a second signal ends the waiting."""
         deadline_s = time.monotonic() + self.stop_timeout_s
         for kind, alike in groupby(self.children, key=lambda child: child.kind):
-            self._stop_together(kind, {child.name: child.process for child in alike if child.process}, deadline_s)
+            self._stop_kind(kind, {child.name: child.process for child in alike if child.process}, deadline_s)
             deadline_s = max(deadline_s, time.monotonic() + STOP_LATER_S)
         ended = [child.process.returncode for child in self.children if child.process]
-        # Ended by our signal: it had not begun to listen for it, so it had nothing under way either.
+        # Ended by our signal: it was not listening for it yet, so it had no work either.
         return 0 if all(code in {0, -signal.SIGTERM, -signal.SIGINT} for code in ended) else 1
 
-    def _stop_together(self, kind: str, processes: Mapping[str, subprocess.Popen[bytes]], deadline_s: float) -> None:
+    def _stop_kind(self, kind: str, processes: Mapping[str, subprocess.Popen[bytes]], deadline_s: float) -> None:
         for process in processes.values():
             process.terminate()
-        tell_s = time.monotonic() + ECHO_S
+        report_s = time.monotonic() + ECHO_S
         while any(process.poll() is None for process in processes.values()):
             now_s = time.monotonic()
             if now_s >= deadline_s or self.signals.impatient:
                 break
-            if now_s >= tell_s:
-                tell_s = math.inf
-                self.tell_waiting(kind)
+            if now_s >= report_s:
+                report_s = math.inf
+                self.report_waiting(kind)
             self.signals.wait(0.2)
         for name, process in processes.items():
             if process.poll() is None:
@@ -209,14 +209,14 @@ def hung_after(heartbeat_s: float) -> float:
 def role_argv(*words: str) -> list[str]:
     """The command line of a role as a child process.
 
-    `-P`: a `click.py` in the current directory is not to be taken for a package that ondot needs. A worker puts the
-    directory on its path itself, for the user's app.
+    `-P`: a `click.py` in the current directory must not shadow a package that ondot needs. A worker adds the directory
+    to its path itself, for the user's app.
     """
     return [sys.executable, "-P", "-m", "ondot", *words]
 
 
 def die_with(parent_pid: int) -> None:
-    """In a child: be killed when the supervisor dies, however it dies (Linux)."""
+    """In a child: be killed when the supervisor dies, in whatever way (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

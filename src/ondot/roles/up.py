@@ -1,8 +1,8 @@
 """`ondot up`: everything in one, under one supervisor, on an embedded PostgreSQL (O6).
 
-Bound to loopback it is a person's own machine: no API key is asked for and private targets are allowed, and both are
-said when it starts. The order matters: the port is tried before anything is started, the database is up and migrated
-before the roles, and is stopped after them.
+On loopback it is a person's own machine: no API key is required and private targets are allowed, and its first screen
+says so. The order matters: the port is tried before anything starts; the database is up and migrated before the roles
+start, and stops after them.
 """
 
 import os
@@ -33,7 +33,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What there is to tell once everything answers."""
+    """What to show once everything answers."""
 
     url: str
     home: Path | None
@@ -44,15 +44,15 @@ def run_up(
     settings: Settings,
     options: UpOptions,
     *,
-    tell: Callable[[Running], None],
-    tell_waiting: Callable[[str], None] = lambda _kind: None,
+    show: Callable[[Running], None],
+    report_waiting: Callable[[str], None] = lambda _kind: None,
 ) -> int:
-    """Start it all, tell where, keep it alive until a signal; gives the exit code. `tell_waiting`: the supervisor's."""
+    """Start everything, show where, keep it alive until a signal; return the exit code."""
     signals = StopSignals()
     port = free_port(settings.host, settings.port)
     postgres = None if settings.database_url else EmbeddedPostgres(settings.home or default_home())
     if postgres and settings.allow_shell:
-        refuse_servers_account(settings.shell_user, postgres.data)
+        refuse_account_of_server(settings.shell_user, postgres.data)
     try:
         database_url = settings.database_url or (postgres.start() if postgres else "")
         settings = settings.model_copy(update={"database_url": database_url, "port": port} | _own_machine(settings))
@@ -62,8 +62,8 @@ def run_up(
             environment=environment(settings),
             stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
             signals=signals,
-            look=lambda: _keep(postgres),
-            tell_waiting=tell_waiting,
+            look=lambda: _restart(postgres),
+            report_waiting=report_waiting,
             hung_after_s=hung_after(settings.heartbeat_s),
         )
         if signals.stopping:
@@ -71,7 +71,7 @@ def run_up(
         supervisor.start()
         url = f"http://{_in_url(settings.host)}:{port}"
         if wait_until_served(url, supervisor):
-            tell(
+            show(
                 Running(
                     url,
                     postgres.home if postgres else None,
@@ -85,7 +85,7 @@ def run_up(
 
 
 def children(settings: Settings, options: UpOptions) -> list[Child]:
-    """Workers first: they are stopped first, all at once, while the others still serve them."""
+    """Workers first: they stop first, all at once, while the other roles still serve them."""
     app = ["ondot.demo:app"] if options.demo else [options.app_reference] if options.app_reference else []
     names = [f"worker-{number}" for number in range(1, options.workers + 1)]
     return [
@@ -96,17 +96,18 @@ def children(settings: Settings, options: UpOptions) -> list[Child]:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The children's environment: this one's, with the settings as they came out."""
-    # A URL and a key of `ondot.toml` must not look as if they came from the environment: each role reads it again.
-    told = {
+    """The environment of the children: that of this process, with the settings in effect."""
+    # The URL and key of `ondot.toml` must not look as if they came from the environment: each role reads the file
+    # itself.
+    variables = {
         f"ONDOT_{name.upper()}": str(value)
         for name in settings.model_fields_set - {"url", "api_key"}
         if (value := getattr(settings, name)) is not None
     }
-    return {**os.environ, **told}
+    return {**os.environ, **variables}
 
 
-def refuse_servers_account(shell_user: str | None, data: Path) -> None:
+def refuse_account_of_server(shell_user: str | None, data: Path) -> None:
     """Commands that run as the account of the embedded PostgreSQL could read and change its files."""
     account = choose_account(data)
     if account is not None and account.name == shell_user:
@@ -117,13 +118,13 @@ def refuse_servers_account(shell_user: str | None, data: Path) -> None:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, tried out before anything is started."""
+    """The port, tried before anything starts."""
     with listen(host, port) as listener:
         return int(listener.getsockname()[1])
 
 
 def wait_until_served(url: str, supervisor: Supervisor) -> bool:
-    """Until the API answers; False if a signal came before. If a role dies first, its own message stands above."""
+    """Until the API answers; False if a signal arrives first. If a role dies first, its own message is shown above."""
     deadline_s = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline_s:
         if supervisor.signals.stopping:
@@ -151,7 +152,7 @@ def _own_machine(settings: Settings) -> dict[str, object]:
     }
 
 
-def _keep(postgres: EmbeddedPostgres | None) -> None:
+def _restart(postgres: EmbeddedPostgres | None) -> None:
     if postgres and not postgres.alive():
         postgres.start()
 

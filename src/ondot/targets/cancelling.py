@@ -1,4 +1,4 @@
-"""Cancels of running work (E8), in the words and by the one wait that all targets share."""
+"""Cancelling running work (E8): the wait and the report that all targets share."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ from ondot.ports.target import Cancel
 
 
 async def until_cancel(work: asyncio.Future[Any], cancel: Cancel, timeout_s: float | None) -> bool:
-    """Wait until the work is done, somebody asks it to end, or the time is over. Gives whether somebody asked."""
+    """Wait until the work is done, it is cancelled, or the time is over. Returns whether it was cancelled."""
     if work.done():
         return cancel.requested
     loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""The lines of one attempt that are taken (E14): so many and no more, so that a flood of output costs nobody else.
+"""Limits the output of one attempt (E14), so that a flood of lines does not slow down other attempts.
 
-A line that is too long is cut; what comes after the last line that is taken is counted, and told in one line at the
-end. Lines may come from any thread, and are counted there: of a flood nothing but the count goes further.
+A line that is too long is cut. Lines beyond the limit are counted, and one line at the end reports how many. Lines may
+come from any thread and are counted there: of a flood only the count goes further.
 """
 
 import threading
@@ -13,16 +13,17 @@ from ondot.targets.text import storable
 MAX_LINE_CHARACTERS = 8 * 1024
 MAX_LINES = 50_000
 MAX_CHARACTERS = 64 * 1024 * 1024
-"""The most that is handed on; `flow.attempt_log` decides what is kept where. Lines are bounded since each costs time of
-the loop that all attempts share."""
+"""The most that is passed on; `flow.attempt_log` decides what is kept where. Lines are limited because each costs time
+of the loop that all attempts share.
+"""
 MAX_RESULT_BYTES = 64 * 1024 * 1024
-"""Of a function's result; `flow.output` puts what is too large for the database into object storage."""
+"""Of a function's result; `flow.output` puts results that are too large for the database into object storage."""
 
 Stream = Literal["log", "stdout", "stderr"]
 
 
 class Output:
-    """Hands lines on to `say` until the attempt has said enough, or is closed."""
+    """Passes lines to `say` until the limit is reached or it is closed."""
 
     def __init__(self, say: Callable[[str, str], None]) -> None:
         self._say = say
@@ -38,13 +39,13 @@ class Output:
         return self._lines >= MAX_LINES or self._characters >= MAX_CHARACTERS
 
     def skip(self, lines: int, characters: int) -> None:
-        """Count what the caller leaves out because it is full."""
+        """Count lines that the caller leaves out because it is full."""
         with self._counting:
             self._cut_lines += lines
             self._cut_characters += characters
 
     def add(self, stream: Stream, line: str, beyond: int = 0) -> None:
-        """Keep a line; `beyond` is how much of it the caller has already left out."""
+        """Keep a line; `beyond` is how many of its characters the caller has already left out."""
         if self.full:
             self.skip(1, len(line) + beyond)
             return
@@ -58,7 +59,7 @@ class Output:
         self._say(stream, f"{kept} … ({beyond:,} more were cut)" if beyond else kept)
 
     def close(self) -> None:
-        """Tell what was cut. What comes later, from a thread that nobody waits for, is no longer this attempt's."""
+        """Report what was cut. Lines that arrive later, from a thread left behind, no longer belong to this attempt."""
         with self._counting:
             if self._closed:
                 return
@@ -67,5 +68,5 @@ class Output:
             self._say(
                 "log",
                 f"ondot: {self._cut_lines:,} more lines ({self._cut_characters:,} characters) were cut: at most "
-                f"{MAX_LINES:,} lines and {MAX_CHARACTERS:,} characters of an attempt are taken.",
+                f"{MAX_LINES:,} lines and {MAX_CHARACTERS:,} characters of an attempt are kept.",
             )

@@ -1,9 +1,9 @@
 """Programs (E3, E7, E8, T4): argv without a shell, the payload on standard input, the facts in `ONDOT_*` variables.
 
-Off unless the worker's operator allows it. A program is started in a session of its own, so that a timeout or a
-cancel ends all it has begun: TERM to the whole group, KILL after a while (of a cancel: its grace), and so to those that
-have left the group (see `descendants`); the worker's death ends it too (see `guard`). What it may have of its worker
-stands in `confine`. Exit code 0 succeeds.
+Off unless the operator of the worker allows it. A program starts in a session of its own, so that a timeout or a cancel
+ends all its processes: TERM to the whole group, KILL after a while (after the grace of a cancel), and the same to
+processes that have left the group (see `descendants`). The worker's death ends it too (see `guard`). `confine` limits
+what it gets from its worker. Exit code 0 succeeds.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class ShellCaller(Target[ShellTarget]):
         try:
             scratch = self._confinement.make_scratch(mark)
         except OSError as error:
-            return Failed(AttemptError("not_started", f"No directory for the program could be made: {error}."))
+            return Failed(AttemptError("not_started", f"No directory could be created for the program: {error}."))
         output = Output(call.say)
         try:
             return await self._run(spec, call, output, mark, scratch)
@@ -94,28 +94,28 @@ class ShellCaller(Target[ShellTarget]):
         except TimeoutError:
             if not deadline.expired() or call.timeout_s is None:
                 raise
-            # It may have begun, and said something: the pipes are attached one by one.
-            return timed_out(call.timeout_s, "It was still being started, and all of it was ended.")
+            # It may have started and written output: the pipes are attached one by one.
+            return timed_out(call.timeout_s, "It was still being started, and all its processes were ended.")
         except (OSError, ValueError) as error:
             return _not_started(spec.command, error)
         over_at = deadline.when()
         left_s = None if over_at is None else max(over_at - asyncio.get_running_loop().time(), 0.0)
         try:
-            return await self._ended(process, call, left_s)
+            return await self._wait_for_end(process, call, left_s)
         except asyncio.CancelledError:
             await process.end(self._kill_after_s)
             raise
         finally:
             process.close()
 
-    async def _ended(self, process: Process, call: Call, left_s: float | None) -> Succeeded | Failed | Cancelled:
+    async def _wait_for_end(self, process: Process, call: Call, left_s: float | None) -> Succeeded | Failed | Cancelled:
         exit_code = await process.wait(left_s, call.cancel)
         if exit_code is not None:
             await process.drain(self._drain_s)
             return _report(exit_code, process, self._confinement.limits)
         if not call.cancel.requested and call.timeout_s is not None:
             await process.end(self._kill_after_s)
-            return timed_out(call.timeout_s, "The program and all it began were ended.")
+            return timed_out(call.timeout_s, "The program and all its processes were ended.")
         forced = await process.end(call.cancel.grace_s)
         return _cancelled(await process.wait(0), process, call.cancel.grace_s, forced=forced)
 
@@ -136,7 +136,7 @@ def _report(exit_code: int, process: Process, limits: Limits) -> Succeeded | Fai
         return Succeeded(_result(exit_code, process))
     lines = storable_bytes(process.tail("stderr")).splitlines()[-DETAIL_LINES:]
     detail = "\n".join(lines) or None
-    reached = limits.reached(exit_code, detail or "")
+    reached = limits.find_reached(exit_code, detail or "")
     remark = f" It reached its limit: {reached.sentence}." if reached else ""
     limit = {"limit": reached.name} if reached else {}
     if exit_code > 0:
@@ -149,11 +149,11 @@ def _report(exit_code: int, process: Process, limits: Limits) -> Succeeded | Fai
 
 def _cancelled(exit_code: int | None, process: Process, grace_s: float, *, forced: bool) -> Cancelled:
     if exit_code is None:
-        return Cancelled("It was ended by SIGKILL after its grace, and has not gone yet.", forced=True)
+        return Cancelled("It was ended by SIGKILL after its grace, and is not gone yet.", forced=True)
     if forced:
-        message = f"It did not end within its grace of {grace_s:g} s after SIGTERM, and all of it was ended by SIGKILL."
+        message = f"It did not end within its grace of {grace_s:g} s after SIGTERM, and was ended by SIGKILL."
     elif exit_code >= 0:
-        message = f"It ended with exit code {exit_code} when it was asked to (SIGTERM)."
+        message = f"It ended with exit code {exit_code} after SIGTERM."
     else:
         message = f"It was ended by {_signal_name(-exit_code)}."
     return Cancelled(message, forced=forced, result=_result(exit_code, process))

@@ -1,8 +1,8 @@
-"""One call of a function (E3, E8, E9): its context, what it says, and whether anybody still waits for it.
+"""One call of a function (E3, E8, E9): its context, its output, and whether its report is still wanted.
 
-A function may run in the loop, in a thread, or in both by turns, and speaks from wherever it is. Lines are counted
-where they are said, and of what it reports faster than the loop listens only the latest is kept: a function that
-floods holds up no other, and takes no memory. What a function may ask for is made when it does: most never say a word.
+A function may run in the loop, in a thread, or in both by turns, and writes output from either. Lines are counted where
+they are written, and of progress reported faster than the loop reads only the latest is kept: a function that floods
+holds up no other and takes no memory. Objects for output are created on first use: most functions write none.
 """
 
 import asyncio
@@ -45,15 +45,15 @@ class Attempt:
     def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
         self.began = False
         self.in_thread = False
-        """A plain function is running, as far as the loop knows: no CancelledError can reach it."""
+        """A plain function runs, as far as the loop knows: no CancelledError can reach it."""
         self.thread_runs = False
         self.ended = False
-        """Nobody waits for it any more."""
+        """Its report is no longer wanted."""
         self.saw_cancel = False
         self.given_up_at: float | None = None
         self.task: asyncio.Task[Succeeded | Failed] | None = None
         self._withdrawn = False
-        # One that its thread may take twice: what is made under it may collect garbage, and a finalizer may print.
+        # Reentrant: an allocation under it may collect garbage, and a finalizer may print in the same thread.
         self._beginning = threading.RLock()
         self.call = call
         self.loop = loop
@@ -63,7 +63,6 @@ class Attempt:
         self._printed: Printed | None = None
 
     def context(self) -> Context:
-        """What a function that asks for one is handed."""
         call = self.call
         return Context(
             execution_id=call.execution_id,
@@ -80,13 +79,13 @@ class Attempt:
         )
 
     def begin(self) -> bool:
-        """Whether it may: it was not withdrawn before a thread was free."""
+        """False if it was withdrawn before a thread was free."""
         with self._beginning:
             self.began = not self._withdrawn
             return self.began
 
     def withdraw(self) -> bool:
-        """Whether it had not begun; now it will not."""
+        """True if it had not started: now it never will."""
         with self._beginning:
             self._withdrawn = not self.began
             return self._withdrawn
@@ -104,8 +103,8 @@ class Attempt:
     def runs(self) -> bool:
         return self.thread_runs or (self.task is not None and not self.task.done())
 
-    def judged(self) -> Succeeded | Failed | Cancelled:
-        """The report of a function that ended by itself: cancelled, if it had seen that it should."""
+    def judge(self) -> Succeeded | Failed | Cancelled:
+        """The report of a function that ended by itself: `Cancelled` if it had seen that it should end."""
         assert self.task is not None
         if self.task.cancelled():
             return Cancelled("It ended when it was asked to.")
@@ -124,7 +123,6 @@ class Attempt:
         return self.ended or self.saw_cancel
 
     def write(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        """What the function prints."""
         output = self._open_output()
         if output is None:
             return
@@ -139,48 +137,48 @@ class Attempt:
             output.add("log", line)
 
     def _open_output(self) -> Output | None:
-        """None: nobody waits for the attempt any more."""
+        """None: the attempt has ended."""
         with self._beginning:
             if self._output is None and not self.ended:
-                self._output = Output(partial(self._in_loop, self._hand_on))
+                self._output = Output(partial(self._call_in_loop, self._pass_on))
             return self._output
 
-    def _in_loop(self, what: Any, *values: Any) -> None:
+    def _call_in_loop(self, what: Any, *values: Any) -> None:
         if threading.get_ident() == self._thread_id:
             what(*values)
         elif not self.ended:
             self.loop.call_soon_threadsafe(what, *values)
 
-    def _hand_on(self, stream: str, line: str) -> None:
+    def _pass_on(self, stream: str, line: str) -> None:
         if not self.ended:
             self.call.say(stream, line)
 
     def _report(self, fraction: float | None, message: str | None, checkpoint: str | None) -> None:
         if self.ended:
             return
-        told = (fraction, None if message is None else storable(message), checkpoint)
+        reported = (fraction, None if message is None else storable(message), checkpoint)
         with self._beginning:
             if self._reports is None:
                 self._reports = deque()
             waiting = len(self._reports)
             if waiting < MOST_REPORTS_WAITING:
-                self._reports.append(told)
+                self._reports.append(reported)
             else:
                 earlier = self._reports.pop()
                 self._reports.append(
                     (
-                        earlier[0] if told[0] is None else told[0],
-                        earlier[1] if told[1] is None else told[1],
-                        earlier[2] if told[2] is None else told[2],
+                        earlier[0] if reported[0] is None else reported[0],
+                        earlier[1] if reported[1] is None else reported[1],
+                        earlier[2] if reported[2] is None else reported[2],
                     )
                 )
         if not waiting or threading.get_ident() == self._thread_id:
-            self._in_loop(self._hand_on_reports)
+            self._call_in_loop(self._pass_on_reports)
 
-    def _hand_on_reports(self) -> None:
+    def _pass_on_reports(self) -> None:
         while not self.ended:
             with self._beginning:
                 if not self._reports:
                     return
-                told = self._reports.popleft()
-            self.call.progress(*told)
+                reported = self._reports.popleft()
+            self.call.progress(*reported)

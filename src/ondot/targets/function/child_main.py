@@ -1,9 +1,9 @@
-"""The child's side of suspects (E6): `python -m ondot.targets.function.child_main MODULE:APP` runs calls of the app.
+"""The child process of suspects (E6): `python -m ondot.targets.function.child_main MODULE:APP` runs calls of the app.
 
-Calls come down one pipe, and reports, lines and progress go up another, each written before the function goes on: what
-it said is with the worker even if it dies in the next moment. The child lives no longer than its worker: it ends when
-the pipe closes, and on Linux it is killed when the worker is. A child that is to open transactions is run as
-`ondot.roles.function_child`, which calls `main` with what opens them: nothing here knows the database.
+Calls arrive over one pipe; reports, lines and progress leave over another, each written before the function continues:
+the worker has its output even if it dies in the next moment. The child lives no longer than its worker: it ends when
+the pipe closes, and on Linux it is killed with the worker. A child that opens transactions is
+`ondot.roles.function_child`, which calls `main` with `transactions`: nothing here knows the database.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from ondot.targets.function.child_protocol import (
     Ready,
     Said,
     Up,
-    encoded,
+    encode,
 )
 from ondot.targets.function.prints import capture_prints
 from ondot.targets.function.target import FunctionCaller
@@ -49,10 +49,10 @@ _READ_BYTES: Final = 1024 * 1024
 
 class Transactions(Protocol):
     def opener(self, elsewhere: str) -> OpenTransaction:
-        """By what the worker's own `OpenTransaction.elsewhere` says. To be called in the loop; waits for nothing."""
+        """`elsewhere`: that of the worker's `OpenTransaction`. Called in the loop; waits for nothing."""
 
     async def close(self) -> None:
-        """In less time than the worker waits for its child to exit."""
+        """Takes less time than the worker waits for its child to exit."""
 
 
 class Child(asyncio.Protocol):
@@ -72,7 +72,7 @@ class Child(asyncio.Protocol):
         self._running: dict[int, tuple[asyncio.Task[None], Cancel]] = {}
 
     def send(self, message: Up) -> None:
-        data = memoryview(encoded(message))
+        data = memoryview(encode(message))
         with self._sending:
             while data:
                 data = data[os.write(self._up, data) :]
@@ -112,7 +112,7 @@ class Child(asyncio.Protocol):
             payload=begin.payload,
             timeout_s=begin.timeout_s,
             say=lambda stream, line: self.send(Said(number, stream, line)),  # type: ignore[arg-type]
-            progress=lambda *told: self.send(Progressed(number, *told)),
+            progress=lambda *reported: self.send(Progressed(number, *reported)),
             checkpoint=begin.checkpoint,
             cancel=cancel,
             losses=begin.losses,
@@ -132,7 +132,7 @@ class Child(asyncio.Protocol):
                 self.send(done(succeeded=report, left_behind=left_behind))
             case Failed():
                 if transaction is not None and transaction.is_committed:
-                    # Its worker finds the success recorded and drops this report: nobody else would tell.
+                    # Its worker finds the success recorded and drops this report: only the log can show it.
                     call.say("log", f"It failed after its transaction was committed: {report.error.message}")
                 self.send(done(failed=report, left_behind=left_behind))
             case Cancelled():
@@ -153,7 +153,7 @@ def main(
 ) -> None:
     take_environment()
     die_with(int(parent))
-    # What the function starts must not hold the pipes open.
+    # Programs that a function starts must not keep the pipes open.
     for fd in (int(down), int(up)):
         os.set_inheritable(fd, False)
     faulthandler.enable(sys.__stderr__ or sys.stderr)

@@ -16,7 +16,7 @@ from ondot.environment import hand_over
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Interrupted
 from ondot.ports.target import Call, CallReport, Cancel
-from ondot.targets.function.child_protocol import UP, Begin, Done, Down, Messages, Progressed, Ready, Said, Up, encoded
+from ondot.targets.function.child_protocol import UP, Begin, Done, Down, Messages, Progressed, Ready, Said, Up, encode
 from ondot.targets.output import Output
 from ondot.targets.processes.process import Process, Stream
 from ondot.targets.text import one_line, storable_bytes
@@ -105,7 +105,7 @@ class Child(asyncio.Protocol):
 
     def send(self, message: Down) -> None:
         if self._down is not None and not self._down.is_closing():
-            self._down.write(encoded(message))
+            self._down.write(encode(message))
 
     def forget(self, call_no: int) -> None:
         self._calls.pop(call_no, None)

@@ -1,7 +1,7 @@
-"""What a worker and the child process of its suspects tell each other: one JSON message a line, over two pipes.
+"""The messages between a worker and the child process of its suspects: one JSON object a line, over two pipes.
 
-The pipes are for nothing else: what a function prints, or writes to standard output by whatever way, cannot get in
-between. A side that reads what is no message gives the other up.
+The pipes carry nothing else: the prints of a function, and whatever it writes to standard output, cannot get in
+between. A side that receives an invalid message gives the other up.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Begin(Struct, frozen=True, tag="begin"):
     checkpoint: str | None
     losses: int
     transaction: str | None
-    """What is needed to open the attempt's transaction; None: there is none."""
+    """What opens the attempt's transaction (`OpenTransaction.elsewhere`); None: there is none."""
 
 
 class Ask(Struct, frozen=True, tag="cancel"):
@@ -42,7 +42,7 @@ class Ask(Struct, frozen=True, tag="cancel"):
 
 
 class Drop(Struct, frozen=True, tag="drop"):
-    """The worker stops: nobody waits for the call any more."""
+    """The worker is stopping: the report of this call is no longer wanted."""
 
     call_no: int
 
@@ -65,7 +65,7 @@ class Progressed(Struct, frozen=True, tag="progress"):
 
 
 class Done(Struct, frozen=True, tag="done", omit_defaults=True):
-    """The report; none of the three if the call was dropped. `left_behind`: what this child cannot get rid of."""
+    """The report; none of the three if the call was dropped. `left_behind`: functions that do not end."""
 
     call_no: int
     succeeded: Succeeded | None = None
@@ -85,29 +85,29 @@ _ENCODER: Final = msgspec.json.Encoder()
 M = TypeVar("M")
 
 
-def encoded(message: Down | Up) -> bytes:
+def encode(message: Down | Up) -> bytes:
     return _ENCODER.encode(message) + b"\n"
 
 
 class Messages(Generic[M]):
-    """Cuts what comes into messages. Raises ValueError for what is none."""
+    """Splits a stream into messages. Raises ValueError for an invalid one."""
 
     def __init__(self, decoder: msgspec.json.Decoder[M], receive: Callable[[M], None]) -> None:
         self._decoder = decoder
         self._receive = receive
-        self._begun = bytearray()
+        self._partial = bytearray()
 
     def feed(self, data: bytes) -> None:
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            line = bytes(self._begun) + data[start:end] if self._begun else data[start:end]
-            self._begun.clear()
+            line = bytes(self._partial) + data[start:end] if self._partial else data[start:end]
+            self._partial.clear()
             start = end + 1
             try:
                 message = self._decoder.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise ValueError(f"what came is no message: {error}") from None
+                raise ValueError(f"it sent an invalid message: {error}") from None
             self._receive(message)
-        self._begun += data[start:]
-        if len(self._begun) > MAX_MESSAGE_BYTES:
-            raise ValueError("the message has no end")
+        self._partial += data[start:]
+        if len(self._partial) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes")

@@ -1,7 +1,8 @@
-"""Timers by the thousand (E7): calls whose time is over in the same tenth of a second share one timer of the loop.
+"""Timeouts by the thousand (E7): calls that time out in the same tenth of a second share one timer of the loop.
 
-A timer for each call costs the loop more than a short function; nearly all are taken back long before their time. A
-call that may take long is ended up to a tenth of a second late for it, a short one by a timer of its own.
+A timer for each call would cost the loop more than a short function, and nearly all are cancelled long before they
+fire. So a call with a timeout of 10 s or more may time out up to a tenth of a second late; a shorter one has a timer of
+its own.
 """
 
 import asyncio
@@ -14,17 +15,17 @@ from typing import Final
 GRAIN_S: Final = 0.1
 EXACT_BELOW_S: Final = 10.0
 
-Ring = Callable[[], object]
-Taken = Callable[[], object]
-"""Takes a deadline back."""
+OnTimeout = Callable[[], object]
+Remove = Callable[[], object]
+"""Removes a deadline."""
 
 
 @dataclass(slots=True)
 class _Shared:
-    """Calls whose time is over at one tick."""
+    """Calls that time out at one tick."""
 
     timer: asyncio.TimerHandle
-    rings: dict[int, Ring] = field(default_factory=dict)
+    callbacks: dict[int, OnTimeout] = field(default_factory=dict)
 
 
 class Deadlines:
@@ -33,28 +34,28 @@ class Deadlines:
         self._shared: dict[int, _Shared] = {}
         self._count = 0
 
-    def add(self, seconds: float, ring: Ring) -> Taken:
-        """Call `ring` when so much time has gone by, never sooner, unless it is taken back."""
+    def add(self, seconds: float, on_timeout: OnTimeout) -> Remove:
+        """Call `on_timeout` after this time and never sooner, unless the deadline is removed."""
         if seconds < EXACT_BELOW_S:
-            return self.loop.call_later(seconds, ring).cancel
+            return self.loop.call_later(seconds, on_timeout).cancel
         tick = math.ceil((self.loop.time() + seconds) / GRAIN_S)
         shared = self._shared.get(tick)
         if shared is None:
-            shared = self._shared[tick] = _Shared(self.loop.call_at(tick * GRAIN_S, self._over, tick))
+            shared = self._shared[tick] = _Shared(self.loop.call_at(tick * GRAIN_S, self._time_out, tick))
         self._count += 1
-        shared.rings[self._count] = ring
-        return partial(self._take_back, tick, self._count)
+        shared.callbacks[self._count] = on_timeout
+        return partial(self._remove, tick, self._count)
 
-    def _take_back(self, tick: int, number: int) -> None:
+    def _remove(self, tick: int, number: int) -> None:
         shared = self._shared.get(tick)
         if shared is None:
             return
-        shared.rings.pop(number, None)
-        if not shared.rings:
-            # Not kept until its time: of work that may take a day there would be a million.
+        shared.callbacks.pop(number, None)
+        if not shared.callbacks:
+            # Not kept until it fires: with timeouts of a day there would be a million.
             shared.timer.cancel()
             del self._shared[tick]
 
-    def _over(self, tick: int) -> None:
-        for ring in list(self._shared.pop(tick).rings.values()):
-            ring()
+    def _time_out(self, tick: int) -> None:
+        for on_timeout in list(self._shared.pop(tick).callbacks.values()):
+            on_timeout()

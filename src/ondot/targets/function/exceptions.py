@@ -1,4 +1,6 @@
-"""What a handler raised, as a report: one line, the traceback without ondot's own frames, and its own decisions."""
+"""Turns an exception of a handler into a report: one line, the traceback without ondot's own frames, and the decisions
+(`GiveUp`, `RetryIn`, `RetryAt`) that a handler may raise.
+"""
 
 import traceback
 from pathlib import Path
@@ -19,15 +21,15 @@ LONGEST_DELAY_S: Final = 366 * 86_400.0
 _OWN: Final = str(Path(ondot.__file__).parent) + "/"
 
 
-def failure(error: BaseException) -> Failed:
+def report_exception(error: BaseException) -> Failed:
     match error:
         case GiveUp():
             return Failed(AttemptError("gave_up", one_line(_text(error)) or "The function gave up."), retryable=False)
         case RetryIn():
             delay_s = min(error.delay_s, LONGEST_DELAY_S)
-            return Failed(_retry_asked(error, f"in {delay_s:,.0f} s"), retry_after_s=delay_s)
+            return Failed(_retry_error(error, f"in {delay_s:,.0f} s"), retry_after_s=delay_s)
         case RetryAt():
-            return Failed(_retry_asked(error, f"at {error.when.isoformat()}"), retry_at=error.when)
+            return Failed(_retry_error(error, f"at {error.when.isoformat()}"), retry_at=error.when)
     name = type(error).__qualname__
     message = one_line(f"{name}: {_text(error)}".removesuffix(": "))
     return Failed(
@@ -36,7 +38,7 @@ def failure(error: BaseException) -> Failed:
 
 
 def types(error: BaseException) -> list[str]:
-    """What it is called, with its module, and what it derives from: the names by which a job may mean it (E4)."""
+    """Its class and base classes, with their modules: the names by which a job's `retry` may refer to it (E4)."""
     return [
         one_line(kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")
         for kind in type(error).__mro__[:MAX_TYPES]
@@ -44,30 +46,30 @@ def types(error: BaseException) -> list[str]:
     ]
 
 
-def _retry_asked(error: RetryIn | RetryAt, when: str) -> AttemptError:
+def _retry_error(error: RetryIn | RetryAt, when: str) -> AttemptError:
     reason = one_line(error.reason) or "no reason given"
     detail = _traceback(error.__cause__) if error.__cause__ else None
-    return AttemptError("retry_asked", f"The function asked to be tried again {when}: {reason}", detail=detail)
+    return AttemptError("retry_asked", f"The function asked for a retry {when}: {reason}", detail=detail)
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - the user's class; its text is not worth the report
+    except Exception:  # noqa: BLE001 - the user's class; its text is not worth losing the report
         return "(its text cannot be read)"
 
 
 def _traceback(error: BaseException) -> str:
-    told = traceback.TracebackException.from_exception(error, compact=True)
-    _without_own_frames(told)
-    lines = "".join(told.format()).splitlines()
+    formatted = traceback.TracebackException.from_exception(error, compact=True)
+    _drop_own_frames(formatted)
+    lines = "".join(formatted.format()).splitlines()
     text = "\n".join(lines if len(lines) <= MAX_TRACEBACK_LINES else ["…", *lines[-MAX_TRACEBACK_LINES:]])
     return storable(text[-MAX_TRACEBACK_CHARACTERS:])
 
 
-def _without_own_frames(told: traceback.TracebackException) -> None:
-    """In the whole chain of causes, which may be long but has no loops: TracebackException has seen to it."""
-    pending = [told]
+def _drop_own_frames(exception: traceback.TracebackException) -> None:
+    """In the whole chain of causes. It may be long, but TracebackException leaves no cycles in it."""
+    pending = [exception]
     while pending:
         one = pending.pop()
         one.stack = traceback.StackSummary.from_list(

@@ -25,7 +25,7 @@ from ondot.sdk.handler import TASK_NAME, Handler
 from ondot.targets.cancelling import not_called
 from ondot.targets.function.attempt import Attempt
 from ondot.targets.function.deadlines import Deadlines
-from ondot.targets.function.exceptions import failure
+from ondot.targets.function.exceptions import report_exception
 from ondot.targets.function.prints import PRINTING
 from ondot.targets.function.threads import Threads
 from ondot.targets.output import MAX_RESULT_BYTES
@@ -158,9 +158,9 @@ class FunctionCaller(Target[FunctionTarget]):
         except asyncio.CancelledError as error:
             if attempt.ended or attempt.saw_cancel:
                 raise
-            return failure(error)
+            return report_exception(error)
         except BaseException as error:  # noqa: BLE001 - the user's handler; SystemExit too must not end the worker
-            return failure(error)
+            return report_exception(error)
         finally:
             _exit_if_forked_since(forks)
 
@@ -178,7 +178,7 @@ class FunctionCaller(Target[FunctionTarget]):
             task.cancel()
         await asyncio.wait({task}, timeout=grace_s)
         if task.done():
-            return attempt.judged()
+            return attempt.judge()
         await self.give_up(attempt)
         remark = self._describe_rest(handler, attempt)
         return Cancelled(
@@ -250,7 +250,7 @@ class _Watched:
             self._stop_watching()
             attempt = self._attempt
             attempt.end()
-            report = attempt.judged()
+            report = attempt.judge()
             # Its task's context refers back to it: freeing the cycle took the collector a fifth of a worker's time.
             attempt.task = None
             self._end(report)
@@ -316,7 +316,7 @@ def _run_in_thread(function: Any, attempt: Attempt) -> Any:
         value = function()
         return value if isawaitable(value) else _report(value)
     except BaseException as error:  # noqa: BLE001 - the user's handler
-        return failure(error)
+        return report_exception(error)
     finally:
         _exit_if_forked_since(forks)
         attempt.thread_runs = False

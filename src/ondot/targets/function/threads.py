@@ -1,9 +1,9 @@
-"""Where plain functions run: threads of ondot's own, at most so many at work (E3, E7).
+"""The threads in which plain functions run, up to a limit (E3, E7).
 
-A thread cannot be ended from outside. One whose attempt is over (timeout, stop) is left behind: it counts no more, so
-that the work after it finds a free thread, and it ends when its function does. As many may be left behind as there
-are threads; beyond that they keep their places, and the pool runs full instead of the machine. The threads are
-daemons: a function that never returns does not keep a stopping worker alive, as those of `concurrent.futures` would.
+A thread cannot be ended from outside. A thread whose attempt is over (timeout, stop) is left behind: it no longer
+counts, so that later work finds a free thread, and it ends when its function does. As many may be left behind as the
+limit; beyond that they keep their places, so that the pool fills up and not the machine. The threads are daemons:
+unlike those of `concurrent.futures`, a function that never returns does not keep a stopping worker alive.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ IDLE_S = 60.0
 """An idle thread ends after this long."""
 
 
-class _Errand(Generic[T]):
+class _Task(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self.loop = asyncio.get_running_loop()
         self.result: asyncio.Future[T] = self.loop.create_future()
@@ -30,10 +30,10 @@ class _Errand(Generic[T]):
         self._context = contextvars.copy_context()
 
     def perform(self) -> None:
-        """In the thread. The loop may be closed by now, if the errand was left behind."""
+        """Runs in the thread. If it was left behind, the loop may be closed by now."""
         try:
             value = self._context.run(self._work)
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - raised in `run`
             deliver, what = self._fail, error
         else:
             deliver, what = self._succeed, value  # type: ignore[assignment]
@@ -53,68 +53,69 @@ class Threads:
     def __init__(self, size: int) -> None:
         self.size = size
         self._changed = threading.Condition()
-        self._waiting: deque[_Errand[object]] = deque()
-        self._at_work_or_idle = 0
+        self._waiting: deque[_Task[object]] = deque()
+        self._counted = 0
+        """Threads at work or idle, without those left behind."""
         self._idle = 0
         self._left_behind = 0
         self._closed = False
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, with a copy of the caller's context. Cancelled: the thread is left behind."""
-        errand = _Errand(work)
+        """Run `work` in a thread, with a copy of the caller's context. On cancellation the thread is left behind."""
+        task = _Task(work)
         with self._changed:
-            self._waiting.append(errand)  # type: ignore[arg-type]
-            self._serve()
+            self._waiting.append(task)  # type: ignore[arg-type]
+            self._wake_or_start()
         try:
-            return await errand.result
+            return await task.result
         except asyncio.CancelledError:
-            self._leave(errand)  # type: ignore[arg-type]
+            self._leave(task)  # type: ignore[arg-type]
             raise
 
     def close(self) -> None:
-        """Idle threads end, and those at work when their work does."""
+        """Idle threads end now, the others when their work does."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def _serve(self) -> None:
-        """See that somebody takes what waits; under the lock."""
-        if len(self._waiting) > self._idle and self._at_work_or_idle < self.size:
-            self._at_work_or_idle += 1
+    def _wake_or_start(self) -> None:
+        """Find a thread for the waiting work; under the lock."""
+        if len(self._waiting) > self._idle and self._counted < self.size:
+            self._counted += 1
             threading.Thread(target=self._work, name="ondot-function", daemon=True).start()
         else:
             self._changed.notify()
 
     def _work(self) -> None:
-        while (errand := self._take()) is not None:
-            errand.perform()
+        while (task := self._take()) is not None:
+            task.perform()
             with self._changed:
-                errand.running = False
-                if errand.left_behind:
+                task.running = False
+                if task.left_behind:
                     self._left_behind -= 1
                     return
-            del errand  # an idle thread must not keep a result alive
+            del task  # an idle thread must not keep a result alive
 
-    def _take(self) -> _Errand[object] | None:
+    def _take(self) -> _Task[object] | None:
         with self._changed:
             while not self._waiting:
                 self._idle += 1
                 woken = not self._closed and self._changed.wait(IDLE_S)
                 self._idle -= 1
                 if not woken and not self._waiting:
-                    self._at_work_or_idle -= 1
+                    self._counted -= 1
                     return None
-            errand = self._waiting.popleft()
-            errand.running = True
-            return errand
+            task = self._waiting.popleft()
+            task.running = True
+            return task
 
-    def _leave(self, errand: _Errand[object]) -> None:
+    def _leave(self, task: _Task[object]) -> None:
         with self._changed:
-            if not errand.running:
+            if not task.running:
                 with suppress(ValueError):
-                    self._waiting.remove(errand)
-            elif not errand.left_behind and self._left_behind < self.size:
-                errand.left_behind = True
+                    self._waiting.remove(task)
+            elif not task.left_behind and self._left_behind < self.size:
+                task.left_behind = True
                 self._left_behind += 1
-                self._at_work_or_idle -= 1
-                self._serve()
+                self._counted -= 1
+                self._wake_or_start()

@@ -1,14 +1,14 @@
 """Which addresses an HTTP call may go to (T3): those of the public internet, unless the operator allows the others.
 
-A job's author must not reach through a worker what only the worker can reach: loopback, private networks, the
-metadata service of a cloud. So every address is judged, in whatever notation it came (decimal, octal, hex, IPv6 that
-carries IPv4), and judged where the connection is made: the address that was looked at is the address that is
-connected to, and a name that changes its answer in between (DNS rebinding) gains nothing. A name of which one address
-is private is refused as a whole.
+The author of a job must not reach through a worker what only the worker can reach: loopback, private networks, the
+metadata service of a cloud. So every address is checked, in any notation (decimal, octal, hex, IPv6 that contains
+IPv4), and checked where the connection is made: the address that was checked is the address that is connected to, so a
+name that changes its answer in between (DNS rebinding) gains nothing. A name with one private address is refused as a
+whole.
 
 Link-local and metadata addresses are refused even where private ones are allowed: on a machine in a cloud they return
-its credentials to any caller, and nobody runs a service of their own there. They need no list of names such as
-metadata.google.internal: what a name resolves to is judged.
+its credentials to any caller, and users run no services there. A list of names such as metadata.google.internal is not
+needed: the addresses that a name resolves to are checked.
 """
 
 import socket
@@ -20,7 +20,7 @@ from typing import Any, Final
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-_ADVICE: Final = "If that is meant, set ONDOT_ALLOW_PRIVATE_TARGETS=1 for the worker."
+_ADVICE: Final = "To allow them, set ONDOT_ALLOW_PRIVATE_TARGETS=1 for the worker."
 
 # Beyond what Python's own tables call private; they differ from release to release.
 _NOT_PUBLIC_4: Final = tuple(
@@ -67,7 +67,7 @@ _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 
 
 class PrivateAddress(Exception):
-    """A refusal. No OSError, which aiohttp would take for trouble with the network and try the next address."""
+    """Not an OSError: aiohttp would treat that as a network failure and try the next address."""
 
     def __init__(self, host: str, address: str, why: str) -> None:
         place = host if host == address else f"{host} ({address})"
@@ -85,13 +85,13 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
         return is_public(address.ipv4_mapped)
     if address in _NAT64:
         return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
-    # An allow-list: what is not global unicast today (fc00::/7, fe80::/10, ::a.b.c.d, 5f00::/16 …) is nobody's web.
-    # 6to4 and Teredo carry an IPv4 address of somebody's choice inside, and no server lives there any more.
+    # An allow-list: nothing that is not global unicast today (fc00::/7, fe80::/10, ::a.b.c.d, 5f00::/16 …) is public.
+    # 6to4 and Teredo contain an IPv4 address that the author chose, and have no servers any more.
     return address in _GLOBAL_UNICAST and address.is_global and not any(address in net for net in _NOT_PUBLIC_6)
 
 
 def literal(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a host is in itself, in any notation that some library may read as one."""
+    """The address, if the host is one in any notation that some library accepts."""
     bare = host.strip("[]").split("%", 1)[0].rstrip(".")
     try:
         return ip_address(bare)
@@ -112,7 +112,7 @@ def is_never_called(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _ipv4_inside(address: IPv6Address) -> Iterator[IPv4Address]:
-    """Every IPv4 address that a gateway may take out of it."""
+    """Every IPv4 address that a gateway may extract from it."""
     number = int(address)
     if any(address in network for network in _IPV4_IN_LAST_BITS) or number >> 32 & 0xFFFFFFFF in _ISATAP:
         yield IPv4Address(number & 0xFFFFFFFF)
@@ -132,7 +132,7 @@ class Allowed:
     private: bool
 
     def check(self, host: str, address: str | None = None) -> None:
-        """Raises PrivateAddress if the host, or the address it has led to, is a literal that may not be called."""
+        """Raises PrivateAddress if the host, or the address that it resolved to, may not be called."""
         found = literal(address or host)
         if found is None:
             return
@@ -142,7 +142,7 @@ class Allowed:
             raise PrivateAddress(host, str(found), _NOT_PUBLIC)
 
     def open_socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
-        """A socket for an address about to be connected to: the last check, whatever way it came here."""
+        """A socket for the address that is about to be connected to, after a last check."""
         family, kind, protocol, _, sockaddr = addr_info
         host = str(sockaddr[0])
         if literal(host) is None:
@@ -152,7 +152,7 @@ class Allowed:
 
 
 class AllowedResolver(AbstractResolver):
-    """Names to addresses that may all be called, or to none."""
+    """Resolves a name only if all of its addresses may be called."""
 
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed

@@ -1,8 +1,8 @@
-"""What a receiver answered, as far as it is kept: 64 KiB, read and unpacked no further.
+"""Reads a receiver's answer: the first 64 KiB, and not more.
 
-An answer that is longer costs its connection, since the rest of it would have to be read to use it again. Answers are
-asked for unpacked; a receiver that packs them all the same is unpacked up to the same bound, so that a bomb of a few
-kilobytes stays one.
+The connection of a longer answer is closed, because the rest would have to be read before it could be used again. A
+request asks for answers without compression. If one is compressed all the same, it is decompressed up to the same
+limit, so that a bomb of a few kilobytes stays small.
 """
 
 import zlib
@@ -34,7 +34,7 @@ class Answer:
         return storable_bytes(self.body)
 
     def as_json(self) -> str:
-        """The result of an execution: JSON stays JSON, all else becomes text, and what was cut says so."""
+        """The result of an execution: JSON stays JSON, anything else becomes text; `cut` says that there was more."""
         result: dict[str, Any] = {"status": self.status, "body": self._body()}
         if self.cut:
             result["cut"] = f"only the first {MAX_BODY:,} bytes of the answer are kept"
@@ -63,7 +63,7 @@ async def read_answer(response: aiohttp.ClientResponse) -> Answer:
     if cut:
         response.close()
     if encoding := response.headers.get("content-encoding", "identity").strip().lower().removeprefix("x-"):
-        body, more = _unpacked(body, encoding)
+        body, more = _decompress(body, encoding)
         cut = cut or more
     media_type = response.content_type
     return Answer(
@@ -75,15 +75,15 @@ async def read_answer(response: aiohttp.ClientResponse) -> Answer:
     )
 
 
-def _unpacked(body: bytes, encoding: str) -> tuple[bytes, bool]:
+def _decompress(body: bytes, encoding: str) -> tuple[bytes, bool]:
     """The body, and whether there is more of it than is kept."""
     if encoding == "identity" or not body:
         return body, False
     if encoding not in {"gzip", "deflate"}:
-        return f"({len(body):,} bytes of {encoding[:40]}, not unpacked)".encode(), False
-    unpacker = zlib.decompressobj(_ZLIB_OR_GZIP)
+        return f"({len(body):,} bytes of {encoding[:40]}, not decompressed)".encode(), False
+    decompressor = zlib.decompressobj(_ZLIB_OR_GZIP)
     try:
-        unpacked = unpacker.decompress(body, MAX_BODY + 1)
+        decompressed = decompressor.decompress(body, MAX_BODY + 1)
     except zlib.error as error:
         return f"({len(body):,} bytes that are not {encoding}: {error})".encode(), False
-    return unpacked, len(unpacked) > MAX_BODY
+    return decompressed, len(decompressed) > MAX_BODY

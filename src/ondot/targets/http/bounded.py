@@ -1,8 +1,8 @@
-"""An HTTP connection that takes no more for one answer than an answer can need (E14).
+"""An HTTP connection with a limit on what it reads for one answer (E14).
 
-Of a body 64 KiB are read; but around it a receiver may send what costs the worker time and is no body: hints without
-end (1xx), chunks of one byte, extensions and sizes of chunks that never stop. aiohttp reads all of these for as long as
-they come. Here a connection over which a mebibyte, or a hundred hints, came for one request is given up.
+Only 64 KiB of a body are read, but a hostile receiver can send other data that costs the worker time: informational
+responses (1xx) without end, chunks of one byte, chunk extensions and sizes that never stop. aiohttp reads all of it.
+This connection closes after a mebibyte, or a hundred informational responses, for one request.
 """
 
 from typing import Any, Final
@@ -16,7 +16,7 @@ MAX_MESSAGES: Final = 100
 
 class TooMuch(aiohttp.ClientError):
     def __init__(self) -> None:
-        super().__init__(f"more than {MAX_BYTES:,} bytes or {MAX_MESSAGES} hints came, and no whole answer")
+        super().__init__(f"more than {MAX_BYTES:,} bytes or {MAX_MESSAGES} informational responses, and no answer")
 
 
 class BoundedConnection(ResponseHandler):
@@ -29,7 +29,7 @@ class BoundedConnection(ResponseHandler):
         super().set_response_params(**parameters)
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """Called for each message: a hint, or the answer."""
+        """Called for each message: an informational response, or the answer."""
         self._messages += 1
         if self._messages <= MAX_MESSAGES:
             super().feed_data(data, size)
@@ -45,7 +45,7 @@ class BoundedConnection(ResponseHandler):
         self.set_exception(TooMuch())
         if self._payload is not None:
             self._payload.set_exception(TooMuch())
-            # Or the end of the connection would be told instead.
+            # Or the end of the connection would be reported instead.
             self._payload = None
         if self.transport is not None:
             self.transport.abort()

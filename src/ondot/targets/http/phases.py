@@ -1,8 +1,8 @@
-"""The three times of an HTTP call (E7): until a connection stands, until the answer begins, until it has ended.
+"""The three timeouts of an HTTP call (E7): for the connection, for the first byte of the answer, for all of it.
 
-The first is never longer than 10 seconds unless the job says so, since a receiver that is there answers a knock at
-once; the second has no limit of its own, as an answer may take all the time that the job gives. aiohttp tells of the
-steps of a request by callbacks in the task that makes it; a context variable leads from there to the call.
+Connecting may take 10 seconds unless the job sets another limit: a receiver that is up accepts at once. The first byte
+has no limit unless the job sets one. aiohttp reports the steps of a request by callbacks in the task that makes it; a
+context variable leads from there to the call.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _CURRENT: ContextVar["Phases"] = ContextVar("ondot_http_phases")
 
 
 class Phases:
-    """Held around a request until its answer has begun; raises TimeoutError like `asyncio.timeout`."""
+    """Surrounds a request until its answer starts; raises TimeoutError like `asyncio.timeout`."""
 
     def __init__(self, spec: HttpTarget, total_s: float | None) -> None:
         self.connected = False
@@ -47,7 +47,7 @@ class Phases:
         return self._timeout.expired()
 
     def wait_for_a_connection(self) -> None:
-        """All connections that the worker may have to this host are busy: that is no fault of the receiver's."""
+        """All connections that the worker may have to this host are busy: not the receiver's fault, so no timeout."""
         self._is_waiting = True
         self._within(None)
 
@@ -60,17 +60,17 @@ class Phases:
         self._within(self._first_byte_s)
 
     def report(self) -> Failed:
-        """Which of the times was over."""
+        """Which of the timeouts it was."""
         if not self.connected:
             code, timeout_s = "connect_timeout", self._connect_s
-            message = f"No connection to the receiver stood within {timeout_s:g} s (its connect timeout)."
+            message = f"No connection to the receiver within {timeout_s:g} s (the connect timeout)."
         else:
             code, timeout_s = "first_byte_timeout", self._first_byte_s or 0.0
-            message = f"The receiver did not begin to answer within {timeout_s:g} s (its first-byte timeout)."
+            message = f"The receiver sent no answer within {timeout_s:g} s (the first-byte timeout)."
         return Failed(AttemptError(code, message, facts={"timeout_s": timeout_s}), outcome=Outcome.TIMED_OUT)
 
-    def total_over(self, total_s: float) -> Failed:
-        """The whole time was over, and it may be that all of it went by before a connection stood."""
+    def report_total(self, total_s: float) -> Failed:
+        """The timeout of the whole call is over, which may be before there was a connection."""
         return timed_out(total_s) if self.connected or self._is_waiting else self.report()
 
     def _within(self, seconds: float | None) -> None:
@@ -79,7 +79,7 @@ class Phases:
 
 
 def tracing() -> aiohttp.TraceConfig:
-    """For the session: what it does is told to the call that it does it for."""
+    """Callbacks of the session, each for the call that it works for."""
 
     async def queued(*_: Any) -> None:
         _CURRENT.get().wait_for_a_connection()

@@ -1,10 +1,9 @@
-"""HTTP calls (E3, E4, E7, E8, T3): the payload as JSON body, the facts of the attempt as headers.
+"""HTTP calls (E3, E4, E7, E8, T3): the payload is the JSON body, the facts of the attempt are headers.
 
-2xx succeeds, and nothing else. Redirects are not followed: what they lead to was checked by nobody. One call is one
-request: a call that got no answer is reported, not repeated here, so that every further call has a recorded cause.
-Of an answer no more than 64 KiB is read, and it is not unpacked further than that. A call that is cancelled is dropped
-at once: its receiver cannot be asked to end, and may have done its work all the same. Proxies, cookies and `.netrc` of
-the worker's surroundings have no say: a job runs the same everywhere.
+Only 2xx succeeds. Redirects are not followed: their address was not checked. One call is one request: a call without
+an answer is reported and not repeated here, so that every further call has a recorded cause. Only the first 64 KiB of
+an answer are read. A cancelled call is dropped at once: its receiver cannot be asked to end, and may still have done
+its work. Proxies, cookies and `.netrc` of the worker's environment are ignored: a job runs the same everywhere.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ class HttpCaller(Target[HttpTarget]):
     def __init__(
         self, *, allow_private: bool = False, limit_per_host: int = 0, now: Callable[[], datetime] | None = None
     ) -> None:
-        """`now`: the clock that receivers are told; without it this machine's own."""
+        """`now`: the clock that receivers are sent; by default this machine's own."""
         self._now = now or partial(datetime.now, UTC)
         self._allowed = Allowed(private=allow_private)
         self._limit_per_host = limit_per_host
@@ -69,7 +68,7 @@ class HttpCaller(Target[HttpTarget]):
         except TimeoutError as error:
             if deadline.expired():
                 was_asked = bool(call.cancel.requested) or call.timeout_s is None
-                return _dropped(phases) if was_asked else phases.total_over(call.timeout_s or 0.0)
+                return _dropped(phases) if was_asked else phases.report_total(call.timeout_s or 0.0)
             return phases.report() if phases.expired else _not_answered(error)
         except (aiohttp.ClientError, OSError, ValueError, PrivateAddress) as error:
             return _not_sent(error)
@@ -83,7 +82,7 @@ class HttpCaller(Target[HttpTarget]):
 
     async def _call(self, spec: HttpTarget, call: Call, phases: Phases) -> Succeeded | Failed:
         url = URL(spec.url)
-        # The resolver is not asked about literals.
+        # The resolver is not called for a host that is an address.
         self._allowed.check(url.host or "")
         session = self._session or self._open()
         request = session.request(
@@ -104,7 +103,7 @@ class HttpCaller(Target[HttpTarget]):
         return _failed(answer, self._now())
 
     def _open(self) -> aiohttp.ClientSession:
-        """Made in the running loop, at the first call."""
+        """At the first call: a session belongs to the running loop."""
         connector = aiohttp.TCPConnector(
             limit=0,
             limit_per_host=self._limit_per_host,
@@ -122,18 +121,18 @@ class HttpCaller(Target[HttpTarget]):
             trust_env=False,
             trace_configs=[tracing()],
         )
-        # aiohttp would send GET, PUT and DELETE a second time when a connection breaks: a call without a record (P7).
+        # aiohttp would repeat GET, PUT and DELETE when a connection breaks: a call without a record (P7).
         session._retry_connection = False
         self._session = session
         return session
 
 
 def headers(spec: HttpTarget, call: Call, now: datetime) -> CIMultiDict[str]:
-    """The job's own, then the facts, which win: a receiver must be able to trust them."""
+    """The job's own, then the facts, which override them: a receiver must be able to trust them."""
     merged = CIMultiDict({"user-agent": f"ondot/{__version__}", "accept": "*/*", "accept-encoding": "identity"})
     if spec.method not in _WITHOUT_BODY:
         merged["content-type"] = "application/json"
-    # Again, although a create refuses them: a job may be older than that rule.
+    # Checked again although creating a job rejects them: a job may be older than that rule.
     merged.update({name: value for name, value in spec.headers.items() if why_reserved(name) is None})
     merged.update(
         {
@@ -151,12 +150,12 @@ def headers(spec: HttpTarget, call: Call, now: datetime) -> CIMultiDict[str]:
 
 
 def retry_after_s(answer: Answer, now: datetime) -> float | None:
-    """Seconds, or a date, counted from the receiver's own clock if it sends it, else from `now`; at most a day."""
+    """Seconds, or a date that is counted from the receiver's own `Date` or else from `now`; at most a day."""
     text = answer.headers.get("retry-after", "").strip()
     if not text:
         return None
     if text.isascii() and text.isdigit():
-        # Not by int() alone: it refuses more than 4,300 digits.
+        # Not int(): it raises on more than 4,300 digits.
         return min(float(text), LONGEST_RETRY_AFTER_S)
     when, now = _date(text), _date(answer.headers.get("date", "")) or now
     if when is None:
@@ -173,15 +172,15 @@ def _date(text: str) -> datetime | None:
 
 
 def _drop(deadline: asyncio.Timeout) -> None:
-    # Too late, if the time was over in this very moment.
+    # Too late if the timeout is over in this very moment.
     with suppress(RuntimeError):
         deadline.reschedule(asyncio.get_running_loop().time())
 
 
 def _dropped(phases: Phases) -> Cancelled:
     if not phases.connected:
-        return Cancelled("It was cancelled before a connection stood: nothing was sent.")
-    return Cancelled("The call was dropped; its receiver may have done its work all the same.", forced=True)
+        return Cancelled("It was cancelled before there was a connection: nothing was sent.")
+    return Cancelled("The call was dropped; its receiver may still have done its work.", forced=True)
 
 
 def _failed(answer: Answer, now: datetime) -> Failed:
@@ -193,7 +192,7 @@ def _failed(answer: Answer, now: datetime) -> Failed:
     message = f"The receiver answered {phrase}."
     facts: dict[str, Any] = {"status": status}
     if 300 <= status < 400:
-        message = f"The receiver answered {phrase}, and redirects are not followed: give the job the final address."
+        message = f"The receiver answered {phrase}, and redirects are not followed: use the final address in the job."
         facts["location"] = one_line(answer.headers.get("location", ""))
     return Failed(
         AttemptError("http_status", message, detail=answer.text[:MAX_DETAIL] or None, facts=facts),
@@ -204,22 +203,22 @@ def _failed(answer: Answer, now: datetime) -> Failed:
 
 
 def _not_sent(error: Exception) -> Failed:
-    """What is wrong with the request itself will not pass; all else may."""
+    """A fault of the request itself will not pass; any other may."""
     match error:
         case aiohttp.ClientSSLError():
-            # Before ValueError: a certificate that is not trusted is one too.
+            # Before ValueError: an untrusted certificate is one too.
             return _not_answered(error)
         case PrivateAddress():
             return Failed(AttemptError("private_address", str(error)), retryable=False)
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError() | ValueError():
-            # ValueError: a header or an address that cannot be written down.
+            # ValueError: a header or an address that cannot be encoded.
             return Failed(AttemptError("bad_request", one_line(f"It cannot be sent: {error}")), retryable=False)
         case _:
             return _not_answered(error)
 
 
 def _not_answered(error: BaseException) -> Failed:
-    """No answer, or none that could be read: all of it may pass."""
+    """No answer, or an unreadable one: this may pass."""
     match error:
         case aiohttp.ClientConnectorDNSError():
             code, message = "dns", f"The name {error.host} could not be resolved: {error.os_error.strerror or error}"
@@ -232,9 +231,9 @@ def _not_answered(error: BaseException) -> Failed:
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | ConnectionError():
             code, message = "disconnected", "The connection broke before the answer was complete."
         case TooMuch():
-            code, message = "bad_response", f"What came back has no end: {error}."
+            code, message = "bad_response", f"The answer has no end: {error}."
         case aiohttp.ClientResponseError():
-            code, message = "bad_response", f"What came back is not HTTP: {error.message}"
+            code, message = "bad_response", f"The answer is not HTTP: {error.message}"
         case _:
             code, message = "connect", f"The call failed: {type(error).__name__}: {error}"
     return Failed(AttemptError(code, one_line(message), facts={"type": type(error).__name__}))

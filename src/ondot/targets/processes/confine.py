@@ -1,8 +1,9 @@
-"""What a program of a job may have of its worker (T4, T5): variables, an account, a directory, limits.
+"""What a job's program gets from its worker (T4, T5): variables, an account, a directory, limits.
 
-It gets a list of variables and no others: the worker's environment holds secrets of ondot and of its functions. It
-works in a directory of its own, which is removed when it has ended. If the operator names an account or sets a limit,
-it is started by `launch_main`, which gives up the worker's account and sets the limits; else directly.
+It gets a fixed list of variables and no others: the worker's environment contains secrets of ondot and of its
+functions. It works in a directory of its own, which is removed when it has ended. If the operator names an account or
+sets a limit, `launch_main` starts it, which drops the worker's account and sets the limits; otherwise it is started
+directly.
 """
 
 import os
@@ -33,7 +34,7 @@ _OUT_OF_MEMORY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account that programs run as, where it is not the worker's."""
+    """The account that programs run as, if it is not the worker's."""
 
     name: str
     uid: int
@@ -71,7 +72,7 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of each process of a program; None: none."""
+    """For each process of a program; None: no limit."""
 
     memory_bytes: int | None = None
     cpu_s: int | None = None
@@ -80,18 +81,18 @@ class Limits:
     def __bool__(self) -> bool:
         return any((self.memory_bytes, self.cpu_s, self.file_bytes))
 
-    def reached(self, exit_code: int, said: str) -> Reached | None:
-        """The limit that ended a program, by its exit code and what it wrote to standard error; None if none did.
+    def find_reached(self, exit_code: int, stderr: str) -> Reached | None:
+        """The limit that ended a program, by its exit code and its standard error; None if none did.
 
-        A shell reports the signal that ended its child as 128 and its number. Of memory there is no signal: a program
-        is refused more, and says so in its own words.
+        A shell reports the signal that ended its child as 128 plus its number. There is no signal for memory: the
+        program is refused more, and reports it in its own words.
         """
         number = -exit_code if exit_code < 0 else exit_code - 128
         if self.cpu_s and number == signal.SIGXCPU:
             return Reached("cpu", f"{self.cpu_s} s of processor time (ONDOT_SHELL_CPU_S)")
-        if self.file_bytes and (number == signal.SIGXFSZ or "File too large" in said):
+        if self.file_bytes and (number == signal.SIGXFSZ or "File too large" in stderr):
             return Reached("file_size", f"{self.file_bytes:,} bytes in one file (ONDOT_SHELL_FILE_BYTES)")
-        if self.memory_bytes and _OUT_OF_MEMORY.search(said):
+        if self.memory_bytes and _OUT_OF_MEMORY.search(stderr):
             return Reached("memory", f"{self.memory_bytes:,} bytes of memory (ONDOT_SHELL_MEMORY_BYTES)")
         return None
 
@@ -101,14 +102,14 @@ class Confinement:
     account: Account | None = None
     limits: Limits = field(default_factory=Limits)
     variables: frozenset[str] = frozenset()
-    """Further ones that programs get, by name."""
+    """Names of further variables that programs get."""
 
     @property
     def is_launched(self) -> bool:
         return self.account is not None or bool(self.limits)
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:
-        """What a program gets of the worker's environment."""
+        """The part of the worker's environment that a program gets."""
         kept = {
             name: value
             for name, value in own.items()
@@ -122,11 +123,11 @@ class Confinement:
     def words(self, command: Sequence[str], environment: Mapping[str, str], report: int) -> tuple[str, ...]:
         """The command line of the launcher."""
         account, limits = self.account, self.limits
-        ids = ("-1", "-1", "") if account is None else (str(account.uid), str(account.gid), _joined(account.groups))
+        ids = ("-1", "-1", "") if account is None else (str(account.uid), str(account.gid), _join(account.groups))
         return (
             *(sys.executable, "-I", "-S", launch_main.__file__),
             *(str(report), "set" if "LC_CTYPE" in environment else "unset", *ids),
-            _joined((limits.memory_bytes or 0, limits.cpu_s or 0, limits.file_bytes or 0)),
+            _join((limits.memory_bytes or 0, limits.cpu_s or 0, limits.file_bytes or 0)),
             *command,
         )
 
@@ -138,7 +139,7 @@ class Confinement:
         return path
 
     def check(self) -> None:
-        """Start a program that does nothing. Raises Misconfigured if that cannot be done like this on this machine."""
+        """Start a program that does nothing. Raises Misconfigured if this machine cannot do that."""
         scratch = self.make_scratch(secrets.token_hex(16))
         ours, theirs = os.pipe()
         try:
@@ -156,21 +157,21 @@ class Confinement:
         finally:
             os.close(theirs)
             with os.fdopen(ours, "rb") as report:
-                said = report.read()
+                error_number = report.read()
             remove_scratch(scratch)
         if done.returncode:
-            why = os.strerror(int(said)) if said else done.stderr.decode(errors="replace").strip()
+            why = os.strerror(int(error_number)) if error_number else done.stderr.decode(errors="replace").strip()
             account = f" as {self.account.name}" if self.account else ""
             raise Misconfigured(
-                f"No command can be started{account} in {scratch.parent} ({why}): let it get to that directory, name"
-                " another by TMPDIR, or correct the ONDOT_SHELL_… settings."
+                f"No command can be started{account} in {scratch.parent} ({why}): give it access to that directory,"
+                " name another by TMPDIR, or correct the ONDOT_SHELL_… settings."
             )
 
 
 UNCONFINED: Final = Confinement()
 
 
-def _joined(numbers: Sequence[int]) -> str:
+def _join(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
 

@@ -1,12 +1,12 @@
-"""Who belongs to a program that is to be ended (E7): also those that have left its process group.
+"""Finds all processes of a program that must end (E7), also those that have left its process group:
 
-    its group and its session        whatever has not called setsid
-    its children and theirs          by parent, however they grouped themselves, as long as the chain stands
-    whoever carries its mark         daemons whose parent has gone: the environment they were started with has
+    its group and its session        every process that has not called setsid
+    its children and theirs          by parent, whatever their group, as long as the chain is unbroken
+    processes with its mark          daemons whose parent is gone: the environment that they were started with has
                                      ONDOT_CALL_ID, a random word of this one call
 
-Read from /proc, so on Linux; elsewhere the group is all that is known. Only a program that leaves the session, loses
-its parent and wipes its environment as well is not found.
+Read from /proc, so only on Linux; elsewhere only the group is known. A process is not found only if it leaves the
+session, loses its parent and clears its environment.
 """
 
 import os
@@ -32,12 +32,12 @@ class _Row(NamedTuple):
 
 
 def living(leader: int, mark: str, *, outside_group: bool = False) -> set[int]:
-    """The processes of a program that still run, by its leader's id and its mark."""
+    """The running processes of a program, by its leader's id and its mark."""
     return living_of({leader}, {mark}, outside_group=outside_group)
 
 
 def living_of(leaders: Set[int], marks: Set[str], *, outside_group: bool = False) -> set[int]:
-    """The same of many programs, in one look at all processes."""
+    """The same for many programs, in one scan of all processes."""
     rows = _rows()
     found = {pid for pid, row in rows.items() if not leaders.isdisjoint((pid, row.group, row.session))}
     words = {f"{MARK}={mark}".encode() for mark in marks}
@@ -56,8 +56,8 @@ def living_of(leaders: Set[int], marks: Set[str], *, outside_group: bool = False
     return found - {os.getpid()}
 
 
-def began(pid: int) -> int | None:
-    """When a process began, in the kernel's count since boot; None if it has ended, or without /proc."""
+def start_of(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if it has ended, or without /proc."""
     try:
         stat = _stat(str(pid))
     except (OSError, IndexError):
@@ -72,7 +72,7 @@ def signal_outside_group(leader: int, mark: str, number: signal.Signals) -> None
 
 
 def kill_all(leader: int, mark: str, within_s: float) -> None:
-    """Again until nobody is left: one may fork while it is looked at. Blocks, so not for the loop."""
+    """Repeats until none is left: a process may fork during a scan. Blocks, so not for the loop."""
     give_up_at = time.monotonic() + within_s
     while (found := living(leader, mark)) and time.monotonic() < give_up_at:
         for pid in found:
@@ -95,7 +95,7 @@ def _rows() -> dict[int, _Row]:
 
 
 def _stat(name: str) -> list[bytes]:
-    """From the state on: the program's name stands before it, in parentheses, and may hold anything."""
+    """The fields from the state on: the program's name before it, in parentheses, may contain anything."""
     return (_PROC / name / "stat").read_bytes().rpartition(b")")[2].split()
 
 

@@ -1,8 +1,8 @@
 """Between fork and the program (T4): `python -I -S launch_main.py REPORT LC_CTYPE UID GID GROUPS LIMITS WORD…`.
 
-Gives up the worker's account, sets limits, and becomes the program, with the same process id. It is a program of its
-own, since the worker has threads, and between fork and exec of such a process no Python may run. If it cannot become
-the program, it writes the error's number to the descriptor REPORT, which the program itself never sees. Imports little:
+Drops the worker's account, sets limits, and becomes the program, with the same process id. It is a program of its own
+because the worker has threads, and between fork and exec of such a process no Python may run. If it cannot become the
+program, it writes the error's number to the descriptor REPORT, which the program itself never sees. It imports little:
 it costs about 15 ms for each program that is confined.
 """
 
@@ -26,12 +26,12 @@ def main(report: str, lc_ctype: str, uid: str, gid: str, groups: str, limits: st
         _set_limits(*(int(limit) for limit in limits.split(",")))
         if int(uid) >= 0:
             _become(int(uid), int(gid), [int(group) for group in groups.split(",") if group])
-        # Python itself ignores these two, and a program inherits that: it would not notice that its reader has gone,
-        # or that its file may not grow.
+        # Python ignores these two, and a program inherits that: it would not notice that its reader is gone, or that
+        # its file may not grow.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         if lc_ctype == "unset":
-            # Python sets it in the C locale; the program is to get what the worker gave it.
+            # Python sets it in the C locale; the program must get the worker's environment unchanged.
             os.environ.pop("LC_CTYPE", None)
         _execute(places, words)
     except OSError as error:
@@ -40,7 +40,7 @@ def main(report: str, lc_ctype: str, uid: str, gid: str, groups: str, limits: st
 
 
 def _execute(places: list[str], words: tuple[str, ...]) -> None:
-    """As `os.execvpe`: the first that can be executed. Raises what tells most of why none can."""
+    """As `os.execvpe`: the first that can be executed. Raises the error that says most about why none can."""
     refused = None
     for place in places:
         try:
@@ -72,7 +72,7 @@ def _become(uid: int, gid: int, groups: list[int]) -> None:
     os.setuid(uid)
     os.umask(0o077)
     if libc is not None:
-        # No setuid program, such as sudo, gives back what was given up.
+        # No setuid program, such as sudo, can regain the dropped rights.
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 

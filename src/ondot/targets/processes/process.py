@@ -1,7 +1,7 @@
-"""One program and all that it begins: a session of its own, its output line by line, its end.
+"""One program and all processes that it starts: a session of its own, its output line by line, its end.
 
-The pipes are ondot's own and not asyncio's, whose `wait` returns only when every holder of a pipe has closed it: a
-grandchild in the background would keep a finished program's attempt open for ever.
+The pipes are ondot's own and not asyncio's, whose `wait` returns only when every process has closed its end: a
+grandchild in the background would keep the attempt of a finished program open for ever.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from ondot.targets.text import storable_bytes
 
 TAIL_BYTES: Final = 4 * 1024
 AFTER_KILL_S: Final = 1.0
-"""What is killed is gone at once; who left the group and holds the pipes open is not waited for."""
+"""A killed process is gone at once; one that left the group and keeps the pipes open is not waited for."""
 
 LOOK_AGAIN_S: Final = 0.05
 
@@ -38,7 +38,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 class Lines(Protocol):
-    """Where lines go: an `Output`, or what decides between several."""
+    """Receives lines: an `Output`, or an object that chooses between several."""
 
     @property
     def full(self) -> bool: ...
@@ -49,14 +49,14 @@ class Lines(Protocol):
 
 
 class _Reader(asyncio.Protocol):
-    """Cuts a stream into lines, in bounded memory, and remembers its end."""
+    """Splits a stream into lines, in bounded memory, and remembers its last bytes."""
 
     def __init__(self, stream: Stream, output: Lines) -> None:
         self.ended = asyncio.get_running_loop().create_future()
         self.tail = b""
         self._stream = stream
         self._output = output
-        self._begun = b""
+        self._partial = b""
         self._beyond = 0
 
     async def attach(self, fd: int) -> asyncio.BaseTransport:
@@ -67,8 +67,8 @@ class _Reader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         start = 0
-        # Line by line only as long as lines are kept: a flood of short ones would hold up the loop (`yes` writes
-        # 130,000 of them in one read).
+        # Line by line only while lines are kept: a flood of short ones would block the loop (`yes` writes 130,000 of
+        # them in one read).
         while not self._output.full and (end := data.find(b"\n", start)) >= 0:
             self._extend(data[start:end])
             self._flush()
@@ -79,18 +79,18 @@ class _Reader(asyncio.Protocol):
             self._extend(data[start:])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._begun or self._beyond:
+        if self._partial or self._beyond:
             self._flush()
         if not self.ended.done():
             self.ended.set_result(None)
 
     def _extend(self, data: bytes) -> None:
-        room = MAX_LINE_CHARACTERS - len(self._begun)
-        self._begun += data[:room]
+        room = MAX_LINE_CHARACTERS - len(self._partial)
+        self._partial += data[:room]
         self._beyond += max(len(data) - room, 0)
 
     def _flush(self) -> None:
-        line, beyond, self._begun, self._beyond = self._begun, self._beyond, b"", 0
+        line, beyond, self._partial, self._beyond = self._partial, self._beyond, b"", 0
         self._output.add(self._stream, storable_bytes(line.removesuffix(b"\r")), beyond)
 
 
@@ -123,7 +123,7 @@ async def _launch(
     pass_fds: Sequence[int],
     cwd: Path | None,
 ) -> asyncio.subprocess.Process:
-    """By a launcher, which says why it could not become the program; its silence is that it has."""
+    """By a launcher, which reports why it could not become the program, and nothing if it did."""
     ours, theirs = os.pipe()
     try:
         try:
@@ -132,17 +132,17 @@ async def _launch(
             process = await _begin(streams, command=words, environment=environment, pass_fds=kept, cwd=cwd)
         finally:
             os.close(theirs)
-        said = await _said(ours)
-        if said:
+        error_number = await _read_message(ours)
+        if error_number:
             await process.wait()
-            raise OSError(int(said), os.strerror(int(said)))
+            raise OSError(int(error_number), os.strerror(int(error_number)))
         return process
     finally:
         os.close(ours)
 
 
-async def _said(descriptor: int) -> bytes:
-    """What comes out of a pipe that is closed after one short message or none."""
+async def _read_message(descriptor: int) -> bytes:
+    """From a pipe that is closed after one short message or none."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)
@@ -183,14 +183,14 @@ class Process:
         cwd: Path | None = None,
         confinement: Confinement | None = None,
     ) -> "Process":
-        """Raises OSError or ValueError if it cannot be started. Cancelled: what was started is ended.
+        """Raises OSError or ValueError if it cannot be started. If cancelled, it ends what it started.
 
-        With a guard, it is killed when this process dies before `close`. With a confinement, it is started by its
-        launcher if it needs one.
+        With a guard, the program is killed if this process dies before `close`. With a confinement, the launcher starts
+        it if it needs one.
         """
         if any("\0" in word for word in command):
-            # uvloop would hand over what stands before it.
-            raise ValueError("a word with a NUL character cannot be handed to a program")
+            # uvloop would pass only the part before it.
+            raise ValueError("an argument with a NUL character cannot be passed to a program")
         mark = mark or new_mark()
         how = _begin if confinement is None or not confinement.is_launched else partial(_launch, confinement)
         begin = partial(how, command=command, environment={**environment, MARK: mark}, pass_fds=pass_fds, cwd=cwd)
@@ -242,7 +242,7 @@ class Process:
                 os.close(fd)
         readers: dict[Stream, _Reader] = {"stdout": _Reader("stdout", output), "stderr": _Reader("stderr", output)}
         writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(ours[0], "wb", 0))
-        # A program that does not read the payload, or not to its end, has its reasons: a broken pipe only ends this.
+        # A program need not read the payload to its end: a broken pipe only ends the writing.
         writing.write(payload)
         writing.write_eof()
         transports: list[asyncio.BaseTransport] = [writing]
@@ -251,11 +251,11 @@ class Process:
         return cls(process, mark, readers, transports, guard)
 
     def tail(self, stream: Stream) -> bytes:
-        """The end of what it wrote."""
+        """The last bytes that it wrote."""
         return self._readers[stream].tail
 
     async def wait(self, timeout_s: float | None, cancel: Cancel | None = None) -> int | None:
-        """The exit code, negative for a signal; None if it runs on: its time is over, or it was cancelled."""
+        """The exit code, negative for a signal; None if it still runs: its time is over, or it was cancelled."""
         waiting = asyncio.ensure_future(self._process.wait())
         try:
             if cancel is None:
@@ -268,34 +268,34 @@ class Process:
         return self._process.returncode
 
     async def drain(self, within_s: float) -> None:
-        """What is still in the pipes. Whoever holds them open after the program has ended is ended too."""
-        if not await self._output_ended(within_s):
+        """Read what is still in the pipes. Processes that keep them open after the program has ended are killed."""
+        if not await self._wait_for_output(within_s):
             self._signal(signal.SIGKILL)
-            await self._output_ended(within_s)
+            await self._wait_for_output(within_s)
 
     async def end(self, kill_after_s: float) -> bool:
-        """TERM to all that belong to it, then KILL: after a while, or at once if there is no more patience (a cancel).
+        """TERM to all its processes, then KILL after this time, or at once if this is cancelled.
 
-        Gives whether the KILL was needed.
+        Returns whether the KILL was needed.
         """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + kill_after_s
         needs_force = True
         try:
-            # Once each: a second TERM is often taken for the end of all patience.
+            # Once each: many programs end at once on a second TERM.
             self._signal(signal.SIGTERM)
             await asyncio.to_thread(signal_outside_group, self._process.pid, self._mark, signal.SIGTERM)
             await self.wait(kill_after_s)
-            # The program may have gone at once and left those it began to tidy up: they have the same while.
-            await self._output_ended(max(give_up_at - loop.time(), 0.0))
-            # No event tells of the end of what is not our child.
+            # The program may have ended at once and left its children to clean up: they get the same time.
+            await self._wait_for_output(max(give_up_at - loop.time(), 0.0))
+            # There is no event for the end of a process that is not our child.
             while (needs_force := await self._lives()) and loop.time() < give_up_at:  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_AGAIN_S)
         finally:
             self._signal(signal.SIGKILL)
             await asyncio.to_thread(kill_all, self._process.pid, self._mark, AFTER_KILL_S)
             await self.wait(AFTER_KILL_S)
-            await self._output_ended(AFTER_KILL_S)
+            await self._wait_for_output(AFTER_KILL_S)
         return needs_force
 
     def close(self) -> None:
@@ -304,13 +304,13 @@ class Process:
         for transport in self._transports:
             transport.close()
 
-    async def _output_ended(self, within_s: float) -> bool:
+    async def _wait_for_output(self, within_s: float) -> bool:
         ends = [reader.ended for reader in self._readers.values()]
         _, open_ = await asyncio.wait(ends, timeout=within_s)
         return not open_
 
     async def _lives(self) -> bool:
-        """Whether anybody of it is left; the exit of the program itself is known already."""
+        """Whether any of its processes is left; the exit of the program itself is already known."""
         if HAS_PROC:
             return bool(await asyncio.to_thread(living, self._process.pid, self._mark))
         try:

@@ -1,4 +1,4 @@
-"""The directory that a program works in: named by the mark of its call, so that worker and guard both find it."""
+"""The working directory of a program, named by the mark of its call, so that worker and guard both find it."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ def scratch_of(mark: str) -> Path:
 
 
 def remove_if_empty(scratch: Path) -> bool:
-    """Whether nothing is left. Most programs leave nothing, and then this is all there is to do."""
+    """Whether it is gone. Most programs leave nothing in it, and then this is enough."""
     with suppress(OSError):
         scratch.rmdir()
     return not scratch.exists()
@@ -21,13 +21,13 @@ def remove_if_empty(scratch: Path) -> bool:
 def remove_scratch(scratch: Path) -> bool:
     """Remove it with all in it, through no symbolic link; returns whether it is gone. Blocks, so not for the loop."""
     for _ in range(3):
-        # Again, if a process that was left in the background still makes files there.
+        # Several times, if a process that was left in the background still creates files there.
         with suppress(OSError):
             shutil.rmtree(scratch)
         if not scratch.exists():
             return True
         if os.geteuid() != 0:
-            # The program ran as the same account, and may have closed its directories to itself; root needs no mode.
+            # The program ran as the same account and may have removed its own access; root needs no mode.
             _open_up(scratch)
     return False
 
