@@ -27,7 +27,7 @@ from ondot.settings import Settings
 from ondot.store.connection import Connection
 from ondot.store.database import connect_options, open_database
 from ondot.store.migrate import migrate_up
-from ondot.testing.server import FAST, quickest_place
+from ondot.testing.server import FAST, fastest_directory
 from tests.store.guard import GUARD
 
 TEMPLATE = "ondot_template"
@@ -50,7 +50,7 @@ class Running:
 
     def __init__(self) -> None:
         # Not pytest's directories: those are closed to others, and as root the server is another.
-        self._directory = Path(tempfile.mkdtemp(prefix="ondot-tests-", dir=quickest_place()))
+        self._directory = Path(tempfile.mkdtemp(prefix="ondot-tests-", dir=fastest_directory()))
         self._directory.chmod(0o755)
         system = os.environ.get("ONDOT_TEST_POSTGRES") == "system"
         binaries = find_binaries(OLDEST_MAJOR) if system else None

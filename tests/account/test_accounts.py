@@ -13,7 +13,7 @@ import pytest
 
 from ondot.model.errors import Unauthorized, Unavailable
 from ondot.sdk.client import Client
-from ondot.testing.server import quickest_place
+from ondot.testing.server import fastest_directory
 from tests.account.served import LET_IN, REFUSED, Server, serving_as
 from tests.proves import proves
 
@@ -58,7 +58,7 @@ while True:
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
     """Not pytest's own directories: those are closed to other accounts."""
-    directory = Path(tempfile.mkdtemp(prefix="ondot-accounts-", dir=quickest_place()))
+    directory = Path(tempfile.mkdtemp(prefix="ondot-accounts-", dir=fastest_directory()))
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory)

@@ -13,7 +13,7 @@ from ondot.embedded.server import EmbeddedPostgres
 from ondot.flow.days import make_days
 from ondot.store.database import Database, open_database
 from ondot.store.migrate import migrate_up
-from ondot.testing.server import FAST, quickest_place
+from ondot.testing.server import FAST, fastest_directory
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.ui.serving import build
@@ -35,7 +35,7 @@ PROMPTLY_S = 5.0
 @pytest.fixture
 def postgres() -> Iterator[EmbeddedPostgres]:
     """Not the session's: others are on that one. Not under tmp_path: as root the server is another, and kept out."""
-    directory = Path(tempfile.mkdtemp(prefix="ondot-", dir=quickest_place()))
+    directory = Path(tempfile.mkdtemp(prefix="ondot-", dir=fastest_directory()))
     directory.chmod(0o755)
     server = EmbeddedPostgres(directory / "home", settings=FAST | {"max_connections": "30"})
     try:

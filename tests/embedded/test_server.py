@@ -127,7 +127,7 @@ def test_two_homes_run_side_by_side(home: Path) -> None:
 @proves("O6")
 def test_a_home_in_use_is_refused_with_the_pid_that_holds_it(home: Path) -> None:
     with EmbeddedPostgres(home, settings=QUICK) as server:
-        with pytest.raises(Misconfigured, match=f"in use by process {os.getpid()}: stop that one"):
+        with pytest.raises(Misconfigured, match=f"in use by process {os.getpid()}: stop it first"):
             EmbeddedPostgres(home, settings=QUICK).start()
         assert server.alive()
         assert value(server.url, "SELECT 1") == 1

@@ -157,7 +157,7 @@ def test_a_data_directory_with_something_else_in_it_is_not_touched(home: Path) -
 def test_data_of_a_version_that_is_not_at_hand_is_refused_with_both_versions(home: Path) -> None:
     (home / "data").mkdir(parents=True)
     (home / "data" / "PG_VERSION").write_text("9\n")
-    with pytest.raises(Misconfigured, match=r"made by PostgreSQL 9, but the one at hand is \d+"):
+    with pytest.raises(Misconfigured, match=r"made by PostgreSQL 9, but the one found is \d+"):
         EmbeddedPostgres(home, settings=QUICK).start()
 
 
@@ -189,7 +189,7 @@ def test_a_home_that_cannot_be_written_is_named(home: Path) -> None:
     home.chmod(0o555)
     body = "try:\n    server.start()\nexcept Misconfigured as refusal:\n    print(refusal.message)"
     with child(body, home, user=ordinary_user()) as process:
-        assert f"ondot may not write {home}/ondot.lock (Permission denied)" in said(process)
+        assert f"ondot may not write to {home}/ondot.lock (Permission denied)" in said(process)
 
 
 @only_root

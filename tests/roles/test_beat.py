@@ -80,7 +80,7 @@ async def test_the_thread_goes_on_beating_whatever_fails_in_it(
     def fails(_self: BeatThread, _error: Exception) -> float:
         raise RuntimeError("in what was to see to it")
 
-    monkeypatch.setattr(BeatThread, "_failed", fails)
+    monkeypatch.setattr(BeatThread, "_note_failure", fails)
     thread = BeatThread(
         settings_for(database_url), one_beat, every_s=2.0, name="test", pulse=Pulse(60.0), one_report=never_stalls
     )

@@ -10,7 +10,7 @@ import pytest
 from ondot.embedded import binaries
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.testing import open_world
-from ondot.testing.server import IN_USE, PREFIX, VARIABLE, _remove_remains, new_database
+from ondot.testing.server import IN_USE, PREFIX, VARIABLE, _remove_leftovers, new_database
 from ondot.testing.server import server as server_of_worlds
 from tests.proves import proves
 from tests.servers import Server, connected
@@ -33,7 +33,7 @@ async def test_a_url_of_something_else_and_a_server_that_is_away_are_told_apart(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(VARIABLE, "mysql://localhost/test")
-    with pytest.raises(Misconfigured, match="must begin with postgresql://"):
+    with pytest.raises(Misconfigured, match="must start with postgresql://"):
         async with open_world(at=BEGIN):
             pass
     monkeypatch.setenv(VARIABLE, f"postgresql://ondot@/ondot?host={tmp_path}")
@@ -73,6 +73,6 @@ def test_what_killed_processes_left_behind_is_removed_and_what_is_in_use_is_not(
         (directory / IN_USE).touch()
     with (used / IN_USE).open() as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
-        _remove_remains(tmp_path)
+        _remove_leftovers(tmp_path)
         assert not left.exists()
         assert used.exists()

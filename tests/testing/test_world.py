@@ -311,9 +311,9 @@ async def test_what_is_wrong_with_a_test_is_told_in_words(app: Ondot) -> None:
             async with open_world(app, at=naive):
                 pass
     async with open_world(app, at=BEGIN) as world:
-        with pytest.raises(ValueError, match="not turned back"):
+        with pytest.raises(ValueError, match="cannot be turned back"):
             await world.run_until("2025-12-31T00:00:00Z")
-        with pytest.raises(ValueError, match="is no instant"):
+        with pytest.raises(ValueError, match="is not an instant"):
             await world.run_until("tomorrow")
         with pytest.raises(NotFound, match="did you mean 'work'"):
             world.calls("wrok")
@@ -328,7 +328,7 @@ async def test_what_is_wrong_with_a_test_is_told_in_words(app: Ondot) -> None:
         with pytest.raises(RuntimeError, match="another world"):
             async with open_world(app, at=BEGIN):
                 pass
-        with pytest.raises(RuntimeError, match="an outage already"):
+        with pytest.raises(RuntimeError, match="already an outage"):
             async with world.outage(), world.outage():
                 pass
 
@@ -380,9 +380,9 @@ async def test_a_world_that_has_ended_says_so_and_still_tells_its_calls(app: Ond
         lambda: world.create(hourly()),
         lambda: world.next_fires(made),
     ):
-        with pytest.raises(RuntimeError, match="has ended with its `async with"):
+        with pytest.raises(RuntimeError, match="ended with its `async with"):
             await ask()
-    with pytest.raises(RuntimeError, match="has ended"):
+    with pytest.raises(RuntimeError, match="ended with its"):
         _ = world.now
     with pytest.raises(AttributeError, match="no 'nonsense'"):
         world.nonsense  # type: ignore[attr-defined]  # noqa: B018
@@ -395,5 +395,5 @@ async def test_a_world_that_is_not_entered_says_how_to(app: Ondot) -> None:
         await opening
     with pytest.raises(TypeError, match="async with open_world"), opening:
         pass
-    with pytest.raises(TypeError, match="no world yet to ask for 'create'"):
+    with pytest.raises(TypeError, match="no world yet that has a 'create'"):
         await opening.create(hourly())

@@ -1,4 +1,4 @@
-"""For users' tests: a whole ondot with a clock turned by hand (O7). A year of schedules takes seconds.
+"""For users' tests: a whole ondot whose clock the test turns (O7). A year of schedules takes seconds.
 
     from ondot.testing import open_world
 
@@ -6,21 +6,20 @@
         await world.run_until("2027-01-01T00:00:00Z")
         assert len(world.calls("daily_report")) == 261
 
-The engine is the real one on a real PostgreSQL, which is started once for a process and thrown away at its end; only
-time is faked, and the network for HTTP targets. From pytest the fixture `ondot_world` is `open_world`.
+The engine is the real one on a real PostgreSQL, which is started once in a process and removed at its end. Only time is
+faked, and the network for HTTP targets. In pytest the fixture `ondot_world` is `open_world`.
 
 opening  open_world
-world    World: what a test does and asks
+world    World: the methods that a test calls
 engine   the passes of schedulers and workers, from one instant to the next
-clock    the clock turned by hand
+clock    the clock that the test turns
 server   the PostgreSQL of a process, and a database for each world
 api      the real API without a network, behind the SDK's client
-handlers the app's functions, which decide by the world's clock
-http     what HTTP targets are answered
-records  what is told of calls, executions, skipped fires and requests
+http     the answers that HTTP targets get
+records  calls, executions, skipped fires and requests
 plugin   the pytest plugin
 
-Names are loaded when first asked for: pytest imports the plugin in every project that has ondot installed.
+Names are loaded on first use: pytest imports the plugin in every project that has ondot installed.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The API of a world: the real application, reached without a network, also from the threads of plain functions.
+"""The API of a world: the real application without a network, also for the threads of plain functions.
 
-The SDK's client of the app under test is led here while the world is open, so that `enqueue` and `schedule` do what
-they do elsewhere: a request, checked and stored by the same code.
+While the world is open, the SDK's client of the app under test sends its requests here, so that `enqueue` and
+`schedule` do what they do elsewhere: a request that is checked and stored by the same code.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ ADDRESS = "http://127.0.0.1:1200"
 
 
 class WorldTransport(httpx2.AsyncBaseTransport):
-    """Carries requests to the API in the world's own loop, whichever loop they come from."""
+    """Passes requests to the API in the world's own loop, from any loop."""
 
     def __init__(self, database: Database, dispatcher: Dispatcher) -> None:
         self._loop = asyncio.get_running_loop()
         services = Services(database, dispatcher, Auth(database, database.settings, in_process=True))
         self._asgi = httpx2.ASGITransport(app=build_api(services))
         self.created: set[str] = set()
-        """The names of the jobs that were asked for."""
+        """The names of the jobs in requests that create or change jobs."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        # Read here: a body belongs to the loop it was made in.
+        # Read here: a body belongs to the loop that it was created in.
         body = await request.aread()
         if request.method in {"POST", "PUT", "PATCH"}:
             self.created.update(_names(body))
@@ -43,14 +43,14 @@ class WorldTransport(httpx2.AsyncBaseTransport):
 
 
 @contextmanager
-def reaching(client: Client, transport: httpx2.AsyncBaseTransport) -> Iterator[None]:
-    """While it lasts the client reaches this transport, and no server that its settings name."""
+def redirect(client: Client, transport: httpx2.AsyncBaseTransport) -> Iterator[None]:
+    """Send the client's requests to this transport, and not to the server of its settings."""
 
     def open_here() -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=transport, base_url=ADDRESS, headers={"accept": "application/json"})
 
     if "_open" in vars(client):
-        raise RuntimeError("This app is in another world already: open one after the other.")
+        raise RuntimeError("This app is already in another world: open one after the other.")
     client._open = open_here  # type: ignore[method-assign]
     client._http = None
     try:
@@ -61,12 +61,12 @@ def reaching(client: Client, transport: httpx2.AsyncBaseTransport) -> Iterator[N
 
 
 def _names(body: bytes) -> Iterator[str]:
-    """The names in what may be a job, or a batch of them; whether it is good is the API's to say."""
+    """The names in a job or a batch of jobs. The API validates them."""
     try:
-        asked = msgspec.json.decode(body)
+        decoded = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return
-    jobs = asked.get("jobs", [asked]) if isinstance(asked, dict) else []
+    jobs = decoded.get("jobs", [decoded]) if isinstance(decoded, dict) else []
     for job in jobs if isinstance(jobs, list) else []:
         if isinstance(job, dict) and isinstance(job.get("name"), str):
             yield job["name"]

@@ -1,8 +1,8 @@
-"""The clock turned by hand: `ondot.clock()` reads a row that only a test writes.
+"""The clock that a test turns: `ondot.clock()` reads a row that only the test writes.
 
-The process's estimate of the database's time is frozen at the same instant, so nothing is due until the test says so,
-and no test waits. `stride` does in one statement what a year needs thousands of times: it finds the next instant at
-which there is something to do and turns the clock to it.
+The process's estimate of the database's time is frozen at the same instant, so nothing is due until the test turns the
+clock, and no test waits. A year needs thousands of strides, so `stride` is one statement: it finds the next instant
+with something to do and turns the clock to it.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,8 @@ CREATE OR REPLACE FUNCTION ondot.clock() RETURNS timestamptz LANGUAGE plpgsql ST
 
 _TURN = "UPDATE ondot.hand_clock SET at = $1"
 
-# $1 not beyond this instant, $2 how long before its fire a timer is to be planned, in seconds, $3 the class of catch-up
-# An owed range is waited for only if its turn will bring something: not while its job is paused, nor while as many of
-# its executions are live as may be.
+# $1 not beyond this instant, $2 how long before its fire a timer is planned, in seconds, $3 the class of catch-up
+# An owed range counts only if its turn will plan something: not while its job is paused or its concurrency is used up.
 _STRIDE = """
 WITH coming AS (
     SELECT (SELECT nullif(min(next_fire_at), 'infinity') FROM ondot.timer) AS timer_at,
@@ -57,7 +56,7 @@ FROM turned
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Where a stride has led, and what there is to do: for schedulers, and executions to be leased."""
+    """Where a stride ended, and what is to do there: for schedulers (`to_plan`), and for workers (`to_lease`)."""
 
     at: datetime
     to_plan: bool
@@ -66,7 +65,7 @@ class Instant:
 
 
 async def turn_clock(database: Database, at: datetime) -> None:
-    """Turn the database's clock and this process's to an instant."""
+    """Turn the clocks of the database and of this process to an instant."""
     async with database.connection() as connection:
         await connection.execute(_TURN, at)
     database.clock.freeze(at)
@@ -80,20 +79,17 @@ async def stride(connection: Connection, database: Database, *, until: datetime,
     return Instant(row["at"], row["to_plan"], row["to_lease"], tuple(row["pool_nos"]))
 
 
-def instant(given: datetime | str) -> datetime:
+def parse_instant(given: datetime | str) -> datetime:
     """An instant as a test writes it: an aware datetime, or RFC 3339 with an offset. Raises ValueError."""
     try:
         at = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:
-        raise ValueError(f'{given!r} is no instant: write RFC 3339, such as "2026-01-01T00:00:00Z".') from None
+        raise ValueError(f'{given!r} is not an instant: write RFC 3339, such as "2026-01-01T00:00:00Z".') from None
     if at.tzinfo is None:
         raise ValueError(
-            f"{given!r} has no time zone, so it is no instant: "
-            'write "2026-01-01T00:00:00Z", or give the datetime a tzinfo such as UTC.'
+            f'{given!r} has no time zone: write "2026-01-01T00:00:00Z", or give the datetime a tzinfo such as UTC.'
         )
     at = at.astimezone(UTC)
     if not 1970 <= at.year < 9000:
-        raise ValueError(
-            f"{given!r} is not between the years 1970 and 9000: ids carry their instant, and hold no other."
-        )
+        raise ValueError(f"{given!r} is not between the years 1970 and 9000, the only ones that ids can contain.")
     return at

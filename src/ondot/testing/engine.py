@@ -1,10 +1,11 @@
-"""Schedulers and workers of a world: the passes that roles repeat, called until an instant is quiet, then the next.
+"""The scheduler and the worker of a world: runs the passes that roles repeat, until nothing is left to do at an
+instant, then at the next.
 
-`Engine.run_until` strides from one instant with something to do to the next, so that nothing is early and nothing
-late. At each it plans, leases, runs and completes by the passes of `ondot.flow`, as one scheduler and one worker of all
-pools would; what a handler brings about at that instant is done at that instant. Handlers take no time by the world's
-clock. Fires are planned ahead up to where the run ends and no further: an outage after it finds no more planned than
-the horizon of a real scheduler would have left.
+`Engine.run_until` strides from one instant with something to do to the next, so that nothing runs early or late. At
+each it plans, leases, runs and completes by the passes of `ondot.flow`, as one scheduler and one worker of all pools
+would; work that a handler creates for that instant also runs at it. Handlers take no time by the world's clock. Fires
+are planned ahead up to the end of the run and no further: an outage after it finds as many planned fires as the horizon
+of a real scheduler would have left.
 """
 
 import asyncio
@@ -39,13 +40,13 @@ from ondot.testing.clock import Instant, stride, turn_clock
 from ondot.testing.records import Call
 
 PLANNED_AHEAD = timedelta(days=32)
-"""Within one run: far enough that a daily job is planned twelve times a year, near enough to keep the queue short."""
+"""Within one run: long enough that a daily job is planned twelve times a year, short enough for a short queue."""
 SWEEP_EVERY = 500
-"""Instants after which the rows that are gone are swept out of the small tables: left there they would double what an
-instant costs in the course of a year of hours."""
+"""Dead rows are vacuumed from the small tables after this many instants: left there, they would double the cost of an
+instant in a year of hourly fires."""
 _SWEEP = "VACUUM ondot.ready, ondot.execution, ondot.lease, ondot.timer, ondot.hand_clock"
 FUTILE = 2 * FULL_SCAN_EVERY
-"""Looks at one instant that changed nothing, before it is said that something is wrong."""
+"""After this many passes at one instant that changed nothing, an error is raised."""
 
 Pass = Callable[[], Awaitable[int]]
 
@@ -73,14 +74,14 @@ class Engine:
             lambda: pause_failing_pass(database),
             lambda: expire_pass(database),
         )
-        """What schedulers do when there is something to do for them: `clock.stride` says when."""
+        """The passes of a scheduler; `clock.stride` finds when they have something to do."""
         self._instants = 0
         self.calls: list[Call] = []
 
     async def start(self) -> None:
         async with self._database.connection() as connection:
-            # Planning the same four statements for every instant took half of a year's time. The pool hands out the
-            # connection that was used last, so nearly all of them go over this one.
+            # Planning the same four statements for every instant took half of a year's time. The pool returns the
+            # connection that was used last, so nearly all of them use this one.
             await connection.execute("SET plan_cache_mode = force_generic_plan")
             await register_worker(
                 connection,
@@ -93,15 +94,15 @@ class Engine:
             )
 
     async def run_until(self, until: datetime) -> None:
-        """Do everything that is due up to and at an instant, each at its time; the clock stands there then."""
+        """Do everything that is due up to and at an instant, each at its time; the clock ends there."""
         futile = 0
         while (instant := await self._stride(until)).to_plan or instant.to_lease:
             done = (await self._plan(instant, until) if instant.to_plan else 0) + await self._work(instant)
             futile = 0 if done else futile + 1
             if futile == FUTILE:
                 raise RuntimeError(
-                    f"The world stands still at {instant.at.isoformat()}: something is due that cannot be "
-                    f"{'planned' if instant.to_plan else 'leased'}; the log says more."
+                    f"The world is stuck at {instant.at.isoformat()}: something is due that cannot be "
+                    f"{'planned' if instant.to_plan else 'leased'}; see the log."
                 )
         await turn_clock(self._database, until)
 
@@ -118,17 +119,17 @@ class Engine:
         try:
             return sum([await one_pass() for one_pass in self._passes])
         finally:
-            # What handlers submit is planned as far ahead as anywhere else.
+            # Jobs that handlers submit are planned with the usual horizon.
             self._database.settings = self._settings
 
     async def _work(self, instant: Instant) -> int:
-        """Lease a batch, run it, write the outcomes; gives how many attempts there were."""
+        """Lease a batch, run it, write the outcomes; return how many attempts there were."""
         if instant.pool_nos != self._pool_nos:
             self._pool_nos = instant.pool_nos
             self._leaser = Leaser(self._database, self._worker_id, instant.pool_nos)
         batch = await self._leaser.one_pass(self._slots)
         if not batch.assignments:
-            # Below the bound of its lane: a clock that was set back, or a transaction that took long.
+            # Below the lower bound of its lane: a clock was set back, or a transaction took long.
             return await sweep_pass(self._database, self._dispatcher) if instant.to_lease else 0
         self._completer.hold(batch.assignments[0].lease_id, len(batch.assignments))
         self._leaser.acknowledge()
@@ -154,7 +155,7 @@ class Engine:
         try:
             await self._completer.write(batch)
         except (DATABASE_ERROR, ValueError):
-            # PostgreSQL does not take what an attempt left behind. A worker's completer knows what to do.
+            # PostgreSQL rejects the output of an attempt. The completer's loop handles that, as in a worker.
             for done in batch:
                 self._completer.add(done)
             writing = asyncio.create_task(self._completer.run())

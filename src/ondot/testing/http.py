@@ -1,8 +1,8 @@
-"""HTTP targets in a world: everything is real but the wire. A table that the test fills says what answers.
+"""HTTP targets in a world: everything is real but the network. The test sets the answers of each URL.
 
-The call goes through the same `HttpCaller` as a worker's: its headers, its limits and its judgement of the answer. Only
-the session below it is another, which keeps the request and gives the next answer of its URL. A URL that is not in the
-table cannot be reached, and the attempt fails with the words to put it there.
+The call goes through the same `HttpCaller` as in a worker: headers, limits and how an answer is judged are the same.
+Only the session below it is replaced: it records the request and returns the next answer of its URL. A URL without an
+answer cannot be reached, and the attempt fails with an error that says how to set one.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class _Answer:
 
 
 class Receivers:
-    """Which URLs there are, and what each answers: the answers in the order they were added, the last one for ever."""
+    """The answers of each URL, in the order they were added; the last one stays."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -39,34 +39,34 @@ class Receivers:
 
     def add(self, url: str, *, status: int, json: Any, text: str | None, headers: Mapping[str, str] | None) -> None:
         if json is not None and text is not None:
-            raise TypeError("An answer has one body: give `json` or `text`.")
+            raise TypeError("An answer has one body: pass `json` or `text`.")
         if not 100 <= status <= 999:
-            raise ValueError(f"{status} is no HTTP status.")
+            raise ValueError(f"{status} is not an HTTP status.")
         kind = {"content-type": "application/json"} if json is not None else {"content-type": "text/plain"}
         body = msgspec.json.encode(json) if json is not None else (text or "").encode()
-        waiting = self._answers.setdefault(_written(url), [])
-        # One that was given already stood there for ever; what is said now takes its place.
+        waiting = self._answers.setdefault(_normalize(url), [])
+        # An answer that was already returned stayed as the last one; this one replaces it.
         waiting[:] = [answer for answer in waiting if not answer.given]
         waiting.append(_Answer(status, body, {**kind, **(headers or {})}))
 
     def answer(self, method: str, url: URL, payload: bytes | None, headers: Mapping[str, str]) -> _Answer:
         body = msgspec.json.decode(payload) if payload else None
         self.requests.append(Request(method, str(url), self._now(), body, CIMultiDictProxy(CIMultiDict(headers))))
-        waiting = self._answers.get(_written(url))
+        waiting = self._answers.get(_normalize(url))
         if not waiting:
             known = ", ".join(sorted(self._answers)) or "none"
-            raise OSError(f'a world has no network: say what {url} answers with world.on_http("{url}"); known: {known}')
+            raise OSError(f'a world has no network: set the answer with world.on_http("{url}"); set so far: {known}')
         answer = waiting.pop(0) if len(waiting) > 1 else waiting[0]
         answer.given = True
         return answer
 
 
-def _written(url: str | URL) -> str:
+def _normalize(url: str | URL) -> str:
     return str(URL(url))
 
 
 class OfflineHttp(HttpCaller):
-    """A worker's HTTP caller, whose session reaches the table and nothing else."""
+    """A worker's HTTP caller, whose session has only the answers that the test set."""
 
     def __init__(self, receivers: Receivers) -> None:
         super().__init__(allow_private=True)
@@ -78,7 +78,7 @@ class OfflineHttp(HttpCaller):
 
 
 class _Session:
-    """As much of aiohttp's session as the caller uses."""
+    """The part of aiohttp's session that the caller uses."""
 
     def __init__(self, receivers: Receivers) -> None:
         self._receivers = receivers
@@ -107,4 +107,4 @@ class _Response:
         return self.headers["content-type"].partition(";")[0].strip()
 
     def close(self) -> None:
-        """There is no connection to be given up."""
+        """There is no connection to close."""

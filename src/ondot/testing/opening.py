@@ -1,4 +1,4 @@
-"""Opening a world: a database of its own, the app's schedules registered as a worker does it, the client led to it."""
+"""Opens a world: creates its database, registers the app's schedules as a worker does, redirects the app's client."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,15 +15,15 @@ from ondot.store.database import Database, open_database
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
-from ondot.testing.api import WorldTransport, reaching
-from ondot.testing.clock import instant, turn_clock
+from ondot.testing.api import WorldTransport, redirect
+from ondot.testing.clock import parse_instant, turn_clock
 from ondot.testing.engine import Engine
 from ondot.testing.http import OfflineHttp, Receivers
 from ondot.testing.server import new_database, server, settings_for
 from ondot.testing.world import World
 from ondot.transports.polling import PollingTransport
 
-HOW = "A world is opened by `async with open_world(…) as world:`, inside an async test."
+HOW = "Open a world with `async with open_world(…) as world:`, inside an async test."
 
 
 def open_world(
@@ -34,17 +34,17 @@ def open_world(
     allow_shell: bool = False,
     slots: int = 100,
 ) -> "Opening":
-    """A world that begins at an instant, with the schedules of the app's functions registered as a worker would.
+    """A world that starts at an instant, with the schedules of the app's functions registered as a worker does.
 
-    Without an app there are only the jobs that the test creates. `network` lets HTTP targets call for real, in private
-    ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is how many attempts run at
-    the same time. The first world of a process starts its PostgreSQL, which takes a second or two.
+    Without an app there are only the jobs that the test creates. With `network`, HTTP targets are really called, in
+    private ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is how many attempts
+    run at the same time. The first world of a process starts its PostgreSQL, which takes a second or two.
     """
     return Opening(_open(app, at=at, network=network, allow_shell=allow_shell, slots=slots))
 
 
 class Opening(AbstractAsyncContextManager[World]):
-    """What `open_world` gives, to be entered by `async with`; used in any other way it says so."""
+    """Returned by `open_world`, for `async with`; any other use raises an error that says so."""
 
     def __init__(self, opened: AbstractAsyncContextManager[World]) -> None:
         self._opened = opened
@@ -64,11 +64,11 @@ class Opening(AbstractAsyncContextManager[World]):
         raise TypeError(HOW)
 
     def __exit__(self, *_: object) -> None:
-        """Never reached: `with` is refused when it begins."""
+        """Never reached: `__enter__` raises."""
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(World, name):
-            raise TypeError(f"There is no world yet to ask for {name!r}: {HOW}")
+            raise TypeError(f"There is no world yet that has a {name!r}: {HOW}")
         raise AttributeError(f"{HOW} It has no {name!r}.", name=name, obj=self)
 
 
@@ -76,7 +76,7 @@ class Opening(AbstractAsyncContextManager[World]):
 async def _open(
     app: Ondot | None, *, at: datetime | str, network: bool, allow_shell: bool, slots: int
 ) -> AsyncIterator[World]:
-    begins_at = instant(at)
+    starts_at = parse_instant(at)
     if app is not None and not app.handlers:
         raise Misconfigured(
             "The app has no functions: import the modules that register them with @app.job, or open the world without "
@@ -85,15 +85,15 @@ async def _open(
     async with new_database(server()) as url:
         database = await open_database(settings_for(url, allow_shell=allow_shell))
         try:
-            await turn_clock(database, begins_at)
-            async with _lived_in(database, app or Ondot(), network=network, slots=slots) as world:
+            await turn_clock(database, starts_at)
+            async with _run_world(database, app or Ondot(), network=network, slots=slots) as world:
                 yield world
         finally:
             await database.close()
 
 
 @asynccontextmanager
-async def _lived_in(database: Database, app: Ondot, *, network: bool, slots: int) -> AsyncIterator[World]:
+async def _run_world(database: Database, app: Ondot, *, network: bool, slots: int) -> AsyncIterator[World]:
     dispatcher = Dispatcher(PollingTransport())
     transport = WorldTransport(database, dispatcher)
     receivers = Receivers(database.clock.now)
@@ -102,7 +102,7 @@ async def _lived_in(database: Database, app: Ondot, *, network: bool, slots: int
     shell = ShellCaller(allow=database.settings.allow_shell)
     engine = Engine(database, dispatcher, {HttpTarget: http, FunctionTarget: function, ShellTarget: shell}, slots)
     try:
-        with reaching(app.client, transport):
+        with redirect(app.client, transport):
             await engine.start()
             await register(database, app, [])
             world = World(database, engine, app.client, receivers, app, transport.created)

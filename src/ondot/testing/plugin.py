@@ -1,7 +1,7 @@
-"""The pytest plugin that comes with ondot: the fixture `ondot_world`, and async tests that use it run by themselves.
+"""The pytest plugin that comes with ondot: the fixture `ondot_world`, and a runner for async tests that use it.
 
-It is loaded in every project that has ondot installed, so it imports nothing until a test asks. A test that belongs to
-anyio's or pytest-asyncio's plugin is left to it.
+It is loaded in every project that has ondot installed, so it imports nothing until a test uses it. Tests that belong to
+the plugin of anyio or pytest-asyncio are left to that.
 """
 
 from inspect import iscoroutinefunction
@@ -21,7 +21,7 @@ OTHERS = ("anyio", "asyncio", "trio", "twisted")
 
 @pytest.fixture
 def ondot_world() -> "Callable[..., AbstractAsyncContextManager[World]]":
-    """`open_world`: a whole ondot with a clock turned by hand; see docs/guides/testing.md."""
+    """`open_world`: a whole ondot whose clock the test turns; see docs/guides/testing.md."""
     from ondot.testing.opening import open_world
 
     return open_world
@@ -29,7 +29,7 @@ def ondot_world() -> "Callable[..., AbstractAsyncContextManager[World]]":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test that uses the fixture, if nobody else is to."""
+    """Run an async test that uses the fixture, unless another plugin does."""
     test: Any = pyfuncitem.obj
     if FIXTURE not in pyfuncitem.fixturenames or not iscoroutinefunction(test):
         return None

@@ -1,4 +1,4 @@
-"""What a world tells of what happened in it: plain, frozen values in UTC."""
+"""What a world records: plain, frozen values in UTC."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from ondot.model.execution import Origin, Outcome, State
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One attempt that was begun: which job, when it was due, when it began by the world's clock, what came of it.
+    """One attempt that was started: its job, when it was due, when it started by the world's clock, how it ended.
 
-    `target` is the function's name, the URL, or the command. `arguments` are a function's by name; for other targets
-    the payload. `result` and `error` are JSON, as the API shows them.
+    `target` is the function's name, the URL, or the command. `arguments` are a function's arguments by name; for other
+    targets the payload. `result` and `error` are JSON, as the API returns them.
     """
 
     job: str
@@ -32,7 +32,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution, live or ended. `origin`: what made it, a fire or something else. `attempts` were begun so far."""
+    """One execution, live or ended. `origin`: what created it, such as a fire. `attempts`: how many were started."""
 
     id: UUID
     job_id: UUID
@@ -59,7 +59,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an HTTP target would have received, and when by the world's clock."""
+    """A request to an HTTP target, and when by the world's clock."""
 
     method: str
     url: str

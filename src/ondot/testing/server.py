@@ -1,10 +1,10 @@
-"""The PostgreSQL that worlds live on: one for a process, and in it a database for each world (O7).
+"""The PostgreSQL of worlds: one server for a process, with a database for each world (O7).
 
-It is the embedded one, started when the first world opens, in a temporary directory, and stopped and removed when the
-process ends; it may lose everything in a crash, since nobody would look for it. Or it is the server of the URL in
-`ONDOT_TEST_DATABASE_URL`, whose role must be allowed to create databases; the database it names is only connected to.
-A world is a clone of a template that is migrated once for each release, and is dropped when the world closes. Several
-processes (pytest-xdist) may use one server: who comes first makes the template, the others wait for it.
+It is the embedded server, which starts with the first world, in a temporary directory, and is stopped and removed when
+the process ends; it may lose everything in a crash, because nothing would be needed again. Or it is the server of the
+URL in `ONDOT_TEST_DATABASE_URL`, whose role must be allowed to create databases; the database in the URL is only
+connected to. A world is a clone of a template, which is migrated once for each release, and is dropped when the world
+closes. Several processes (pytest-xdist) may use one server: the first creates the template, the others wait for it.
 """
 
 import atexit
@@ -42,7 +42,7 @@ FAST = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "shared_buffers": "64MB",
-    "autovacuum": "off",  # no world lives long enough, and its workers would stand in the way of clones
+    "autovacuum": "off",  # no world lives long enough, and its workers would block cloning
     "log_min_messages": "panic",
     "log_min_error_statement": "panic",
 }
@@ -59,7 +59,7 @@ class Server:
 
 
 def server() -> Server:
-    """The server of this process; the embedded one is started if need be, which takes a second or two."""
+    """The server of this process. Starting the embedded one takes a second or two."""
     url = os.environ.get(VARIABLE)
     return _named(url) if url else _embedded()
 
@@ -67,23 +67,23 @@ def server() -> Server:
 @cache
 def _named(url: str) -> Server:
     if urlsplit(url).scheme not in {"postgresql", "postgres"}:
-        raise Misconfigured(f"{VARIABLE} must begin with postgresql://, e.g. postgresql://user:password@host/database.")
+        raise Misconfigured(f"{VARIABLE} must start with postgresql://, e.g. postgresql://user:password@host/database.")
     return Server(url)
 
 
 @cache
 def _embedded() -> Server:
-    """The one thing of a process that outlives a world: a server for each would cost each world a second."""
-    place = quickest_place()
-    _remove_remains(place)
+    """The only thing that outlives a world: a server for each world would cost each a second."""
+    place = fastest_directory()
+    _remove_leftovers(place)
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-    directory.chmod(0o755)  # as root the server is another, and must get through
+    directory.chmod(0o755)  # if we are root, the server's account must pass through
     _mark(directory)
     postgres = EmbeddedPostgres(directory / "home", settings=FAST)
     owner = os.getpid()
 
     def stop() -> None:
-        if os.getpid() == owner:  # a fork of this process inherits what is done at exit, and not the server
+        if os.getpid() == owner:  # a fork inherits the exit handlers, but not the server
             postgres.stop()
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -98,9 +98,9 @@ def _embedded() -> Server:
     return Server(url)
 
 
-def quickest_place() -> Path:
+def fastest_directory() -> Path:
     """In memory if there is room: on a busy disk a clone took up to a second."""
-    memory = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
+    memory = Path("/dev/shm")  # noqa: S108 - with a directory of our own in it
     if memory.is_dir() and os.access(memory, os.W_OK):
         space = os.statvfs(memory)
         may_execute = not space.f_flag & os.ST_NOEXEC  # as root the server's programs may have to be copied there
@@ -110,14 +110,14 @@ def quickest_place() -> Path:
 
 
 def _mark(directory: Path) -> None:
-    """Say that this process lives in it: by a lock that ends with the process. Never seen without its lock."""
+    """Mark it as in use by this process, with a lock that ends with the process. The mark never exists without it."""
     mark = os.open(directory / f"{IN_USE}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(mark, fcntl.LOCK_EX)
     (directory / f"{IN_USE}.new").rename(directory / IN_USE)
 
 
-def _remove_remains(place: Path) -> None:
-    """What processes left behind that were killed; the mark of one that lives is locked."""
+def _remove_leftovers(place: Path) -> None:
+    """Remove the directories of processes that were killed; the mark of a living one is locked."""
     for mark in place.glob(f"{PREFIX}*/{IN_USE}"):
         with suppress(OSError):
             descriptor = os.open(mark, os.O_RDWR)
@@ -130,7 +130,7 @@ def _remove_remains(place: Path) -> None:
 
 @asynccontextmanager
 async def new_database(on: Server) -> AsyncIterator[str]:
-    """The URL of a migrated database with a clock turned by hand; dropped at the end."""
+    """The URL of a migrated database whose clock the test turns; dropped at the end."""
     name = f"ondot_world_{uuid4().hex}"
     async with _admin(on) as admin:
         try:
@@ -141,7 +141,7 @@ async def new_database(on: Server) -> AsyncIterator[str]:
             await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY {strategy}")
         except DATABASE_ERROR as error:
             raise Misconfigured(
-                f"No database could be made for the world: {error}. "
+                f"No database could be created for the world: {error}. "
                 f"The role in {VARIABLE} must be allowed to create databases."
             ) from error
         try:
@@ -164,7 +164,7 @@ async def _admin(on: Server) -> AsyncIterator[OwnConnection]:
 
 
 async def _template(admin: OwnConnection, on: Server) -> str:
-    """The template of this release, made if nobody has."""
+    """The template of this release, created on first use."""
     content = "\n".join(
         [HAND_CLOCK, *(each.checksum for each in migrations()), *(each.checksum for each in functions())]
     )
@@ -175,7 +175,7 @@ async def _template(admin: OwnConnection, on: Server) -> str:
     await admin.execute(f"SELECT {lock}")
     try:
         if not await admin.fetchval("SELECT true FROM pg_database WHERE datname = $1", name):
-            # Under another name until it is whole: a process that is killed leaves no half of a template.
+            # Under another name until it is complete: a killed process leaves no partial template.
             fresh = f"ondot_world_fresh_{uuid4().hex}"
             await admin.execute(f"CREATE DATABASE {fresh}")
             await _fill(on.of(fresh))
@@ -198,7 +198,7 @@ async def _fill(url: str) -> None:
 
 
 def settings_for(url: str, *, allow_shell: bool = False) -> Settings:
-    """As `ondot up` has them on a person's own machine; variables and files of the surroundings have no say."""
+    """As those of `ondot up` on a person's own machine; variables and files of the environment are ignored."""
     return Settings.model_construct(
         database_url=url, auth="off", allow_private_targets=True, allow_shell=allow_shell, allow_unsafe_database=True
     )

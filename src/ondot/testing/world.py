@@ -1,9 +1,8 @@
-"""A world: a whole ondot of a test's own, whose clock only the test turns (O7).
+"""A world: a whole ondot for one test, whose clock only the test turns (O7).
 
-Its methods read like sentences and end in the API, in the passes of the engine, or in the tables. Changes of jobs go
-through the real API, so a body is checked here as it is anywhere; nothing runs until the clock is turned (`run_until`,
-`advance`) or `run_due` is called. What is wrong with a test is told at once: naive instants, clocks turned back, names
-that nobody has.
+Its methods call the API, run the passes of the engine, or read the tables. Changes of jobs go through the real API, so
+bodies are validated as everywhere. Nothing runs until the clock is turned (`run_until`, `advance`) or `run_due` is
+called. Mistakes in a test raise at once: naive instants, clocks turned back, unknown names.
 """
 
 from collections.abc import Generator, Mapping, Sequence, Set
@@ -21,23 +20,23 @@ from ondot.sdk.handler import Handler
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
-from ondot.testing.clock import instant, turn_clock
+from ondot.testing.clock import parse_instant, turn_clock
 from ondot.testing.engine import Engine
 from ondot.testing.http import Receivers
 from ondot.testing.records import Call, Execution, Request, Skipped
 
 MANY = 1_000_000
 ENDED = (
-    "This world has ended with its `async with open_world(…)` block, and its database is gone: ask it inside the "
-    "block, or keep the answers. Its `calls()` and `requests` can still be read."
+    "This world ended with its `async with open_world(…)` block, and its database is gone: use it inside the block, or "
+    "keep the answers. Its `calls()` and `requests` can still be read."
 )
 
 Job = str | UUID | Mapping[str, Any] | Handler[..., Any]
-"""A job as a test names it: its name, its id, the answer that created it, or the function it runs."""
+"""How a test names a job: by its name, its id, the answer that created it, or the function that it runs."""
 
 
 class World:
-    """Made by `open_world`."""
+    """Created by `open_world`."""
 
     def __init__(
         self,
@@ -54,12 +53,12 @@ class World:
         self._created = created
         self._app = app
         self._busy = False
-        self._stands_still = False
+        self._is_down = False
         self.client = client
-        """The SDK's client of this world's API, for all that has no method here."""
+        """The SDK's client of this world's API, for everything that has no method here."""
 
     def end(self) -> None:
-        """What `open_world` does last: whoever uses the world afterwards is told so, and not of a closed pool."""
+        """Called by `open_world` at the end: using the world afterwards raises an error that says so."""
         del self._database, self.client
 
     if not TYPE_CHECKING:
@@ -73,17 +72,17 @@ class World:
 
     @property
     def now(self) -> datetime:
-        """What time it is in this world, in UTC."""
+        """The time in this world, in UTC."""
         return self._database.clock.now()
 
     async def run_until(self, at: datetime | str) -> None:
         """Turn the clock to an instant; everything that is due up to and at it runs, each at its own time."""
-        until = instant(at)
+        until = parse_instant(at)
         if until < self.now:
-            raise ValueError(f"It is {self.now.isoformat()} already: a world's clock is not turned back to {at}.")
+            raise ValueError(f"It is already {self.now.isoformat()}: a world's clock cannot be turned back to {at}.")
         if self._busy:
             raise RuntimeError("A handler cannot turn the clock: it runs while the test turns it.")
-        if self._stands_still:
+        if self._is_down:
             await turn_clock(self._database, until)
             return
         self._busy = True
@@ -95,49 +94,49 @@ class World:
     async def advance(
         self, *, weeks: float = 0, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
-        """Turn the clock by so much real time; a day has 24 hours."""
+        """Turn the clock by this much time; a day has 24 hours."""
         await self.run_until(
             self.now + timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         )
 
     async def run_due(self) -> None:
-        """Run what is due now, and what follows from it at this instant; the clock stands still."""
+        """Run everything that is due now, and what follows from it at this instant; the clock does not move."""
         await self.run_until(self.now)
 
     def outage(self, *, until: datetime | str | None = None) -> "Outage":
-        """Schedulers and workers stand still while the clock moves; the API answers.
+        """Schedulers and workers are down while the clock moves; the API answers.
 
-        `await world.outage(until=…)` turns the clock to the end of it; `async with world.outage():` lasts as long as
-        its body, which turns the clock. Then both are back, and missed fires are treated by the jobs' policies.
+        `await world.outage(until=…)` turns the clock to its end; `async with world.outage():` lasts as long as its
+        body, which turns the clock. Then both are back, and missed fires are handled by the jobs' misfire policies.
         """
-        return Outage(self, None if until is None else instant(until))
+        return Outage(self, None if until is None else parse_instant(until))
 
     # Jobs ------------------------------------------------------------------------------------------------------------
 
     async def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a job from the API's JSON body; gives the API's answer. Raises InvalidBody with every fault."""
+        """Create a job from the API's JSON body; return the API's answer. Raises InvalidBody with all errors."""
         return await self.client.create_job(body)
 
     async def update(self, job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a job a new version with these fields changed, as PATCH does."""
+        """Change these fields of a job, as PATCH does."""
         return await self.client.patch_job(await self._id(job), changes)
 
     async def pause(self, job: Job) -> dict[str, Any]:
-        """No fires until it is resumed."""
+        """No fires until `resume`."""
         return await self.client.pause_job(await self._id(job))
 
     async def resume(self, job: Job, **options: Any) -> dict[str, Any]:
-        """Fire again; options as the client's `resume_job` takes them."""
+        """Fire again; options are those of the client's `resume_job`."""
         return await self.client.resume_job(await self._id(job), **options)
 
     async def delete(self, job: Job) -> None:
-        """No further fires; what waits is cancelled."""
+        """No further fires; waiting executions are cancelled."""
         await self.client.delete_job(await self._id(job))
 
     async def run_now(self, job: Job, **payload: Any) -> dict[str, Any]:
-        """Start one execution, which is no fire; it runs with the next `run_due`, `advance` or `run_until`.
+        """Add one execution, which is not a fire; it runs with the next `run_due`, `advance` or `run_until`.
 
-        Arguments become its payload; without any it has the job's own.
+        The arguments are its payload; without any it is the job's own.
         """
         id_ = await self._id(job)
         return await (self.client.run_job(id_, payload) if payload else self.client.run_job(id_))
@@ -145,7 +144,7 @@ class World:
     # What happened ---------------------------------------------------------------------------------------------------
 
     def calls(self, job: Job | None = None) -> list[Call]:
-        """The attempts that were begun, in their order: of a job, of all jobs with a name, or of a function."""
+        """The attempts that were started, in order: of a job, of all jobs with a name, or of a function."""
         made = self._engine.calls
         if job is None:
             return list(made)
@@ -157,7 +156,7 @@ class World:
         return found
 
     async def executions(self, job: Job) -> list[Execution]:
-        """The executions of a job, or of all jobs with a name, in the order of their fires; not those still to come."""
+        """The executions of a job, or of all jobs with a name, in the order of their fires; without future ones."""
         async with self._database.connection() as connection:
             rows = [
                 row
@@ -185,11 +184,11 @@ class World:
         )
 
     async def next_fires(self, job: Job, n: int = 10) -> list[datetime]:
-        """The next fires of a job, as the API tells them."""
+        """The next fires of a job, from the API."""
         answer = await self.client.next_fires(await self._id(job), n)
-        return [instant(fire["fire_at"]) for fire in answer["fires"]]
+        return [parse_instant(fire["fire_at"]) for fire in answer["fires"]]
 
-    # The world outside -----------------------------------------------------------------------------------------------
+    # The network ---------------------------------------------------------------------------------------------------
 
     def on_http(
         self,
@@ -200,18 +199,18 @@ class World:
         text: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Say what a URL answers. Said again before it was asked: that is its next answer. The last one stays."""
+        """Set the answer of a URL. Several calls set several answers, in order; the last one stays."""
         self._receivers.add(url, status=status, json=json, text=text, headers=headers)
 
     @property
     def requests(self) -> Sequence[Request]:
-        """What HTTP targets were sent."""
+        """The requests that HTTP targets received."""
         return tuple(self._receivers.requests)
 
     # Names -----------------------------------------------------------------------------------------------------------
 
     async def _id(self, job: Job) -> UUID:
-        """The one job that is meant: of several with a name, the one that recurs."""
+        """Of one job; of several with the same name, the recurring one."""
         if isinstance(id_or_name := _id_or_name(job), UUID):
             return id_or_name
         found = [row for row in await self._named(id_or_name) if row.state != "DELETED"]
@@ -220,9 +219,7 @@ class World:
         recurring = [row for row in found if row.spec.recurs]
         chosen = found if len(found) == 1 else recurring
         if len(chosen) != 1:
-            raise Conflict(
-                f"{len(found)} jobs are named {id_or_name!r}: say which by the id in the answer of `create`."
-            )
+            raise Conflict(f"{len(found)} jobs are named {id_or_name!r}: use the id in the answer of `create`.")
         return chosen[0].id
 
     async def _jobs(self, job: Job) -> list[JobRow]:
@@ -254,7 +251,7 @@ class World:
 
 
 class Outage:
-    """A time in which schedulers and workers stand still: to be awaited, or entered."""
+    """A time in which schedulers and workers are down: await it, or enter it by `async with`."""
 
     def __init__(self, world: World, until: datetime | None) -> None:
         self._world = world
@@ -270,9 +267,9 @@ class Outage:
             pass
 
     async def __aenter__(self) -> None:
-        if self._world._stands_still:
-            raise RuntimeError("There is an outage already.")
-        self._world._stands_still = True
+        if self._world._is_down:
+            raise RuntimeError("There is already an outage.")
+        self._world._is_down = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -281,7 +278,7 @@ class Outage:
             if self._until is not None and error is None:
                 await self._world.run_until(self._until)
         finally:
-            self._world._stands_still = False
+            self._world._is_down = False
         if error is None:
             await self._world.run_due()
 
