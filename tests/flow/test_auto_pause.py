@@ -39,7 +39,7 @@ async def live_through(world: World, reports: list[Report], retry: Retry = Retry
         ([GOOD], JobState.ACTIVE),
     ],
 )
-async def test_a_job_is_paused_after_so_many_failures_in_a_row(
+async def test_a_job_is_paused_after_its_limit_of_failures_in_a_row(
     world: World, reports: list[Report], state: JobState
 ) -> None:
     assert await live_through(world, reports) is state
@@ -67,7 +67,7 @@ async def test_failures_of_one_batch_count_in_the_order_of_their_fires(world: Wo
 
 
 @proves("S12", "S8")
-async def test_a_job_that_was_paused_for_its_failures_begins_anew_when_it_is_resumed(world: World) -> None:
+async def test_a_job_that_was_paused_for_its_failures_starts_a_new_count_when_it_is_resumed(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now), pause_after_failures=1))
     worker = await world.worker()
     await world.advance(10)
@@ -82,7 +82,7 @@ async def test_a_job_that_was_paused_for_its_failures_begins_anew_when_it_is_res
 
 
 @proves("S12")
-async def test_a_job_that_was_deleted_before_the_pass_came_is_left_alone(world: World) -> None:
+async def test_a_job_that_was_deleted_before_the_pass_is_left_alone(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now), pause_after_failures=1))
     worker = await world.worker()
     await world.advance(10)

@@ -72,7 +72,7 @@ def hours(world: World) -> datetime:
 
 @proves("S7")
 @pytest.mark.parametrize("newest_first", [False, True])
-async def test_a_past_range_is_run_in_the_order_asked_for_so_many_at_once(
+async def test_a_past_range_runs_in_the_requested_order_and_concurrency(
     world: World, hours: datetime, newest_first: bool
 ) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
@@ -93,7 +93,7 @@ async def test_a_past_range_is_run_in_the_order_asked_for_so_many_at_once(
 
 
 @proves("S7")
-async def test_a_dry_run_counts_what_there_is_and_what_was_run_already(world: World, hours: datetime) -> None:
+async def test_a_dry_run_counts_all_fires_and_those_that_have_run(world: World, hours: datetime) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
     await start(world, accepted.id, -10 * HOUR, -6 * HOUR, concurrency=100)
     await run_all(world, await world.worker(), accepted.id)
@@ -120,7 +120,7 @@ async def test_a_fire_that_has_an_execution_live_or_ended_gets_no_second_one(wor
 
 
 @proves("S7", "P3")
-async def test_a_backfill_never_meets_a_fire_that_the_schedulers_had_not_come_to(world: World) -> None:
+async def test_a_backfill_never_meets_a_fire_that_the_schedulers_had_not_planned(world: World) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="all"))))
     await world.advance(550)
     await start(world, accepted.id, -600, 0, concurrency=100)
@@ -136,7 +136,7 @@ async def test_a_backfill_never_meets_a_fire_that_the_schedulers_had_not_come_to
 
 
 @proves("S7", "P4")
-async def test_what_is_backfilled_leaves_its_skipped_range(world: World) -> None:
+async def test_a_backfilled_fire_is_removed_from_its_skipped_range(world: World) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now)))
     await pause(world.database, DEFAULT_TENANT, accepted.id)
     await world.advance(1050)
@@ -150,7 +150,7 @@ async def test_what_is_backfilled_leaves_its_skipped_range(world: World) -> None
 
 
 @proves("S7", "P10")
-async def test_a_backfill_waits_while_its_job_is_paused_and_goes_on_after(world: World, hours: datetime) -> None:
+async def test_a_backfill_waits_while_its_job_is_paused_and_then_continues(world: World, hours: datetime) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
     await start(world, accepted.id, -10 * HOUR, -1, concurrency=2)
     await turn(world)
@@ -167,7 +167,9 @@ async def test_a_backfill_waits_while_its_job_is_paused_and_goes_on_after(world:
 
 
 @proves("S7")
-async def test_a_cancelled_backfill_makes_no_more_and_what_runs_may_end(world: World, hours: datetime) -> None:
+async def test_a_cancelled_backfill_makes_no_more_executions_and_running_ones_end(
+    world: World, hours: datetime
+) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
     id_ = await start(world, accepted.id, -10 * HOUR, -1, concurrency=4)
     await turn(world)
@@ -186,7 +188,7 @@ async def test_a_cancelled_backfill_makes_no_more_and_what_runs_may_end(world: W
 
 
 @proves("S7", "S8")
-async def test_a_deleted_job_takes_its_backfill_along(world: World, hours: datetime) -> None:
+async def test_a_delete_cancels_the_backfill_of_its_job(world: World, hours: datetime) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
     await start(world, accepted.id, -10 * HOUR, -1)
     await turn(world)
@@ -198,7 +200,7 @@ async def test_a_deleted_job_takes_its_backfill_along(world: World, hours: datet
 
 
 @proves("S7", "S10")
-async def test_a_backfill_leaves_out_what_the_calendar_does(world: World, hours: datetime) -> None:
+async def test_a_backfill_leaves_out_the_fires_that_the_calendar_does(world: World, hours: datetime) -> None:
     calendar = Calendar(blackouts=(Blackout(from_at=world.after(-5.5 * HOUR), to_at=world.after(-2.5 * HOUR)),))
     accepted = await world.submit(job(schedule=every(HOUR, hours, calendar=calendar)))
     await start(world, accepted.id, -8 * HOUR, -1, concurrency=10)
@@ -207,9 +209,7 @@ async def test_a_backfill_leaves_out_what_the_calendar_does(world: World, hours:
 
 
 @proves("S7")
-async def test_a_backfill_runs_the_version_in_force_at_the_instants_it_was_asked_for(
-    world: World, hours: datetime
-) -> None:
+async def test_a_backfill_runs_the_current_version_at_the_requested_instants(world: World, hours: datetime) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
     await start(world, accepted.id, -3 * HOUR, -1)
     await world.update(accepted.id, job("new", schedule=every(7 * HOUR, hours)))
@@ -220,7 +220,7 @@ async def test_a_backfill_runs_the_version_in_force_at_the_instants_it_was_asked
 
 
 @proves("S7", "E4")
-async def test_a_failed_one_is_told_and_its_retries_count_as_live(world: World, hours: datetime) -> None:
+async def test_a_failed_backfilled_fire_is_counted_and_its_retries_are_live(world: World, hours: datetime) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours)))
     await start(world, accepted.id, -1.5 * HOUR, -1)
     await turn(world)
@@ -258,7 +258,7 @@ async def test_one_backfill_at_a_time(world: World, hours: datetime) -> None:
     [(-10, 10, "/to_at"), (-10, -20, "/to_at"), (-10 * 366 * 86_400, -1, "/from_at")],
     ids=["future", "backwards", "too many"],
 )
-async def test_a_range_that_cannot_be_backfilled_is_refused_with_what_to_do(
+async def test_a_range_that_cannot_be_backfilled_is_rejected_with_advice(
     world: World, from_s: float, to_s: float, pointer: str
 ) -> None:
     accepted = await world.submit(job(schedule=cron("* * * * * *")))
@@ -311,7 +311,7 @@ async def test_two_nodes_that_both_believe_they_own_a_partition_make_no_more_tha
 
 
 @proves("S7")
-async def test_backfilled_work_stands_behind_live_work_and_is_never_early(world: World, hours: datetime) -> None:
+async def test_backfilled_work_waits_behind_live_work_and_is_never_early(world: World, hours: datetime) -> None:
     accepted = await world.submit(job(schedule=every(HOUR, hours, jitter_s=30)))
     await start(world, accepted.id, -5 * HOUR, -1, concurrency=5)
     await world.work_off()
@@ -321,7 +321,7 @@ async def test_backfilled_work_stands_behind_live_work_and_is_never_early(world:
 
 
 @proves("S7", "P4")
-async def test_what_an_earlier_version_skipped_stays_on_record_where_a_backfill_runs_nothing(world: World) -> None:
+async def test_fires_skipped_by_an_earlier_version_stay_recorded_where_a_backfill_runs_none(world: World) -> None:
     accepted = await world.submit(job(schedule=every(60, world.now)))
     await pause(world.database, DEFAULT_TENANT, accepted.id)
     await world.advance(3 * HOUR)
@@ -334,7 +334,7 @@ async def test_what_an_earlier_version_skipped_stays_on_record_where_a_backfill_
 
 
 @proves("S7", "S6", "P4")
-async def test_what_a_backfill_has_run_of_an_owed_range_is_not_skipped_when_the_job_is_paused(world: World) -> None:
+async def test_backfilled_fires_of_an_owed_range_are_not_skipped_when_the_job_is_paused(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now, misfire=Misfire(policy="all", grace_s=1))))
     await world.advance(1000)
     await world.plan()
@@ -349,7 +349,7 @@ async def test_what_a_backfill_has_run_of_an_owed_range_is_not_skipped_when_the_
 
 
 @proves("S7", "L6")
-async def test_ranges_that_do_not_fit_a_pass_come_first_in_the_next(world: World, hours: datetime) -> None:
+async def test_ranges_that_do_not_fit_into_a_pass_are_first_in_the_next(world: World, hours: datetime) -> None:
     jobs = [await world.submit(job(str(n), schedule=every(60, hours))) for n in range(4)]
     for accepted in jobs:
         await start(world, accepted.id, -40 * HOUR, -1, concurrency=250)

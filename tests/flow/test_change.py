@@ -50,7 +50,7 @@ async def remove(world: World, job_id: JobId) -> None:
 
 
 @proves("S8", "P10")
-async def test_an_update_takes_back_what_is_to_come_and_fires_by_the_new_schedule(world: World) -> None:
+async def test_an_update_takes_back_coming_fires_and_fires_by_the_new_schedule(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     assert await world.fires(accepted.id) == [10, 20]
     await world.advance(1)
@@ -61,7 +61,7 @@ async def test_an_update_takes_back_what_is_to_come_and_fires_by_the_new_schedul
 
 
 @proves("S8", "P10")
-async def test_a_due_fire_that_has_not_begun_runs_the_new_version_on_update(world: World) -> None:
+async def test_a_due_fire_that_has_not_started_runs_the_new_version_after_an_update(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     await change(world, accepted.id, job("new", schedule=every(3600, world.now)))
@@ -106,7 +106,7 @@ async def test_a_due_fire_follows_its_job_to_another_pool_and_priority(
 
 
 @proves("S8", "E13", "P10")
-async def test_what_has_begun_was_asked_for_or_is_caught_up_keeps_its_place_on_update(world: World) -> None:
+async def test_started_requested_and_caught_up_executions_keep_their_place_in_an_update(world: World) -> None:
     """A retry and a run by hand keep pool and version, and are held to the new limits; catch-up stays behind."""
     misfire = Misfire(policy="all", grace_s=1, window_s=3600)
     spec = job(schedule=every(100, world.now, misfire=misfire), retry=Retry(initial_s=1, jitter=False))
@@ -143,7 +143,7 @@ async def woken(world: World) -> set[PoolNo]:
 
 
 @proves("S8", "P10")
-async def test_what_has_begun_keeps_its_version_on_update_also_in_its_retries(world: World) -> None:
+async def test_a_started_execution_keeps_its_version_in_its_retries_after_an_update(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     worker = await world.worker()
@@ -169,7 +169,7 @@ async def test_an_update_back_and_forth_makes_no_fire_twice(world: World) -> Non
 
 
 @proves("S8", "S6", "P4")
-async def test_what_the_old_schedule_owes_is_settled_before_a_new_one_takes_over(world: World) -> None:
+async def test_the_fires_of_the_old_schedule_are_settled_before_the_new_one_takes_over(world: World) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="once"))))
     await world.advance(350)
     await change(world, accepted.id, job(schedule=every(3600, world.now)))
@@ -178,7 +178,7 @@ async def test_what_the_old_schedule_owes_is_settled_before_a_new_one_takes_over
 
 
 @proves("S8")
-async def test_an_update_of_another_version_than_was_read_is_refused(world: World) -> None:
+async def test_an_update_of_another_version_than_the_one_read_is_refused(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await change(world, accepted.id, job("two", schedule=every(10, world.now)), if_version=1)
     with pytest.raises(PreconditionFailed):
@@ -201,7 +201,7 @@ async def test_an_update_does_not_give_back_the_fires_that_a_job_has_used_up(wor
 
 
 @proves("S8", "P10", "P4")
-async def test_a_paused_job_fires_no_more_and_its_due_fire_is_skipped_on_record(world: World) -> None:
+async def test_a_paused_job_does_not_fire_and_its_due_fire_is_recorded_as_skipped(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     await stop(world, accepted.id)
@@ -216,7 +216,7 @@ async def test_a_paused_job_fires_no_more_and_its_due_fire_is_skipped_on_record(
 
 
 @proves("S8", "P4")
-async def test_a_resumed_job_fires_from_now_on_and_the_pause_is_one_range_on_record(world: World) -> None:
+async def test_a_resumed_job_fires_from_now_on_and_its_pause_is_recorded_as_one_range(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(15)
     await stop(world, accepted.id)
@@ -230,7 +230,7 @@ async def test_a_resumed_job_fires_from_now_on_and_the_pause_is_one_range_on_rec
 
 
 @proves("S8", "P4")
-async def test_the_pause_of_a_job_that_never_fired_is_on_record_too(world: World) -> None:
+async def test_the_pause_of_a_job_that_never_fired_is_recorded_too(world: World) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now)))
     await stop(world, accepted.id)
     await world.advance(350)
@@ -239,7 +239,7 @@ async def test_the_pause_of_a_job_that_never_fired_is_on_record_too(world: World
 
 
 @proves("S8", "P4")
-async def test_a_long_pause_is_counted_without_being_walked_through(world: World) -> None:
+async def test_the_fires_of_a_long_pause_are_counted_without_a_walk(world: World) -> None:
     accepted = await world.submit(job(schedule=every(1, world.now)))
     await stop(world, accepted.id)
     await world.advance(20_000_000)
@@ -256,7 +256,7 @@ async def test_a_long_pause_is_counted_without_being_walked_through(world: World
         ("all", [-300, -200, -100, 0], [(-500, -400, "paused", 2)]),
     ],
 )
-async def test_a_resumed_job_runs_of_its_pause_what_it_is_asked_to(
+async def test_a_resumed_job_runs_the_missed_fires_that_were_asked_for(
     world: World, missed: MissedPolicy, run: list[float], skipped: list[tuple[float, float, str, int]]
 ) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(window_s=300))))
@@ -269,7 +269,7 @@ async def test_a_resumed_job_runs_of_its_pause_what_it_is_asked_to(
 
 
 @proves("S8", "P4")
-async def test_the_fires_of_a_pause_are_those_of_the_schedule_that_was_paused(world: World) -> None:
+async def test_the_fires_of_a_pause_follow_the_schedule_that_was_paused(world: World) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now)))
     await stop(world, accepted.id)
     await world.advance(250)
@@ -281,7 +281,7 @@ async def test_the_fires_of_a_pause_are_those_of_the_schedule_that_was_paused(wo
 
 @proves("S6", "P4", "P10")
 @pytest.mark.parametrize(("end", "reason"), [(pause, "paused"), (delete, "deleted")])
-async def test_what_is_owed_is_on_record_as_skipped_when_its_job_stops(
+async def test_owed_fires_are_recorded_as_skipped_when_their_job_stops(
     world: World, end: Callable[..., Awaitable[None]], reason: str
 ) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="all"))))
@@ -293,7 +293,7 @@ async def test_what_is_owed_is_on_record_as_skipped_when_its_job_stops(
 
 
 @proves("S8")
-async def test_what_is_owed_runs_the_new_version_at_the_instants_of_the_old(world: World) -> None:
+async def test_owed_fires_run_the_new_version_at_the_instants_of_the_old(world: World) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="all"))))
     await world.advance(350)
     await world.plan()
@@ -305,7 +305,7 @@ async def test_what_is_owed_runs_the_new_version_at_the_instants_of_the_old(worl
 
 
 @proves("S8")
-async def test_a_paused_job_may_be_updated_and_stays_paused(world: World) -> None:
+async def test_a_paused_job_can_be_updated_and_stays_paused(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await stop(world, accepted.id)
     await change(world, accepted.id, job("new", schedule=every(5, world.now)))
@@ -326,7 +326,7 @@ async def test_a_fire_that_was_given_back_before_its_call_is_skipped_by_a_pause(
 
 
 @proves("S8", "P10")
-async def test_a_deleted_job_leaves_nothing_waiting_and_lets_end_what_runs(world: World) -> None:
+async def test_a_delete_cancels_waiting_executions_and_lets_running_ones_end(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     worker = await world.worker()
     await world.advance(10)
@@ -359,7 +359,7 @@ async def test_the_key_of_a_deleted_job_is_free_for_a_new_one(world: World) -> N
 
 @proves("S1", "S8")
 @pytest.mark.parametrize("seconds", [0, 10, 100], ids=["due", "planned", "by timer"])
-async def test_a_one_time_job_may_be_moved_before_it_runs(world: World, seconds: float) -> None:
+async def test_a_one_time_job_can_be_moved_before_it_runs(world: World, seconds: float) -> None:
     accepted = await world.submit(job(schedule=once(world.after(seconds))))
     await change(world, accepted.id, job("moved", schedule=once(world.after(5))))
     assert await world.fires(accepted.id) == [5]
@@ -400,7 +400,7 @@ async def test_a_deleted_one_time_job_never_runs(world: World, seconds: float) -
 
 
 @proves("S1", "S8")
-async def test_a_one_time_job_that_runs_or_has_ended_can_not_be_changed(world: World) -> None:
+async def test_a_one_time_job_that_runs_or_has_ended_cannot_be_changed(world: World) -> None:
     accepted = await world.submit(job())
     worker = await world.worker()
     [assignment] = await worker.lease()
@@ -416,7 +416,7 @@ async def test_a_one_time_job_that_runs_or_has_ended_can_not_be_changed(world: W
 
 
 @proves("S1", "S8", "P7")
-async def test_a_one_time_job_that_waits_for_its_retry_may_be_deleted_but_not_moved(world: World) -> None:
+async def test_a_one_time_job_that_waits_for_its_retry_can_be_deleted_but_not_moved(world: World) -> None:
     accepted = await world.submit(job())
     worker = await world.worker()
     await worker.run_one(failed())
@@ -428,7 +428,7 @@ async def test_a_one_time_job_that_waits_for_its_retry_may_be_deleted_but_not_mo
 
 
 @proves("S8")
-async def test_a_recurring_job_that_became_a_one_time_job_may_be_changed_until_that_fire(world: World) -> None:
+async def test_a_recurring_job_that_became_a_one_time_job_can_be_changed_until_that_fire(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     worker = await world.worker()
@@ -442,7 +442,7 @@ async def test_a_recurring_job_that_became_a_one_time_job_may_be_changed_until_t
 
 
 @proves("P12", "T1")
-async def test_another_tenants_job_is_not_there_to_be_changed(world: World) -> None:
+async def test_a_job_of_another_tenant_cannot_be_changed(world: World) -> None:
     for spec in (job(schedule=every(10, world.now)), job(schedule=once(world.after(100)))):
         accepted = await world.submit(spec)
         for changing in (
@@ -482,7 +482,7 @@ async def test_a_pause_ends_a_due_fire_that_is_being_swept_at_that_moment(world:
 
 @proves("P10")
 @pytest.mark.parametrize("end", [stop, remove])
-async def test_a_fire_given_back_without_a_call_is_not_called_after_an_acked_pause_or_delete(
+async def test_a_fire_given_back_without_a_call_is_not_called_after_an_acknowledged_pause_or_delete(
     world: World, end: Callable[[World, JobId], Awaitable[None]]
 ) -> None:
     first, second = await world.worker(), await world.worker()
@@ -504,7 +504,7 @@ async def test_a_fire_given_back_without_a_call_is_not_called_after_an_acked_pau
 
 @proves("S8", "S1")
 @pytest.mark.parametrize("seconds", [0, -5])
-async def test_a_recurring_job_that_is_to_run_now_instead_does(world: World, seconds: float) -> None:
+async def test_a_recurring_job_can_be_changed_to_run_once_now(world: World, seconds: float) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now)))
     await world.advance(50)
     await change(world, accepted.id, job(schedule=once(world.after(seconds))))
@@ -549,7 +549,7 @@ async def test_a_job_that_has_used_up_its_fires_misses_none_when_it_is_paused(wo
 
 
 @proves("S8", "S10", "P4")
-async def test_what_a_calendar_left_out_ahead_runs_when_the_calendar_goes(world: World) -> None:
+async def test_fires_that_a_calendar_left_out_run_when_the_calendar_is_removed(world: World) -> None:
     blackout = Blackout(from_at=world.after(8), to_at=world.after(15))
     accepted = await world.submit(job(schedule=every(2, world.now, calendar=Calendar(blackouts=(blackout,)))))
     assert await world.skipped(accepted.id) == [(8, 14, "calendar", 4)]
@@ -583,7 +583,7 @@ async def test_after_the_clock_was_set_back_a_change_runs_nothing_again_and_lose
 
 
 @proves("S12", "P4", "P10")
-async def test_a_schedule_that_excludes_more_than_one_looks_through_neither_loses_a_fire_nor_holds_its_job(
+async def test_a_schedule_with_more_exclusions_than_a_search_covers_loses_no_fire_and_blocks_no_job(
     world: World,
 ) -> None:
     begins = world.now.replace(tzinfo=None)
@@ -603,7 +603,7 @@ async def test_a_schedule_that_excludes_more_than_one_looks_through_neither_lose
 
 
 @proves("S8")
-async def test_two_who_change_a_job_at_once_take_turns(world: World) -> None:
+async def test_two_changes_of_a_job_at_once_take_turns(world: World) -> None:
     accepted = await world.submit(job("one", schedule=every(10, world.now), key="mine"))
     names = [f"name-{n}" for n in range(8)]
     await asyncio.gather(*(world.submit(job(name, schedule=every(10, world.now), key="mine")) for name in names))
@@ -632,7 +632,7 @@ async def test_a_fire_cancelled_before_a_pause_is_not_skipped_by_it_too(world: W
 
 
 @proves("P4", "P10", "S8")
-async def test_a_fire_that_is_leased_in_the_middle_of_an_update_costs_the_new_schedule_none(
+async def test_a_fire_leased_in_the_middle_of_an_update_costs_the_new_schedule_no_fire(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accepted = await world.submit(job(schedule=every(5, world.now)))

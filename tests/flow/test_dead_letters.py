@@ -105,7 +105,7 @@ async def test_a_replay_is_a_new_execution_of_the_same_job_with_the_old_payload(
 
 
 @proves("E10", "T6")
-async def test_a_letter_tells_who_resolved_it_why_and_as_what(world: World) -> None:
+async def test_a_letter_has_its_resolver_the_reason_and_the_replay(world: World) -> None:
     one, other = await letters(world, 2)
     [(_, replay_id)] = await replay_all(world, [one])
     await discard(world.database, DEFAULT_TENANT, [other], by=By("bob", "old"), render=lambda _: "")
@@ -130,7 +130,7 @@ async def test_a_letter_tells_who_resolved_it_why_and_as_what(world: World) -> N
 
 
 @proves("E10", "T1")
-async def test_what_cannot_be_replayed_is_told_and_does_not_hinder_the_others(world: World) -> None:
+async def test_letters_that_cannot_be_replayed_are_reported_and_the_others_run(world: World) -> None:
     done, gone, good = await letters(world, 3)
     await replay_all(world, [done])
     await world.value("DELETE FROM ondot.job_once WHERE id = $1", (await world.execution(gone)).job_id)
@@ -142,7 +142,7 @@ async def test_what_cannot_be_replayed_is_told_and_does_not_hinder_the_others(wo
 
 
 @proves("E10")
-async def test_an_edited_payload_takes_the_place_of_the_old_one(world: World) -> None:
+async def test_an_edited_payload_replaces_the_old_one(world: World) -> None:
     [id_] = await letters(world, 1, payload=b'{"n":1}')
     await replay_all(world, [id_], Replay(payload='{"n":3}'))
     worker = await world.worker()
@@ -178,7 +178,7 @@ async def test_a_letter_of_a_deleted_job_is_replayed_by_its_old_version_only(wor
 
 
 @proves("E10", "P3")
-async def test_two_who_replay_the_same_letters_at_once_make_one_execution_of_each(world: World) -> None:
+async def test_two_replays_of_the_same_letters_at_once_make_one_execution_of_each(world: World) -> None:
     ids = await letters(world, 10)
     answers = await asyncio.gather(replay_all(world, ids), replay_all(world, ids[::-1]), replay_all(world, ids[3:]))
     results = [result for answer in answers for result, _ in answer]
@@ -187,7 +187,7 @@ async def test_two_who_replay_the_same_letters_at_once_make_one_execution_of_eac
 
 
 @proves("E10", "P3")
-async def test_who_comes_second_waits_for_the_first_and_finds_what_it_did(world: World) -> None:
+async def test_a_second_replay_waits_for_the_first_and_finds_its_result(world: World) -> None:
     [id_] = await letters(world, 1)
     async with world.second_connection() as other:
         holding = other.transaction()
@@ -211,7 +211,7 @@ async def test_a_replay_passes_the_gates_of_its_job(world: World) -> None:
 
 
 @proves("E10", "E13")
-async def test_many_replays_come_to_their_gates_in_the_one_order_in_which_everybody_locks_them(world: World) -> None:
+async def test_many_replays_lock_their_gates_in_the_one_order_that_all_transactions_use(world: World) -> None:
     for n in range(8):
         await world.submit(job(retry=NO_RETRY, limits=Limits(order_key=f"customer {n}")))
     ids = await fail_all(world)
@@ -242,7 +242,7 @@ async def test_an_operation_replays_all_that_match_at_its_rate(world: World) -> 
 
 
 @proves("O8")
-async def test_a_rate_below_one_a_turn_is_held_too(world: World) -> None:
+async def test_a_rate_below_one_a_turn_holds_too(world: World) -> None:
     await letters(world, 3)
     id_ = await begin(world, "discard", per_s=1)
     done = []
@@ -254,7 +254,7 @@ async def test_a_rate_below_one_a_turn_is_held_too(world: World) -> None:
 
 
 @proves("O8")
-async def test_a_pass_that_comes_late_makes_up_for_a_second_and_no_more(world: World) -> None:
+async def test_a_late_pass_makes_up_for_a_second_and_no_more(world: World) -> None:
     await letters(world, 100)
     id_ = await begin(world, "discard", per_s=40)
     await world.advance(3600)
@@ -263,7 +263,7 @@ async def test_a_pass_that_comes_late_makes_up_for_a_second_and_no_more(world: W
 
 
 @proves("O8", "E10")
-async def test_what_fails_again_while_an_operation_goes_on_is_not_replayed_again(world: World) -> None:
+async def test_executions_that_fail_again_during_an_operation_are_not_replayed_again(world: World) -> None:
     await letters(world, 20)
     id_ = await begin(world, per_s=40)
     for _ in range(6):
@@ -326,7 +326,7 @@ async def test_operations_and_people_at_the_same_letters_make_one_execution_of_e
 
 
 @proves("O8")
-async def test_an_operation_passes_by_a_letter_that_somebody_holds_without_waiting(world: World) -> None:
+async def test_an_operation_passes_over_a_locked_letter_without_waiting(world: World) -> None:
     ids = await letters(world, 3)
     id_ = await begin(world, "discard")
     async with world.second_connection() as other, other.transaction(), asyncio.timeout(10):
@@ -337,7 +337,7 @@ async def test_an_operation_passes_by_a_letter_that_somebody_holds_without_waiti
 
 
 @proves("O8")
-async def test_an_operation_comes_back_for_a_letter_that_was_held_and_let_go_as_it_was(world: World) -> None:
+async def test_an_operation_returns_to_a_letter_that_was_locked_and_stayed_open(world: World) -> None:
     ids = await letters(world, 30)
     id_ = await begin(world, per_s=40)
     async with world.second_connection() as other, asyncio.timeout(10):
@@ -357,7 +357,7 @@ async def test_an_operation_comes_back_for_a_letter_that_was_held_and_let_go_as_
 
 
 @proves("O8")
-async def test_an_operation_is_done_when_who_held_a_letter_has_resolved_it(world: World) -> None:
+async def test_an_operation_is_done_when_another_transaction_has_resolved_the_locked_letter(world: World) -> None:
     ids = await letters(world, 3)
     id_ = await begin(world, "discard")
     async with world.second_connection() as other, other.transaction(), asyncio.timeout(10):
@@ -371,7 +371,7 @@ async def test_an_operation_is_done_when_who_held_a_letter_has_resolved_it(world
 
 
 @proves("O8")
-async def test_an_operation_that_cannot_replay_some_letters_ends_all_the_same(world: World) -> None:
+async def test_an_operation_that_cannot_replay_some_letters_still_ends(world: World) -> None:
     await letters(world, 3)
     gone = await world.submit(job(retry=NO_RETRY, schedule=every(60, world.now)))
     await world.run_now(gone.id)
@@ -384,7 +384,7 @@ async def test_an_operation_that_cannot_replay_some_letters_ends_all_the_same(wo
 
 
 @proves("O8")
-async def test_a_cancelled_operation_goes_no_further_and_twice_is_once(world: World) -> None:
+async def test_a_cancelled_operation_stops_and_cancelling_twice_changes_nothing(world: World) -> None:
     await letters(world, 20)
     id_ = await begin(world, "discard", per_s=40)
     await bulk_pass(world.database, world.dispatcher)

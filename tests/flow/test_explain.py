@@ -102,7 +102,7 @@ async def test_an_execution_goes_from_not_due_over_no_worker_to_running_and_its_
 
 
 @proves("E17")
-async def test_a_retry_tells_its_number_its_instant_and_the_last_error(world: World) -> None:
+async def test_a_retry_shows_its_number_its_instant_and_the_last_error(world: World) -> None:
     retry = Retry(max_retries=2, backoff="fixed", initial_s=30, jitter=False)
     id_ = await execution_of(world, job(retry=retry))
     worker = await world.worker()
@@ -121,7 +121,7 @@ async def test_a_retry_tells_its_number_its_instant_and_the_last_error(world: Wo
 
 
 @proves("E17")
-async def test_a_worker_that_has_fallen_silent_serves_nobody(world: World) -> None:
+async def test_a_worker_without_heartbeats_does_not_count(world: World) -> None:
     id_ = await execution_of(world, job())
     worker = await world.worker()
     seen_at = world.now
@@ -135,7 +135,7 @@ async def test_a_worker_that_has_fallen_silent_serves_nobody(world: World) -> No
 
 
 @proves("E17", "P3")
-async def test_what_waits_on_a_database_that_is_held_says_so_and_not_that_nobody_is_there(world: World) -> None:
+async def test_work_of_a_held_database_is_explained_by_that_and_not_by_missing_workers(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.after(600))))
     id_ = await world.run_now(accepted.id)
     held_at = world.now
@@ -157,7 +157,7 @@ async def test_what_waits_on_a_database_that_is_held_says_so_and_not_that_nobody
 
 
 @proves("E6", "E17")
-async def test_a_suspect_that_waits_is_told_how_many_run_and_may_run(world: World) -> None:
+async def test_a_waiting_suspect_shows_how_many_run_and_may_run(world: World) -> None:
     """A worker of 100 slots runs twelve suspects: here they run, and the thirteenth and fourteenth wait."""
     for number in range(14):
         await world.submit(job(f"doomed {number}", target=FunctionTarget(name="doomed")))
@@ -179,7 +179,7 @@ async def test_a_suspect_that_waits_is_told_how_many_run_and_may_run(world: Worl
 
 
 @proves("E17")
-async def test_a_full_pool_counts_what_stands_before_it_in_the_queue(world: World) -> None:
+async def test_a_full_pool_counts_the_executions_ahead_in_the_queue(world: World) -> None:
     worker = await world.worker()
     await busy(world, worker, 100)
     await world.submit_all([job() for _ in range(3)])
@@ -195,7 +195,7 @@ async def test_a_full_pool_counts_what_stands_before_it_in_the_queue(world: Worl
 
 
 @proves("E17", "E13")
-async def test_a_limit_tells_who_holds_its_slots_and_the_place_in_line(world: World) -> None:
+async def test_a_limit_shows_the_executions_in_its_slots_and_the_place_in_line(world: World) -> None:
     limits = Limits(key="db", key_concurrency=1)
     first, second, third = [await execution_of(world, job()) for _ in range(3)]
     for id_ in (first, second, third):
@@ -212,7 +212,7 @@ async def test_a_limit_tells_who_holds_its_slots_and_the_place_in_line(world: Wo
 
 
 @proves("E17", "E12")
-async def test_a_fire_that_overlaps_tells_who_runs_and_once_skipped_why(world: World) -> None:
+async def test_an_overlapping_fire_names_the_running_one_and_once_skipped_the_reason(world: World) -> None:
     accepted = await world.submit(job(schedule=every(5, world.after(5)), limits=Limits(overlap="skip")))
     worker = await world.worker()
     await world.plan()
@@ -232,7 +232,7 @@ async def test_a_fire_that_overlaps_tells_who_runs_and_once_skipped_why(world: W
 
 
 @proves("E17", "E16")
-async def test_order_by_key_tells_that_the_one_before_it_waits_for_its_retry(world: World) -> None:
+async def test_order_by_key_shows_that_the_one_before_it_waits_for_its_retry(world: World) -> None:
     limits = Limits(order_key="account 7")
     retry = Retry(backoff="fixed", initial_s=60, jitter=False)
     first, second = [await execution_of(world, job(retry=retry)) for _ in range(2)]
@@ -248,7 +248,7 @@ async def test_order_by_key_tells_that_the_one_before_it_waits_for_its_retry(wor
 
 
 @proves("E17", "E13")
-async def test_a_rate_tells_when_its_token_comes(world: World) -> None:
+async def test_a_rate_shows_when_its_token_is_free(world: World) -> None:
     limits = Limits(rate=Rate(limit=1, per_s=60), key="k", key_rate=Rate(limit=1, per_s=1))
     accepted = await world.submit(job(schedule=every(3600, world.after(3600))))
     ids = [await world.run_now(accepted.id) for _ in range(3)]
@@ -263,7 +263,7 @@ async def test_a_rate_tells_when_its_token_comes(world: World) -> None:
 
 
 @proves("E17", "E13")
-async def test_limits_of_a_pool_are_told(world: World) -> None:
+async def test_limits_of_a_pool_are_shown(world: World) -> None:
     running, waiting = [await execution_of(world, job()) for _ in range(2)]
     worker = await world.worker()
     await world.value("UPDATE ondot.pool SET concurrency = 1 WHERE pool_no = 1")
@@ -285,7 +285,7 @@ async def test_limits_of_a_pool_are_told(world: World) -> None:
 
 
 @proves("E17", "E8", "E16")
-async def test_a_cancel_and_a_start_deadline_are_told(world: World) -> None:
+async def test_a_cancel_and_a_start_deadline_are_shown(world: World) -> None:
     id_ = await execution_of(world, job(schedule=once(world.after(10))))
     worker = await world.worker()
     await world.value("UPDATE ondot.execution SET start_by = $2 WHERE id = $1", id_, world.after(40))
@@ -303,7 +303,7 @@ async def test_a_cancel_and_a_start_deadline_are_told(world: World) -> None:
 
 
 @proves("E17", "T1")
-async def test_what_is_not_there_or_anothers_is_not_found(world: World) -> None:
+async def test_missing_jobs_and_those_of_another_tenant_are_not_found(world: World) -> None:
     id_ = await execution_of(world, job())
     with pytest.raises(NotFound):
         await explained(world, ExecutionId(uuid4()))
@@ -333,7 +333,7 @@ async def test_a_job_waits_for_its_fire_and_for_a_scheduler(world: World) -> Non
 
 
 @proves("E17")
-async def test_a_job_tells_what_its_oldest_execution_waits_for(world: World) -> None:
+async def test_a_job_shows_what_its_oldest_execution_waits_for(world: World) -> None:
     accepted = await world.submit(job(schedule=every(5, world.after(5))))
     await node(world)
     await world.plan()
@@ -345,7 +345,7 @@ async def test_a_job_tells_what_its_oldest_execution_waits_for(world: World) -> 
 
 
 @proves("E17")
-async def test_a_paused_a_deleted_and_an_ended_job_say_so(world: World) -> None:
+async def test_a_paused_a_deleted_and_an_ended_job_are_explained_by_that(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.after(600))))
     await pause(world.database, DEFAULT_TENANT, accepted.id, because="5 failures in a row")
     told = (await explained_job(world, accepted.id)).job
@@ -368,7 +368,7 @@ async def test_a_paused_a_deleted_and_an_ended_job_say_so(world: World) -> None:
 
 
 @proves("E17", "S6")
-async def test_a_job_that_catches_up_tells_what_is_owed(world: World) -> None:
+async def test_a_job_that_catches_up_shows_its_owed_fires(world: World) -> None:
     misfire = Misfire(policy="all", window_s=7200, limit=200)
     accepted = await world.submit(job(schedule=every(60, world.after(60), misfire=misfire)))
     await world.advance(3600)
@@ -385,7 +385,7 @@ async def test_a_job_that_catches_up_tells_what_is_owed(world: World) -> None:
 
 
 @proves("E17", "S12")
-async def test_a_job_whose_schedule_is_planned_apart_says_what_it_costs(world: World) -> None:
+async def test_a_job_whose_schedule_is_planned_alone_shows_its_cost(world: World) -> None:
     minutes = ",".join(str(minute) for minute in range(60) if minute != world.now.minute)
     rule = Rrule(text=f"FREQ=SECONDLY;BYMINUTE={minutes}", begins=world.now.replace(tzinfo=None))
     schedule = Schedule(when=Cron(expression="* * * * * *"), exclude=(rule,))
@@ -407,7 +407,7 @@ async def test_a_job_whose_schedule_is_planned_apart_says_what_it_costs(world: W
 
 
 @proves("E17", "S7", "S12")
-async def test_what_is_owed_and_cannot_be_found_is_named(world: World) -> None:
+async def test_owed_fires_that_cannot_be_found_are_named(world: World) -> None:
     long_run = Rrule(text="FREQ=SECONDLY;UNTIL=29991231T000000", begins=world.now.replace(tzinfo=None))
     schedule = Schedule(when=Interval(every_s=1, anchor_at=world.now), exclude=(long_run,))
     accepted = await world.submit(job(schedule=every(60, world.after(-3600))))
@@ -479,7 +479,7 @@ async def test_it_did_not_run_at_nine_has_an_answer_for_every_nine(world: World)
 
 
 @proves("E17")
-async def test_a_range_that_was_missed_says_more_than_the_calendar_in_it(world: World) -> None:
+async def test_a_missed_range_explains_more_than_the_calendar_in_it(world: World) -> None:
     accepted = await world.submit(job(schedule=every(60, world.after(60))))
     await world.advance(3600)
     for from_s, to_s, reason in ((-3590, -1200, "calendar"), (-3540, -60, "misfire"), (-1500, -1300, "calendar")):

@@ -38,7 +38,7 @@ async def stored(world: World) -> list[str]:
 
 
 @proves("S1", "P1")
-async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_answer(
+async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_response(
     world: World, group: GroupCommit
 ) -> None:
     specs = [job(f"job {n:02}") for n in range(30)] + [job("later", schedule=once(world.after(60)))]
@@ -50,7 +50,7 @@ async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_answer
 
 
 @proves("S1")
-async def test_what_comes_while_a_statement_is_under_way_goes_when_it_is_back(world: World, group: GroupCommit) -> None:
+async def test_requests_that_arrive_during_a_statement_share_the_next_one(world: World, group: GroupCommit) -> None:
     async with world.second_connection() as other:
         hold = other.transaction()
         await hold.start()
@@ -66,7 +66,7 @@ async def test_what_comes_while_a_statement_is_under_way_goes_when_it_is_back(wo
 
 
 @proves("S1")
-async def test_a_refusal_reaches_only_whom_it_concerns(world: World, group: GroupCommit) -> None:
+async def test_an_error_reaches_only_the_request_that_caused_it(world: World, group: GroupCommit) -> None:
     specs = [job("a"), job("text that PostgreSQL refuses: \0"), job("b")]
     results = await asyncio.gather(*(submit(group, spec) for spec in specs), return_exceptions=True)
     assert [isinstance(result, str) for result in results] == [True, False, True]
@@ -75,7 +75,9 @@ async def test_a_refusal_reaches_only_whom_it_concerns(world: World, group: Grou
 
 
 @proves("P2")
-async def test_a_key_gives_one_job_and_one_answer_whoever_comes_with_it(world: World, group: GroupCommit) -> None:
+async def test_a_key_makes_one_job_and_one_response_for_all_requests_that_have_it(
+    world: World, group: GroupCommit
+) -> None:
     twins = await asyncio.gather(
         *(submit(group, job("a"), key="one") for _ in range(5)), submit(group, job("b"), key="two")
     )
@@ -99,7 +101,7 @@ async def test_a_batch_with_a_key_is_stored_once(world: World, group: GroupCommi
 
 
 @proves("P2", "S1")
-async def test_who_waits_for_a_key_waits_alone(world: World, group: GroupCommit) -> None:
+async def test_a_request_that_waits_for_a_key_waits_alone(world: World, group: GroupCommit) -> None:
     async with world.second_connection() as other:
         hold = other.transaction()
         await hold.start()
@@ -118,7 +120,7 @@ async def test_who_waits_for_a_key_waits_alone(world: World, group: GroupCommit)
 
 
 @proves("P1")
-async def test_a_database_that_goes_away_is_told_to_each_and_the_next_finds_it_back(
+async def test_each_request_learns_that_the_database_is_away_and_the_next_one_succeeds(
     world: World, group: GroupCommit
 ) -> None:
     await submit(group, job("before"))
@@ -137,7 +139,7 @@ async def test_a_database_that_goes_away_is_told_to_each_and_the_next_finds_it_b
 
 
 @proves("S1")
-async def test_a_caller_that_goes_away_takes_nobody_with_it(world: World, group: GroupCommit) -> None:
+async def test_a_caller_that_disconnects_cancels_no_other_request(world: World, group: GroupCommit) -> None:
     async with world.second_connection() as other:
         hold = other.transaction()
         await hold.start()
@@ -154,7 +156,9 @@ async def test_a_caller_that_goes_away_takes_nobody_with_it(world: World, group:
 
 @proves("S1", "S12")
 @pytest.mark.parametrize("fields", [{"key": "mine"}, {"schedule": "every"}])
-async def test_what_is_not_simple_goes_the_long_way(world: World, group: GroupCommit, fields: dict[str, Any]) -> None:
+async def test_a_job_that_is_not_simple_is_submitted_alone(
+    world: World, group: GroupCommit, fields: dict[str, Any]
+) -> None:
     if fields.get("schedule"):
         fields = {"schedule": every(60, world.now)}
     assert "report" in await submit(group, job(**fields))

@@ -56,7 +56,7 @@ async def test_two_leases_in_open_transactions_take_different_rows_without_waiti
 
 
 @proves("E11", "P3")
-async def test_plan_passes_by_a_timer_that_a_change_has_locked(world: World) -> None:
+async def test_plan_skips_a_timer_that_a_change_has_locked(world: World) -> None:
     locked = await world.submit(job(schedule=every(30, world.now)))
     free = await world.submit(job(schedule=every(30, world.now)))
     await world.advance(15)
@@ -85,7 +85,7 @@ async def test_a_change_waits_for_an_uncommitted_plan_and_takes_its_fires_back(w
 
 
 @proves("S8", "P10", "P6")
-async def test_a_plan_that_looked_before_a_change_committed_moves_nothing_after_it(world: World) -> None:
+async def test_a_plan_that_read_before_a_change_committed_moves_nothing_after_it(world: World) -> None:
     accepted = await world.submit(job(schedule=every(30, world.now)))
     await world.advance(15)
     async with world.second_connection() as node:
@@ -141,7 +141,7 @@ async def test_a_one_time_job_is_not_deleted_while_its_next_attempt_is_leased(
 
 
 @proves("S8", "P10")
-async def test_taking_back_takes_what_a_lease_let_go_again(world: World) -> None:
+async def test_taking_back_takes_executions_that_a_rolled_back_lease_released(world: World) -> None:
     accepted = await world.submit(job())
     worker = await world.worker()
     async with world.second_connection() as connection:
@@ -157,7 +157,7 @@ async def test_taking_back_takes_what_a_lease_let_go_again(world: World) -> None
 
 
 @proves("S8")
-async def test_a_lease_passes_by_what_a_change_is_taking_back(world: World) -> None:
+async def test_a_lease_skips_executions_that_a_change_is_taking_back(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
     async with world.second_connection() as change, change.transaction(), asyncio.timeout(10):
@@ -166,7 +166,7 @@ async def test_a_lease_passes_by_what_a_change_is_taking_back(world: World) -> N
 
 
 @proves("P2")
-async def test_a_twin_of_an_idempotency_key_waits_and_gets_the_stored_answer(world: World) -> None:
+async def test_a_second_request_with_an_idempotency_key_waits_and_gets_the_stored_response(world: World) -> None:
     async with world.second_connection() as first:
         claiming = first.transaction()
         await claiming.start()
@@ -186,7 +186,7 @@ async def test_a_twin_of_an_idempotency_key_waits_and_gets_the_stored_answer(wor
 
 
 @proves("P2")
-async def test_a_twin_of_a_request_that_fails_takes_its_key_over(world: World) -> None:
+async def test_a_second_request_takes_over_the_key_of_one_that_fails(world: World) -> None:
     async with world.second_connection() as first:
         claiming = first.transaction()
         await claiming.start()
@@ -203,14 +203,14 @@ async def test_a_twin_of_a_request_that_fails_takes_its_key_over(world: World) -
 
 
 @proves("P2", "E11")
-async def test_many_twins_at_once_make_one_job(world: World) -> None:
+async def test_many_requests_with_one_key_at_once_make_one_job(world: World) -> None:
     answers = await asyncio.gather(*(world.submit_with_key("abc", job()) for _ in range(6)))
     assert len(set(answers)) == 1
     assert await world.count("job_once") == 1
 
 
 @proves("S8")
-async def test_two_changes_of_a_one_time_job_come_one_after_the_other(world: World) -> None:
+async def test_two_changes_of_a_one_time_job_run_one_after_the_other(world: World) -> None:
     accepted = await world.submit(job())
     specs = [job(name, schedule=every(5, world.now)) for name in ("one", "other")]
     await asyncio.gather(*(world.update(accepted.id, spec) for spec in specs))

@@ -52,7 +52,7 @@ async def test_fires_are_planned_up_to_the_horizon_and_no_further(world: World) 
 
 
 @proves("E11", "P3", "P6")
-async def test_a_node_whose_view_is_old_moves_nothing(world: World) -> None:
+async def test_a_node_with_an_old_snapshot_moves_nothing(world: World) -> None:
     accepted = await world.submit(job(schedule=every(30, world.now)))
     timer = await stands(world, accepted.id)
     await world.advance(15)
@@ -69,7 +69,7 @@ async def test_a_node_whose_view_is_old_moves_nothing(world: World) -> None:
 
 
 @proves("P6", "P10", "S8")
-async def test_a_node_that_looked_before_an_update_plans_nothing_by_the_old_schedule(world: World) -> None:
+async def test_a_node_that_read_before_an_update_plans_nothing_by_the_old_schedule(world: World) -> None:
     """Also where the next fire is the same by both: only the version tells them apart."""
     accepted = await world.submit(job(schedule=every(30, world.now)))
     looked = await stands(world, accepted.id)
@@ -82,7 +82,7 @@ async def test_a_node_that_looked_before_an_update_plans_nothing_by_the_old_sche
 
 
 @proves("E11", "P3")
-async def test_a_fire_that_has_an_execution_gets_no_second_one_and_its_timer_moves_all_the_same(world: World) -> None:
+async def test_a_fire_that_has_an_execution_gets_no_second_one_and_its_timer_still_moves(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     assert await world.fires(accepted.id) == [10, 20]
     await world.fetch("UPDATE ondot.timer SET next_fire_at = $1, fired_through = NULL", world.after(10))
@@ -92,7 +92,7 @@ async def test_a_fire_that_has_an_execution_gets_no_second_one_and_its_timer_mov
 
 
 @proves("P3", "C3")
-async def test_what_was_fired_is_not_fired_again_after_the_clock_was_set_back(world: World) -> None:
+async def test_a_fire_does_not_repeat_after_the_clock_was_set_back(world: World) -> None:
     accepted = await world.submit(job(schedule=every(10, world.now)))
     await world.advance(10)
     worker = await world.worker()
@@ -148,7 +148,7 @@ async def test_an_outage_shorter_than_the_grace_misses_nothing(world: World) -> 
     ],
     ids=lambda value: value.policy if isinstance(value, Misfire) else "",
 )
-async def test_missed_fires_run_by_policy_and_the_others_are_on_record(
+async def test_missed_fires_run_by_policy_and_the_others_are_recorded(
     world: World, misfire: Misfire, caught_up: list[float], skipped: list[tuple[float, float, str, int]]
 ) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now, misfire=misfire)))
@@ -176,7 +176,7 @@ async def test_an_outage_of_any_length_is_settled_in_one_step_and_counted(world:
 
 
 @proves("N3", "L2")
-async def test_a_backlog_larger_than_a_statement_is_planned_without_a_rest(world: World) -> None:
+async def test_a_backlog_larger_than_a_statement_is_planned_completely(world: World) -> None:
     specs = [job(schedule=every(1, world.after(21 + n), misfire=Misfire(policy="all"))) for n in range(30)]
     await world.submit_all(specs)
     await world.advance(600)
@@ -210,7 +210,7 @@ async def test_a_schedule_that_cannot_be_computed_does_not_stop_the_others(world
 
 
 @proves("S6", "P4")
-async def test_catch_up_comes_in_bounded_turns_behind_live_work(world: World) -> None:
+async def test_catch_up_runs_in_bounded_turns_behind_live_work(world: World) -> None:
     schedule = every(1, world.now, misfire=Misfire(policy="all", window_s=3600, limit=250))
     accepted = await world.submit(job(schedule=schedule))
     await world.advance(4000)
@@ -235,7 +235,7 @@ async def test_catch_up_comes_in_bounded_turns_behind_live_work(world: World) ->
 
 
 @proves("S10", "P4")
-async def test_what_the_calendar_leaves_out_is_on_record_once_the_next_fire_is_planned(world: World) -> None:
+async def test_fires_that_the_calendar_leaves_out_are_recorded_once_the_next_fire_is_planned(world: World) -> None:
     blackout = Blackout(from_at=world.after(95), to_at=world.after(405))
     accepted = await world.submit(job(schedule=every(100, world.now, calendar=Calendar(blackouts=(blackout,)))))
     await world.advance(490)
@@ -247,7 +247,7 @@ async def test_what_the_calendar_leaves_out_is_on_record_once_the_next_fire_is_p
 
 
 @proves("S10", "P4")
-async def test_what_the_calendar_leaves_out_is_on_record_when_the_job_is_paused_before_its_next_fire(
+async def test_fires_that_the_calendar_leaves_out_are_recorded_when_the_job_is_paused_before_its_next_fire(
     world: World,
 ) -> None:
     blackout = Blackout(from_at=world.after(95), to_at=world.after(405))
@@ -264,7 +264,7 @@ async def test_what_the_calendar_leaves_out_is_on_record_when_the_job_is_paused_
 
 
 @proves("S12", "L6")
-async def test_a_schedule_that_takes_long_is_planned_apart_and_nobody_waits_for_it(
+async def test_a_slow_schedule_is_planned_alone_and_no_other_job_waits_for_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     minutes = ",".join(str(minute) for minute in range(60) if minute != world.now.minute)

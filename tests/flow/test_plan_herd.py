@@ -28,7 +28,7 @@ async def test_a_herd_is_planned_in_one_pass_each_fire_once(world: World) -> Non
 
 
 @proves("E11", "P3")
-async def test_of_a_herd_only_what_is_locked_is_left_and_is_planned_by_the_next_pass(world: World) -> None:
+async def test_only_locked_timers_of_a_herd_are_left_to_the_next_pass(world: World) -> None:
     accepted = await world.submit_all([job(schedule=every(3600, world.after(-3570))) for _ in range(HERD)])
     await world.advance(15)
     async with world.second_connection() as change, change.transaction(), asyncio.timeout(30):
@@ -39,7 +39,7 @@ async def test_of_a_herd_only_what_is_locked_is_left_and_is_planned_by_the_next_
 
 
 @proves("L2", "P3")
-async def test_a_database_that_goes_away_while_a_herd_is_planned_is_one_error_and_nothing_is_lost(world: World) -> None:
+async def test_a_database_lost_while_a_herd_is_planned_is_one_error_and_loses_no_fire(world: World) -> None:
     await world.submit_all([job(schedule=every(3600, world.after(-3570))) for _ in range(HERD)])
     await world.advance(15)
     async with world.second_connection() as other:

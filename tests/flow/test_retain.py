@@ -81,7 +81,7 @@ async def test_a_deleted_job_is_removed_with_all_its_versions_and_stays_gone(wor
 
 
 @proves("O1", "P1")
-async def test_what_lives_is_not_removed_however_old_it_is(world: World) -> None:
+async def test_live_jobs_are_not_removed_however_old_they_are(world: World) -> None:
     paused = await world.submit(job("paused", schedule=every(60, world.now)))
     await pause(world.database, DEFAULT_TENANT, paused.id)
     later = await world.submit(job("later", key="later", schedule=once(world.after(300 * 86_400))))
@@ -126,7 +126,7 @@ async def resolve(connection: Connection, id_: UUID) -> None:
 
 
 @proves("O1", "S8")
-async def test_old_versions_are_removed_but_for_those_that_something_still_names(world: World) -> None:
+async def test_old_versions_are_removed_except_those_still_in_use(world: World) -> None:
     accepted = await world.submit(job(schedule=every(60, world.now)))
     await world.advance(60)
     await world.plan()
@@ -165,7 +165,7 @@ async def test_idempotency_keys_are_removed_after_seven_days_and_not_before(worl
 
 
 @proves("O1", "N6")
-async def test_live_keys_are_looked_at_once_and_keep_none_of_the_others_from_going(world: World) -> None:
+async def test_live_keys_are_checked_once_and_do_not_stop_the_removal_of_others(world: World) -> None:
     worker = await world.worker()
     await world.submit_all([job(unique=Unique(key=f"over {n}")) for n in range(5)])
     await worker.complete_all(await worker.lease())
@@ -185,7 +185,7 @@ async def test_live_keys_are_looked_at_once_and_keep_none_of_the_others_from_goi
 
 
 @proves("O1", "E10")
-async def test_checkpoints_of_ended_executions_go_and_those_of_live_ones_stay(world: World) -> None:
+async def test_checkpoints_of_ended_executions_are_removed_and_those_of_live_ones_stay(world: World) -> None:
     await world.submit_all([job() for _ in range(7)])
     worker = await world.worker()
     assignments = await worker.lease()
@@ -200,7 +200,7 @@ async def test_checkpoints_of_ended_executions_go_and_those_of_live_ones_stay(wo
 
 
 @proves("O1")
-async def test_the_operations_page_says_for_every_table_what_bounds_it(world: World) -> None:
+async def test_the_operations_page_states_for_every_table_what_bounds_it(world: World) -> None:
     section = OPERATIONS.read_text().partition("## What grows")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
@@ -233,7 +233,7 @@ async def test_skipped_ranges_and_backfills_are_removed_when_they_are_old(world:
 
 
 @proves("O1", "L6")
-async def test_what_somebody_holds_is_passed_by_and_nobody_waits(world: World) -> None:
+async def test_locked_rows_are_skipped_without_waiting(world: World) -> None:
     held, free = await world.submit_all([job("held", key="held"), job("free", key="free")])
     worker = await world.worker()
     await worker.complete_all(await worker.lease())
@@ -250,7 +250,7 @@ async def test_what_somebody_holds_is_passed_by_and_nobody_waits(world: World) -
 
 
 @proves("O1", "P13")
-async def test_a_kind_that_fails_keeps_none_of_the_others_from_going(world: World) -> None:
+async def test_a_kind_that_fails_does_not_stop_the_others(world: World) -> None:
     await world.submit_with_key("old", job())
     ended = await world.submit(job(key="ended"))
     worker = await world.worker()
@@ -266,7 +266,7 @@ async def test_a_kind_that_fails_keeps_none_of_the_others_from_going(world: Worl
 @proves("O1", "E16")
 @pytest.mark.parametrize("wait_s", [5, 600], ids=["planned", "with a timer"])
 @pytest.mark.parametrize("is_paused", [False, True], ids=["active", "paused"])
-async def test_a_changed_job_that_a_debounce_put_aside_is_removed(world: World, wait_s: float, is_paused: bool) -> None:
+async def test_a_changed_job_that_a_debounce_replaced_is_removed(world: World, wait_s: float, is_paused: bool) -> None:
     debounce = Debounce(key="k", wait_s=wait_s)
     first = await world.submit(job(debounce=debounce))
     await rename(world, first.id)
@@ -343,7 +343,7 @@ async def test_a_job_whose_new_schedule_has_no_fire_left_is_removed(world: World
 
 
 @proves("O1")
-async def test_jobs_that_an_older_release_left_without_a_timer_are_removed_as_well(world: World) -> None:
+async def test_jobs_that_an_older_release_left_without_a_timer_are_removed_too(world: World) -> None:
     accepted = await world.submit(job(schedule=once(world.after(600))))
     await rename(world, accepted.id)
     await world.value("DELETE FROM ondot.timer WHERE job_id = $1", accepted.id)

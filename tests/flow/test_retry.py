@@ -40,7 +40,7 @@ async def waiting_for_a_retry(world: World, limits: Limits | None = None) -> Exe
 
 
 @proves("E10", "E4")
-async def test_one_that_waits_for_its_next_attempt_has_it_now(world: World) -> None:
+async def test_an_execution_that_waits_for_its_next_attempt_starts_it_now(world: World) -> None:
     id_ = await waiting_for_a_retry(world)
     worker = await world.worker()
     assert await worker.lease() == []
@@ -54,7 +54,7 @@ async def test_one_that_waits_for_its_next_attempt_has_it_now(world: World) -> N
 
 
 @proves("E10")
-async def test_asked_twice_one_that_waits_still_has_one_place_in_the_queue(world: World) -> None:
+async def test_two_retries_of_a_waiting_execution_leave_it_one_place_in_the_queue(world: World) -> None:
     id_ = await waiting_for_a_retry(world)
     assert await asyncio.gather(*(retried(world, id_) for _ in range(4))) == [id_] * 4
     assert await world.count("ready") == 1
@@ -64,7 +64,7 @@ async def test_asked_twice_one_that_waits_still_has_one_place_in_the_queue(world
 @pytest.mark.parametrize(
     "limits", [Limits(key="db", key_concurrency=1), Limits(overlap="queue")], ids=["for an attempt", "until the end"]
 )
-async def test_one_that_passes_gates_has_its_next_attempt_now_and_one_place(world: World, limits: Limits) -> None:
+async def test_a_gated_execution_has_its_next_attempt_now_and_one_place(world: World, limits: Limits) -> None:
     id_ = await waiting_for_a_retry(world, limits)
     assert await retried(world, id_) == id_
     worker = await world.worker()
@@ -75,7 +75,7 @@ async def test_one_that_passes_gates_has_its_next_attempt_now_and_one_place(worl
 
 
 @proves("E10", "E11")
-async def test_a_lease_that_comes_first_wins_and_the_retry_says_that_it_runs(world: World) -> None:
+async def test_a_lease_before_a_retry_wins_and_the_retry_reports_that_it_runs(world: World) -> None:
     id_ = await waiting_for_a_retry(world)
     async with world.second_connection() as other:
         leasing = other.transaction()
@@ -91,7 +91,7 @@ async def test_a_lease_that_comes_first_wins_and_the_retry_says_that_it_runs(wor
 
 
 @proves("E10")
-async def test_one_that_has_not_run_or_runs_is_refused_with_what_to_do(world: World) -> None:
+async def test_a_retry_of_an_execution_that_is_pending_or_runs_is_refused_with_advice(world: World) -> None:
     accepted = await world.submit(job())
     [pending] = [execution.id for execution in await world.executions(accepted.id)]
     with pytest.raises(Conflict, match="cancel"):
@@ -105,7 +105,7 @@ async def test_one_that_has_not_run_or_runs_is_refused_with_what_to_do(world: Wo
 
 
 @proves("E10")
-async def test_one_that_lives_keeps_its_payload_and_version(world: World) -> None:
+async def test_a_live_execution_keeps_its_payload_and_version(world: World) -> None:
     id_ = await waiting_for_a_retry(world)
     for how in (Replay(payload="{}"), Replay(current_version=True)):
         with pytest.raises(Conflict, match="cancel it"):
@@ -113,7 +113,7 @@ async def test_one_that_lives_keeps_its_payload_and_version(world: World) -> Non
 
 
 @proves("E10")
-async def test_one_that_failed_is_replayed_and_its_letter_resolved(world: World) -> None:
+async def test_a_failed_execution_is_replayed_and_its_letter_resolved(world: World) -> None:
     await world.submit(job(retry=Retry(max_retries=0)))
     worker = await world.worker()
     id_ = (await worker.run_one(failed())).leased.id
@@ -126,7 +126,7 @@ async def test_one_that_failed_is_replayed_and_its_letter_resolved(world: World)
 
 
 @proves("E10")
-async def test_one_that_succeeded_runs_again_with_another_payload_once_at_a_time(world: World) -> None:
+async def test_a_succeeded_execution_runs_again_with_another_payload_one_at_a_time(world: World) -> None:
     await world.submit(job(payload=b'{"n":1}'))
     worker = await world.worker()
     id_ = (await worker.run_one()).leased.id
@@ -142,7 +142,7 @@ async def test_one_that_succeeded_runs_again_with_another_payload_once_at_a_time
 
 
 @proves("E10", "P3")
-async def test_who_asks_second_waits_for_the_first_and_is_told_of_its_replay(world: World) -> None:
+async def test_a_second_retry_waits_for_the_first_and_names_its_replay(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
     id_ = (await worker.run_one()).leased.id
@@ -160,7 +160,7 @@ async def test_who_asks_second_waits_for_the_first_and_is_told_of_its_replay(wor
 
 
 @proves("E10")
-async def test_one_whose_job_is_gone_is_refused_with_words(world: World) -> None:
+async def test_a_retry_of_an_execution_whose_job_is_gone_is_refused_with_advice(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
     id_ = (await worker.run_one()).leased.id
@@ -170,7 +170,7 @@ async def test_one_whose_job_is_gone_is_refused_with_words(world: World) -> None
 
 
 @proves("E10", "E8")
-async def test_a_retry_and_a_cancel_at_once_do_not_wait_for_each_other_for_ever(world: World) -> None:
+async def test_a_retry_and_a_cancel_at_once_do_not_deadlock(world: World) -> None:
     id_ = await waiting_for_a_retry(world, Limits(key="db", key_concurrency=1))
     async with asyncio.timeout(30):
         results = await asyncio.gather(

@@ -119,7 +119,7 @@ async def test_a_delete_waits_for_a_run_under_way_and_ends_it(world: World) -> N
 
 
 @proves("P10", "L6")
-async def test_runs_do_not_wait_for_each_other_but_for_a_change_that_came_before_them(world: World) -> None:
+async def test_runs_wait_for_a_change_before_them_and_not_for_each_other(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.now)))
     async with world.second_connection() as connection:
         first = connection.transaction()

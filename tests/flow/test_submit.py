@@ -37,7 +37,7 @@ async def test_a_delayed_job_inside_the_horizon_is_planned_as_it_is_submitted(wo
 
 
 @proves("S1")
-async def test_a_job_due_later_than_the_horizon_gets_a_timer_which_goes_when_it_is_planned(world: World) -> None:
+async def test_a_job_due_after_the_horizon_gets_a_timer_which_is_removed_when_it_is_planned(world: World) -> None:
     accepted = await world.submit(job(schedule=once(world.after(21))))
     timer = await world.timer(accepted.id)
     assert timer is not None
@@ -95,7 +95,7 @@ async def test_a_key_that_is_taken_updates_its_job_and_the_same_spec_changes_not
 
 
 @proves("S12")
-async def test_a_keyed_one_time_job_may_be_moved_until_it_runs(world: World) -> None:
+async def test_a_keyed_one_time_job_can_be_moved_until_it_runs(world: World) -> None:
     first = await world.submit(job(key="launch", schedule=once(world.after(10))))
     moved = await world.submit(job(key="launch", schedule=once(world.after(15))))
     assert moved.id == first.id
@@ -108,13 +108,13 @@ async def test_a_keyed_one_time_job_may_be_moved_until_it_runs(world: World) -> 
 
 
 @proves("S12")
-async def test_a_key_stands_once_in_a_batch(world: World) -> None:
+async def test_a_key_can_be_used_once_in_a_batch(world: World) -> None:
     with pytest.raises(Conflict, match="twice"):
         await world.submit_all([job(key="a"), job(key="a")])
 
 
 @proves("S12")
-async def test_two_who_create_the_same_keys_in_opposite_orders_make_each_job_once(world: World) -> None:
+async def test_two_requests_that_create_the_same_keys_in_opposite_orders_make_each_job_once(world: World) -> None:
     specs = [job(key=f"key {n}", schedule=every(3600, world.now)) for n in range(50)]
     results = await asyncio.gather(world.submit_all(specs), world.submit_all(specs[::-1]))
     assert [entry.id for entry in results[0]] == [entry.id for entry in results[1][::-1]]
@@ -122,7 +122,7 @@ async def test_two_who_create_the_same_keys_in_opposite_orders_make_each_job_onc
 
 
 @proves("S1")
-async def test_a_large_batch_is_told_beside_the_loop_and_before_its_transaction(world: World) -> None:
+async def test_the_response_to_a_large_batch_is_rendered_off_the_loop_and_before_its_transaction(world: World) -> None:
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def answer(_: list[Accepted]) -> str:
@@ -143,7 +143,7 @@ async def test_a_large_batch_is_told_beside_the_loop_and_before_its_transaction(
 
 
 @proves("S12", "P2")
-async def test_the_answer_to_a_large_batch_tells_what_was_there_as_it_is(world: World) -> None:
+async def test_the_response_to_a_large_batch_shows_existing_jobs_as_they_are(world: World) -> None:
     specs = [job(f"job {n}", key=f"key {n}", schedule=every(3600, world.now)) for n in range(FEW + 1)]
     known = await world.submit_all(specs[5:9])
     new: list[str] = []
@@ -169,7 +169,7 @@ async def test_the_answer_to_a_large_batch_tells_what_was_there_as_it_is(world: 
 
 
 @proves("P2", "E11")
-async def test_an_idempotency_key_gives_the_stored_answer_and_makes_nothing_new(world: World) -> None:
+async def test_an_idempotency_key_returns_the_stored_response_and_creates_nothing(world: World) -> None:
     first = await world.submit_with_key("abc", job())
     assert await world.submit_with_key("abc", job()) == first
     assert await world.count("job_once") == 1
@@ -184,7 +184,7 @@ async def test_an_idempotency_key_with_another_body_is_refused(world: World) -> 
 
 
 @proves("P2")
-async def test_the_key_of_a_request_that_failed_may_be_used_again(world: World) -> None:
+async def test_the_key_of_a_failed_request_can_be_used_again(world: World) -> None:
     with pytest.raises(Exception, match="0x00"):
         await world.submit_with_key("abc", job("\0"))
     await world.submit_with_key("abc", job())
@@ -231,7 +231,7 @@ async def test_the_pool_of_a_near_job_is_woken_with_the_instant_it_may_start(wor
 
 
 @proves("P1")
-async def test_batches_that_make_the_same_new_pools_in_another_order_do_not_get_into_each_others_way(
+async def test_batches_that_create_the_same_pools_in_another_order_do_not_deadlock(
     world: World,
 ) -> None:
     for n in range(5):

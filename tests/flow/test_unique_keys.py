@@ -34,14 +34,14 @@ async def test_a_second_job_with_a_unique_key_is_skipped_while_the_first_lives(w
 
 
 @proves("E16")
-async def test_a_job_due_later_holds_its_unique_key_until_it_has_ended(world: World) -> None:
+async def test_a_job_due_later_keeps_its_unique_key_until_it_has_ended(world: World) -> None:
     await world.submit(job(unique=Unique(key="k"), schedule=once(world.after(3600))))
     assert (await world.submit(job(unique=Unique(key="k")))).state is JobState.ENDED
     assert (await world.submit(job(unique=Unique(key="other")))).state is JobState.ACTIVE
 
 
 @proves("E16")
-async def test_a_unique_key_may_be_kept_for_a_while_after_it_was_made(world: World) -> None:
+async def test_a_unique_key_can_be_kept_for_a_time_after_its_job_was_created(world: World) -> None:
     await world.submit(job(unique=Unique(key="k", within_s=60)))
     worker = await world.worker()
     await worker.run_one()
@@ -52,7 +52,7 @@ async def test_a_unique_key_may_be_kept_for_a_while_after_it_was_made(world: Wor
 
 
 @proves("E16")
-async def test_of_two_who_submit_one_unique_key_at_once_one_runs(world: World) -> None:
+async def test_one_of_two_jobs_submitted_with_one_unique_key_at_once_runs(world: World) -> None:
     accepted = await asyncio.gather(*(world.submit(job(unique=Unique(key="k"))) for _ in range(8)))
     assert sorted(entry.state for entry in accepted) == [JobState.ACTIVE] + [JobState.ENDED] * 7
 
@@ -76,7 +76,7 @@ async def test_jobs_above_a_throttle_are_skipped_until_the_window_is_over(world:
 
 
 @proves("E16")
-async def test_the_last_of_debounced_jobs_runs_a_while_after_it_came(world: World) -> None:
+async def test_the_last_of_several_debounced_jobs_runs_after_its_wait(world: World) -> None:
     debounce = Debounce(key="k", wait_s=10)
     first = await world.submit(job(debounce=debounce))
     await world.advance(5)
@@ -96,7 +96,7 @@ async def test_the_last_of_debounced_jobs_runs_a_while_after_it_came(world: Worl
 
 
 @proves("E16")
-async def test_a_debounced_job_that_is_due_beyond_the_horizon_is_put_aside_as_well(world: World) -> None:
+async def test_a_debounced_job_due_after_the_horizon_is_replaced_too(world: World) -> None:
     debounce = Debounce(key="k", wait_s=600)
     first, second = await world.submit(job(debounce=debounce)), await world.submit(job(debounce=debounce))
     assert await world.timer(first.id) is None
@@ -105,7 +105,7 @@ async def test_a_debounced_job_that_is_due_beyond_the_horizon_is_put_aside_as_we
 
 
 @proves("E16")
-async def test_a_debounce_is_put_off_no_longer_than_its_bound(world: World) -> None:
+async def test_a_debounced_job_is_postponed_no_longer_than_its_bound(world: World) -> None:
     debounce = Debounce(key="k", wait_s=10, max_wait_s=15)
     await world.submit(job(debounce=debounce))
     await world.advance(8)
@@ -122,7 +122,7 @@ async def test_the_last_of_a_batch_with_one_debounce_key_runs(world: World) -> N
 
 
 @proves("E16")
-async def test_keys_that_say_nothing_any_more_are_forgotten(world: World) -> None:
+async def test_keys_without_meaning_are_forgotten(world: World) -> None:
     await world.submit(job(unique=Unique(key="k")))
     await (await world.worker()).run_one()
     await world.submit(job(unique=Unique(key="live"), schedule=once(world.after(86_400))))
@@ -132,7 +132,7 @@ async def test_keys_that_say_nothing_any_more_are_forgotten(world: World) -> Non
 
 
 @proves("E16")
-async def test_a_job_that_is_changed_to_have_no_key_gives_it_back(world: World) -> None:
+async def test_a_job_that_is_changed_to_have_no_key_releases_it(world: World) -> None:
     first = await world.submit(job(unique=Unique(key="k"), schedule=once(world.after(60))))
     spec = job(schedule=once(world.after(60)))
     await world.update(first.id, spec)
@@ -140,7 +140,7 @@ async def test_a_job_that_is_changed_to_have_no_key_gives_it_back(world: World) 
 
 
 @proves("E16")
-async def test_a_paused_job_holds_its_unique_key_and_a_deleted_one_does_not(world: World) -> None:
+async def test_a_paused_job_keeps_its_unique_key_and_a_deleted_one_does_not(world: World) -> None:
     unique = Unique(key="k")
     first = await world.submit(job(unique=unique, schedule=once(world.after(100))))
     await pause(world.database, DEFAULT_TENANT, first.id)
@@ -153,7 +153,7 @@ async def test_a_paused_job_holds_its_unique_key_and_a_deleted_one_does_not(worl
 
 
 @proves("E16")
-async def test_a_job_that_is_changed_to_another_unique_key_has_that_and_gives_the_old_one_back(world: World) -> None:
+async def test_a_job_that_is_changed_to_another_unique_key_takes_it_and_releases_the_old_one(world: World) -> None:
     later = once(world.after(100))
     first = await world.submit(job(unique=Unique(key="old"), schedule=later))
     await world.update(first.id, job(unique=Unique(key="new"), schedule=later))
@@ -173,7 +173,7 @@ async def test_a_job_cannot_be_changed_to_a_unique_key_that_is_taken_and_keeps_i
 
 
 @proves("E16")
-async def test_two_jobs_that_are_changed_to_each_others_unique_keys_at_once_do_not_wait_for_ever(world: World) -> None:
+async def test_two_jobs_that_are_changed_to_each_others_unique_keys_at_once_do_not_deadlock(world: World) -> None:
     later = once(world.after(100))
     first, second = [await world.submit(job(unique=Unique(key=key), schedule=later)) for key in ("one", "two")]
 
@@ -185,7 +185,7 @@ async def test_two_jobs_that_are_changed_to_each_others_unique_keys_at_once_do_n
 
 
 @proves("E16")
-async def test_what_a_throttle_has_counted_stays_counted_when_its_job_is_changed(world: World) -> None:
+async def test_a_throttled_job_stays_counted_when_it_is_changed(world: World) -> None:
     throttle = Throttle(key="k", per_s=60)
     first = await world.submit(job(throttle=throttle, schedule=once(world.after(100))))
     await world.update(first.id, job(schedule=once(world.after(100))))
@@ -212,9 +212,7 @@ async def runs(world: World) -> list[JobId]:
 @pytest.mark.parametrize("wait_s", [5, 600], ids=["planned", "with a timer"])
 @pytest.mark.parametrize("is_paused", [False, True], ids=["active", "paused"])
 @proves("E16")
-async def test_a_debounced_job_that_was_changed_is_put_aside_as_well(
-    world: World, wait_s: float, is_paused: bool
-) -> None:
+async def test_a_debounced_job_that_was_changed_is_replaced_too(world: World, wait_s: float, is_paused: bool) -> None:
     debounce = Debounce(key="k", wait_s=wait_s)
     first = await world.submit(job(debounce=debounce))
     await renamed(world, first)
@@ -234,7 +232,7 @@ async def test_a_debounced_job_that_was_changed_is_put_aside_as_well(
 
 
 @proves("E16")
-async def test_a_job_that_is_debounced_no_more_is_not_put_aside(world: World) -> None:
+async def test_a_job_that_is_no_longer_debounced_is_not_replaced(world: World) -> None:
     debounce = Debounce(key="k", wait_s=600)
     first = await world.submit(job(debounce=debounce))
     await renamed(world, first, debounce=None)
@@ -244,7 +242,7 @@ async def test_a_job_that_is_debounced_no_more_is_not_put_aside(world: World) ->
 
 @pytest.mark.parametrize("wait_s", [5, 600], ids=["planned", "with a timer"])
 @proves("E16")
-async def test_who_comes_while_a_debounced_job_is_being_changed_waits_and_puts_it_aside(
+async def test_a_job_submitted_while_a_debounced_one_is_being_changed_waits_and_replaces_it(
     world: World, wait_s: float
 ) -> None:
     debounce = Debounce(key="k", wait_s=wait_s)
@@ -260,7 +258,7 @@ async def test_who_comes_while_a_debounced_job_is_being_changed_waits_and_puts_i
 
 
 @proves("E16")
-async def test_each_of_a_batch_takes_the_place_of_its_own_forerunner(world: World) -> None:
+async def test_each_job_of_a_batch_replaces_its_own_predecessor(world: World) -> None:
     keys = ("a", "b", "c")
     firsts = await world.submit_all([job(debounce=Debounce(key=key, wait_s=5)) for key in keys])
     fars = await world.submit_all([job(debounce=Debounce(key=f"far {key}", wait_s=600)) for key in keys])
@@ -274,7 +272,7 @@ async def test_each_of_a_batch_takes_the_place_of_its_own_forerunner(world: Worl
 
 
 @proves("E16")
-async def test_after_a_debounced_job_has_begun_a_new_series_begins(world: World) -> None:
+async def test_a_new_series_starts_after_a_debounced_job_has_started(world: World) -> None:
     debounce = Debounce(key="k", wait_s=10, max_wait_s=12)
     first = await world.submit(job(debounce=debounce))
     worker = await world.worker()

@@ -29,7 +29,7 @@ async def as_by_other_rules(world: World, job_id: JobId, hours: int) -> None:
 
 @proves("S4")
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_fire_stored_by_other_rules_is_computed_anew(world: World, hours: int) -> None:
+async def test_a_fire_stored_by_other_rules_is_computed_again(world: World, hours: int) -> None:
     accepted = await world.submit(job(schedule=DAILY))
     await look(world, "2026a")
     await as_by_other_rules(world, accepted.id, hours)
@@ -49,7 +49,7 @@ async def test_a_node_with_older_rules_changes_nothing(world: World) -> None:
 
 
 @proves("S4", "P3")
-async def test_what_is_planned_by_the_old_rules_is_taken_back(world: World) -> None:
+async def test_executions_planned_by_the_old_rules_are_taken_back(world: World) -> None:
     accepted = await world.submit(job(schedule=DAILY))
     assert accepted.next_fire_at is not None
     await as_by_other_rules(world, accepted.id, -1)
@@ -63,7 +63,7 @@ async def test_what_is_planned_by_the_old_rules_is_taken_back(world: World) -> N
 
 
 @proves("S4", "S1", "S3")
-async def test_what_no_zone_touches_stays_as_it_is(world: World) -> None:
+async def test_jobs_that_no_zone_affects_stay_as_they_are(world: World) -> None:
     interval = await world.submit(job(schedule=every(100, world.now)))
     at = await world.submit(job(schedule=once(world.after(100))))
     stood = [await world.timer(id_) for id_ in (interval.id, at.id)]
@@ -72,7 +72,7 @@ async def test_what_no_zone_touches_stays_as_it_is(world: World) -> None:
 
 
 @proves("S4")
-async def test_what_a_node_with_another_release_began_is_begun_anew(
+async def test_a_node_with_another_release_starts_from_the_first_job(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ondot.flow.zones.JOBS_A_PASS", 2)
