@@ -1,8 +1,8 @@
-"""A whole ondot on a database of one's own, with a clock turned by hand: what the tests of the flow stand on.
+"""A whole ondot on its own database, with a clock turned by hand: the base of the tests of the flow.
 
-`ondot.clock()` reads a row that only the test writes, and the process's estimate of it is frozen at the same instant;
-so nothing is due until the test says so, and no test waits. The helpers read like sentences and call the passes that
-roles repeat; nothing is faked but time.
+`ondot.clock()` reads a row that only the test writes, and the process's estimate of it is frozen at the same instant.
+So nothing is due until the test sets the clock, and no test waits. The methods read like sentences and call the passes
+that roles repeat; nothing is faked but time.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ DEFAULT_POOL = PoolNo(1)
 
 
 def job(name: str = "report", **fields: Any) -> JobSpec:
-    """A spec with only what matters to a test; without a schedule it is to run at once."""
+    """A spec with the fields that matter to a test; without a schedule it runs at once."""
     fields.setdefault("target", FunctionTarget(name="report"))
     if "payload" in fields:
         fields["payload"] = msgspec.Raw(fields["payload"])
@@ -73,7 +73,7 @@ def failed(message: str = "it broke", **fields: Any) -> Failed:
 
 
 class RecordingTransport(PollingTransport):
-    """Sends nothing and remembers what it was to send."""
+    """Sends nothing, and keeps the wake-ups that it was given."""
 
     def __init__(self) -> None:
         self.sent: list[Wake] = []
@@ -86,7 +86,7 @@ class RecordingTransport(PollingTransport):
 
 @dataclass(slots=True)
 class Worker:
-    """One incarnation: leases, and writes what came of it."""
+    """One incarnation: leases executions and writes their outcomes."""
 
     world: "World"
     id: WorkerId
@@ -163,7 +163,7 @@ class World:
         return stored
 
     async def submit_with_key(self, key: str, spec: JobSpec) -> str:
-        """Gives the answer: the job's id as JSON."""
+        """Returns the response: the job's id as JSON."""
         return await submit(
             self.database,
             self.dispatcher,
@@ -200,14 +200,14 @@ class World:
         return await update(self.database, self.dispatcher, tenant_no, job_id, compute, if_version=if_version)
 
     async def plan(self) -> int:
-        """Plan every partition until nothing before the horizon is left; gives how many timers moved."""
+        """Plan every partition until nothing before the horizon is left; returns how many timers moved."""
         total = 0
         while moved := await self.planner.one_pass(range(PARTITIONS)):
             total += moved
         return total
 
     async def work_off(self) -> int:
-        """Give each owed range whose turn it is one turn; gives how many there were."""
+        """Work off one turn of each owed range that is due; returns how many there were."""
         return await owed_pass(self.database, self.dispatcher, range(PARTITIONS))
 
     async def worker(self, *, pool_nos: Sequence[PoolNo] = (DEFAULT_POOL,)) -> Worker:
@@ -217,7 +217,7 @@ class World:
         return Worker(self, id_, Leaser(self.database, id_, pool_nos), Completer(self.database, self.dispatcher, id_))
 
     async def retain(self) -> int:
-        """Remove what has ended and is old, until there is nothing left to do; gives how many passes had more."""
+        """Remove old rows until there is nothing left to remove; returns how many passes had more."""
         retention = Retention(self.database)
         passes = 0
         while await retention.one_pass():
@@ -288,12 +288,12 @@ class World:
 
     @asynccontextmanager
     async def second_connection(self) -> AsyncIterator[Connection]:
-        """Somebody else's connection, for transactions that stay open."""
+        """Another connection, for transactions that stay open."""
         async with connected(self.url) as connection:
             yield connection
 
     async def until_someone_waits(self, count: int = 1) -> None:
-        """Until so many statements in this database wait for a lock of another."""
+        """Wait until `count` statements in this database wait for locks."""
         async with asyncio.timeout(10), self.second_connection() as connection:
             while count > await connection.fetchval(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"

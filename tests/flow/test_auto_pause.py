@@ -1,4 +1,4 @@
-"""A job that keeps failing is paused, with the reason on it; a success begins the count anew (S12)."""
+"""A job that keeps failing is paused, with the reason; a success starts a new count (S12)."""
 
 import pytest
 
@@ -15,7 +15,7 @@ BAD, GOOD = failed(retryable=False), Succeeded("1")
 
 
 async def live_through(world: World, reports: list[Report], retry: Retry = Retry()) -> JobState:  # noqa: B008
-    """One fire for each report, then the pass; gives the job's state."""
+    """One fire for each report, then the pass; returns the job's state."""
     accepted = await world.submit(job(schedule=every(10, world.now), pause_after_failures=3, retry=retry))
     worker = await world.worker()
     for report in reports:
@@ -74,7 +74,7 @@ async def test_a_job_that_was_paused_for_its_failures_starts_a_new_count_when_it
     await worker.run_one(BAD)
     await pause_failing_pass(world.database)
     row = await world.job(accepted.id)
-    assert (row.state, row.state_reason) == (JobState.PAUSED, "1 failures in a row")
+    assert (row.state, row.state_reason) == (JobState.PAUSED, "1 failure in a row")
     await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
     assert await pause_failing_pass(world.database) == 0
     row = await world.job(accepted.id)

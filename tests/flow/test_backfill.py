@@ -1,4 +1,4 @@
-"""②b Backfill: a past range run in turns, in either order, so many at once; never a second execution for a fire."""
+"""②b Backfill: a past range runs in turns, in either order, N at a time; no fire gets a second execution."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -54,7 +54,7 @@ async def backfilled(world: World, job_id: JobId) -> list[float]:
 
 
 async def run_all(world: World, worker: Worker, job_id: JobId) -> int:
-    """Turns and leases until the backfill is over; gives the most that were leased at once."""
+    """Work off and lease until the backfill is over; returns the most that were leased at once."""
     most = 0
     while (await stands(world, job_id)).state == "RUNNING":
         await turn(world)
@@ -66,7 +66,7 @@ async def run_all(world: World, worker: Worker, job_id: JobId) -> int:
 
 @pytest.fixture
 def hours(world: World) -> datetime:
-    """Where an hourly job is anchored whose fires of the past two days are wanted."""
+    """The anchor of an hourly job whose fires of the past two days are wanted."""
     return world.after(-48 * HOUR)
 
 
@@ -132,7 +132,7 @@ async def test_a_backfill_never_meets_a_fire_that_the_schedulers_had_not_planned
         await worker.complete_all(assignments)
     await world.plan()
     fires = await world.fires(accepted.id)
-    assert len(fires) == len(set(fires)) == 6  # with that of its anchor, which was too late to be planned
+    assert len(fires) == len(set(fires)) == 6  # with the fire of its anchor, which was too late to be planned
 
 
 @proves("S7", "P4")

@@ -1,4 +1,4 @@
-"""②a Change: what was planned is taken back, what is due ends or runs the new version, what has begun goes on."""
+"""②a Change: coming fires are taken back, due ones end or run the new version, started executions continue."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -85,7 +85,7 @@ async def test_a_due_fire_that_has_not_started_runs_the_new_version_after_an_upd
 async def test_a_due_fire_follows_its_job_to_another_pool_and_priority(
     world: World, limits: Limits | None, then: Limits | None, is_admitted: bool
 ) -> None:
-    """Out of a queue or a line, into a queue or a line; and the workers of its new pool are woken."""
+    """From a queue or a line into a queue or a line; and the workers of its new pool are woken."""
     accepted = await world.submit(job(schedule=every(10, world.now), pool="nobody", limits=limits))
     nobody = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'nobody'"))
     await world.advance(12)
@@ -107,7 +107,7 @@ async def test_a_due_fire_follows_its_job_to_another_pool_and_priority(
 
 @proves("S8", "E13", "P10")
 async def test_started_requested_and_caught_up_executions_keep_their_place_in_an_update(world: World) -> None:
-    """A retry and a run by hand keep pool and version, and are held to the new limits; catch-up stays behind."""
+    """A retry and a run by hand keep pool and version, and the new limits apply; catch-up stays behind."""
     misfire = Misfire(policy="all", grace_s=1, window_s=3600)
     spec = job(schedule=every(100, world.now, misfire=misfire), retry=Retry(initial_s=1, jitter=False))
     accepted = await world.submit(spec)
@@ -134,7 +134,7 @@ async def test_started_requested_and_caught_up_executions_keep_their_place_in_an
 
 
 async def woken(world: World) -> set[PoolNo]:
-    """Which pools are called by all that was done so far."""
+    """The pools that were woken so far."""
     dispatching = asyncio.create_task(world.dispatcher.run())
     async with asyncio.timeout(10):
         await world.transport.published.wait()
@@ -532,7 +532,9 @@ async def test_a_pause_gives_back_the_fires_that_were_owed_and_did_not_run(world
     await world.plan()
     assert await world.value("SELECT fires_left FROM ondot.timer") == 5
     await stop(world, accepted.id)
-    assert await world.value("SELECT fires_left FROM ondot.timer") == 9  # that of 500 s was not missed, and is skipped
+    assert (
+        await world.value("SELECT fires_left FROM ondot.timer") == 9
+    )  # the fire at 500 s was not missed, and is skipped
     assert [count for *_, count in await world.skipped(accepted.id)] == [4]
 
 
@@ -681,7 +683,7 @@ async def test_an_update_computes_without_a_lock_and_again_if_the_job_was_change
     async def compute(row: JobRow, _now: datetime) -> JobSpec:
         versions.append(row.version)
         if row.version == 1:
-            # Would wait for ever if this update had locked the job already.
+            # Would time out if this update had locked the job already.
             await asyncio.wait_for(change(world, accepted.id, job("second", schedule=every(3600, world.now))), 10)
         return structs.replace(row.spec, labels={"after": row.spec.name})
 

@@ -1,4 +1,4 @@
-"""Replay and discard: one execution for each letter, whoever asks, however often, whatever crashes."""
+"""Replay and discard: one execution for each letter, for any number of requests and crashes."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ NO_RETRY = Retry(max_retries=0)
 
 
 async def fail_all(world: World, message: str = "it broke") -> list[ExecutionId]:
-    """Let everything that is due fail for good."""
+    """Let all due executions fail without a retry."""
     worker = await world.worker()
     assignments = await worker.lease()
     await worker.complete_all(assignments, failed(message))
@@ -122,10 +122,10 @@ async def test_a_letter_has_its_resolver_the_reason_and_the_replay(world: World)
         None,
     )
     async with world.database.connection() as connection:
-        [told] = await list_audit(connection, DEFAULT_TENANT, subject=one, limit=9)
-        assert (told.actor, told.action, told.detail["replay_id"]) == ("ann", "dead_letter.replay", replay_id)
-        [told] = await list_audit(connection, DEFAULT_TENANT, subject=other, limit=9)
-        assert (told.actor, told.action, told.detail) == ("bob", "dead_letter.discard", {"reason": "old"})
+        [entry] = await list_audit(connection, DEFAULT_TENANT, subject=one, limit=9)
+        assert (entry.actor, entry.action, entry.detail["replay_id"]) == ("ann", "dead_letter.replay", replay_id)
+        [entry] = await list_audit(connection, DEFAULT_TENANT, subject=other, limit=9)
+        assert (entry.actor, entry.action, entry.detail) == ("bob", "dead_letter.discard", {"reason": "old"})
         assert await list_audit(connection, TenantNo(2), limit=9) == []
 
 
@@ -231,7 +231,7 @@ async def test_an_operation_replays_all_that_match_at_its_rate(world: World) -> 
     done = []
     for _ in range(5):
         await bulk_pass(world.database, world.dispatcher)
-        assert await bulk_pass(world.database, world.dispatcher) == 0, "its next turn has not come"
+        assert await bulk_pass(world.database, world.dispatcher) == 0, "its next turn is not due"
         done.append((await operation(world, id_)).done)
         await world.advance(0.25)
     assert done == [10, 20, 30, 30, 30]
@@ -348,7 +348,7 @@ async def test_an_operation_returns_to_a_letter_that_was_locked_and_stayed_open(
             await bulk_pass(world.database, world.dispatcher)
             await world.advance(1)
         row = await operation(world, id_)
-        assert (row.state, row.done) == ("RUNNING", 29), "as long as somebody is at it"
+        assert (row.state, row.done) == ("RUNNING", 29), "while a letter is locked"
         await transaction.rollback()
     await bulk_pass(world.database, world.dispatcher)
     row = await operation(world, id_)

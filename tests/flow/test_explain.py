@@ -1,4 +1,4 @@
-"""Explain on a real database: the facts that are read are those of the tables, by the database's clock."""
+"""Explain on a real database: the facts are read from the tables, by the database's clock."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -45,7 +45,7 @@ async def job_codes(world: World, job_id: JobId) -> list[str]:
 
 
 async def execution_of(world: World, spec: JobSpec) -> ExecutionId:
-    """Submit a job that is planned at once; gives its execution."""
+    """Submit a job that is planned at once; returns its execution."""
     accepted = await world.submit(spec)
     [execution] = await world.executions(accepted.id)
     return execution.id
@@ -85,20 +85,20 @@ async def busy(world: World, worker: Worker, running: int) -> None:
 @proves("E17")
 async def test_an_execution_goes_from_not_due_over_no_worker_to_running_and_its_end(world: World) -> None:
     id_ = await execution_of(world, job(schedule=once(world.after(10))))
-    told = await explained(world, id_)
-    assert [reason.code for reason in told.reasons] == ["not_due", "no_worker"]
-    assert told.reasons[0].until == world.after(10)
+    explanation = await explained(world, id_)
+    assert [reason.code for reason in explanation.reasons] == ["not_due", "no_worker"]
+    assert explanation.reasons[0].until == world.after(10)
     await world.advance(10)
     assert await codes(world, id_) == ["no_worker"]
     worker = await world.worker()
-    told = await explained(world, id_)
-    assert ([reason.code for reason in told.reasons], told.may_start_at) == (["next"], world.now)
+    explanation = await explained(world, id_)
+    assert ([reason.code for reason in explanation.reasons], explanation.may_start_at) == (["next"], world.now)
     [attempt] = await worker.lease()
     [reason] = (await explained(world, id_)).reasons
     assert (reason.code, reason.facts["worker_id"], reason.facts["worker_host"]) == ("running", worker.id, "here")
     await worker.complete(attempt)
-    told = await explained(world, id_)
-    assert (told.state, told.reasons[0].code, told.may_start_at) == ("SUCCEEDED", "ended", None)
+    explanation = await explained(world, id_)
+    assert (explanation.state, explanation.reasons[0].code, explanation.may_start_at) == ("SUCCEEDED", "ended", None)
 
 
 @proves("E17")
@@ -107,9 +107,9 @@ async def test_a_retry_shows_its_number_its_instant_and_the_last_error(world: Wo
     id_ = await execution_of(world, job(retry=retry))
     worker = await world.worker()
     await worker.run_one(failed("no such table"))
-    told = await explained(world, id_)
-    [reason] = told.reasons
-    assert (reason.code, told.may_start_at) == ("backoff", world.after(30))
+    explanation = await explained(world, id_)
+    [reason] = explanation.reasons
+    assert (reason.code, explanation.may_start_at) == ("backoff", world.after(30))
     assert (reason.facts["retry"], reason.facts["max_retries"], reason.facts["error"]) == (1, 2, "no such table")
     for _ in range(2):
         await world.advance(30)
@@ -129,9 +129,9 @@ async def test_a_worker_without_heartbeats_does_not_count(world: World) -> None:
     [reason] = (await explained(world, id_)).reasons
     assert (reason.code, reason.facts["silent_workers"], reason.facts["seen_at"]) == ("no_worker", 1, seen_at)
     await worker.beat()
-    told = await explained(world, id_)
-    assert told.reasons[0].code == "next"
-    assert "ondot doctor" in str(told.reasons[0].what_to_do)
+    explanation = await explained(world, id_)
+    assert explanation.reasons[0].code == "next"
+    assert "ondot doctor" in str(explanation.reasons[0].what_to_do)
 
 
 @proves("E17", "P3")
@@ -141,16 +141,16 @@ async def test_work_of_a_held_database_is_explained_by_that_and_not_by_missing_w
     held_at = world.now
     await hold(world)
     await world.advance(700)
-    told = await explained_job(world, accepted.id, world.after(-100))
-    [execution] = told.executions
+    explanation = await explained_job(world, accepted.id, world.after(-100))
+    [execution] = explanation.executions
     [reason] = execution.reasons
-    assert [one.code for one in told.job.reasons] == ["held", "late_plan"]
-    assert (execution.id, reason) == (id_, told.job.reasons[0])
+    assert [one.code for one in explanation.job.reasons] == ["held", "late_plan"]
+    assert (execution.id, reason) == (id_, explanation.job.reasons[0])
     assert (reason.facts, reason.until) == ({"since": held_at, "reason": WHY}, None)
-    assert WHY in told.job.summary
+    assert WHY in explanation.job.summary
     assert COMMAND in str(reason.what_to_do)
-    assert told.fire is not None
-    assert "nothing starts" in told.fire.message
+    assert explanation.fire is not None
+    assert "nothing starts" in explanation.fire.message
     await accept(world)
     assert await codes(world, id_) == ["no_worker"]
     assert await job_codes(world, accepted.id) == ["no_scheduler", "late_plan"]
@@ -171,10 +171,10 @@ async def test_a_waiting_suspect_shows_how_many_run_and_may_run(world: World) ->
     assert len((await worker.leaser.one_pass(100, 12)).assignments) == 12
     await busy(world, worker, running=12)
     waiting = [row.id for row in await world.executions() if row.state is not State.RUNNING]
-    told = [(await explained(world, id_)).reasons for id_ in waiting]
-    assert [reason.code for [reason] in told] == ["suspect", "suspect"]
-    assert sorted(reason.facts["ahead"].get("suspect", 0) for [reason] in told) == [0, 1]
-    for [reason] in told:
+    explanations = [(await explained(world, id_)).reasons for id_ in waiting]
+    assert [reason.code for [reason] in explanations] == ["suspect", "suspect"]
+    assert sorted(reason.facts["ahead"].get("suspect", 0) for [reason] in explanations) == [0, 1]
+    for [reason] in explanations:
         assert (reason.facts["losses"], reason.facts["at_once"], reason.facts["suspects"]) == (2, 12, 12)
 
 
@@ -220,15 +220,21 @@ async def test_an_overlapping_fire_names_the_running_one_and_once_skipped_the_re
     await admit_pass(world.database, [DEFAULT_POOL])
     [attempt] = await worker.lease()
     second = (await world.executions(accepted.id))[1].id
-    told = await explained(world, second)
-    assert [reason.code for reason in told.reasons] == ["not_due", "overlap"]
-    assert (told.reasons[1].facts["holders"][0]["id"], told.may_start_at) == (attempt.leased.id, world.after(5))
-    assert "it is skipped" in told.reasons[1].message
+    explanation = await explained(world, second)
+    assert [reason.code for reason in explanation.reasons] == ["not_due", "overlap"]
+    assert (explanation.reasons[1].facts["holders"][0]["id"], explanation.may_start_at) == (
+        attempt.leased.id,
+        world.after(5),
+    )
+    assert "it is skipped" in explanation.reasons[1].message
     await world.advance(5)
     await admit_pass(world.database, [DEFAULT_POOL])
-    told = await explained(world, second)
-    assert (told.state, told.reasons[0].facts["reason"]) == ("SKIPPED", "overlap")
-    assert "the previous execution of its job was still running, and the job skips overlapping fires" in told.summary
+    explanation = await explained(world, second)
+    assert (explanation.state, explanation.reasons[0].facts["reason"]) == ("SKIPPED", "overlap")
+    assert (
+        "the previous execution of its job was still running, and the job skips overlapping fires"
+        in explanation.summary
+    )
 
 
 @proves("E17", "E16")
@@ -256,9 +262,9 @@ async def test_a_rate_shows_when_its_token_is_free(world: World) -> None:
         await gate_by_hand(world, id_, limits)
     await world.worker()
     await admit(world)
-    told = await explained(world, ids[2])
-    assert (told.reasons[0].code, told.may_start_at) == ("rate", world.after(120))
-    assert told.reasons[0].facts["gates_beyond"] == ["rate"]
+    explanation = await explained(world, ids[2])
+    assert (explanation.reasons[0].code, explanation.may_start_at) == ("rate", world.after(120))
+    assert explanation.reasons[0].facts["gates_beyond"] == ["rate"]
     assert (await explained(world, ids[1])).may_start_at == world.after(60)
 
 
@@ -279,8 +285,8 @@ async def test_limits_of_a_pool_are_shown(world: World) -> None:
         "UPDATE ondot.pool SET rate_limit = 1, rate_per_s = 10, rate_burst = 1, token_at = $1 WHERE pool_no = 1",
         world.after(4),
     )
-    told = await explained(world, waiting)
-    assert (told.reasons[0].code, told.may_start_at) == ("pool_rate", world.after(14))
+    explanation = await explained(world, waiting)
+    assert (explanation.reasons[0].code, explanation.may_start_at) == ("pool_rate", world.after(14))
     assert await worker.beat() is not None
 
 
@@ -289,8 +295,8 @@ async def test_a_cancel_and_a_start_deadline_are_shown(world: World) -> None:
     id_ = await execution_of(world, job(schedule=once(world.after(10))))
     worker = await world.worker()
     await world.value("UPDATE ondot.execution SET start_by = $2 WHERE id = $1", id_, world.after(40))
-    told = await explained(world, id_)
-    assert [(reason.code, reason.until) for reason in told.reasons] == [
+    explanation = await explained(world, id_)
+    assert [(reason.code, reason.until) for reason in explanation.reasons] == [
         ("not_due", world.after(10)),
         ("start_deadline", world.after(40)),
     ]
@@ -322,12 +328,12 @@ async def test_a_job_waits_for_its_fire_and_for_a_scheduler(world: World) -> Non
     accepted = await world.submit(job(schedule=every(3600, world.after(600))))
     assert await job_codes(world, accepted.id) == ["not_due", "no_scheduler"]
     await node(world)
-    told = await explained_job(world, accepted.id)
-    assert [reason.code for reason in told.job.reasons] == ["not_due"]
-    assert (told.job.may_start_at, told.live, told.fire) == (world.after(600), 0, None)
+    explanation = await explained_job(world, accepted.id)
+    assert [reason.code for reason in explanation.job.reasons] == ["not_due"]
+    assert (explanation.job.may_start_at, explanation.live, explanation.fire) == (world.after(600), 0, None)
     await world.advance(700)
-    told = await explained_job(world, accepted.id)
-    assert [reason.code for reason in told.job.reasons] == ["no_scheduler", "late_plan"]
+    explanation = await explained_job(world, accepted.id)
+    assert [reason.code for reason in explanation.job.reasons] == ["no_scheduler", "late_plan"]
     await node(world)
     assert await job_codes(world, accepted.id) == ["late_plan"]
 
@@ -338,27 +344,31 @@ async def test_a_job_shows_what_its_oldest_execution_waits_for(world: World) -> 
     await node(world)
     await world.plan()
     await world.advance(5)
-    told = await explained_job(world, accepted.id)
-    assert told.live == 4
-    assert [one.reasons[0].code for one in told.executions] == ["no_worker", "not_due", "not_due", "not_due"]
-    assert "No live worker" in told.job.summary
+    explanation = await explained_job(world, accepted.id)
+    assert explanation.live == 4
+    assert [one.reasons[0].code for one in explanation.executions] == ["no_worker", "not_due", "not_due", "not_due"]
+    assert "No live worker" in explanation.job.summary
 
 
 @proves("E17")
 async def test_a_paused_a_deleted_and_an_ended_job_are_explained_by_that(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.after(600))))
     await pause(world.database, DEFAULT_TENANT, accepted.id, because="5 failures in a row")
-    told = (await explained_job(world, accepted.id)).job
-    assert (told.reasons[0].code, told.reasons[0].facts["since"], told.may_start_at) == ("paused", world.now, None)
-    assert "5 failures in a row" in told.summary
+    explanation = (await explained_job(world, accepted.id)).job
+    assert (explanation.reasons[0].code, explanation.reasons[0].facts["since"], explanation.may_start_at) == (
+        "paused",
+        world.now,
+        None,
+    )
+    assert "5 failures in a row" in explanation.summary
     await delete(world.database, DEFAULT_TENANT, accepted.id)
     assert await job_codes(world, accepted.id) == ["deleted"]
     once_at = world.now
     done = await world.submit(job(schedule=once(once_at)))
     await (await world.worker()).run_one()
-    told = (await explained_job(world, done.id)).job
-    assert (told.state, told.reasons[0].code) == ("ENDED", "ended")
-    assert "once" in told.summary
+    explanation = (await explained_job(world, done.id)).job
+    assert (explanation.state, explanation.reasons[0].code) == ("ENDED", "ended")
+    assert "once" in explanation.summary
     fires = await world.submit(job(schedule=every(1, world.after(1), max_fires=2)))
     await world.plan()
     await world.advance(2)
@@ -374,8 +384,8 @@ async def test_a_job_that_catches_up_shows_its_owed_fires(world: World) -> None:
     await world.advance(3600)
     await node(world)
     await world.plan()
-    told = (await explained_job(world, accepted.id)).job
-    owed = next(reason for reason in told.reasons if reason.code == "catching_up")
+    explanation = (await explained_job(world, accepted.id)).job
+    owed = next(reason for reason in explanation.reasons if reason.code == "catching_up")
     assert owed.facts["origin"] == "fire"
     assert owed.facts["count"] > 50
     at = world.after(-1800)
@@ -396,13 +406,13 @@ async def test_a_job_whose_schedule_is_planned_alone_shows_its_cost(world: World
     await world.plan()
     assert COSTLY_PLANS._value.get() == before + 1, "the planner finds it costly, and only it"
     await node(world)
-    told = (await explained_job(world, cheap.id)).job
-    assert [reason.code for reason in told.reasons] == ["not_due"]
+    explanation = (await explained_job(world, cheap.id)).job
+    assert [reason.code for reason in explanation.reasons] == ["not_due"]
     for _ in range(2):
-        told = (await explained_job(world, costly.id)).job
-        assert [reason.code for reason in told.reasons] == ["not_due", "costly_schedule"]
-        assert told.reasons[1].facts["looks"] > 1_000
-        assert "planned after all other jobs" in told.reasons[1].message
+        explanation = (await explained_job(world, costly.id)).job
+        assert [reason.code for reason in explanation.reasons] == ["not_due", "costly_schedule"]
+        assert explanation.reasons[1].facts["looks"] > 1_000
+        assert "planned after all other jobs" in explanation.reasons[1].message
         await world.advance(1)
 
 
@@ -413,14 +423,14 @@ async def test_owed_fires_that_cannot_be_found_are_named(world: World) -> None:
     accepted = await world.submit(job(schedule=every(60, world.after(-3600))))
     backfill = Backfill(world.after(-600), world.after(-60))
     await start_backfill(world.database, DEFAULT_TENANT, accepted.id, backfill, render=lambda _: "")
-    told = (await explained_job(world, accepted.id)).job
-    assert "cannot be found" not in str(told.reasons)
+    explanation = (await explained_job(world, accepted.id)).job
+    assert "cannot be found" not in str(explanation.reasons)
     spec = msgspec.structs.replace(accepted.spec, schedule=schedule)
     await world.value("UPDATE ondot.job_version SET spec = $1::text::json", msgspec.json.encode(spec).decode())
     await world.value("UPDATE ondot.owed SET from_at = $1, to_at = $2", world.after(60), world.after(86_400 * 30))
     world.database.specs._specs.clear()
-    told = (await explained_job(world, accepted.id)).job
-    owed = next(reason for reason in told.reasons if reason.code == "catching_up")
+    explanation = (await explained_job(world, accepted.id)).job
+    owed = next(reason for reason in explanation.reasons if reason.code == "catching_up")
     assert "its fires cannot be computed" in owed.message
     assert owed.what_to_do is not None
     assert "ondot job backfills" in owed.what_to_do
@@ -459,10 +469,10 @@ async def test_it_did_not_run_at_nine_has_an_answer_for_every_nine(world: World)
 
     assert await fire_of(world, accepted.id, nine) == ("before_job", None)
     assert await fire_of(world, accepted.id, nine + day) == ("executed", nine + day)
-    told = await explained_job(world, accepted.id, nine + 2 * day)
-    assert told.fire is not None
-    assert (told.fire.code, told.fire.facts["reason"]) == ("skipped", "misfire")
-    assert [entry.reason for entry in told.skipped] == ["misfire"]
+    explanation = await explained_job(world, accepted.id, nine + 2 * day)
+    assert explanation.fire is not None
+    assert (explanation.fire.code, explanation.fire.facts["reason"]) == ("skipped", "misfire")
+    assert [entry.reason for entry in explanation.skipped] == ["misfire"]
     assert await fire_of(world, accepted.id, nine + 3 * day) == ("left_out", nine + 3 * day)
     assert await fire_of(world, accepted.id, nine + 4 * day) == ("not_yet", nine + 4 * day)
     around = (await explained_job(world, accepted.id, nine + day + timedelta(hours=1))).fire
@@ -473,9 +483,9 @@ async def test_it_did_not_run_at_nine_has_an_answer_for_every_nine(world: World)
     await world.set_clock(start + 5 * day)
     assert await fire_of(world, accepted.id, nine + 4 * day) == ("paused", nine + 4 * day)
     await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
-    told = await explained_job(world, accepted.id, nine + 4 * day)
-    assert told.fire is not None
-    assert (told.fire.code, told.fire.facts["reason"]) == ("skipped", "paused")
+    explanation = await explained_job(world, accepted.id, nine + 4 * day)
+    assert explanation.fire is not None
+    assert (explanation.fire.code, explanation.fire.facts["reason"]) == ("skipped", "paused")
 
 
 @proves("E17")
@@ -517,6 +527,6 @@ async def test_the_partition_is_that_of_the_job(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.after(600))))
     await node(world)
     await world.value("UPDATE ondot.partition SET owner = NULL WHERE partition_no = $1", partition_of(accepted.id))
-    told = (await explained_job(world, accepted.id)).job
-    assert [reason.code for reason in told.reasons] == ["not_due", "no_scheduler"]
-    assert told.reasons[1].facts["nodes"] == 1
+    explanation = (await explained_job(world, accepted.id)).job
+    assert [reason.code for reason in explanation.reasons] == ["not_due", "no_scheduler"]
+    assert explanation.reasons[1].facts["nodes"] == 1

@@ -1,4 +1,4 @@
-"""①b Simple creates of one moment share a commit, and nothing else: neither answers nor refusals."""
+"""①b Simple creates of one moment share a commit, and nothing else: no responses and no errors."""
 
 import asyncio
 from typing import Any
@@ -22,15 +22,15 @@ def group(world: World) -> GroupCommit:
     return GroupCommit(world.database, world.dispatcher)
 
 
-def answer(accepted: list[Accepted]) -> str:
-    """As JSON: what is stored with a key."""
+def render(accepted: list[Accepted]) -> str:
+    """The JSON that is stored with a key."""
     return f'"{" ".join(f"{entry.spec.name} {entry.id}" for entry in accepted)}"'
 
 
 async def submit(group: GroupCommit, *specs: JobSpec, key: str | None = None) -> str:
     idempotency = None if key is None else Idempotency(key, specs[0].name.encode())
     moment = group._database.clock.moment()
-    return await group.submit(DEFAULT_TENANT, specs, render=answer, idempotency=idempotency, moment=moment)
+    return await group.submit(DEFAULT_TENANT, specs, render=render, idempotency=idempotency, moment=moment)
 
 
 async def stored(world: World) -> list[str]:
@@ -43,8 +43,8 @@ async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_respon
 ) -> None:
     specs = [job(f"job {n:02}") for n in range(30)] + [job("later", schedule=once(world.after(60)))]
     texts = await asyncio.gather(*(submit(group, spec) for spec in specs))
-    rows = await world.fetch("SELECT name || ' ' || id AS told FROM ondot.job_once ORDER BY id")
-    assert [text.strip('"') for text in texts] == [row["told"] for row in rows]
+    rows = await world.fetch("SELECT name || ' ' || id AS text FROM ondot.job_once ORDER BY id")
+    assert [text.strip('"') for text in texts] == [row["text"] for row in rows]
     assert await world.value(COMMITS) <= 2
     assert (await world.count("ready"), await world.count("timer")) == (30, 1)
 

@@ -1,4 +1,4 @@
-"""What happens when two meet on the same rows: who waits, who passes by, and what the later one finds."""
+"""Two transactions on the same rows: which one waits, which one skips them, and what the later one finds."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ async def lease_on(
 
 
 async def plan_on(connection: Connection, world: World, job_id: JobId) -> int:
-    """One plan of one job, in the caller's transaction."""
+    """Plan one job, in the caller's transaction."""
     timer = await lock_timer(connection, job_id)
     assert timer is not None
     planning = Planning(timer, (await world.job(job_id)).spec, DEFAULT_POOL)

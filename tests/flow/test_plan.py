@@ -1,4 +1,4 @@
-"""② Look ahead: each fire planned once, by compare-and-set; what was missed is settled by policy and on record."""
+"""② Look ahead: each fire is planned once, by compare-and-set; missed fires are settled by policy and recorded."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -29,7 +29,7 @@ async def stands(world: World, job_id: JobId) -> Timer:
 
 
 async def plan_as_of(world: World, timer: Timer) -> Planned:
-    """Plan by what a node believed when it looked: `timer`."""
+    """Plan as a node does that has read this `timer`."""
     spec = (await world.job(timer.job_id)).spec
     async with world.database.connection() as connection:
         return await plan_timers(
@@ -70,7 +70,7 @@ async def test_a_node_with_an_old_snapshot_moves_nothing(world: World) -> None:
 
 @proves("P6", "P10", "S8")
 async def test_a_node_that_read_before_an_update_plans_nothing_by_the_old_schedule(world: World) -> None:
-    """Also where the next fire is the same by both: only the version tells them apart."""
+    """Also where the next fire is the same in both: only the version differs."""
     accepted = await world.submit(job(schedule=every(30, world.now)))
     looked = await stands(world, accepted.id)
     spec = job(schedule=every(50, world.after(-20)))
@@ -216,7 +216,7 @@ async def test_catch_up_runs_in_bounded_turns_behind_live_work(world: World) -> 
     await world.advance(4000)
     await world.plan()
     behind = "SELECT count(*) FROM ondot.execution WHERE class = 4"
-    for made in (100, 100):  # and no more before those have ended
+    for made in (100, 100):  # and no more until those have ended
         await world.work_off()
         assert await world.value(behind) == made
         await world.advance(1)
@@ -268,7 +268,7 @@ async def test_a_slow_schedule_is_planned_alone_and_no_other_job_waits_for_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     minutes = ",".join(str(minute) for minute in range(60) if minute != world.now.minute)
-    # Each second of one minute in an hour, and thousands of looks from there to the next.
+    # Each second of one minute per hour, and thousands of looks from one hour to the next.
     rule = Rrule(text=f"FREQ=SECONDLY;BYMINUTE={minutes}", begins=world.now.replace(tzinfo=None))
     schedule = Schedule(when=Cron(expression="* * * * * *"), exclude=(rule,))
     costly = await world.submit(job(schedule=schedule))

@@ -1,4 +1,4 @@
-"""What has ended does not stay for ever: each kind is removed by its age, in batches; what lives is not touched."""
+"""Rows that have ended do not stay: each kind is removed by its age, in batches; live rows are not touched."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ GROWING: Final = ("job", "job_version", "timer", "streak", "claim", "skipped", "
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few rows are more than a batch."""
+    """Make a few rows more than a batch."""
     monkeypatch.setattr(retain, "ROWS_A_PASS", 2)
     monkeypatch.setattr(retain, "JOBS_A_PASS", 2)
 
@@ -234,19 +234,19 @@ async def test_skipped_ranges_and_backfills_are_removed_when_they_are_old(world:
 
 @proves("O1", "L6")
 async def test_locked_rows_are_skipped_without_waiting(world: World) -> None:
-    held, free = await world.submit_all([job("held", key="held"), job("free", key="free")])
+    locked, free = await world.submit_all([job("locked", key="locked"), job("free", key="free")])
     worker = await world.worker()
     await worker.complete_all(await worker.lease())
     await world.advance(KEPT_S + 60)
     async with world.second_connection() as connection:
         await connection.execute("BEGIN")
-        await connection.execute("SELECT FROM ondot.job WHERE id = $1 FOR UPDATE", held.id)
+        await connection.execute("SELECT FROM ondot.job WHERE id = $1 FOR UPDATE", locked.id)
         async with asyncio.timeout(20):
             await world.retain()
-        assert (await exists(world, held.id), await exists(world, free.id)) == (True, False)
+        assert (await exists(world, locked.id), await exists(world, free.id)) == (True, False)
         await connection.execute("ROLLBACK")
     await world.retain()
-    assert not await exists(world, held.id)
+    assert not await exists(world, locked.id)
 
 
 @proves("O1", "P13")
@@ -283,7 +283,7 @@ async def test_a_changed_job_that_a_debounce_replaced_is_removed(world: World, w
 
 
 async def nothing(world: World, job_id: JobId) -> None:
-    """Locks the job for a change, and changes nothing."""
+    """Lock the job for a change, and change nothing."""
     await resume(world.database, world.dispatcher, DEFAULT_TENANT, job_id)
 
 

@@ -1,4 +1,4 @@
-"""Retry by hand: the next attempt now, or a replay of what has ended; asked twice it is done once."""
+"""Retry by hand: the next attempt now, or a replay of an ended execution; two requests make one execution."""
 
 import asyncio
 import json
@@ -49,8 +49,8 @@ async def test_an_execution_that_waits_for_its_next_attempt_starts_it_now(world:
     assert (assignment.leased.id, assignment.leased.attempt_no, assignment.leased.failures) == (id_, 2, 1)
     assert await world.count("ready") == 0
     async with world.database.connection() as connection:
-        [told] = await list_audit(connection, DEFAULT_TENANT, subject=id_, limit=9)
-    assert (told.actor, told.action) == ("ann", "execution.retry")
+        [entry] = await list_audit(connection, DEFAULT_TENANT, subject=id_, limit=9)
+    assert (entry.actor, entry.action) == ("ann", "execution.retry")
 
 
 @proves("E10")

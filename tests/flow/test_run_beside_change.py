@@ -1,4 +1,4 @@
-"""A person's run, replay or retry beside a delete or an update of its job: what follows a change obeys it (P10)."""
+"""A run, replay or retry by hand during a delete or an update of its job: it obeys a change before it (P10)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,14 +28,14 @@ CURRENT = Replay(current_version=True)
 
 @asynccontextmanager
 async def held_up(world: World, job_id: JobId) -> AsyncIterator[None]:
-    """In this block a change of the job stops where it has locked the job and waits for its timer."""
+    """In this block, a change of the job has locked it and waits for its timer."""
     async with world.second_connection() as planner, planner.transaction():
         await lock_timer(planner, job_id)
         yield
 
 
 async def insert_run(connection: Connection, world: World, job_id: JobId) -> ExecutionId:
-    """What a run does, up to its commit."""
+    """A run, up to its commit."""
     id_ = ExecutionId(world.database.clock.new_id())
     await share_jobs(connection, [job_id])
     await insert_execution(
@@ -129,7 +129,7 @@ async def test_runs_wait_for_a_change_before_them_and_not_for_each_other(world: 
             await world.run_now(accepted.id)
         pausing = asyncio.create_task(pause(world.database, DEFAULT_TENANT, accepted.id))
         await world.until_someone_waits(1)
-        # Share locks of the row itself would let it pass, and a stream of runs would keep the change waiting for ever.
+        # Share locks of the row itself would overtake it, and a stream of runs would keep the change waiting.
         third = asyncio.create_task(world.run_now(accepted.id))
         await world.until_someone_waits(2)
         await first.commit()
@@ -166,7 +166,7 @@ async def test_a_retry_by_hand_waits_for_a_delete_under_way(world: World, how: R
         with pytest.raises(Conflict, match="deleted"):
             await retrying
     else:
-        # By the version that failed a deleted job may be run again: the person asked for that one.
+        # A deleted job can be run again by the version that failed, if that is requested.
         assert (await world.execution(await retrying)).job_version == 1
 
 
@@ -189,7 +189,7 @@ async def test_a_retry_that_is_hastened_beside_a_delete_does_not_outlive_it(worl
 
 @proves("P10", "P5")
 async def test_nothing_waits_after_a_storm_of_runs_and_replays_beside_deletes(world: World) -> None:
-    """Also upserts by key beside them: nobody waits for ever, and none is refused for a deadlock."""
+    """With upserts by key at the same time: none waits for ever, and none fails with a deadlock."""
     pairs = [await failed_letter(world) for _ in range(20)]
     keyed = [await world.submit(job(f"k{n}", key=f"k{n}", schedule=every(3600, world.now))) for n in range(20)]
 

@@ -1,4 +1,4 @@
-"""① Accept: what is stored, all or none, once for each key, and planned at once if it is near."""
+"""① Accept: jobs are stored all or none, once for each key, and planned at once if they are near."""
 
 import asyncio
 import threading
@@ -125,13 +125,13 @@ async def test_two_requests_that_create_the_same_keys_in_opposite_orders_make_ea
 async def test_the_response_to_a_large_batch_is_rendered_off_the_loop_and_before_its_transaction(world: World) -> None:
     loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    def answer(_: list[Accepted]) -> str:
+    def render(_: list[Accepted]) -> str:
         loop.call_soon_threadsafe(begun.set)
-        assert go_on.wait(10), "the loop was not free while the answer was rendered"
+        assert go_on.wait(10), "the loop was not free while the response was rendered"
         return "[]"
 
     specs = [job(f"job {n}", schedule=every(3600 + n, world.now)) for n in range(FEW + 1)]
-    submitting = asyncio.create_task(submit(world.database, world.dispatcher, DEFAULT_TENANT, specs, render=answer))
+    submitting = asyncio.create_task(submit(world.database, world.dispatcher, DEFAULT_TENANT, specs, render=render))
     await asyncio.wait_for(begun.wait(), 20)
     idle = await world.fetch(
         "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state ~ '^idle in transaction'"
@@ -148,7 +148,7 @@ async def test_the_response_to_a_large_batch_shows_existing_jobs_as_they_are(wor
     known = await world.submit_all(specs[5:9])
     new: list[str] = []
 
-    async def upserted() -> list[str]:
+    async def upsert() -> list[str]:
         text = await submit(
             world.database,
             world.dispatcher,
@@ -160,11 +160,11 @@ async def test_the_response_to_a_large_batch_shows_existing_jobs_as_they_are(wor
         )
         return msgspec.json.decode(text, type=list[str])
 
-    told = await upserted()
-    assert told[5:9] == [str(entry.id) for entry in known]
-    assert set(new) == set(told) - set(told[5:9])
-    assert await upserted() == told
-    assert len(new) == len(specs) - len(known), "a repetition makes nothing"
+    ids = await upsert()
+    assert ids[5:9] == [str(entry.id) for entry in known]
+    assert set(new) == set(ids) - set(ids[5:9])
+    assert await upsert() == ids
+    assert len(new) == len(specs) - len(known), "a repetition creates nothing"
     assert await world.count("job") == len(specs)
 
 

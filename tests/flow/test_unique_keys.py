@@ -1,4 +1,4 @@
-"""Keys of jobs that run once: unique, throttled, debounced, each with what became of it on record."""
+"""Keys of one-time jobs: unique, throttled, debounced; the outcome of each job is recorded."""
 
 import asyncio
 from typing import Any
@@ -198,7 +198,7 @@ async def renamed(world: World, first: Accepted, **fields: Any) -> None:
 
 
 async def runs(world: World) -> list[JobId]:
-    """Which jobs run in the next hour."""
+    """The jobs that run in the next hour."""
     worker, jobs = await world.worker(), []
     for _ in range(60):
         await world.plan()
@@ -279,7 +279,7 @@ async def test_a_new_series_starts_after_a_debounced_job_has_started(world: Worl
     await world.advance(10)
     [running] = await worker.lease()
     assert running.leased.job_id == first.id
-    await world.advance(-5)  # so that its instant is to come again, though it runs
+    await world.advance(-5)  # so that its instant is in the future again, though it runs
     second = await world.submit(job(debounce=debounce))
     assert second.next_fire_at == world.after(10)
     assert await world.states(first.id) == [State.RUNNING]
@@ -301,7 +301,7 @@ async def test_a_clock_that_was_set_back_does_not_prolong_a_throttle_or_a_unique
 @proves("E16")
 async def test_a_batch_of_keys_takes_as_many_statements_as_one(world: World) -> None:
     async def statements(count: int) -> list[str]:
-        """Of a batch whose forerunners all are there already, some to be refused and some to be put aside."""
+        """The statements for a batch whose predecessors are all stored, some to be refused and some to be replaced."""
         specs = [job(unique=Unique(key=f"{count} {n}")) for n in range(count)]
         specs += [
             job(debounce=Debounce(key=f"{count} {n}", wait_s=wait_s)) for n, wait_s in enumerate([5, 600] * count)
@@ -316,7 +316,7 @@ async def test_a_batch_of_keys_takes_as_many_statements_as_one(world: World) -> 
             with work.connection.query_logger(seen.append):
                 claimed = await claim_keys(work, jobs, world.now)
         assert [entry.refusal is None for entry in claimed] == [False] * count + [True] * (2 * count)
-        # asyncpg asks for types it does not know yet in between.
+        # asyncpg reads the types that it does not know yet in between.
         return [line for entry in seen if (line := entry.query.partition("\n")[0]).startswith("-- name")]
 
     assert await statements(20) == await statements(1)

@@ -1,4 +1,4 @@
-"""When the rules of the zones change, stored fires are computed anew, once, by the newest node (S4)."""
+"""When the rules of time zones change, stored fires are computed again, once, by the newest node (S4)."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ async def look(world: World, version: str) -> int:
 
 
 async def as_by_other_rules(world: World, job_id: JobId, hours: int) -> None:
-    """As if the zone's rules had been others when the next fire was computed."""
+    """As if the zone had other rules when the next fire was computed."""
     await world.fetch(
         "UPDATE ondot.timer SET next_fire_at = next_fire_at + $2 WHERE job_id = $1", job_id, timedelta(hours=hours)
     )

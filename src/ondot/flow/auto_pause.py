@@ -6,6 +6,7 @@ itself; this pass pauses the jobs that have reached their limit. A resumed job s
 
 from ondot.flow.change.change import pause
 from ondot.model.errors import Conflict, NotFound
+from ondot.model.explain_facts import pluralize
 from ondot.store.database import Database
 from ondot.store.streaks import find_streaks_over, forget_streak
 from ondot.telemetry.log import get_logger
@@ -20,7 +21,7 @@ async def pause_failing_pass(database: Database) -> int:
     async with database.connection() as connection:
         streaks = await find_streaks_over(connection, JOBS_A_PASS)
     for streak in streaks:
-        reason = f"{streak.failures} failures in a row"
+        reason = f"{pluralize(streak.failures, 'failure')} in a row"
         try:
             await pause(database, streak.tenant_no, streak.job_id, because=reason)
         except (Conflict, NotFound):
