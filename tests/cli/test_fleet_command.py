@@ -70,12 +70,12 @@ def test_a_stalled_process_does_not_count_as_alive_and_is_shown_with_its_line() 
     stalled = {"stalled_at": "2026-11-14T23:59:50Z", "stalled_in": "tasks.py:12 in crawl"}
     nodes = [scheduler("here", "ALIVE", 4.0) | stalled]
     workers = [worker("ALIVE", 1.0), worker("ALIVE", 6.0) | stalled, worker("LOST", 46.0) | stalled]
-    told = flat(drawn(nodes=nodes, workers=workers))
-    assert "Workers: 1 alive, 1 stalled, 6 of 200 slots busy" in told
-    assert told.count("STALLED") == 2
-    assert "The scheduler here:7 hangs: its loop stands still at tasks.py:12 in crawl" in told
-    assert "The worker here:8 hangs: its loop stands still at tasks.py:12 in crawl" in told
-    assert "silent" not in told, "said once"
+    shown = flat(drawn(nodes=nodes, workers=workers))
+    assert "Workers: 1 alive, 1 stalled, 6 of 200 slots busy" in shown
+    assert shown.count("STALLED") == 2
+    assert "The scheduler here:7 hangs: its loop stands still at tasks.py:12 in crawl" in shown
+    assert "The worker here:8 hangs: its loop stands still at tasks.py:12 in crawl" in shown
+    assert "silent" not in shown, "said once"
 
 
 @proves("C1", "O5")
@@ -84,15 +84,15 @@ async def test_owners_and_since_when_are_shown_and_fit(world: World) -> None:
     second = await node(world, "west.example", 42)
     worker = await world.worker()
     async with served(world.database) as page:
-        told = await run(page)
-        assert (told.code, told.err) == (0, "")
+        shown = await run(page)
+        assert (shown.code, shown.err) == (0, "")
         for id_ in (first, second, worker.id):
-            assert str(id_) in told.out
+            assert str(id_) in shown.out
         for words in ("22: 0–21", "42: 22–63", "epoch 1", "64 of 64 partitions owned", "1 alive, 0 of 100 slots busy"):
-            assert words in told.out
-        assert "All 64 partitions have an owner" in flat(told.out)
-        assert max(len(line) for line in told.out.splitlines()) <= 80
-        assert "\x1b" not in told.out
+            assert words in shown.out
+        assert "All 64 partitions have an owner" in flat(shown.out)
+        assert max(len(line) for line in shown.out.splitlines()) <= 80
+        assert "\x1b" not in shown.out
         seen = json.loads((await run(page, "-o", "json")).out)
         assert [entry["id"] for entry in seen["nodes"]["items"]] == [str(first), str(second)]
         assert [entry["id"] for entry in seen["workers"]["items"]] == [str(worker.id)]
@@ -115,17 +115,17 @@ async def test_problems_are_at_the_top_with_what_to_do(world: World) -> None:
         assert "! 1 due execution waits in pool mail, the oldest for 6 s, and no worker serves it." in said
         assert "Start one: ondot worker --pool mail" in said
         assert "1 worker is silent" in said
-        told = flat(" ".join(lines))
-        assert "EXPIRED" in told
-        assert "SILENT" in told
+        shown = flat(" ".join(lines))
+        assert "EXPIRED" in shown
+        assert "SILENT" in shown
 
 
 @proves("O5")
 async def test_an_empty_fleet_shows_what_to_start(world: World) -> None:
     async with served(world.database) as page:
-        told = flat((await run(page)).out)
-        assert "! No scheduler runs: no fire is planned. Start one: ondot scheduler" in told
-        assert "No worker runs: what comes due will wait" in told
+        shown = flat((await run(page)).out)
+        assert "! No scheduler runs: no fire is planned. Start one: ondot scheduler" in shown
+        assert "No worker runs: what comes due will wait" in shown
     assert (await asyncio.to_thread(ondot, "fleet", url=page.url)).code == 5
 
 
@@ -133,19 +133,19 @@ async def test_an_empty_fleet_shows_what_to_start(world: World) -> None:
 async def test_a_held_database_is_shown_with_what_to_do(world: World) -> None:
     await hold(world)
     async with served(world.database) as page:
-        told = flat((await run(page)).out)
-        assert f"! Everything is held since {world.now:%Y-%m-%d %H:%M:%S} UTC: {WHY}." in told
-        assert f"then say `{COMMAND}`." in told
-        assert "Start one" not in told
+        shown = flat((await run(page)).out)
+        assert f"! Nothing starts since {world.now:%Y-%m-%d %H:%M:%S} UTC: {WHY}." in shown
+        assert f"then say `{COMMAND}`." in shown
+        assert "Start one" not in shown
 
 
 @proves("O5")
 async def test_a_host_cannot_steer_the_terminal(world: World) -> None:
     await node(world, "\x1b[31mred", 64)
     async with served(world.database) as page:
-        told = await run(page)
-        assert "\x1b" not in told.out
-        assert "\\u001b[31mred" in told.out
+        shown = await run(page)
+        assert "\x1b" not in shown.out
+        assert "\\u001b[31mred" in shown.out
 
 
 @proves("E13", "L7")

@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from ondot.store.database import open_database
+from ondot.ui.pages import mark_instants
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.ui.serving import Served, build, events, served
@@ -158,3 +159,12 @@ async def test_open_streams_do_not_delay_a_stop(world: World) -> None:
         await anext(stream)
         page.feed.close()
         assert [name async for name, _ in stream].count("live") <= 1
+
+
+@proves("O5")
+def test_an_instant_in_a_sentence_becomes_one_that_the_browser_can_convert() -> None:
+    shown = mark_instants("<b>Once</b> at 2026-03-04 12:00:05 UTC; not 2026-99-99 12:00 UTC.")
+    assert shown == (
+        '&lt;b&gt;Once&lt;/b&gt; at <time class="clock" datetime="2026-03-04T12:00:05+00:00" data-clock="date"'
+        ' title="2026-03-04 12:00:05 UTC">2026-03-04 12:00:05 UTC</time>; not 2026-99-99 12:00 UTC.'
+    )

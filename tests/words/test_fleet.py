@@ -86,7 +86,7 @@ def test_while_everything_is_held_nobody_is_told_to_start_what_stands_still() ->
     pools = [PoolLoad("mail", 0, 0, 0, 1, 31)]
     [trouble] = told(**gone, pools=pools, held_at=held_at, held_why="it is another cluster")
     assert (trouble.level, trouble.command) == ("bad", None)
-    assert trouble.text.startswith("Everything is held since 2026-03-04 12:00:00 UTC: it is another cluster. ")
+    assert trouble.text.startswith("Nothing starts since 2026-03-04 12:00:00 UTC: it is another cluster. ")
     assert trouble.text.endswith("`ondot doctor --accept-database`")
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ondot.words.job import ahead, clock, elapsed, instants, took, zones
+from ondot.words.job import ahead, clock, elapsed, took, zones
 from tests.proves import proves
 
 NOON = datetime(2026, 3, 4, 12, 0, 5, tzinfo=UTC)
@@ -53,15 +53,6 @@ def test_how_long_it_took_keeps_the_digits_that_matter(seconds: float, words: st
 )
 def test_an_instant_has_a_date_only_when_it_is_not_todays(before: timedelta, words: str) -> None:
     assert clock(NOON - before, NOON) == words
-
-
-@proves("O5")
-def test_an_instant_in_a_sentence_becomes_one_that_the_browser_can_convert() -> None:
-    shown = instants("<b>Once</b> at 2026-03-04 12:00:05 UTC; not 2026-99-99 12:00 UTC.")
-    assert shown == (
-        '&lt;b&gt;Once&lt;/b&gt; at <time class="clock" datetime="2026-03-04T12:00:05+00:00" data-clock="date"'
-        ' title="2026-03-04 12:00:05 UTC">2026-03-04 12:00:05 UTC</time>; not 2026-99-99 12:00 UTC.'
-    )
 
 
 def test_hovering_shows_the_jobs_zone_where_it_is_another() -> None:

@@ -9,6 +9,7 @@ through.
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_WRITTEN = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC\b")
+"""An instant inside a sentence, as `model` writes it."""
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 RECONNECT_MS = 1000
 DOCS_KEPT = 16
@@ -105,7 +108,7 @@ class Pages:
         )
         self._templates.globals.update(version=__version__, static=self.address, words=words, previews=previews)
         self._templates.filters["breakable"] = breakable
-        self._templates.filters["instants"] = words.instants
+        self._templates.filters["instants"] = mark_instants
 
     def address(self, name: str) -> str:
         return f"/ui/static/{name}?v={self.static[name].hash}"
@@ -398,3 +401,22 @@ def _load_static() -> dict[str, StaticFile]:
             content = entry.read_bytes()
             found[entry.name] = StaticFile(content, kind, hashlib.sha256(content).hexdigest()[:12])
     return found
+
+
+def mark_instants(text: str) -> Markup:
+    """A sentence, escaped, with each instant in it as a `<time>` that the page's script shows in the reader's zone."""
+    parts: list[Markup] = []
+    end = 0
+    for found in _WRITTEN.finditer(text):
+        try:
+            at = datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
+        except ValueError:
+            continue  # text of a user, such as 2026-99-99 12:00 UTC
+        parts.append(escape(text[end : found.start()]))
+        parts.append(
+            Markup('<time class="clock" datetime="{}" data-clock="date" title="{}">{}</time>').format(
+                at.isoformat(), words.zones(at), found[0]
+            )
+        )
+        end = found.end()
+    return Markup("").join([*parts, escape(text[end:])])

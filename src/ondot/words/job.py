@@ -7,11 +7,8 @@ it in the reader's own zone. The tooltip has UTC and the job's zone. So one page
 JavaScript everything is UTC.
 """
 
-import re
 from datetime import UTC, datetime
 from typing import Final
-
-from markupsafe import Markup, escape
 
 from ondot.model.job import JobSpec
 from ondot.model.schedule import Cron, Once, Rrule
@@ -34,8 +31,6 @@ ORIGINS: Final = {
     "replay": "a replay",
 }
 """What made an execution."""
-_WRITTEN: Final = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC\b")
-"""An instant inside a sentence, as `model` writes it."""
 
 
 def elapsed(seconds: float) -> str:
@@ -90,25 +85,6 @@ def zone_of_job(spec: JobSpec | None) -> str | None:
     if isinstance(when, Once) and when.timezone == "UTC":
         return None
     return when.timezone if isinstance(when, Cron | Rrule | Once) else None
-
-
-def instants(text: str) -> Markup:
-    """A sentence, escaped, with each instant in it as a `<time>` that the page's script shows in the reader's zone."""
-    parts: list[Markup] = []
-    end = 0
-    for found in _WRITTEN.finditer(text):
-        try:
-            at = datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
-        except ValueError:
-            continue  # somebody's own text, such as 2026-99-99 12:00 UTC
-        parts.append(escape(text[end : found.start()]))
-        parts.append(
-            Markup('<time class="clock" datetime="{}" data-clock="date" title="{}">{}</time>').format(
-                at.isoformat(), zones(at), found[0]
-            )
-        )
-        end = found.end()
-    return Markup("").join([*parts, escape(text[end:])])
 
 
 def one_line(text: str) -> str:
