@@ -82,7 +82,7 @@ OVER_ALL_TENANTS: Final = {
     "look_at_timers": "housekeeping",
     "lease_to_recovery": "housekeeping",
     "queue_again": "housekeeping",
-    "stand_again": "housekeeping",
+    "line_up_again": "housekeeping",
     "drop_ready": "housekeeping",
     "drop_waiting": "housekeeping",
     "drop_gated": "housekeeping",

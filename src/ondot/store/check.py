@@ -103,7 +103,7 @@ async def queue_again(connection: Connection, suspects: Sequence[Suspect]) -> li
     """Put executions that wait nowhere back into the queue or a line. Needs a transaction: gates are locked first."""
     columns = _columns(suspects)
     await connection.execute(_QUEUE["lock_gates_of_executions"].text, columns[0])
-    rows = await connection.fetch(_SQL["stand_again"].text, *columns)
+    rows = await connection.fetch(_SQL["line_up_again"].text, *columns)
     rows += await connection.fetch(_SQL["queue_again"].text, *columns)
     return [Requeued(*row) for row in rows]
 

@@ -197,9 +197,9 @@ CREATE TABLE ondot.gated (
     stages jsonb NOT NULL,
     CONSTRAINT gated_pkey PRIMARY KEY (execution_id)
 ) WITH (fillfactor=50);
-CREATE TRIGGER gated_again AFTER UPDATE ON ondot.gated REFERENCING NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
-CREATE TRIGGER gated_made AFTER INSERT ON ondot.gated REFERENCING NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
-CREATE TRIGGER gated_over AFTER DELETE ON ondot.gated REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
+CREATE TRIGGER gated_again AFTER UPDATE ON ondot.gated REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
+CREATE TRIGGER gated_made AFTER INSERT ON ondot.gated REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
+CREATE TRIGGER gated_over AFTER DELETE ON ondot.gated REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gated_changed();
 CREATE TRIGGER gated_rates BEFORE INSERT OR UPDATE OF stages ON ondot.gated FOR EACH ROW WHEN ((new.stages @? '$[*]?(exists (@."every_s") && !(exists (@."of")))'::jsonpath)) EXECUTE FUNCTION name_rates();
 
 CREATE TABLE ondot.history (

@@ -242,7 +242,7 @@ SELECT id FROM named;
 
 -- name: queue_again :many
 -- locks: executions, SKIP LOCKED, then ready (new rows)        index: execution_pkey, ready_pkey, waiting_execution
--- Puts executions that wait nowhere back into the queue; stand_again does it for those with gates.
+-- Puts executions that wait nowhere back into the queue; line_up_again does it for those with gates.
 -- $1 ids, $2 attempt_nos, $3 ready_ats
 WITH lost AS MATERIALIZED (
     SELECT found.row_at
@@ -269,7 +269,7 @@ WITH lost AS MATERIALIZED (
 )
 SELECT id, pool_no, ready_at FROM moved;
 
--- name: stand_again :many
+-- name: line_up_again :many
 -- locks: executions, SKIP LOCKED, then gated rows; gates are held        index: execution_pkey, ready_pkey, gated_pkey
 -- Puts executions that wait nowhere back into the line before their gates, in the order in which they were due. The trigger on
 -- gated does it, and creates missing lines and gates.
