@@ -100,8 +100,8 @@ async def batch_of(request: Request) -> object:
     """The body of a batch, its jobs not decoded yet."""
     intake = services_of(request).intake
     raw = request.state.raw = await intake.raw(request, intake.max_batch_bytes)
-    think = partial(read_batch, raw, max_bytes=intake.max_batch_bytes, items="jobs")
-    return await intake.apart(think, is_long=len(raw) > LARGE)
+    parse = partial(read_batch, raw, max_bytes=intake.max_batch_bytes, items="jobs")
+    return await intake.parse(parse, is_slow=len(raw) > LARGE)
 
 
 async def _raw_of(request: Request) -> bytes:
@@ -115,7 +115,7 @@ async def _json_of(request: Request, raw: bytes) -> object:
     if not raw:
         return None
     intake = services_of(request).intake
-    return await intake.apart(partial(read_json, raw, max_bytes=intake.max_bytes), is_long=len(raw) > LARGE)
+    return await intake.parse(partial(read_json, raw, max_bytes=intake.max_bytes), is_slow=len(raw) > LARGE)
 
 
 Body = Annotated[object, Depends(body_of)]
@@ -125,12 +125,12 @@ OptionalBody = Annotated[object, Depends(optional_body_of)]
 Read = TypeVar("Read")
 
 
-async def considered(request: Request, read: Callable[[], Read]) -> Read:
-    """What a body says. One that is large, of many jobs, or with rules upon rules takes up to a second or two: others
-    must not wait for it."""
+async def parse_body(request: Request, parse: Callable[[], Read]) -> Read:
+    """Parse a body, in a thread if it is large, has many jobs or many rules: that takes up to two seconds, and other
+    requests must not wait for it."""
     raw: bytes = request.state.raw
-    is_long = len(raw) > LARGE or raw.count(b"{") > MANY_OBJECTS or any(mark in raw for mark in _LONG)
-    return await services_of(request).intake.apart(read, is_long=is_long)
+    is_slow = len(raw) > LARGE or raw.count(b"{") > MANY_OBJECTS or any(mark in raw for mark in _LONG)
+    return await services_of(request).intake.parse(parse, is_slow=is_slow)
 
 
 async def only_known_parameters(request: Request) -> None:

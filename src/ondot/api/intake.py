@@ -37,7 +37,7 @@ class Intake:
         self.max_batch_bytes = settings.max_batch_bytes
         self._most = MOST_BATCHES * max(self.max_bytes, self.max_batch_bytes)
         self._under_way = 0
-        self._thinking = asyncio.Semaphore(AT_ONCE)
+        self._parsing = asyncio.Semaphore(AT_ONCE)
 
     async def raw(self, request: Request, max_bytes: int) -> bytes:
         """The bytes of a body, in bounded space and time."""
@@ -61,12 +61,12 @@ class Intake:
             raise InvalidRequest("The connection ended before the body did.") from None
         return b"".join(chunks)
 
-    async def apart(self, think: Callable[[], Read], *, is_long: bool) -> Read:
-        """What takes long is thought about in a thread: others must not wait for it."""
-        if not is_long:
-            return think()
-        async with self._thinking:
-            return await asyncio.to_thread(think)
+    async def parse(self, parse: Callable[[], Read], *, is_slow: bool) -> Read:
+        """A slow parse runs in a thread, two at a time: other requests must not wait for it."""
+        if not is_slow:
+            return parse()
+        async with self._parsing:
+            return await asyncio.to_thread(parse)
 
     def _take(self, scope: Scope, size: int) -> None:
         more = size - scope.get(_BYTES, 0)

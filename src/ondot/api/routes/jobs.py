@@ -21,10 +21,10 @@ from ondot.api.dependencies import (
     Tenant,
     batch_of,
     body_of,
-    considered,
     cursor_of,
     id_in_path,
     only_known_parameters,
+    parse_body,
     services_of,
     tenant_of,
 )
@@ -91,7 +91,7 @@ async def create_job(request: Request, key: Key = None) -> Response:
     body = await body_of(request)
 
     async def create(moment: Moment) -> str:
-        spec = await considered(request, lambda: new_job_spec(body, moment.at))
+        spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
         return await _submitted(
             request, asked, tenant_no, [spec], moment, created_job_text, idempotency_of(request, key)
         )
@@ -114,7 +114,7 @@ async def create_jobs(request: Request, key: Key = None) -> Response:
     body = await batch_of(request)
 
     async def create(moment: Moment) -> str:
-        specs, idempotency = await considered(
+        specs, idempotency = await parse_body(
             request,
             lambda: (job_specs(body, moment.at, max_bytes=asked.intake.max_bytes), idempotency_of(request, key)),
         )
@@ -192,7 +192,7 @@ async def update_job(
     """A new version, which takes over at once: fires still to come are taken back and planned anew."""
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
-        return await considered(request, lambda: job_spec(_to_change(body, job), now, current=job.spec))
+        return await parse_body(request, lambda: job_spec(_to_change(body, job), now, current=job.spec))
 
     row = await update(
         asked.database, asked.dispatcher, tenant_no, JobId(id_), compute, if_version=_version(if_match), by=by
