@@ -135,7 +135,7 @@ async def test_a_held_database_is_shown_with_what_to_do(world: World) -> None:
     async with served(world.database) as page:
         shown = flat((await run(page)).out)
         assert f"! Nothing starts since {world.now:%Y-%m-%d %H:%M:%S} UTC: {WHY}." in shown
-        assert f"then say `{COMMAND}`." in shown
+        assert f"then run `{COMMAND}`." in shown
         assert "Start one" not in shown
 
 

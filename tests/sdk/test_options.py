@@ -236,6 +236,7 @@ async def test_an_argument_that_a_key_needs_is_missed_at_the_enqueue() -> None:
         ({"nonsense": 5}, "has no option `nonsense`"),
         ({"url": "https://example.com"}, "has no option `url`"),
         ({"every": 60, "schedule": "daily"}, "`schedule` must be a mapping"),
+        ({"retry": {3: 4}}, "`retry` must be a mapping with text as names"),
     ],
 )
 def test_options_that_a_function_cannot_have_are_refused_as_a_wrong_call(options: dict[str, Any], words: str) -> None:
@@ -285,6 +286,7 @@ def test_the_options_of_a_function_are_the_fields_of_a_job() -> None:
         ({"pool": "My Pool"}, "pool"),
         ({"pool": "x" * 64}, "pool"),
         ({"labels": {"team": 7}}, "labels"),
+        ({"labels": {"team": None}}, "labels"),
         ({"retries": -1}, "retries"),
         ({"retries": 101}, "retries"),
         ({"retries": "3"}, "retries"),

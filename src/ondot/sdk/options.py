@@ -99,7 +99,7 @@ def seconds_of(option: str, duration: object) -> int | float:
     try:
         return as_written(seconds(_to_json(option, duration)))
     except ValueError as error:
-        raise ValueError(f"`{option}` must be {error}; got {duration!r:.80}.") from None
+        raise ValueError(f"`{option}` must be {error}, got {duration!r:.80}.") from None
 
 
 def _to_json(option: str, value: Any) -> Any:
@@ -114,8 +114,13 @@ def _to_json(option: str, value: Any) -> Any:
                 f"`{option}` must name types of exceptions, got an instance: write {type(value).__name__}."
             )
         case Mapping():
+            if other := [name for name in value if not isinstance(name, str)]:
+                raise TypeError(f"`{option}` must be a mapping with text as names, got {other[0]!r:.80}.")
+            # None is left out, as everywhere in the options; but a label has to be text.
             return {
-                str(name): _to_json(f"{option}.{name}", inner) for name, inner in value.items() if inner is not None
+                name: _to_json(f"{option}.{name}", inner)
+                for name, inner in value.items()
+                if inner is not None or option == "labels"
             }
         case list() | tuple() | set() | frozenset():
             return [_to_json(option, entry) for entry in value]

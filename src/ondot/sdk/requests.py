@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
-import httpx2
 import msgspec
 
 from ondot import __version__
@@ -20,6 +19,9 @@ from ondot.model.errors import TooManyWrongKeys, Unavailable
 from ondot.model.urls import without_userinfo
 from ondot.proxies import is_this_machine
 from ondot.sdk.problems import TYPE, error_of
+
+if TYPE_CHECKING:
+    import httpx2  # loaded at the first request: 35 ms that importing a module with functions need not take
 
 RETRIES: Final = 3
 LONGEST_WAIT_S: Final = 10.0
@@ -84,7 +86,7 @@ class Requests:
                 async for piece in response.aiter_bytes():
                     yield piece
 
-    def _answer(self, response: httpx2.Response) -> Json:
+    def _answer(self, response: "httpx2.Response") -> Json:
         answer = body_of(response)
         if response.is_success and isinstance(answer, dict):
             return answer
@@ -99,7 +101,7 @@ class Requests:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         longer_s: float = 0,
-    ) -> httpx2.Response:
+    ) -> "httpx2.Response":
         """`longer_s`: how long the server may wait before it answers, beyond the timeout."""
         client = self._client()
         timeout = self._timeout_s + longer_s
@@ -109,8 +111,10 @@ class Requests:
             )
 
     @contextmanager
-    def _unavailable_if_unreachable(self, client: httpx2.AsyncClient) -> Iterator[None]:
+    def _unavailable_if_unreachable(self, client: "httpx2.AsyncClient") -> Iterator[None]:
         """Raise errors of the network as Unavailable, with what to do."""
+        import httpx2
+
         try:
             yield
         except httpx2.TimeoutException as error:
@@ -121,14 +125,16 @@ class Requests:
                 "Start one with `ondot up`, or set its address: ONDOT_URL=http://host:1200."
             ) from error
 
-    def _client(self) -> httpx2.AsyncClient:
+    def _client(self) -> "httpx2.AsyncClient":
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:
             # Connections of a loop that has ended (an earlier `asyncio.run`) cannot be used again.
             self._http, self._loop = self._open(), loop
         return self._http
 
-    def _open(self) -> httpx2.AsyncClient:
+    def _open(self) -> "httpx2.AsyncClient":
+        import httpx2
+
         url, key = self._given_url, self._given_key
         if url is None or key is None:
             from ondot.account.token import token_for
@@ -150,7 +156,7 @@ class Requests:
         )
 
 
-def _shown(client: httpx2.AsyncClient) -> str:
+def _shown(client: "httpx2.AsyncClient") -> str:
     return without_userinfo(str(client.base_url))
 
 
@@ -167,7 +173,7 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def body_of(response: httpx2.Response) -> Any:
+def body_of(response: "httpx2.Response") -> Any:
     """The JSON of a response; None if it is not JSON."""
     try:
         return msgspec.json.decode(response.content)
@@ -175,7 +181,7 @@ def body_of(response: httpx2.Response) -> Any:
         return None
 
 
-def _retry_after_s(response: httpx2.Response) -> float | None:
+def _retry_after_s(response: "httpx2.Response") -> float | None:
     """How long to wait before a retry: the database is unavailable, or the queue is full. None: do not retry."""
     text = response.headers.get("retry-after", "")
     if response.status_code not in {429, 503} or not (text.isascii() and text.isdigit()):
