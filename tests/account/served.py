@@ -99,12 +99,13 @@ def main(uid: int, home: Path, host: str) -> None:
     from ondot.roles.listen import listen
     from ondot.store.database import open_database
     from ondot.transports.polling import PollingTransport
-    from ondot.ui.pages import Pages, build_pages
+    from ondot.ui.pages import build_pages
+    from ondot.ui.render import Renderer
     from tests.servers import settings_for
 
     settings = settings_for("postgresql://nobody@127.0.0.1:1/none", auth="off", host=host)
     listener = listen(host, 0)
-    Pages().message(Unauthorized(""), "")  # imports what drawing a page takes
+    Renderer().message(Unauthorized(""), "")  # imports all that rendering needs
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)

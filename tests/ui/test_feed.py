@@ -11,7 +11,8 @@ from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.store.database import Database, open_database
 from ondot.ui import feed as feed_module
 from ondot.ui.feed import Feed
-from ondot.ui.pages import LIVE, Pages
+from ondot.ui.pages import LIVE
+from ondot.ui.render import Renderer
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World, job, once
@@ -35,7 +36,7 @@ async def always() -> bool:
 
 
 def make_feed(database: Database, tick_s: float = 1.0) -> CountingFeed:
-    pages = Pages()
+    pages = Renderer()
     return CountingFeed(database, LIVE, pages.section, pages.liveness, tick_s=tick_s)
 
 

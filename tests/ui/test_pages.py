@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from ondot.store.database import open_database
-from ondot.ui.pages import mark_instants
+from ondot.ui.render import mark_instants
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.ui.serving import Served, build, events, served
