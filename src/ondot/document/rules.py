@@ -7,6 +7,8 @@ from ondot.model.job import Priority
 from ondot.model.text import MAX_NAME
 
 DAY_S: Final = 86_400
+LONG_AGO_S: Final = 60
+"""An `at` older than this is rejected; a younger one is a clock that is a little slow, and fires at once."""
 LONGEST_ATTEMPT_S: Final = 7 * DAY_S
 LONGEST_WAIT_S: Final = 366 * DAY_S
 LONGEST_CANCEL_GRACE_S: Final = 3_600
@@ -30,6 +32,7 @@ FOR_SQL: Final[Mapping[str, object]] = {
     "max_retries": MAX_RETRIES,
     "pool_name": POOL_NAME,
     "priorities": ", ".join(get_args(Priority)),
+    "long_ago_s": LONG_AGO_S,
     "longest_attempt_s": LONGEST_ATTEMPT_S,
     "longest_wait_s": LONGEST_WAIT_S,
     "longest_cancel_grace_s": LONGEST_CANCEL_GRACE_S,

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from msgspec import structs
 
 from ondot.document.render import ScheduleOut
+from ondot.document.rules import LONG_AGO_S
 from ondot.document.schedule_body import CalendarBody, RuleBody, ScheduleBody
 from ondot.document.shorthand import Path
 from ondot.document.structs import to_struct
@@ -22,9 +23,6 @@ from ondot.model.schedule import Calendar, Cron, Dst, Interval, Once, Schedule, 
 from ondot.model.schedule.dst import next_instant, zone_info
 from ondot.model.schedule.interval import every_of
 from ondot.model.schedule.rrule import Rrule, begins_after, begins_of
-
-LONG_AGO: Final = timedelta(seconds=60)
-"""An `at` older than this is refused; a younger one is a clock that goes a little slow, and fires at once."""
 
 RULE_KINDS: Final = ("cron", "every", "at", "rrule")
 RULE_LISTS: Final = ("include", "exclude")
@@ -233,7 +231,12 @@ class _Reading:
         old = None if self.before is None else self.before.schedule.when
         stood_before = isinstance(old, Once) and old.at == at
         # Among rules an instant that has passed is history, and no mistake.
-        if body is self.body and at < self.now - LONG_AGO and not stood_before and not self.may_be_over:
+        if (
+            body is self.body
+            and at < self.now - timedelta(seconds=LONG_AGO_S)
+            and not stood_before
+            and not self.may_be_over
+        ):
             past = timedelta(seconds=round((self.now - at).total_seconds()))
             otherwise = "or leave it out to run now" if self.before is None else "or run the job now by `/run`"
             return None, [(("at",), f"It lies {past} in the past; give an instant to come, {otherwise}.")]

@@ -28,7 +28,7 @@ BEGIN
     IF of_tenant IS NULL THEN
         RAISE EXCEPTION 'There is no tenant "%".', tenant USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Leave it out where there is only one.';
-    ELSIF NOT isfinite(due) OR due < instant - interval '60 seconds' OR due >= '{{last_year}}-12-31 24:00:00+00' THEN
+    ELSIF NOT isfinite(due) OR due < instant - interval '{{long_ago_s}} seconds' OR due >= '{{last_year}}-12-31 24:00:00+00' THEN
         RAISE EXCEPTION 'The job cannot be due at %.', due USING ERRCODE = 'invalid_parameter_value',
             HINT = format('Give a future instant, up to the year {{last_year}}; by ondot''s clock it is %s now.', instant);
     END IF;

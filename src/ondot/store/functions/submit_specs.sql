@@ -30,7 +30,7 @@ BEGIN
     -- check_spec decides about payloads: it gets the few that look wrong, each in a valid spec.
     PERFORM ondot.check_spec(('{"name":"n","target":{"kind":"function","name":"f"},"payload":' || p.payload || '}')::json)
     FROM unnest(payloads) AS p(payload)
-    WHERE json_typeof(p.payload) <> 'object' OR octet_length(p.payload::text) > 1048576;
+    WHERE json_typeof(p.payload) <> 'object' OR octet_length(p.payload::text) > {{max_payload_bytes}};
     SELECT t.tenant_no INTO of_tenant FROM ondot.tenant t WHERE t.name = tenant AND t.tenant_no > 0;
     IF of_tenant IS NULL THEN
         RAISE EXCEPTION 'There is no tenant "%".', tenant USING ERRCODE = 'invalid_parameter_value',
