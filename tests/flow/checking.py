@@ -1,4 +1,4 @@
-"""A self-check in a world whose clock is turned by hand, and ways to bring things out of order."""
+"""A self-check in a world whose clock is set by hand, and ways to break invariants."""
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ from ondot.store.nodes import beat_node, take_partitions
 from tests.world import World
 
 FOR_A_WHILE_S = 130.0
-"""After which whatever was suspected is looked at once more."""
+"""After this long a suspect is checked once more."""
 
 
 @dataclass
 class Checker:
-    """A self-check whose own clock goes with the world's."""
+    """A self-check whose own clock follows the world's."""
 
     world: World
     rows_a_look: int | None = None
-    told: list[MutableMapping[str, Any]] = field(default_factory=list)
+    logged: list[MutableMapping[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.check = SelfCheck(self.world.database, self.world.dispatcher, self._monotonic, self.rows_a_look)
@@ -34,15 +34,15 @@ class Checker:
         return self.world.now.timestamp()
 
     async def round(self) -> None:
-        """One look at everything, after what has been suspected for long enough was seen to."""
+        """One look at everything, after suspects that are old enough were repaired."""
         with capture_logs() as logs:
             for _ in PLACES:
                 while await self.check.one_pass():
                     pass
-        self.told += [entry for entry in logs if entry["event"] == "self_check.found"]
+        self.logged += [entry for entry in logs if entry["event"] == "self_check.found"]
 
     async def look_twice(self, apart_s: float = FOR_A_WHILE_S) -> list[Found]:
-        """As two rounds of a housekeeper do; gives what is on record then."""
+        """Two rounds of a housekeeper; returns what is recorded then."""
         await self.world.advance(0.001)  # what has an id of this very millisecond is the next walk's
         await self.round()
         await self.world.advance(apart_s)
@@ -50,7 +50,7 @@ class Checker:
         return await self.found()
 
     async def suspects(self) -> list[Suspect]:
-        """All that one look brings, before it is looked at again."""
+        """All suspects of one look, before they are checked again."""
         async with self.world.database.connection() as connection:
             seen = await look_at_timers(connection, OVERDUE_S, 50) + await look_at_partitions(connection)
             for place in PLACES[: PLACES.index("timers")]:
@@ -81,15 +81,15 @@ async def own_partitions(world: World, *, lease_s: float = 1e6) -> NodeId:
 
 
 async def unmake(world: World, execution_id: UUID) -> None:
-    """Take an execution away behind everybody's back; the guard of test databases would refuse it."""
+    """Remove an execution without a record, which the guard of test databases would reject."""
     async with world.second_connection() as connection:
         await connection.execute("SET session_replication_role = replica")
         await connection.execute("DELETE FROM ondot.execution WHERE id = $1", execution_id)
 
 
-def assert_told(checker: Checker, kind: Kind, name: object, *, count: int = 1) -> None:
-    """Counted, and said: which, how many, and what was done."""
-    [entry] = [entry for entry in checker.told if entry["kind"] == kind]
+def assert_logged(checker: Checker, kind: Kind, name: object, *, count: int = 1) -> None:
+    """Counted and logged: which, how many, and what was done."""
+    [entry] = [entry for entry in checker.logged if entry["kind"] == kind]
     assert (entry["log_level"], entry["count"]) == ("error", count)
     assert str(name) in entry["ids"]
     assert entry["then"]

@@ -1,4 +1,4 @@
-"""Cancel in all its cases, in a race with the outcome too; start deadlines; each with its end on record."""
+"""Cancel in all its cases, also in a race with the outcome; start deadlines; each end is recorded."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ async def test_an_execution_that_is_not_due_or_waits_in_the_queue_is_cancelled_a
 
 
 @proves("E8", "E13")
-async def test_one_that_stands_in_line_is_cancelled_and_the_next_one_moves_up(world: World) -> None:
+async def test_an_execution_in_line_is_cancelled_and_the_next_one_moves_up(world: World) -> None:
     limits = Limits(key="k", key_concurrency=1)
     first, second, third = await world.submit_all([job(limits=limits) for _ in range(3)])
     worker = await world.worker()
@@ -52,7 +52,7 @@ async def test_one_that_stands_in_line_is_cancelled_and_the_next_one_moves_up(wo
 
 
 @proves("E8")
-async def test_one_that_waits_for_its_next_attempt_is_cancelled(world: World) -> None:
+async def test_an_execution_that_waits_for_its_next_attempt_is_cancelled(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
     assignment = await worker.run_one(failed())
@@ -62,7 +62,7 @@ async def test_one_that_waits_for_its_next_attempt_is_cancelled(world: World) ->
 
 
 @proves("E8")
-async def test_what_runs_is_asked_to_end_and_its_worker_finds_the_request(world: World) -> None:
+async def test_a_running_execution_is_asked_to_end_and_its_worker_finds_the_request(world: World) -> None:
     await world.submit(job())
     worker, other = await world.worker(), await world.worker()
     [assignment] = await worker.lease()
@@ -91,7 +91,7 @@ async def test_what_runs_is_asked_to_end_and_its_worker_finds_the_request(world:
         (Cancelled("ended", forced=True), State.CANCELLED, "CANCELLED"),
     ],
 )
-async def test_an_outcome_that_races_a_cancel_is_told_as_it_was_and_nothing_is_tried_again(
+async def test_an_outcome_that_races_a_cancel_is_recorded_as_it_was_and_nothing_is_retried(
     world: World, report: Report, state: State, outcome: str | None
 ) -> None:
     await world.submit(job())
@@ -119,7 +119,7 @@ async def test_a_cancelled_execution_whose_worker_is_lost_is_not_run_again(world
 
 
 @proves("E8")
-async def test_cancelling_twice_is_cancelling_once_and_what_has_ended_is_refused(world: World) -> None:
+async def test_a_second_cancel_changes_nothing_and_an_ended_execution_cannot_be_cancelled(world: World) -> None:
     await world.submit_all([job(), job()])
     worker = await world.worker()
     first, second = await worker.lease()
@@ -164,7 +164,7 @@ async def test_cancels_in_a_race_with_leases_and_outcomes_leave_one_end_each(wor
 
 
 @proves("E16", "P4")
-async def test_what_is_not_started_by_its_deadline_is_skipped_on_record(world: World) -> None:
+async def test_an_execution_that_is_not_started_by_its_deadline_is_recorded_as_skipped(world: World) -> None:
     accepted = await world.submit(job(schedule=once(world.after(5)), start_deadline_s=30))
     await world.advance(35)
     assert await expire_pass(world.database) == 0
@@ -187,7 +187,7 @@ async def test_the_deadline_is_for_the_first_start_and_not_for_retries(world: Wo
 
 
 @proves("E16")
-async def test_one_that_was_leased_after_its_deadline_makes_no_call(world: World) -> None:
+async def test_an_execution_leased_after_its_deadline_makes_no_call(world: World) -> None:
     accepted = await world.submit(job(start_deadline_s=1))
     await world.advance(2)
     worker = await world.worker()
@@ -214,7 +214,7 @@ async def test_a_deadline_passes_in_line_before_a_gate_too(world: World) -> None
 
 
 @proves("E8", "P3", "S8")
-async def test_a_fire_that_was_cancelled_ahead_does_not_come_back_with_a_change_and_the_others_do(world: World) -> None:
+async def test_a_change_plans_again_all_coming_fires_but_those_that_were_cancelled(world: World) -> None:
     accepted = await world.submit(job(schedule=every(4, world.now)))
     to_come = await world.executions(accepted.id)
     await cancelled(world, to_come[0].id)
@@ -233,7 +233,7 @@ async def test_a_fire_that_was_cancelled_ahead_does_not_come_back_with_a_change_
 async def test_an_outcome_that_is_written_as_a_cancel_commits_ends_the_execution(
     world: World, by_recovery: bool
 ) -> None:
-    """The statement has looked before the cancel is there, and waits for it: neither "again" nor "ended" fits then."""
+    """The statement read the row before the cancel, then waits for it: neither "again" nor "ended" applies."""
     await world.submit(job())
     worker = await world.worker()
     [assignment] = await worker.lease()

@@ -1,4 +1,4 @@
-"""The self-check: what nobody owns is found, mended, counted and told."""
+"""The self-check: rows that no process owns are found, repaired, counted and logged."""
 
 from uuid import uuid4
 
@@ -12,14 +12,14 @@ from ondot.model.gates import Limits
 from ondot.model.retry import Retry
 from ondot.model.schedule import Cron, Schedule
 from ondot.telemetry.metrics import FOUND
-from tests.flow.checking import Checker, assert_told, limit_pool, own_partitions, unmake
+from tests.flow.checking import Checker, assert_logged, limit_pool, own_partitions, unmake
 from tests.flow.test_recover import lose
 from tests.proves import proves
 from tests.world import World, every, failed, job
 
 
 @proves("E6", "P5", "P7")
-async def test_what_runs_under_a_worker_that_is_gone_and_has_no_lease_is_given_back_as_a_loss(world: World) -> None:
+async def test_an_execution_of_a_gone_worker_without_a_lease_is_given_back_as_a_loss(world: World) -> None:
     await world.submit_all([job(), job(retry=Retry(max_worker_losses=0))])
     worker = await world.worker()
     assignments = await worker.lease()
@@ -32,7 +32,7 @@ async def test_what_runs_under_a_worker_that_is_gone_and_has_no_lease_is_given_b
     assert (found.kind, found.count, found.last_at) == ("running_of_gone_worker", 2, world.now)
     assert set(found.example["ids"]) == {str(entry.leased.id) for entry in assignments}
     assert FOUND.labels("running_of_gone_worker")._value.get() == before + 2
-    assert_told(checker, Kind.RUNNING_OF_GONE_WORKER, assignments[0].leased.id, count=2)
+    assert_logged(checker, Kind.RUNNING_OF_GONE_WORKER, assignments[0].leased.id, count=2)
     assert await world.recover() == 1
     assert {(row.state, row.losses) for row in await world.executions()} == {(State.RETRYING, 1), (State.FAILED, 1)}
     assert await worker.complete(assignments[0]) == []
@@ -40,7 +40,7 @@ async def test_what_runs_under_a_worker_that_is_gone_and_has_no_lease_is_given_b
 
 
 @proves("E6", "P5")
-async def test_what_runs_under_a_worker_that_never_was_or_under_none_is_given_back(world: World) -> None:
+async def test_an_execution_that_runs_under_an_unknown_worker_or_under_none_is_given_back(world: World) -> None:
     await world.submit_all([job(), job()])
     worker = await world.worker()
     await worker.lease()
@@ -57,8 +57,8 @@ async def test_what_runs_under_a_worker_that_never_was_or_under_none_is_given_ba
 
 
 @proves("E6", "P5", "P6", "P7")
-async def test_what_runs_under_a_worker_that_lives_and_has_no_lease_of_it_is_given_back_as_a_loss(world: World) -> None:
-    """Its worker may have made the call, so it costs a loss, and whatever comes from there afterwards is refused."""
+async def test_an_execution_of_a_live_worker_that_has_no_lease_for_it_is_given_back_as_a_loss(world: World) -> None:
+    """Its worker may have made the call, so it costs a loss, and a late outcome of that worker is refused."""
     await world.submit_all([job(), job(retry=Retry(max_worker_losses=0)), job()])
     worker = await world.worker()
     unnamed = await worker.lease(2)
@@ -67,7 +67,7 @@ async def test_what_runs_under_a_worker_that_lives_and_has_no_lease_of_it_is_giv
     checker = Checker(world)
     await checker.look_twice()
     assert await checker.counts() == {"running_without_lease": 2}
-    assert_told(checker, Kind.RUNNING_WITHOUT_LEASE, unnamed[0].leased.id, count=2)
+    assert_logged(checker, Kind.RUNNING_WITHOUT_LEASE, unnamed[0].leased.id, count=2)
     await worker.beat()
     while await world.recover():
         pass
@@ -84,8 +84,8 @@ async def test_what_runs_under_a_worker_that_lives_and_has_no_lease_of_it_is_giv
 
 
 @proves("E6", "P5")
-async def test_a_lease_of_an_attempt_before_names_nobody(world: World) -> None:
-    """The same worker has leased it twice; the first lease is there still, for another's sake."""
+async def test_a_lease_of_an_earlier_attempt_does_not_count(world: World) -> None:
+    """The same worker has leased it twice; the first lease still exists, for another execution."""
     await world.submit_all([job(retry=Retry(initial_s=0.001, jitter=False)), job()])
     worker = await world.worker()
     first, _ = await worker.lease()
@@ -102,14 +102,14 @@ async def test_a_lease_of_an_attempt_before_names_nobody(world: World) -> None:
 
 
 @proves("S6", "P4", "L6")
-async def test_a_timer_that_plan_has_overlooked_is_planned(world: World) -> None:
+async def test_a_timer_that_plan_has_missed_is_planned(world: World) -> None:
     await own_partitions(world)
     overlooked = await world.submit(job(schedule=every(3600, world.now)))
     await world.advance(3700)
     checker = Checker(world)
     await checker.look_twice()
     assert await checker.counts() == {"overdue_timer": 1}
-    assert_told(checker, Kind.OVERDUE_TIMER, overlooked.id)
+    assert_logged(checker, Kind.OVERDUE_TIMER, overlooked.id)
     timer = await world.timer(overlooked.id)
     assert timer is not None
     assert timer["next_fire_at"] > world.now
@@ -127,7 +127,7 @@ async def test_a_timer_that_plan_has_overlooked_is_planned(world: World) -> None
     ],
     ids=["unreadable", "uncomputable"],
 )
-async def test_a_timer_that_cannot_be_planned_is_told_every_time_and_counted_once(
+async def test_a_timer_that_cannot_be_planned_is_logged_every_time_and_counted_once(
     world: World, part: str, instead: str, fault: str
 ) -> None:
     await own_partitions(world)
@@ -143,9 +143,9 @@ async def test_a_timer_that_cannot_be_planned_is_told_every_time_and_counted_onc
     checker = Checker(world)
     for times in range(1, 4):
         await checker.look_twice()
-        told = [entry for entry in checker.told if entry["ids"] == [str(doomed.id)]]
-        assert len(told) >= times
-        assert fault in told[-1]["then"]
+        logged = [entry for entry in checker.logged if entry["ids"] == [str(doomed.id)]]
+        assert len(logged) >= times
+        assert fault in logged[-1]["then"]
     assert await checker.counts() == {"overdue_timer": 2}
     assert len(await world.executions(well.id)) >= 1
 
@@ -163,7 +163,7 @@ async def test_an_execution_that_waits_nowhere_is_put_back_into_the_queue(world:
     checker = Checker(world)
     await checker.look_twice()
     assert await checker.counts() == {"unqueued": 1}
-    assert_told(checker, Kind.UNQUEUED, lost.id)
+    assert_logged(checker, Kind.UNQUEUED, lost.id)
     [found] = await world.executions()
     assert (found.state, found.ready_at) == (state, world.now)
     await worker.run_one()
@@ -188,7 +188,7 @@ async def test_a_limited_execution_that_waits_nowhere_is_put_back_into_line(worl
 
 
 @proves("P5", "E13")
-async def test_one_that_was_through_its_gates_and_waits_nowhere_passes_them_again(world: World) -> None:
+async def test_an_execution_that_passed_its_gates_and_waits_nowhere_passes_them_again(world: World) -> None:
     await world.submit(job(limits=Limits(overlap="queue", key="k", key_concurrency=1)))
     worker = await world.worker()
     await worker.leaser.one_pass(0)
@@ -203,7 +203,7 @@ async def test_one_that_was_through_its_gates_and_waits_nowhere_passes_them_agai
 
 
 @proves("P5", "L6")
-async def test_places_in_the_queue_that_no_execution_waits_in_are_deleted(world: World) -> None:
+async def test_rows_of_the_queue_without_a_waiting_execution_are_deleted(world: World) -> None:
     await world.submit_all([job(), job()])
     worker = await world.worker()
     [running] = await worker.lease(1)
@@ -221,7 +221,7 @@ async def test_places_in_the_queue_that_no_execution_waits_in_are_deleted(world:
 
 
 @proves("E16", "P5", "L6")
-async def test_a_place_in_line_of_nobody_holds_up_nobody(world: World) -> None:
+async def test_a_place_in_line_without_an_execution_blocks_none(world: World) -> None:
     ordered = job(limits=Limits(order_key="o"))
     await world.submit_all([ordered, ordered])
     worker = await world.worker()
@@ -241,7 +241,7 @@ async def test_a_place_in_line_of_nobody_holds_up_nobody(world: World) -> None:
 
 
 @proves("E13", "P5")
-async def test_gates_of_an_execution_that_is_gone_are_deleted_with_what_it_held(world: World) -> None:
+async def test_gates_of_an_execution_that_is_gone_are_deleted_with_its_slots(world: World) -> None:
     await world.submit_all([job(limits=Limits(key="k", key_concurrency=1)) for _ in range(2)])
     worker = await world.worker()
     [running] = await worker.lease()
@@ -254,7 +254,7 @@ async def test_gates_of_an_execution_that_is_gone_are_deleted_with_what_it_held(
 
 
 @proves("E13", "P5")
-async def test_a_slot_that_was_left_behind_is_given_back_and_who_waits_is_called(world: World) -> None:
+async def test_a_slot_without_an_execution_is_freed_and_the_next_in_line_is_called(world: World) -> None:
     await world.submit_all([job(limits=Limits(key="k", key_concurrency=1)) for _ in range(2)])
     worker = await world.worker()
     await worker.run_one()
@@ -267,7 +267,7 @@ async def test_a_slot_that_was_left_behind_is_given_back_and_who_waits_is_called
 
 
 @proves("E13", "P5")
-async def test_a_slot_of_a_pool_that_is_held_by_one_that_does_not_run_is_given_back(world: World) -> None:
+async def test_a_pool_slot_of_an_execution_that_does_not_run_is_freed(world: World) -> None:
     await limit_pool(world, 1)
     await world.submit_all([job(), job()])
     worker = await world.worker()
@@ -280,12 +280,12 @@ async def test_a_slot_of_a_pool_that_is_held_by_one_that_does_not_run_is_given_b
     checker = Checker(world)
     await checker.look_twice()
     assert await checker.counts() == {"slot_without_holder": 1}
-    assert_told(checker, Kind.SLOT_WITHOUT_HOLDER, waiting)
+    assert_logged(checker, Kind.SLOT_WITHOUT_HOLDER, waiting)
     assert len(await worker.lease()) == 1
 
 
 @proves("E13", "L6")
-async def test_a_line_that_nobody_looks_at_is_called(world: World) -> None:
+async def test_a_line_that_nothing_will_look_at_is_called(world: World) -> None:
     await world.submit(job(limits=Limits(key="k", key_concurrency=1)))
     await world.value("UPDATE ondot.line SET look_at = 'infinity'")
     worker = await world.worker()
@@ -301,7 +301,7 @@ async def test_a_line_that_nobody_looks_at_is_called(world: World) -> None:
 
 
 @proves("E6", "P5")
-async def test_a_lease_of_which_nothing_runs_is_deleted(world: World) -> None:
+async def test_a_lease_without_a_running_execution_is_deleted(world: World) -> None:
     await world.submit_all([job(), job()])
     worker = await world.worker()
     done, running = await worker.lease(1), await worker.lease(1)
@@ -316,13 +316,13 @@ async def test_a_lease_of_which_nothing_runs_is_deleted(world: World) -> None:
     checker = Checker(world)
     await checker.look_twice()
     assert await checker.counts() == {"empty_lease": 1}
-    assert_told(checker, Kind.EMPTY_LEASE, done[0].lease_id)
+    assert_logged(checker, Kind.EMPTY_LEASE, done[0].lease_id)
     left = {row["id"] for row in await world.fetch("SELECT id FROM ondot.lease")}
     assert left == {running[0].lease_id, once_more.lease_id}
 
 
 @proves("C1", "P5")
-async def test_partitions_that_are_missing_are_made_and_those_without_an_owner_are_named(world: World) -> None:
+async def test_missing_partitions_are_made_and_those_without_an_owner_are_logged(world: World) -> None:
     await own_partitions(world)
     await world.value("DELETE FROM ondot.partition WHERE partition_no IN (0, 5)")
     with capture_logs() as logs:
@@ -335,12 +335,12 @@ async def test_partitions_that_are_missing_are_made_and_those_without_an_owner_a
     for _ in range(2):  # said again while it is so, and counted once
         await checker.look_twice()
     assert await checker.counts() == {"partition": 4}
-    assert [entry["ids"] for entry in checker.told] == [["0", "5"]] * len(checker.told)
-    assert len(checker.told) >= 2
+    assert [entry["ids"] for entry in checker.logged] == [["0", "5"]] * len(checker.logged)
+    assert len(checker.logged) >= 2
 
 
 @proves("E13", "P5")
-async def test_who_stands_in_a_line_that_is_not_there_is_put_into_one(world: World) -> None:
+async def test_an_execution_in_a_line_that_does_not_exist_is_put_into_one(world: World) -> None:
     await world.submit(job(limits=Limits(key="k", key_concurrency=1)))
     [waiting] = await world.executions()
     await world.value("DELETE FROM ondot.line")
@@ -354,7 +354,7 @@ async def test_who_stands_in_a_line_that_is_not_there_is_put_into_one(world: Wor
 
 
 @proves("E13", "L6")
-async def test_a_line_that_nobody_looks_at_before_a_gate_that_was_forgotten_is_called(world: World) -> None:
+async def test_a_line_that_nothing_will_look_at_before_a_forgotten_gate_is_called(world: World) -> None:
     await world.submit(job(limits=Limits(key="k", key_concurrency=1)))
     await world.value("UPDATE ondot.line SET look_at = 'infinity'")
     await world.value("DELETE FROM ondot.gate")

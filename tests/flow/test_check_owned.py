@@ -1,4 +1,4 @@
-"""The self-check leaves alone what somebody owns, however odd it looks; and how it walks."""
+"""The self-check leaves rows alone that a process owns, however odd they look; and how it walks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ async def a_running_one(world: World, worker: Worker) -> None:
     await worker.lease()
 
 
-async def a_lost_worker_that_recovery_comes_to(world: World, worker: Worker) -> None:
+async def a_lost_worker_that_recovery_handles(world: World, worker: Worker) -> None:
     await world.submit(job())
     await worker.lease()
     await lose(world, worker)
@@ -47,13 +47,13 @@ async def a_retry_that_waits_for_its_instant(world: World, worker: Worker) -> No
     await worker.run_one(failed())
 
 
-async def ones_in_line(world: World, worker: Worker) -> None:
+async def executions_in_line(world: World, worker: Worker) -> None:
     await world.submit_all([job(limits=Limits(key="k", key_concurrency=1, order_key="o")) for _ in range(3)])
     await world.submit_all([job(limits=Limits(key="r", key_rate=Rate(limit=1, per_s=86_400))) for _ in range(3)])
     await worker.lease()
 
 
-async def one_that_is_through_its_gate(world: World, worker: Worker) -> None:
+async def an_execution_through_its_gate(world: World, worker: Worker) -> None:
     await world.submit(job(limits=Limits(key="k", key_concurrency=1)))
     await worker.leaser.one_pass(0)
 
@@ -63,13 +63,13 @@ async def a_paused_job(world: World, worker: Worker) -> None:
     await pause(world.database, DEFAULT_TENANT, accepted.id)
 
 
-async def a_timer_that_nobody_owns(world: World, worker: Worker) -> None:
+async def a_timer_without_an_owner(world: World, worker: Worker) -> None:
     await world.value("DELETE FROM ondot.node")
     await world.submit(job(schedule=every(60, world.now)))
     await world.advance(600)
 
 
-async def a_fire_to_come(world: World, worker: Worker) -> None:
+async def a_coming_fire(world: World, worker: Worker) -> None:
     await world.submit(job(schedule=cron("0 0 1 1 *")))
 
 
@@ -78,17 +78,17 @@ async def a_fire_to_come(world: World, worker: Worker) -> None:
     "plant",
     [
         a_running_one,
-        a_lost_worker_that_recovery_comes_to,
+        a_lost_worker_that_recovery_handles,
         a_running_one_of_a_limited_pool,
         a_retry_that_waits_for_its_instant,
-        ones_in_line,
-        one_that_is_through_its_gate,
+        executions_in_line,
+        an_execution_through_its_gate,
         a_paused_job,
-        a_timer_that_nobody_owns,
-        a_fire_to_come,
+        a_timer_without_an_owner,
+        a_coming_fire,
     ],
 )
-async def test_what_somebody_owns_is_never_found(world: World, plant: Plant) -> None:
+async def test_a_row_that_a_process_owns_is_never_found(world: World, plant: Plant) -> None:
     await own_partitions(world)
     await plant(world, await world.worker())
     checker = Checker(world)
@@ -96,12 +96,12 @@ async def test_what_somebody_owns_is_never_found(world: World, plant: Plant) -> 
         await world.advance(0.001)
         assert await checker.suspects() == []
         assert await checker.look_twice() == []
-    assert checker.told == []
+    assert checker.logged == []
 
 
 @proves("E6", "P5")
-async def test_a_lease_of_a_moment_ago_of_which_nothing_runs_yet_is_no_fault(world: World) -> None:
-    """As one whose last outcomes were written by two statements at once: its worker gives it back with the next."""
+async def test_a_new_lease_without_a_running_execution_is_no_fault(world: World) -> None:
+    """Two statements at once may have written its last outcomes: its worker removes the lease with the next."""
     await world.submit(job())
     worker = await world.worker()
     [assignment] = await worker.lease()
@@ -114,7 +114,7 @@ async def test_a_lease_of_a_moment_ago_of_which_nothing_runs_yet_is_no_fault(wor
 
 
 @proves("P4", "C2")
-async def test_a_timer_that_is_overdue_by_some_seconds_is_the_planners(world: World) -> None:
+async def test_a_timer_that_is_overdue_by_some_seconds_is_left_to_the_planner(world: World) -> None:
     await own_partitions(world)
     accepted = await world.submit(job(schedule=every(100, world.now)))
     await world.advance(105)
@@ -128,7 +128,7 @@ async def test_a_timer_that_is_overdue_by_some_seconds_is_the_planners(world: Wo
 
 
 @proves("P4", "C2")
-async def test_a_heap_of_overdue_timers_that_is_worked_off_is_no_fault(world: World) -> None:
+async def test_a_backlog_of_overdue_timers_that_shrinks_is_no_fault(world: World) -> None:
     await own_partitions(world)
     await world.submit_all([job(schedule=every(3600, world.now)) for _ in range(20)])
     await world.advance(7200)
@@ -139,7 +139,7 @@ async def test_a_heap_of_overdue_timers_that_is_worked_off_is_no_fault(world: Wo
 
 
 @proves("P5")
-async def test_what_is_seen_once_or_has_changed_in_between_is_not_found(world: World) -> None:
+async def test_a_suspect_that_is_seen_once_or_has_changed_since_is_not_found(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
     gone = await world.fetch("DELETE FROM ondot.ready RETURNING *")
@@ -159,8 +159,8 @@ async def test_what_is_seen_once_or_has_changed_in_between_is_not_found(world: W
 
 
 @proves("P5", "P6")
-async def test_what_somebody_has_in_hand_is_passed_by_without_waiting(world: World) -> None:
-    """An execution, a place in the queue, a timer that is just being changed."""
+async def test_locked_rows_are_skipped_without_waiting(world: World) -> None:
+    """An execution, a row of the queue and a timer that are being changed."""
     await own_partitions(world)
     await world.submit(job(schedule=every(60, world.now)))
     await world.advance(120)
@@ -216,7 +216,7 @@ async def test_an_execution_that_is_completed_in_an_open_transaction_stays_with_
 
 
 @proves("N6", "L6")
-async def test_a_walk_in_small_steps_comes_by_everything_once_and_to_an_end(world: World) -> None:
+async def test_a_walk_in_small_steps_reads_every_row_once_and_ends(world: World) -> None:
     await world.submit_all([job(priority=priority) for priority in ("high", "normal", "low") for _ in range(9)])
     await world.submit_all([job(limits=Limits(key=str(n), key_concurrency=1)) for n in range(7)])
     worker = await world.worker()
@@ -236,7 +236,7 @@ async def test_a_walk_in_small_steps_comes_by_everything_once_and_to_an_end(worl
 
 
 @proves("N6", "L6")
-async def test_a_walk_does_not_run_after_a_lane_that_grows(world: World) -> None:
+async def test_a_walk_does_not_follow_a_lane_that_grows(world: World) -> None:
     await world.submit_all([job(priority="high") for _ in range(4)])
     later = "INSERT INTO ondot.ready SELECT 1, 1, 1, ondot.clock() + interval '1 h', gen_random_uuid()"
     await world.value(f"{later} FROM generate_series(1, 20)")
@@ -258,7 +258,7 @@ COUNTED = "SELECT state, count(*) AS count FROM ondot.history GROUP BY state"
 
 
 @proves("P4", "P5", "L6")
-async def test_after_a_day_of_all_that_ondot_does_the_self_check_finds_nothing(world: World) -> None:
+async def test_after_a_day_of_every_kind_of_work_the_self_check_finds_nothing(world: World) -> None:
     node_id = await own_partitions(world)
     await world.submit_all(
         [
@@ -302,7 +302,7 @@ async def test_after_a_day_of_all_that_ondot_does_the_self_check_finds_nothing(w
             await cancel(world.database, DEFAULT_TENANT, waiting[0]["id"], actor="somebody")
         await Tidying(world.database).one_pass()
     assert await checker.look_twice() == []
-    assert checker.told == []
+    assert checker.logged == []
     ended = {row["state"]: row["count"] for row in await world.fetch(COUNTED)}
     assert set(ended) == {"SUCCEEDED", "FAILED", "SKIPPED", "CANCELLED"}
     assert sum(ended.values()) > 500

@@ -1,4 +1,4 @@
-"""⑥ Complete: each outcome once, fenced; what ended is history, what did not is in the queue again."""
+"""⑥ Complete: each outcome once, fenced; ended executions are in history, the others in the queue again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def writing(worker: Worker) -> AsyncIterator[None]:
 
 
 @proves("E5", "P5", "P8")
-async def test_success_is_history_with_its_result(world: World) -> None:
+async def test_a_success_is_in_history_with_its_result(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
     [assignment] = await worker.lease()
@@ -91,13 +91,13 @@ async def test_an_error_that_is_not_retried_fails_at_once(world: World) -> None:
 async def test_an_instant_to_retry_at_is_one_of_the_databases_clock(world: World, at_s: float, starts_s: float) -> None:
     await world.submit(job(retry=Retry(backoff="fixed", initial_s=20, jitter=False)))
     worker = await world.worker()
-    # Noon of tomorrow by that clock; by this machine's own it would be another delay.
+    # Tomorrow noon by that clock; by this machine's own it would be another delay.
     assignment = await worker.run_one(failed(retry_at=world.after(at_s)))
     assert (await world.execution(assignment.leased.id)).ready_at == world.after(starts_s)
 
 
 @proves("E4")
-async def test_a_receivers_retry_after_is_waited_for(world: World) -> None:
+async def test_a_retry_waits_for_the_retry_after_of_the_receiver(world: World) -> None:
     await world.submit(job(retry=FIXED))
     worker = await world.worker()
     await worker.run_one(failed(retry_after_s=30))
@@ -106,7 +106,7 @@ async def test_a_receivers_retry_after_is_waited_for(world: World) -> None:
 
 
 @proves("E5", "P7")
-async def test_what_was_given_back_before_its_call_costs_nothing_and_is_served_first(world: World) -> None:
+async def test_an_execution_given_back_before_its_call_costs_nothing_and_is_served_first(world: World) -> None:
     await world.submit(job(retry=Retry(max_retries=0, max_worker_losses=0), priority="low"))
     worker = await world.worker()
     await worker.run_one(NotBegun("the worker stops"))
@@ -119,7 +119,7 @@ async def test_what_was_given_back_before_its_call_costs_nothing_and_is_served_f
 
 
 @proves("E6", "P7")
-async def test_an_attempt_that_its_stopping_worker_broke_off_counts_as_a_loss(world: World) -> None:
+async def test_an_attempt_that_its_stopping_worker_interrupted_counts_as_a_loss(world: World) -> None:
     await world.submit(job(retry=Retry(max_worker_losses=1)))
     worker = await world.worker()
     await worker.run_one(Interrupted("stopped"))
@@ -167,7 +167,7 @@ async def test_completion_of_a_stale_worker_is_refused_and_counted(world: World)
 
 @proves("E11", "P5", "P6")
 @pytest.mark.parametrize("report", [Succeeded('"done"'), failed(), failed(retryable=False), NotBegun("stops")])
-async def test_an_outcome_that_is_written_twice_counts_once_and_is_told_from_a_stale_one(
+async def test_an_outcome_that_is_written_twice_counts_once_and_is_not_taken_for_a_stale_one(
     world: World, report: Succeeded | Failed | NotBegun
 ) -> None:
     await world.submit(job())
@@ -235,7 +235,7 @@ async def test_any_message_of_an_error_can_be_stored(world: World, message: str)
 
 
 @proves("E11", "N2")
-async def test_a_thousand_outcomes_are_written_by_the_completer_in_its_batches(world: World) -> None:
+async def test_a_thousand_outcomes_are_written_in_batches(world: World) -> None:
     await world.submit_all([job() for _ in range(1000)])
     worker = await world.worker()
     assignments = await worker.lease(1000)
@@ -262,7 +262,7 @@ async def test_outcomes_are_kept_until_the_database_is_back(world: World) -> Non
 
 
 @proves("P8", "L4")
-async def test_a_passing_error_of_the_server_does_not_turn_a_success_into_a_failure(world: World) -> None:
+async def test_a_temporary_error_of_the_server_does_not_turn_a_success_into_a_failure(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
     [attempt] = await worker.lease()

@@ -97,13 +97,13 @@ async def shop(world: World) -> AsyncIterator[Shop]:
 
 
 @proves("E11", "P8")
-async def test_the_effect_and_the_completion_are_committed_together(shop: Shop) -> None:
+async def test_the_effect_and_the_completion_are_committed_as_one(shop: Shop) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> None:
         async with ctx.transaction() as connection:
             await connection.execute(EFFECT)
             ctx.set_result({"paid": 7})
-            # Nobody sees either before the commit.
+            # Neither is visible before the commit.
             assert await shop.effects() == 0
             assert await shop.world.states() == [State.RUNNING]
         assert await shop.effects() == 1
@@ -118,7 +118,7 @@ async def test_the_effect_and_the_completion_are_committed_together(shop: Shop) 
     assert execution.worker_id == shop.worker.id
     assert (STALE._value.get(), REPEATED._value.get()) == before
     assert [line for line in lines if line["event"].startswith("handler.")] == []
-    # The lease goes with what the worker writes next.
+    # The next statement of the worker removes the lease.
     assert shop.worker.completer.leases == ()
     await shop.worker.completer.write([])
     assert await shop.world.count("lease") == 0
@@ -163,7 +163,7 @@ async def test_a_stale_attempt_has_no_effect_and_is_counted_once(shop: Shop) -> 
 
 
 @proves("E11", "P6")
-async def test_of_two_attempts_of_one_execution_only_the_last_has_an_effect(shop: Shop) -> None:
+async def test_only_the_last_of_two_attempts_of_an_execution_has_an_effect(shop: Shop) -> None:
     world = shop.world
     first = await shop.lease("pay")
     with pytest.raises(Stale):  # noqa: PT012 - the block is what is tried
@@ -182,7 +182,7 @@ async def test_of_two_attempts_of_one_execution_only_the_last_has_an_effect(shop
 
 
 @proves("E11", "P6")
-async def test_a_transaction_of_an_attempt_that_is_stale_already_is_not_opened(shop: Shop) -> None:
+async def test_an_attempt_that_is_stale_cannot_open_its_transaction(shop: Shop) -> None:
     assignment = await shop.lease("pay")
     await lose(shop.world, shop.worker)
     await shop.world.recover()
@@ -192,7 +192,7 @@ async def test_a_transaction_of_an_attempt_that_is_stale_already_is_not_opened(s
 
 
 @proves("E11", "E8")
-async def test_a_transaction_that_commits_wins_over_a_cancel_that_came_meanwhile(shop: Shop) -> None:
+async def test_a_transaction_that_commits_wins_over_a_cancel_meanwhile(shop: Shop) -> None:
     assignment = await shop.lease("pay")
     async with shop.opened(assignment) as connection:
         await connection.execute(EFFECT)
@@ -201,7 +201,7 @@ async def test_a_transaction_that_commits_wins_over_a_cancel_that_came_meanwhile
 
 
 @proves("E11", "P8")
-async def test_a_handler_that_raises_after_the_commit_has_succeeded_and_the_log_says_so(shop: Shop) -> None:
+async def test_a_handler_that_raises_after_the_commit_has_succeeded_and_that_is_logged(shop: Shop) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> None:
         async with ctx.transaction() as connection:
@@ -218,9 +218,9 @@ async def test_a_handler_that_raises_after_the_commit_has_succeeded_and_the_log_
 
 
 @proves("E11")
-@pytest.mark.parametrize(("returned", "told"), [(None, 0), (1, 0), (2, 1)])
-async def test_what_is_returned_after_the_commit_is_ignored_with_a_word_if_it_differs(
-    shop: Shop, returned: object, told: int
+@pytest.mark.parametrize(("returned", "warnings"), [(None, 0), (1, 0), (2, 1)])
+async def test_a_result_returned_after_the_commit_is_ignored_and_logged_if_it_differs(
+    shop: Shop, returned: object, warnings: int
 ) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> object:
@@ -231,11 +231,11 @@ async def test_what_is_returned_after_the_commit_is_ignored_with_a_word_if_it_di
     with capture_logs() as lines:
         assignment, _ = await shop.run_one("pay")
     assert (await shop.world.execution(assignment.leased.id)).result == 1
-    assert len([line for line in lines if line["event"] == "handler.result_ignored"]) == told
+    assert len([line for line in lines if line["event"] == "handler.result_ignored"]) == warnings
 
 
 @proves("E11")
-async def test_a_worker_that_writes_a_second_completion_all_the_same_changes_nothing(shop: Shop) -> None:
+async def test_a_second_completion_by_the_worker_changes_nothing(shop: Shop) -> None:
     assignment = await shop.lease("pay")
     async with shop.opened(assignment) as connection:
         await connection.execute(EFFECT)
@@ -247,7 +247,7 @@ async def test_a_worker_that_writes_a_second_completion_all_the_same_changes_not
 
 
 @proves("E11")
-async def test_a_handler_may_bring_its_own_connection(shop: Shop) -> None:
+async def test_a_handler_may_pass_its_own_connection(shop: Shop) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> None:
         async with shop.world.second_connection() as mine:
@@ -283,7 +283,7 @@ async def test_a_connection_that_cannot_commit_with_ondot_is_refused(shop: Shop,
 
 
 @proves("E11")
-async def test_an_attempt_commits_once_and_may_try_again_what_was_rolled_back(shop: Shop) -> None:
+async def test_an_attempt_commits_once_and_may_retry_after_a_rollback(shop: Shop) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> None:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tried
@@ -305,7 +305,7 @@ async def test_an_attempt_commits_once_and_may_try_again_what_was_rolled_back(sh
 
 
 @proves("E11")
-async def test_a_block_that_ends_the_transaction_itself_is_told_so_and_does_not_succeed(shop: Shop) -> None:
+async def test_a_block_that_ends_the_transaction_itself_fails_with_the_reason(shop: Shop) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> None:
         async with ctx.transaction() as connection:
@@ -367,7 +367,7 @@ async def test_a_timeout_in_the_block_rolls_back(shop: Shop) -> None:
 
 
 @proves("E11", "E7")
-async def test_a_cancellation_during_the_commit_waits_for_what_becomes_of_it(shop: Shop) -> None:
+async def test_a_cancellation_during_the_commit_waits_for_its_result(shop: Shop) -> None:
     await shop.world.fetch(
         "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
         " 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'"
@@ -399,7 +399,7 @@ async def test_a_cancellation_during_the_commit_waits_for_what_becomes_of_it(sho
 
 
 @proves("E11", "P8")
-async def test_a_change_of_the_row_in_the_same_moment_does_not_make_a_current_attempt_stale(shop: Shop) -> None:
+async def test_a_change_of_the_row_at_the_same_moment_does_not_make_a_current_attempt_stale(shop: Shop) -> None:
     assignment = await shop.lease("pay")
 
     async def pay() -> None:
@@ -409,7 +409,7 @@ async def test_a_change_of_the_row_in_the_same_moment_does_not_make_a_current_at
     async with shop.world.second_connection() as other:
         holding = other.transaction()
         await holding.start()
-        # As a new limit of its pool does, or a request to cancel it.
+        # A new limit of its pool or a request to cancel does this.
         await other.execute("UPDATE ondot.execution SET gated = gated WHERE id = $1", assignment.leased.id)
         task = asyncio.create_task(pay())
         await shop.world.until_someone_waits()
@@ -452,7 +452,7 @@ async def test_a_commit_that_never_arrived_is_found_not_to_have_happened(shop: S
 
 
 @proves("E11")
-async def test_a_plain_function_is_told_to_become_async(shop: Shop) -> None:
+async def test_a_plain_function_gets_the_advice_to_become_async(shop: Shop) -> None:
     @shop.app.job
     def plain(ctx: Context) -> None:
         with ctx.transaction():  # type: ignore[attr-defined]
@@ -475,7 +475,7 @@ async def test_a_plain_function_is_told_to_become_async(shop: Shop) -> None:
 
 
 @proves("E11")
-async def test_a_handler_whose_worker_has_no_database_to_share_is_told_what_to_do(shop: Shop) -> None:
+async def test_a_handler_whose_worker_has_no_database_to_share_gets_advice(shop: Shop) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> None:
         async with ctx.transaction():
@@ -487,7 +487,7 @@ async def test_a_handler_whose_worker_has_no_database_to_share_is_told_what_to_d
 
 
 @proves("E11")
-async def test_a_result_is_set_in_the_block_and_must_be_json_of_a_size_that_is_kept(shop: Shop) -> None:
+async def test_a_result_set_in_the_block_must_be_json_that_fits_into_the_database(shop: Shop) -> None:
     @shop.app.job
     async def pay(ctx: Context) -> None:
         with pytest.raises(RuntimeError, match="return the result"):
@@ -503,7 +503,7 @@ async def test_a_result_is_set_in_the_block_and_must_be_json_of_a_size_that_is_k
 
 
 @proves("E11")
-async def test_what_a_handler_enqueues_in_its_transaction_shares_its_fate(shop: Shop) -> None:
+async def test_jobs_enqueued_in_the_transaction_commit_or_roll_back_with_it(shop: Shop) -> None:
     @shop.app.job
     async def receipt(customer: int) -> None: ...
 
@@ -524,7 +524,7 @@ async def test_what_a_handler_enqueues_in_its_transaction_shares_its_fate(shop: 
 
 
 @proves("E11")
-async def test_what_a_handler_sets_for_its_session_is_not_left_to_ondot(shop: Shop) -> None:
+async def test_session_settings_of_a_handler_are_reset_before_ondot_uses_the_connection(shop: Shop) -> None:
     database = await open_database(settings_for(shop.world.url), connections=1)
     try:
         await database.read_clock()
@@ -560,7 +560,7 @@ async def test_handlers_hold_half_of_the_connections_and_ondot_has_the_others(sh
             group.create_task(pay(assignment))
         for _ in range(half):
             await inside.acquire()
-        # Nobody else comes in while ondot asks for connections of its own.
+        # No other handler gets a connection while ondot uses its own.
         assert await asyncio.gather(*(shop.effects() for _ in range(half))) == [0] * half
         assert inside.locked()
         go.set()
@@ -569,7 +569,7 @@ async def test_handlers_hold_half_of_the_connections_and_ondot_has_the_others(sh
 
 
 @proves("E11", "E13")
-async def test_a_commit_gives_back_what_the_attempt_held_and_wakes_who_waits_for_it(shop: Shop) -> None:
+async def test_a_commit_frees_the_slots_of_the_attempt_and_wakes_the_pool(shop: Shop) -> None:
     limits = Limits(key="customer:7", key_concurrency=1)
     for _ in range(2):
         await shop.world.submit(job(target=FunctionTarget(name="pay"), limits=limits))

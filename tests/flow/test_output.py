@@ -1,4 +1,4 @@
-"""Large results: in object storage before the end is written, and never a reason for a success to fail."""
+"""Large results: in object storage before the end is written; storage never makes a success fail."""
 
 import asyncio
 from pathlib import Path
@@ -48,7 +48,7 @@ async def read(world: World, objects: Objects | None, assignment: Assignment) ->
 
 
 @proves("E14")
-async def test_a_large_result_is_an_object_of_which_the_execution_tells_size_and_beginning(
+async def test_a_large_result_is_an_object_and_the_execution_shows_its_size_and_first_characters(
     world: World, objects: Objects
 ) -> None:
     large = msgspec.json.encode({"numbers": list(range(10_000)), "exact": 1.10}).decode()
@@ -65,9 +65,7 @@ async def test_a_large_result_is_an_object_of_which_the_execution_tells_size_and
 
 @proves("E14")
 @pytest.mark.parametrize("result", ['"' + "x" * (INLINE - 2) + '"', '{"$object": {"bytes": 1}}', "1.10", "null"])
-async def test_a_result_that_fits_stays_in_the_database_to_the_letter(
-    world: World, objects: Objects, result: str
-) -> None:
+async def test_a_result_that_fits_stays_in_the_database_unchanged(world: World, objects: Objects, result: str) -> None:
     worker, assignment, completion = await a_success(world, result)
     kept = await Outputs(objects, world.database).keep(assignment.leased, completion)
     assert kept is completion
@@ -128,7 +126,9 @@ class Slow:
 
 
 @proves("E14", "P8")
-async def test_a_worker_that_stops_while_it_stores_still_has_the_outcome(world: World, objects: Objects) -> None:
+async def test_a_worker_that_stops_while_it_stores_a_result_still_has_the_outcome(
+    world: World, objects: Objects
+) -> None:
     _, assignment, completion = await a_success(world, '"' + "x" * 10_000 + '"')
     slow = Slow()
     keeping = asyncio.create_task(Outputs(slow, world.database).keep(assignment.leased, completion))
@@ -141,7 +141,7 @@ async def test_a_worker_that_stops_while_it_stores_still_has_the_outcome(world: 
 
 
 @proves("E14")
-async def test_a_missing_object_says_who_wrote_it_and_where_it_was_looked_for(
+async def test_a_missing_object_is_reported_with_its_writer_and_where_it_was_looked_for(
     world: World, objects: Objects, tmp_path: Path
 ) -> None:
     worker, assignment, completion = await a_success(world, '"' + "x" * 10_000 + '"')
@@ -159,7 +159,7 @@ async def test_a_missing_object_says_who_wrote_it_and_where_it_was_looked_for(
 
 
 @proves("P12")
-async def test_nobody_reads_a_result_of_another_tenant(world: World, objects: Objects) -> None:
+async def test_a_tenant_cannot_read_the_result_of_another(world: World, objects: Objects) -> None:
     worker, assignment, completion = await a_success(world, '"' + "x" * 10_000 + '"')
     kept = await Outputs(objects, world.database).keep(assignment.leased, completion)
     await worker.completer.write([Done(kept, assignment.lease_id)])

@@ -1,4 +1,4 @@
-"""Recover: who is lost by two clocks loses its work, once, at a price; nobody else does."""
+"""Recover: a worker that is lost by two clocks loses its work, once and at a cost; no other worker does."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class Housekeeper:
 
 
 async def lose(world: World, worker: Worker) -> None:
-    """Declare a worker lost, as a housekeeper who waited would have."""
+    """Mark a worker lost, as a housekeeper that has waited would."""
     async with world.database.connection() as connection:
         beats, _ = await read_beats(connection)
         [beat] = [beat for beat in beats if beat.worker_id == worker.id]
@@ -51,7 +51,7 @@ async def test_a_worker_is_lost_once_its_beat_stood_still_for_the_timeout_by_bot
 
 
 @proves("E6", "L4")
-async def test_a_worker_that_beats_is_not_lost_nor_one_that_only_one_clock_misses(world: World) -> None:
+async def test_a_worker_that_beats_or_is_silent_by_one_clock_only_is_not_lost(world: World) -> None:
     worker = await world.worker()
     keeper = Housekeeper(world, Watch(timeout_s=10))
     for _ in range(6):
@@ -66,7 +66,7 @@ async def test_a_worker_that_beats_is_not_lost_nor_one_that_only_one_clock_misse
 
 
 @proves("E6", "P6")
-async def test_a_beat_that_came_after_the_judgement_saves_the_worker(world: World) -> None:
+async def test_a_beat_after_the_judgement_saves_the_worker(world: World) -> None:
     worker = await world.worker()
     async with world.database.connection() as connection:
         [beat], _ = await read_beats(connection)
@@ -77,7 +77,7 @@ async def test_a_beat_that_came_after_the_judgement_saves_the_worker(world: Worl
 
 
 @proves("E6", "L3", "P7")
-async def test_what_a_lost_worker_ran_goes_back_to_be_served_first_for_one_of_its_losses(world: World) -> None:
+async def test_work_of_a_lost_worker_goes_back_to_be_served_first_and_costs_a_loss(world: World) -> None:
     await world.submit_all([job(), job(retry=Retry(max_retries=0))])
     worker = await world.worker()
     assignments = await worker.lease()
@@ -98,7 +98,7 @@ async def test_what_a_lost_worker_ran_goes_back_to_be_served_first_for_one_of_it
 
 
 @proves("E6", "P7")
-async def test_what_has_ended_or_waits_again_is_left_alone_by_recovery(world: World) -> None:
+async def test_recovery_leaves_executions_alone_that_have_ended_or_wait_again(world: World) -> None:
     await world.submit_all([job() for _ in range(3)])
     worker = await world.worker()
     first, second, _ = await worker.lease()
@@ -113,7 +113,7 @@ async def test_what_has_ended_or_waits_again_is_left_alone_by_recovery(world: Wo
 
 
 @proves("E6", "E10")
-async def test_what_kills_its_workers_ends_as_poison(world: World) -> None:
+async def test_an_execution_that_kills_its_workers_ends_as_poison(world: World) -> None:
     await world.submit(job(retry=Retry(max_worker_losses=2)))
     for losses in (1, 2):
         worker = await world.worker()
@@ -178,7 +178,7 @@ async def test_a_lease_that_its_live_worker_never_names_is_given_back_without_co
 
 
 @proves("E6", "P7", "C3")
-async def test_a_lease_that_was_just_taken_is_not_given_back_for_a_beat_of_before_the_clock_was_set_back(
+async def test_a_new_lease_is_not_given_back_because_of_a_beat_before_the_clock_was_set_back(
     world: World,
 ) -> None:
     worker = await world.worker()
@@ -249,7 +249,7 @@ async def test_a_function_that_took_two_workers_with_it_is_a_suspect(world: Worl
 
 
 @proves("E6")
-async def test_an_http_call_is_no_suspect_since_it_cannot_end_its_worker(world: World) -> None:
+async def test_an_http_call_is_no_suspect_because_it_cannot_end_its_worker(world: World) -> None:
     accepted = await world.submit(job(target=HttpTarget(url="https://example.com")))
     for _ in range(2):
         worker = await world.worker()

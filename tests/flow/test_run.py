@@ -1,4 +1,4 @@
-"""⑤ One attempt: it always comes to an outcome, whatever its target does."""
+"""⑤ One attempt: it always has an outcome, whatever its target does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ Handler = Callable[[Call], Awaitable[Succeeded | Failed]]
 
 
 class Calls(Target[TargetSpec]):
-    """A target of every kind: hands the call to the test's own function."""
+    """A target of every kind: passes the call to the test's own function."""
 
     def __init__(self, kind: type[TargetSpec], handler: Handler, seen: list[str]) -> None:
         self._kind = str(kind.__struct_config__.tag)
@@ -101,7 +101,7 @@ async def attempt(
     ],
     ids=["http", "function", "shell"],
 )
-async def test_each_kind_of_target_is_called_by_its_own_and_its_result_is_the_outcome(
+async def test_each_kind_of_target_gets_its_calls_and_its_result_is_the_outcome(
     target: HttpTarget | FunctionTarget | ShellTarget, kind: str
 ) -> None:
     seen: list[str] = []
@@ -111,7 +111,7 @@ async def test_each_kind_of_target_is_called_by_its_own_and_its_result_is_the_ou
 
 
 @proves("E11", "P7")
-async def test_a_worker_that_may_not_begin_makes_no_call_and_gives_the_work_back() -> None:
+async def test_a_worker_that_may_start_no_call_gives_the_work_back() -> None:
     seen: list[str] = []
     completion = await attempt(leased_of(job()), stopping="the worker stops", seen=seen)
     assert (completion.state, completion.outcome) == (State.PENDING, Outcome.PREEMPTED)
@@ -147,7 +147,7 @@ async def test_a_target_that_raises_fails_its_attempt_and_not_its_worker(message
         (ShellTarget(command=("true",)), None),
     ],
 )
-async def test_only_an_http_call_has_a_timeout_that_nobody_set(target: TargetSpec, default_s: float | None) -> None:
+async def test_only_an_http_call_has_a_default_timeout(target: TargetSpec, default_s: float | None) -> None:
     seen: list[float | None] = []
 
     async def look(call: Call) -> Succeeded:
@@ -160,7 +160,7 @@ async def test_only_an_http_call_has_a_timeout_that_nobody_set(target: TargetSpe
 
 
 @proves("E7", "E17")
-async def test_an_attempt_that_the_default_timeout_ended_says_so_and_one_with_its_own_does_not() -> None:
+async def test_an_error_names_the_default_timeout_but_not_the_jobs_own() -> None:
     async def over(call: Call) -> Failed:
         return timed_out(call.timeout_s or 0)
 
@@ -173,7 +173,7 @@ async def test_an_attempt_that_the_default_timeout_ended_says_so_and_one_with_it
 
 
 @proves("E7")
-def test_a_spec_stored_with_the_default_of_before_has_the_default_of_now_and_300_s_is_kept_when_it_is_set() -> None:
+def test_a_spec_stored_without_a_timeout_has_todays_default_and_an_explicit_300_s_is_kept() -> None:
     before = decode_spec('{"name":"report","target":{"kind":"function","name":"report"}}')
     assert before.attempt_timeout_s is None
     kept = decode_spec(encode_spec(structs.replace(before, timeout_s=300.0)))
@@ -192,7 +192,7 @@ async def test_a_target_that_does_not_return_is_timed_out(monkeypatch: pytest.Mo
 
 
 @proves("E6", "P7")
-async def test_an_attempt_that_is_broken_off_costs_one_of_its_losses() -> None:
+async def test_an_interrupted_attempt_costs_a_loss() -> None:
     begun = asyncio.Event()
 
     async def never(_: Call) -> Succeeded:
@@ -210,7 +210,7 @@ async def test_an_attempt_that_is_broken_off_costs_one_of_its_losses() -> None:
 
 
 @proves("E4")
-async def test_the_last_failure_that_is_allowed_is_retried_and_the_next_is_not() -> None:
+async def test_the_last_allowed_failure_is_retried_and_the_next_is_not() -> None:
     async def fail(_: Call) -> Failed:
         return failed()
 

@@ -67,29 +67,29 @@ MUST_BE_EMPTY = {
         JOIN ondot.execution e ON e.id = w.execution_id
         WHERE (w.pool_no, d.pool_no, d.class) <> (e.pool_no, e.pool_no, e.class)
            OR (d.stages->w.stage->>'gate')::uuid <> w.gate_id""",
-    "a fire that has not begun, in another pool than its job": """
+    "a fire that has not started, in another pool than its job": """
         SELECT e.id FROM ondot.execution e JOIN ondot.job j ON j.id = e.job_id
         WHERE e.state = 'PENDING' AND e.origin IN ('fire', 'backfill')
           AND (e.pool_no, e.job_version) <> (j.pool_no, j.version)""",
-    "a place in line of one that does not wait": """
+    "a place in line of an execution that does not wait": """
         SELECT w.execution_id FROM ondot.waiting w LEFT JOIN ondot.execution e ON e.id = w.execution_id
         WHERE e.id IS NULL OR e.state NOT IN ('PENDING', 'RETRYING') OR NOT e.gated""",
     "gates without an execution, or an execution without its gates": """
         SELECT d.execution_id, e.id FROM ondot.gated d FULL JOIN (SELECT id, state FROM ondot.execution WHERE gated) e
         ON e.id = d.execution_id WHERE e.id IS NULL OR d.execution_id IS NULL AND e.state <> 'RUNNING'""",
-    "a slot that nobody holds, or that of a pool held by one not running": """
+    "a slot without an execution, or a slot of a pool whose execution does not run": """
         SELECT s.gate_id, s.execution_id FROM ondot.slot s LEFT JOIN ondot.execution e ON e.id = s.execution_id
         WHERE e.id IS NULL OR s.gate_id = ondot.pool_gate(e.pool_no) AND e.state <> 'RUNNING'""",
-    "one that runs and has not passed its gates": """
+    "a running execution that has not passed its gates": """
         SELECT e.id FROM ondot.execution e JOIN ondot.gated d ON d.execution_id = e.id,
                jsonb_array_elements(d.stages) s
         WHERE e.state = 'RUNNING' AND s->>'kind' <> 'rate' AND NOT EXISTS (
             SELECT FROM ondot.slot h WHERE h.gate_id = (s->>'gate')::uuid AND h.execution_id = e.id)""",
-    "more through a gate than any of them allows": """
+    "more executions through a gate than any of them allows": """
         SELECT h.gate_id FROM ondot.slot h JOIN ondot.gated d ON d.execution_id = h.execution_id,
                jsonb_array_elements(d.stages) s
         WHERE (s->>'gate')::uuid = h.gate_id GROUP BY 1 HAVING count(*) > max((s->>'limit')::integer)""",
-    "a line that nobody looks at, and somebody may pass": """
+    "a line that nothing will look at although one may pass": """
         SELECT l.gate_id, l.pool_no FROM ondot.line l JOIN ondot.gate g ON g.id = l.gate_id CROSS JOIN LATERAL (
             SELECT w.ready_at, d.stages->w.stage AS here FROM ondot.waiting w
             JOIN ondot.gated d ON d.execution_id = w.execution_id
@@ -97,7 +97,7 @@ MUST_BE_EMPTY = {
         WHERE l.look_at > greatest(w.ready_at, ondot.clock()) + interval '1 second' AND (g.kind = 'rate'
             AND l.look_at > g.token_at OR g.kind <> 'rate'
             AND (SELECT count(*) FROM ondot.slot s WHERE s.gate_id = g.id) < (w.here->>'limit')::integer)""",
-    "somebody in a line that is not there, or before a gate that is not": """
+    "an execution in a line or before a gate that does not exist": """
         SELECT w.execution_id FROM ondot.waiting w LEFT JOIN ondot.gate g ON g.id = w.gate_id
         LEFT JOIN ondot.line l ON l.gate_id = w.gate_id AND l.pool_no = w.pool_no
         WHERE g.id IS NULL OR l.gate_id IS NULL""",
@@ -105,15 +105,15 @@ MUST_BE_EMPTY = {
         SELECT h.gate_id, h.execution_id FROM ondot.slot h JOIN ondot.gated d ON d.execution_id = h.execution_id
         JOIN ondot.execution e ON e.id = d.execution_id
         WHERE e.state <> 'RUNNING' AND NOT d.stages @> jsonb_build_array(jsonb_build_object('gate', h.gate_id))""",
-    "one that waits at a gate and holds one beyond it": """
+    "an execution that waits at a gate and has a slot beyond it": """
         SELECT w.execution_id FROM ondot.waiting w JOIN ondot.gated d ON d.execution_id = w.execution_id,
                jsonb_array_elements(d.stages) WITH ORDINALITY AS s(stage, no)
         WHERE s.no - 1 > w.stage AND EXISTS (
             SELECT FROM ondot.slot h
             WHERE h.gate_id = (s.stage->>'gate')::uuid AND h.execution_id = w.execution_id)""",
-    "one that is asked to end and does not run": """
+    "an execution that is asked to end and does not run": """
         SELECT id FROM ondot.execution WHERE cancel_at IS NOT NULL AND state <> 'RUNNING'""",
-    "more in a limited pool than it allows": """
+    "more executions in a limited pool than it allows": """
         SELECT p.pool_no FROM ondot.pool p JOIN ondot.slot s ON s.gate_id = ondot.pool_gate(p.pool_no)
         WHERE p.concurrency IS NOT NULL GROUP BY p.pool_no HAVING count(*) > 5""",
     "an execution that runs under no lease, or under two": """
@@ -127,17 +127,17 @@ MUST_BE_EMPTY = {
         WHERE origin IN ('fire', 'backfill') GROUP BY 1, 2 HAVING count(*) > 1""",
     "an execution that is live and ended": """
         SELECT id FROM ondot.execution JOIN ondot.history USING (id)""",
-    "an attempt that began before its fire": """
+    "an attempt that started before its fire": """
         SELECT id FROM ondot.history WHERE started_at < fire_at""",
     "a dead letter that has not failed, or a failure without one": """
         SELECT h.id, d.execution_id FROM (SELECT id FROM ondot.history WHERE state = 'FAILED') h
         FULL JOIN ondot.dead_letter d ON d.execution_id = h.id WHERE h.id IS NULL OR d.execution_id IS NULL""",
     "a budget that was overdrawn": """
         SELECT id FROM ondot.history WHERE failures > 2 OR losses > 2""",
-    "a fire to come of a job that is paused or deleted": """
+    "a coming fire of a job that is paused or deleted": """
         SELECT e.id FROM ondot.execution e JOIN ondot.job j ON j.id = e.job_id
         WHERE j.state <> 'ACTIVE' AND e.origin IN ('fire', 'backfill') AND e.attempt_no = 0 AND e.state = 'PENDING'""",
-    "a timer of a job that is paused or deleted, and goes": """
+    "a running timer of a job that is paused or deleted": """
         SELECT t.job_id FROM ondot.timer t JOIN ondot.job j ON j.id = t.job_id
         WHERE j.state <> 'ACTIVE' AND t.next_fire_at < 'infinity'""",
     "a fire that is both skipped and run": """
@@ -156,10 +156,10 @@ MUST_BE_EMPTY = {
             UNION ALL SELECT job_id, fire_at, fire_at FROM ondot.history WHERE origin = 'fire') e
         ON e.job_id = o.job_id AND e.from_at <= o.to_at AND e.to_at >= o.from_at
         WHERE o.origin = 'fire' AND o.from_at <= o.to_at""",
-    "more of a backfill at once than it may": """
+    "more executions of a backfill at once than its limit": """
         SELECT b.id FROM ondot.backfill b JOIN ondot.execution e ON e.job_id = b.job_id AND e.origin = 'backfill'
         WHERE e.id > b.id GROUP BY b.id HAVING count(*) > max(b.concurrency)""",
-    "a backfill that is under way and not owed, or owed and over": """
+    "a running backfill without its owed range, or an owed range without its backfill": """
         SELECT b.id, o.id FROM (SELECT id FROM ondot.backfill WHERE state = 'RUNNING') b
         FULL JOIN (SELECT id FROM ondot.owed WHERE origin = 'backfill') o ON o.id = b.id
         WHERE b.id IS NULL OR o.id IS NULL""",
@@ -196,7 +196,7 @@ pools = st.sampled_from(["default", "default", "other"])
 priorities = st.sampled_from(["normal", "high", "low"])
 deadlines = st.sampled_from([None, None, None, 5.0, 40.0])
 LIVES = int(os.environ.get("ONDOT_TEST_LIVES", "60"))
-"""How many are lived in one run; a thousand before a release."""
+"""How many lives one run tries; 1,000 before a release."""
 misfires = st.builds(
     Misfire,
     policy=st.sampled_from(["skip", "once", "all"]),
@@ -294,7 +294,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(held=leased, report=reports)
     def complete(self, held: tuple[Worker, Assignment], report: Report) -> None:
-        """Also twice, and by workers that were lost: those change nothing."""
+        """Also twice, and by lost workers: those change nothing."""
         worker, assignment = held
         self.run(worker.complete(assignment, report))
 
