@@ -466,7 +466,7 @@ async def test_a_plain_function_gets_the_advice_to_become_async(shop: Shop) -> N
 
         asyncio.run(inner())
 
-    for function, words in (("plain", "is for async functions"), ("loop_of_its_own", "worker's own event loop")):
+    for function, words in (("plain", "needs an async function"), ("loop_of_its_own", "worker's own event loop")):
         assignment, completion = await shop.run_one(function)
         assert completion.error is not None
         assert words in completion.error

@@ -199,7 +199,7 @@ class Completer:
         while missing := _missing(outcomes, written):
             why = await self._why_unchanged(connection, missing)
             # An outcome that met a cancel which was being written is still this worker's, and is written again.
-            outcomes = [outcome for outcome in missing if why[outcome.execution_id] is Unchanged.HELD]
+            outcomes = [outcome for outcome in missing if why[outcome.execution_id] is Unchanged.CURRENT]
             for outcome in missing:
                 self._count_unchanged(outcome, why[outcome.execution_id])
             written += await complete_executions(connection, self._worker_id, outcomes, last_of)
@@ -241,7 +241,7 @@ class Completer:
         return await find_outcomes(connection, self._worker_id, attempts)
 
     def _count_unchanged(self, completion: Completion, why: Unchanged) -> None:
-        if why is Unchanged.HELD:
+        if why is Unchanged.CURRENT:
             return
         if why is Unchanged.RECORDED:
             REPEATED.inc()

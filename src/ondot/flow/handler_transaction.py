@@ -234,7 +234,7 @@ class Transactor:
                     return written
                 # A cancel or a new limit that was being written made a new version of the row, which is still ours.
                 why = await find_outcomes(connection, self._worker_id, [(attempt.id, attempt.attempt_no)])
-                if why.get(attempt.id) is not Unchanged.HELD:
+                if why.get(attempt.id) is not Unchanged.CURRENT:
                     raise _stale(attempt)
 
     async def _commit(self, opener: _Opener, transaction: Any, result: str | None, written: Sequence[Written]) -> None:

@@ -21,7 +21,7 @@ _SQL = load_queries("outcomes")
 class Written(Struct, frozen=True):
     """A completion that counted, and the state it led to.
 
-    `pool_no`: which pool has something to do for it: at `ready_at`, or, if it has passed gates (`gated`), now.
+    `pool_no`: the pool to wake: at `ready_at`, and now if slots of gates or of the pool are free (`gated`).
     """
 
     execution_id: ExecutionId
@@ -32,11 +32,12 @@ class Written(Struct, frozen=True):
 
 
 class Unchanged(StrEnum):
-    """Why an outcome changed nothing: it was recorded before, its worker is stale, or it met a cancel (write again)."""
+    """Why an outcome changed nothing: it was recorded before, its worker is stale, or it met a cancel and its attempt
+    is current (write again)."""
 
     RECORDED = "recorded"
     STALE = "stale"
-    HELD = "held"
+    CURRENT = "current"
 
 
 async def complete_executions(
@@ -93,6 +94,10 @@ async def find_outcomes(
         [number for _, number in attempts],
     )
     return {
-        row["id"]: Unchanged.RECORDED if row["recorded"] else Unchanged.HELD if row["is_held"] else Unchanged.STALE
+        row["id"]: Unchanged.RECORDED
+        if row["recorded"]
+        else Unchanged.CURRENT
+        if row["is_current"]
+        else Unchanged.STALE
         for row in rows
     }

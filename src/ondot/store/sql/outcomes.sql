@@ -147,7 +147,7 @@ SELECT CASE WHEN (SELECT count(*) FROM ended) < cardinality($2) THEN ARRAY(SELEC
 -- neither. The bounds of the ids are written into the text (store.day_bounds), so that only the tables of their days are
 -- planned and locked.
 -- $1 worker_id, $2 ids, $3 attempt_nos, $4 from id, $5 before id
-SELECT o.id, coalesce(a.outcome <> 'WORKER_LOST', h.id IS NOT NULL) AS recorded, e.id IS NOT NULL AS is_held
+SELECT o.id, coalesce(a.outcome <> 'WORKER_LOST', h.id IS NOT NULL) AS recorded, e.id IS NOT NULL AS is_current
 FROM unnest($2::uuid[], $3::integer[]) AS o(id, attempt_no)
 LEFT JOIN ondot.history h
   ON h.id = o.id AND h.attempt_no = o.attempt_no AND h.worker_id = $1::uuid AND h.id >= $4::uuid AND h.id < $5::uuid
