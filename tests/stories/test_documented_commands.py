@@ -14,10 +14,11 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 from started import free_port, place
 
@@ -91,7 +92,9 @@ class Reader:
         (self._directory / name).write_text(text.replace("8000", self._other_port))
 
     def start(self, lines: list[str]) -> None:
-        """Roles in the background. An `ondot up` that runs already is stopped first, as its reader is asked to."""
+        """Roles in the background, instead of those that run; unless they are the same."""
+        if list(self._roles.values()) == lines:
+            return
         self.stop()
         for line in lines:
             log = self._directory / f"role_{len(self._roles)}.txt"
@@ -106,9 +109,9 @@ class Reader:
         self._roles.clear()
 
     def close(self) -> None:
-        for pid in self._roles:
-            with_all_its_roles = os.getpgid(pid)
-            os.killpg(with_all_its_roles, signal.SIGKILL)
+        for pid in self._roles:  # each is the leader of a process group, because of `set -m`
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
         self._bash.kill()
         self._bash.wait(10)
         for file in (self._bash.stdin, self._bash.stdout, self._errors):
@@ -125,14 +128,18 @@ class Reader:
 
     def _wait_until_ready(self) -> None:
         deadline_s = time.monotonic() + STARTS_WITHIN_S
-        while time.monotonic() < deadline_s:
+        while time.monotonic() < deadline_s and all(map(is_running, self._roles)):
             try:
                 with urllib.request.urlopen(f"{self.url}/readyz", timeout=10):
                     return
             except OSError:
                 time.sleep(0.05)
         logs = "\n".join(path.read_text()[-2000:] for path in self._directory.glob("role_*.txt"))
-        raise AssertionError(f"not ready within {STARTS_WITHIN_S} s:\n{logs}")
+        raise AssertionError(f"not ready:\n{logs}")
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 @contextmanager
@@ -146,13 +153,33 @@ def reader(directory: Path, **variables: str) -> Iterator[Reader]:
             reader.close()
 
 
+def roles_of(lines: list[str]) -> list[str]:
+    """The commands that start roles, if the block has no others."""
+    lines = ["ondot up --demo" if line.startswith("make up") else line for line in lines]
+    return lines if all(ROLE.fullmatch(line) for line in lines) else []
+
+
+def by_server() -> list[tuple[Path, ...]]:
+    """Pages that start with the same server share it. One that goes on with another is the last."""
+    groups: dict[str, list[tuple[int, Path]]] = {}
+    for page in GUIDES:
+        blocks = [lines_of(body) for kind, body in BLOCK.findall(page.read_text()) if kind == "sh"]
+        servers = [roles[0] for lines in blocks if (roles := roles_of(lines))]
+        groups.setdefault(servers[0] if servers else "", []).append((len(servers), page))
+    return [tuple(page for _, page in sorted(pages)) for pages in groups.values()]
+
+
+def lines_of(body: str) -> list[str]:
+    return [re.sub(r" +#.*", "", line) for line in body.splitlines()]
+
+
 def follow(page: Path, reader: Reader, database_url: str) -> None:
     """Do what the page says, from its first block to its last."""
     text = page.read_text()
     for block in BLOCK.finditer(text):
         kind, body = block.groups()
         body = body.replace(DATABASE, database_url)
-        lines = [re.sub(r" +#.*", "", line) for line in body.splitlines()]
+        lines = lines_of(body)
         if kind == "python":
             named = re.findall(r"`(\w+\.py)`", text[: block.start()])
             if named:
@@ -160,10 +187,8 @@ def follow(page: Path, reader: Reader, database_url: str) -> None:
         elif kind == "console":
             command, *expected = body.removeprefix("$ ").splitlines()
             check_output("\n".join(f"# {line}" for line in expected), reader.type(command), page)
-        elif lines[0].startswith("make up"):
-            reader.start(["ondot up --demo"])
-        elif all(ROLE.fullmatch(line) for line in lines):
-            reader.start(lines)
+        elif roles := roles_of(lines):
+            reader.start(roles)
         elif not lines[0].startswith(OF_THE_MACHINE):
             check_output(body, reader.type(body), page)
 
@@ -183,15 +208,16 @@ def shown(comment: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\b01[0-9a-f]{6}\\-", "[0-9a-f]{8}-", pattern), re.DOTALL)
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("pages", by_server(), ids=lambda pages: "+".join(page.stem for page in pages))
 @proves("O6")
 async def test_every_command_of_a_page_works_in_its_order_and_prints_what_it_shows(
-    page: Path, tmp_path: Path, server: Server
+    pages: tuple[Path, ...], tmp_path: Path, server: Server
 ) -> None:
     async with new_database(server, template="template1") as url:
         with reader(tmp_path, ONDOT_ALLOW_UNSAFE_DATABASE="1") as typing:
-            follow(page, typing, url)
+            for page in pages:
+                follow(page, typing, url)
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
