@@ -12,26 +12,17 @@ import pytest
 ROOT: Final = Path(__file__).parent.parent
 WORDS: Final = ("anew", "lest", "mend", "mended", "mends", "seldom", "tell", "tells", "told", "whoever", "whom")
 FOUND: Final = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})(?![a-z])", re.IGNORECASE)
+PACKAGES: Final = tuple(
+    f"src/ondot/{name}"
+    for name in (
+        *("account", "cli", "doctor", "embedded", "flow", "model", "objects", "ports", "roles", "sdk", "store"),
+        *("targets", "telemetry", "testing", "transports", "words"),
+    )
+)
 PLACES: Final = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "docs",
-    "src/ondot/account",
-    "src/ondot/app.py",
-    "src/ondot/demo.py",
-    "src/ondot/doctor",
-    "src/ondot/environment.py",
-    "src/ondot/flow",
-    "src/ondot/objects",
-    "src/ondot/ports",
-    "src/ondot/private.py",
-    "src/ondot/proxies.py",
-    "src/ondot/settings.py",
-    "src/ondot/telemetry",
-    "src/ondot/transports",
-    "tests/stories",
-    "tests/test_documents.py",
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "docs", "tests/stories", "tests/test_documents.py"),
+    *PACKAGES,
+    *sorted(f"src/ondot/{path.name}" for path in (ROOT / "src/ondot").glob("*.py")),
 )
 GENERATED: Final = {"docs/reference/cli.md", "docs/reference/state-machine.md"}
 """Their words are those of the code."""

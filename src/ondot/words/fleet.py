@@ -14,7 +14,7 @@ from ondot.model.liveness import is_silent, when_lost
 from ondot.words.job import HOUR_S, elapsed
 
 BEHIND_S: Final = 5.0
-"""A pool whose workers are all busy is told of when its oldest work has waited for this long."""
+"""A pool whose workers are all busy is reported when its oldest work has waited for this long."""
 NAMED: Final = 3
 """So many workers are named in a sentence; of more the rest is counted."""
 EXPIRED_SHOWN: Final = 3

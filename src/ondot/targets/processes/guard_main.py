@@ -83,7 +83,7 @@ def listen(worker: int, programs: Programs) -> None:
     waiting = select.poll()
     waiting.register(sys.stdin.fileno(), select.POLLIN)
     if sys.platform == "linux":
-        # Missing or forbidden in some containers: then only the end of the pipe tells.
+        # Missing or forbidden in some containers: then only the end of the pipe shows it.
         with suppress(OSError):
             waiting.register(os.pidfd_open(worker), select.POLLIN)
     # Checked after it is watched: otherwise it could die in between.
