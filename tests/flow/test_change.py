@@ -1,6 +1,7 @@
 """②a Change: coming fires are taken back, due ones end or run the new version, started executions continue."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from ondot.flow.cancel import cancel
+from ondot.flow.change import change as flow_change
 from ondot.flow.change import take_back as flow_take_back
 from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.explain import explain_execution
@@ -21,6 +23,7 @@ from ondot.model.ids import DEFAULT_TENANT, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.outcome import NotBegun
+from ondot.model.planning import next_or_look_again
 from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, Interval, Rrule, Schedule
 from ondot.ports.target import Call
@@ -706,3 +709,25 @@ async def test_an_update_whose_clock_was_wrong_computes_again_by_the_clock_of_th
     row = await update(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, compute)
     assert nows == [world.now - timedelta(hours=1), world.now]
     assert row.next_fire_at == world.now + timedelta(minutes=5)
+
+
+@proves("S8")
+async def test_a_change_computes_the_next_fire_of_a_slow_schedule_off_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted = await world.submit(job(schedule=every(3600, world.now)))
+    threads = []
+
+    def note_thread(schedule: Schedule, after: datetime) -> tuple[datetime | None, datetime | None]:
+        threads.append(threading.current_thread())
+        return next_or_look_again(schedule, after)
+
+    monkeypatch.setattr(flow_change, "next_or_look_again", note_thread)
+    await change(world, accepted.id, job(schedule=every(60, world.now)))
+    assert threads == [threading.main_thread()]
+    slow = Schedule(
+        when=Interval(every_s=60, anchor_at=world.now), exclude=(Interval(every_s=120, anchor_at=world.now),)
+    )
+    await change(world, accepted.id, job(schedule=slow))
+    assert threads[1] is not threading.main_thread()
+    assert (await world.job(accepted.id)).next_fire_at == world.after(60)

@@ -107,9 +107,12 @@ class DatabaseClock:
 
     def check(self, moment: Moment, database_now: datetime) -> None:
         """The same for a reading of the database's clock that was taken after the moment, in the same transaction."""
-        earliest_s, latest_s = moment.at.timestamp() - self._off_s, self._expected_s(moment) + self._off_s
-        if not earliest_s <= database_now.timestamp() <= latest_s:
+        if not self.agrees(moment, database_now):
             raise ClockStepped
+
+    def agrees(self, moment: Moment, database_now: datetime) -> bool:
+        earliest_s, latest_s = moment.at.timestamp() - self._off_s, self._expected_s(moment) + self._off_s
+        return earliest_s <= database_now.timestamp() <= latest_s
 
     @property
     def _off_s(self) -> float:

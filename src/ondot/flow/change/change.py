@@ -24,7 +24,7 @@ from msgspec import structs
 from ondot.flow.change.settle import check_changeable, lock, lock_timer_of, schedule_of, settle
 from ondot.flow.change.take_back import refuse_if_running, skip_owed, take_back
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.plan import Planning, plan_timers
+from ondot.flow.plan import Planning, compute_schedule, plan_timers
 from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
 from ondot.flow.work import Work, begin
@@ -37,7 +37,6 @@ from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import Timer, next_or_look_again
 from ondot.model.schedule import Once, Schedule, jitter_offset
 from ondot.store.audit import Action, By, record_change
-from ondot.store.clock import ClockStepped
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.endings import Waiting, end_waiting
@@ -78,12 +77,7 @@ async def update(
     wakes: Wakes = []
     async with begin(database, tenant_no) as work:
         job = await lock(work, job_id, if_version)
-        try:
-            database.clock.check(moment, job.now)
-            is_current = job.version == before.version
-        except ClockStepped:
-            is_current = False
-        if not is_current:
+        if job.version != before.version or not database.clock.agrees(moment, job.now):
             spec = await compute(await _read(work.connection, tenant_no, job_id), job.now)
         spec = _as_stored(spec, job)
         if not (only_if_changed and same_spec(spec, job.spec)):
@@ -142,12 +136,12 @@ async def _resume(work: Work, job: LockedJob, missed: MissedPolicy, by: By | Non
     timer = await lock_timer_of(work, job)
     since_at = timer.fired_through
     if not job.spec.recurs:
-        next_fire_at = _next(schedule_of(job), timer, job.now)
+        next_fire_at = await _next(schedule_of(job), timer, job.now)
     elif timer.fires_left == 0:
         next_fire_at = None
     else:
         # As after an outage: from the first fire that has no end on record.
-        next_fire_at = _after(schedule_of(job), since_at or job.now)
+        next_fire_at = await _after(schedule_of(job), since_at or job.now)
     wakes = await _write(
         work,
         job,
@@ -198,7 +192,7 @@ async def replan(database: Database, dispatcher: Dispatcher, tenant_no: TenantNo
         timer = await settle(work, job)
         timer = await take_back(work, job, timer)
         if timer.fires_left != 0:
-            timer = replace(timer, next_fire_at=_next(schedule_of(job), timer, job.now))
+            timer = replace(timer, next_fire_at=await _next(schedule_of(job), timer, job.now))
         wakes = await _write_timer(work, timer, job.spec, job.now)
     dispatcher.wake(wakes)
     return True
@@ -245,7 +239,7 @@ async def _timer_for(work: Work, job: LockedJob, updated: LockedJob, timer: Time
     return replace(
         timer,
         job_version=updated.version,
-        next_fire_at=None if is_still else _next(schedule, timer, job.now),
+        next_fire_at=None if is_still else await _next(schedule, timer, job.now),
         # Also for a one-time job without a fire left: retention removes an old job by this instant.
         fired_through=timer.fired_through or (job.now if spec.recurs or fires_left == 0 else None),
         fires_left=fires_left,
@@ -325,17 +319,17 @@ def _fires_left(old: Schedule, timer: Timer, new: Schedule) -> int | None:
     return max(new.max_fires - fired, 0)
 
 
-def _next(schedule: Schedule, timer: Timer, now: datetime) -> datetime | None:
+async def _next(schedule: Schedule, timer: Timer, now: datetime) -> datetime | None:
     """The first fire after now that was not fired before."""
     after = max(now, timer.fired_through) if timer.fired_through else now
     if isinstance(schedule.when, Once):
         # A one-time job has no later fire: one that came due while it was paused runs now.
         fired = timer.fired_through is not None and timer.fired_through >= schedule.when.at
         return None if fired else schedule.when.at
-    return _after(schedule, after)
+    return await _after(schedule, after)
 
 
-def _after(schedule: Schedule, after: datetime) -> datetime | None:
-    """The next fire, or the instant from which to search for it again."""
-    fire_at, look_again_at = next_or_look_again(schedule, after)
+async def _after(schedule: Schedule, after: datetime) -> datetime | None:
+    """The next fire, or the instant from which to search for it again. It depends on the locked timer."""
+    fire_at, look_again_at = await compute_schedule(schedule, lambda: next_or_look_again(schedule, after))
     return fire_at or look_again_at

@@ -51,7 +51,9 @@ async def take_back(work: Work, job: LockedJob, timer: Timer, *, retries_too: bo
         begun_at = await find_newest_begun(connection, tenant_no, job.id, bound_at)
         if begun_at is not None and first_taken_at is not None and begun_at < first_taken_at:
             bound_at = begun_at
-        through = fired_through_after_take_back(schedule_of(job), timer.fired_through, first_taken_at, bound_at)
+        schedule = schedule_of(job)
+        compute = partial(fired_through_after_take_back, schedule, timer.fired_through, first_taken_at, bound_at)
+        through = await compute_schedule(schedule, compute)
         await _forget_calendar_after(work, job, through)
         return replace(timer, next_fire_at=None, fired_through=through)
     if await has_begun(connection, tenant_no, job.id, once_at, waiting_too=not retries_too, ended_too=True):
@@ -102,9 +104,10 @@ async def skip_owed(work: Work, job_id: JobId, reason: str) -> int:
 
 async def _forget_calendar_after(work: Work, job: LockedJob, through: datetime) -> None:
     """The old calendar's skipped ranges were recorded as far as fires were planned: remove them after this instant."""
-    connection, tenant_no = work.connection, work.tenant_no
+    connection, tenant_no, schedule = work.connection, work.tenant_no, schedule_of(job)
     for entry in await take_calendar(connection, tenant_no, job.id, through + _MICROSECOND, None):
-        left = calendar_range(schedule_of(job), entry.skipped.from_at - _MICROSECOND, through + _MICROSECOND)
+        compute = partial(calendar_range, schedule, entry.skipped.from_at - _MICROSECOND, through + _MICROSECOND)
+        left = await compute_schedule(schedule, compute)
         if left is not None:
             version = entry.job_version or job.version
             await record_skipped(connection, tenant_no, job.id, version, [left], at=entry.at)
