@@ -81,8 +81,8 @@ class _Opener:
     def elsewhere(self) -> str:
         return msgspec.json.encode(self.attempt).decode()
 
-    def __call__(self, given: Any) -> AbstractAsyncContextManager[Opened]:
-        return self.transactor.open(self, given)
+    def __call__(self, user_connection: Any) -> AbstractAsyncContextManager[Opened]:
+        return self.transactor.open(self, user_connection)
 
 
 class Transactor:
@@ -151,7 +151,7 @@ class Transactor:
         return True
 
     @asynccontextmanager
-    async def open(self, opener: _Opener, given: Any) -> AsyncIterator[Opened]:
+    async def open(self, opener: _Opener, user_connection: Any) -> AsyncIterator[Opened]:
         check_loop(self._loop)
         if opener.is_committed:
             raise RuntimeError("This attempt is completed: ctx.transaction() commits once.")
@@ -160,26 +160,26 @@ class Transactor:
         opener.is_open = True
         attempt = opener.attempt
         try:
-            async with self._connection(given) as connection:
+            async with self._connection(user_connection) as connection:
                 transaction = connection.transaction()
                 with away_as_unavailable():
                     await transaction.start()
                 try:
-                    await self._check_current(attempt, connection, is_given=given is not None)
+                    await self._check_current(attempt, connection, is_users=user_connection is not None)
                     opened = Opened(connection)
                     yield opened
                     written = await self._complete(attempt, connection, opened.result)
                 except BaseException:
                     await _roll_back(connection, transaction)
                     raise
-                await _to_its_end(self._commit(opener, transaction, opened.result, written))
+                await _finish(self._commit(opener, transaction, opened.result, written))
         finally:
             opener.is_open = False
 
     @asynccontextmanager
-    async def _connection(self, given: Any) -> AsyncIterator[Connection]:
-        if given is not None:
-            yield _checked(given)
+    async def _connection(self, user_connection: Any) -> AsyncIterator[Connection]:
+        if user_connection is not None:
+            yield _check_idle(user_connection)
             return
         async with self._room:
             with away_as_unavailable():
@@ -203,11 +203,11 @@ class Transactor:
         finally:
             await self._pool.release(connection)
 
-    async def _check_current(self, attempt: Attempt, connection: Connection, *, is_given: bool) -> None:
+    async def _check_current(self, attempt: Attempt, connection: Connection, *, is_users: bool) -> None:
         with away_as_unavailable():
-            if await self._runs(attempt, connection, is_own=not is_given):
+            if await self._runs(attempt, connection, is_own=not is_users):
                 return
-        if is_given:
+        if is_users:
             async with self._database.connection() as own:
                 if await self._runs(attempt, own, is_own=False):
                     raise ValueError(
@@ -269,16 +269,20 @@ def check_loop(loop: asyncio.AbstractEventLoop) -> None:
         raise RuntimeError("ctx.transaction() works in the worker's own event loop. Make the function `async def`.")
 
 
-def _checked(given: Any) -> Connection:
-    if not all(callable(getattr(given, name, None)) for name in ("fetch", "transaction", "is_in_transaction")):
-        raise TypeError(f"ctx.transaction() takes an asyncpg connection or nothing, got {type(given).__name__}.")
-    if given.is_in_transaction():
+def _check_idle(user_connection: Any) -> Connection:
+    if not all(
+        callable(getattr(user_connection, name, None)) for name in ("fetch", "transaction", "is_in_transaction")
+    ):
+        raise TypeError(
+            f"ctx.transaction() takes an asyncpg connection or nothing, got {type(user_connection).__name__}."
+        )
+    if user_connection.is_in_transaction():
         # The completion would be part of an outer transaction, which may still be rolled back.
         raise ValueError(
             "The connection passed to ctx.transaction() is in a transaction already. Pass one that is in none, because "
             "ctx.transaction() itself begins and commits."
         )
-    connection: Connection = given
+    connection: Connection = user_connection
     return connection
 
 
@@ -304,7 +308,7 @@ async def _roll_back(connection: Connection, transaction: Any) -> None:
         drop(connection)
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
     """Await work that must not stop halfway, like a COMMIT: a cancellation meanwhile is raised after it."""
     task = asyncio.create_task(work, name="ondot commit")
     try:

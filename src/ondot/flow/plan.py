@@ -236,7 +236,7 @@ class Planner:
                 self._scan_from(partitions),
                 horizon_s=horizon_s,
                 limit=TIMERS_A_SCAN,
-                aside=self._unplannable,
+                without=self._unplannable,
             )
         if now is None:
             return 0

@@ -282,7 +282,7 @@ def class_of_retry(spec: JobSpec, losses: int) -> PriorityClass:
 
 
 def class_of_returned(spec: JobSpec | None, losses: int) -> PriorityClass:
-    """The class of an execution that comes back without a failure of its own: served first, unless it is a suspect."""
+    """The class of an execution that returns without a failure of its own: served first, unless it is a suspect."""
     is_suspect = spec is not None and class_of_retry(spec, losses) is PriorityClass.SUSPECT
     return PriorityClass.SUSPECT if is_suspect else PriorityClass.RECOVERED
 

@@ -75,10 +75,10 @@ async def find_due_timers(
     *,
     horizon_s: float,
     limit: int,
-    aside: Collection[JobId] = (),
+    without: Collection[JobId] = (),
 ) -> tuple[list[Timer], datetime | None]:
     """Timers due before the horizon, earliest first, and the database's time (None when there are none)."""
-    rows = await connection.fetch(_SQL["find_due_timers"].text, partitions, from_ats, horizon_s, limit, list(aside))
+    rows = await connection.fetch(_SQL["find_due_timers"].text, partitions, from_ats, horizon_s, limit, list(without))
     return [Timer(*row[:-1]) for row in rows], rows[0]["now"] if rows else None
 
 

@@ -2,7 +2,7 @@
 -- locks: gates        index: execution_fire, execution_other, gated_pkey
 -- All gates that the executions of a job pass, and those that they will pass: until the end of the transaction no
 -- execution is admitted there. All at once: two transactions that lock some and then others would deadlock.
--- $1 tenant_no, $2 job_id, $3 ids of gates to come
+-- $1 tenant_no, $2 job_id, $3 ids of gates that they will pass
 SELECT ondot.lock_gates($3::uuid[] || ARRAY(
     SELECT (s->>'gate')::uuid
     FROM (

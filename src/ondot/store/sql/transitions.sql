@@ -47,9 +47,8 @@ SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tena
 e.gated
 
 -- fragment: end
--- Every end includes this, whatever ends the execution; only succeed_executions, which leaves rows that have more to do
--- alone, does without. What must happen at every end (unblock children, send events) belongs here, as one more CTE over
--- `ended`.
+-- Every statement that ends executions includes this, except succeed_executions, which leaves rows that have more to do
+-- alone. Work that must happen at every end (unblock children, send events) belongs here, as one more CTE over `ended`.
 recorded AS (
     {{insert_into_history}}
     FROM ended
