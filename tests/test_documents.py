@@ -139,3 +139,10 @@ def test_every_relative_link_of_a_document_leads_somewhere(document: Path) -> No
         if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_document_names_exists(document: Path) -> None:
+    named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|sql|md|sh|html|toml))`", _FENCE.sub("", document.read_text()))
+    roots = (ROOT, ROOT / "src/ondot", ROOT / "src", document.parent)
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
