@@ -1,4 +1,4 @@
-"""Calls as a worker makes them, and what is heard of them."""
+"""Calls as a worker makes them, and a recorder of their output."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class Heard:
                 await self._changed.wait()
 
     async def count(self, lines: int) -> None:
-        """Return once so many lines were heard. They come as fast as the machine lets them: a flood is never timed."""
+        """Return after this many lines. They arrive as fast as the machine can: a flood is never timed."""
         while len(self.lines) < lines:
             self._changed.clear()
             await self._changed.wait()
@@ -81,7 +81,7 @@ def failure_of(report: CallReport, code: str) -> Failed:
 
 
 async def gone(pid: int) -> None:
-    """Returns when a process has ended, waited for by its parent or not; no event tells of a stranger's end."""
+    """Return when a process has ended. There is no event for the end of a process that is not our child."""
     async with asyncio.timeout(10):
         while psutil.pid_exists(pid):
             try:

@@ -109,7 +109,7 @@ async def test_a_function_that_this_worker_does_not_know_may_be_known_to_another
 
 @proves("E4")
 @pytest.mark.parametrize("plain", [True, False])
-async def test_an_exception_is_told_with_the_users_frames_and_not_ondots(plain: bool) -> None:
+async def test_an_exception_is_reported_with_the_users_frames_and_without_ondots(plain: bool) -> None:
     def helper() -> None:
         raise ValueError("the region is\nunknown")
 
@@ -152,9 +152,7 @@ class Odd(BaseException):
     "error", [SystemExit(3), StopIteration(1), asyncio.CancelledError(), TimeoutError("mine"), Odd()]
 )
 @pytest.mark.parametrize("plain", [True, False])
-async def test_whatever_a_function_raises_ends_its_attempt_and_not_the_worker(
-    plain: bool, error: BaseException
-) -> None:
+async def test_any_exception_ends_the_attempt_and_not_the_worker(plain: bool, error: BaseException) -> None:
     def function() -> None:
         raise error
 
@@ -246,7 +244,7 @@ async def test_context_variables_of_the_worker_are_seen_in_threads_and_do_not_le
 
 @proves("E9")
 @pytest.mark.parametrize("plain", [True, False])
-async def test_a_function_tells_progress_and_checkpoints_and_logs_in_order(plain: bool) -> None:
+async def test_progress_checkpoints_and_logs_of_a_function_arrive_in_order(plain: bool) -> None:
     def speak(ctx: Context) -> Any:
         before = ctx.checkpoint
         ctx.log("began", row=1, name="a b")
@@ -293,7 +291,7 @@ async def test_of_a_flood_of_log_lines_so_many_are_taken() -> None:
 
 
 @proves("E7")
-async def test_a_function_that_swallows_its_cancellation_is_reported_all_the_same() -> None:
+async def test_a_function_that_swallows_its_cancellation_is_still_reported() -> None:
     over = asyncio.Event()
     swallowed = asyncio.Event()
 
@@ -330,7 +328,9 @@ async def test_a_function_that_tidies_up_when_cancelled_is_waited_for() -> None:
 
 
 @proves("E7")
-async def test_a_plain_function_that_does_not_end_is_left_behind_and_told_so(blocking: threading.Event) -> None:
+async def test_a_plain_function_that_does_not_end_is_left_behind_and_the_report_says_so(
+    blocking: threading.Event,
+) -> None:
     heard = Heard()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -338,7 +338,7 @@ async def test_a_plain_function_that_does_not_end_is_left_behind_and_told_so(blo
     def function(ctx: Context) -> str:
         ctx.log("began")
         blocking.wait()
-        ctx.log("nobody listens")
+        ctx.log("too late")
         ctx.progress(1.0)
         loop.call_soon_threadsafe(ended.set)
         return f"cancelled={ctx.cancelled}"
@@ -355,7 +355,7 @@ async def test_a_plain_function_that_does_not_end_is_left_behind_and_told_so(blo
 
 
 @proves("E7")
-async def test_a_plain_function_can_see_that_nobody_waits_any_more() -> None:
+async def test_a_plain_function_can_see_that_its_report_is_no_longer_wanted() -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
@@ -380,7 +380,7 @@ async def test_a_thread_left_behind_takes_no_place_from_the_next(blocking: threa
     caller = FunctionCaller({"hangs": Handler(hangs), "works": Handler(works)}, slots=1, ends_within_s=0.1)
     failure_of(await caller.call(FunctionTarget(name="hangs"), a_call(timeout_s=0.2)), "timeout")
     assert result_of(await caller.call(FunctionTarget(name="works"), a_call())) == "done"
-    # As many may be left behind as there are threads; the second keeps its place, and the third is told why it waits.
+    # As many may be left behind as there are threads; the second keeps its place, and the third learns why it waits.
     failure_of(await caller.call(FunctionTarget(name="hangs"), a_call(timeout_s=0.2)), "timeout")
     failed = failure_of(await caller.call(FunctionTarget(name="works"), a_call(timeout_s=0.1)), "timeout")
     assert "all 1 threads were busy" in failed.error.message

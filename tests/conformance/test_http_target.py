@@ -28,7 +28,7 @@ from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
 
 TOLD = datetime(2031, 3, 3, 12, tzinfo=UTC)
-"""What the database's clock says: receivers are told that, not the worker's own."""
+"""The database's clock: receivers get it, and not the worker's own."""
 
 
 @pytest.fixture
@@ -250,12 +250,12 @@ async def test_a_gzip_bomb_is_unpacked_no_further_than_is_kept(http: HttpCaller,
 
 @proves("E14")
 @pytest.mark.parametrize(("encoding", "body"), [("br", b"\x8b\x01"), ("gzip", b"not gzip"), ("gzip", b"")])
-async def test_an_answer_that_cannot_be_unpacked_is_told_so(
+async def test_an_answer_that_cannot_be_decompressed_is_reported_as_such(
     http: HttpCaller, receiver: Receiver, encoding: str, body: bytes
 ) -> None:
     receiver.answer(lambda: web.Response(body=body, headers={"Content-Encoding": encoding}))
-    told = result_of(await http.call(HttpTarget(url=receiver.url), a_call()))["body"]
-    assert told is None if not body else "bytes" in told
+    body_kept = result_of(await http.call(HttpTarget(url=receiver.url), a_call()))["body"]
+    assert body_kept is None if not body else "bytes" in body_kept
 
 
 @proves("E7")
@@ -301,7 +301,7 @@ async def test_a_server_that_speaks_no_tls_is_tried_again(http: HttpCaller, rece
 
 
 @proves("T3")
-async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(http: HttpCaller, tmp_path: Path) -> None:
+async def test_a_certificate_without_a_known_issuer_is_not_trusted(http: HttpCaller, tmp_path: Path) -> None:
     if (openssl := shutil.which("openssl")) is None:
         pytest.skip("openssl is not here to make a certificate with")
     key, certificate = tmp_path / "key", tmp_path / "certificate"

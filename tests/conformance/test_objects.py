@@ -1,4 +1,4 @@
-"""Every object storage: what is put is what is read, what is not there is no fault, and trouble says where (E14)."""
+"""Every object storage: an object is read as it was put, a missing one is no error, and errors name the place (E14)."""
 
 import stat
 import tempfile
@@ -80,7 +80,7 @@ async def test_a_bucket_gets_its_prefix_and_the_signature_of_the_key(bucket: Buc
 
 
 @proves("E14", "P12")
-async def test_a_bucket_that_refuses_is_told_with_its_place_and_without_the_secret(
+async def test_a_bucket_that_refuses_is_reported_with_its_place_and_without_the_secret(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
@@ -94,7 +94,7 @@ async def test_a_bucket_that_refuses_is_told_with_its_place_and_without_the_secr
 
 
 @proves("E14")
-async def test_a_directory_that_cannot_be_made_is_told_with_its_place(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_created_is_reported_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     objects = open_objects(load_settings(objects_url=f"file://{tmp_path}/file/objects"))
     with pytest.raises(Unavailable, match="file/objects cannot be used"):
@@ -117,7 +117,7 @@ def test_without_a_url_it_is_the_directory_under_the_home(tmp_path: Path) -> Non
 
 @proves("E14", "P12")
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("/srv/objects", "file:///directory"),
         ("file://srv/objects", "three slashes"),
@@ -127,15 +127,15 @@ def test_without_a_url_it_is_the_directory_under_the_home(tmp_path: Path) -> Non
         ("s3://id:secret@bucket/prefix", "no credentials"),
     ],
 )
-def test_a_url_that_names_no_place_is_refused_with_what_to_write(url: str, told: str) -> None:
-    with pytest.raises(Misconfigured, match=told) as raised:
+def test_a_url_that_names_no_place_is_refused_with_what_to_write(url: str, message: str) -> None:
+    with pytest.raises(Misconfigured, match=message) as raised:
         load_settings(objects_url=url)
     assert "ONDOT_OBJECTS_URL" in raised.value.message
     assert "secret" not in raised.value.message
 
 
 @proves("E14")
-def test_a_key_tells_whose_it_is_and_of_which_day() -> None:
+def test_a_key_contains_its_owner_and_its_day() -> None:
     id_ = ExecutionId(UUID(bytes=uuid7(1_794_700_800_000 * 4096, 7)))
     assert key_of(TenantNo(3), id_, 2, "result") == f"3/2026/11/15/{id_}/2/result.json"
     assert key_of(TenantNo(3), id_, 2, "log").endswith("/2/log.txt")

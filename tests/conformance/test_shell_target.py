@@ -27,13 +27,13 @@ from tests.proves import proves
 
 LEAVES = """
 import os, time
-told, tell = os.pipe()
+reader, writer = os.pipe()
 if os.fork() == 0:
     os.setsid()
     print(os.getpid(), flush=True)
-    os.write(tell, b"gone")
+    os.write(writer, b"gone")
     time.sleep(1000)
-os.read(told, 4)
+os.read(reader, 4)
 """
 
 
@@ -60,7 +60,7 @@ async def test_no_program_is_run_unless_the_worker_allows_it(tmp_path: Path) -> 
 
 
 @proves("T4")
-async def test_words_are_handed_over_as_they_are_and_no_shell_reads_them() -> None:
+async def test_arguments_are_passed_unchanged_and_no_shell_reads_them() -> None:
     words = ("$HOME; echo `id` | cat > /tmp/x", "*", "a b", "", "&&")
     heard = Heard()
     await run(ShellTarget(command=("printf", r"[%s]\n", *words)), heard)
@@ -142,7 +142,7 @@ def test_a_limit_is_named_too_if_it_ended_the_child_of_a_shell(number: signal.Si
 
 
 @proves("T4")
-async def test_a_program_that_is_deaf_to_the_limit_of_processor_time_is_killed() -> None:
+async def test_a_program_that_ignores_the_limit_of_processor_time_is_killed() -> None:
     deaf = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
     failure_of(await confined(ShellTarget(command=(sys.executable, "-c", deaf)), cpu_s=1), "signal")
 
@@ -290,7 +290,7 @@ async def test_a_large_payload_arrives_whole_on_standard_input() -> None:
 
 @proves("E3")
 @pytest.mark.parametrize("script", ["exit 0", "exec <&-; echo closed", "head -c 10 >/dev/null"])
-async def test_a_program_that_does_not_read_its_input_holds_up_nobody(script: str) -> None:
+async def test_a_program_that_does_not_read_its_input_holds_up_nothing(script: str) -> None:
     assert isinstance(await run(sh(script), payload=b'"' + b"x" * 1_000_000 + b'"'), Succeeded)
 
 
@@ -338,9 +338,9 @@ async def test_of_a_flood_of_lines_so_many_are_taken_and_the_rest_is_counted() -
     heard = Heard()
     report = await run(sh("seq 60000; echo done"), heard)
     assert heard.of("stdout") == [str(n) for n in range(1, MAX_LINES + 1)]
-    [told] = heard.of("log")
-    assert f"{60_001 - MAX_LINES:,} more lines" in told
-    assert heard.lines[-1] == ("log", told)
+    [line] = heard.of("log")
+    assert f"{60_001 - MAX_LINES:,} more lines" in line
+    assert heard.lines[-1] == ("log", line)
     assert result_of(report)["stdout"].endswith("60000\ndone\n")
 
 
@@ -438,7 +438,7 @@ async def test_even_one_that_has_left_the_group_does_not() -> None:
     report = await run(ShellTarget(command=(sys.executable, "-c", LEAVES)), heard)
     assert isinstance(report, Succeeded)
     [pid] = heard.of("stdout")
-    os.kill(int(pid), signal.SIGKILL)  # it is nobody's any more
+    os.kill(int(pid), signal.SIGKILL)  # its parent is gone
 
 
 DAEMON = """
@@ -472,7 +472,7 @@ async def test_a_timeout_ends_a_daemon_that_left_the_group_and_lost_its_parent(t
 
 
 @proves("E8")
-async def test_a_daemon_that_is_deaf_to_term_makes_the_cancel_one_by_force(tmp_path: Path) -> None:
+async def test_a_daemon_that_ignores_term_makes_the_cancel_one_by_force(tmp_path: Path) -> None:
     script = DAEMON.format(deaf="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     heard, cancel = Heard(), Cancel(grace_s=0.2)
     running = asyncio.ensure_future(
@@ -501,7 +501,7 @@ async def test_a_program_that_ends_at_term_is_cancelled_without_force_and_its_re
 
 
 @proves("E8")
-async def test_a_program_that_is_deaf_to_term_is_killed_after_its_grace_with_all_it_began() -> None:
+async def test_a_program_that_ignores_term_is_killed_after_its_grace_with_all_its_processes() -> None:
     heard, cancel = Heard(), Cancel(grace_s=0.1)
     script = "trap '' TERM; sh -c 'sleep 1000 & echo $!; wait' & echo $!; echo began; wait; wait"
     running = asyncio.ensure_future(run(sh(script), heard, cancel=cancel))

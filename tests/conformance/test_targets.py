@@ -41,7 +41,7 @@ class Rig(ABC):
 
     @abstractmethod
     def facts(self, report: CallReport) -> dict[str, str]:
-        """What `succeeds` was told of the attempt: execution, job, attempt, fencing_token, fire_at, payload."""
+        """What `succeeds` received about the attempt: execution, job, attempt, fencing_token, fire_at, payload."""
 
     @abstractmethod
     async def begun(self, heard: Heard) -> None: ...
@@ -128,8 +128,8 @@ class FunctionRig(Rig):
         self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in handlers)
 
     def facts(self, report: CallReport) -> dict[str, str]:
-        told: dict[str, str] = result_of(report)
-        return told
+        facts: dict[str, str] = result_of(report)
+        return facts
 
     async def begun(self, heard: Heard) -> None:
         await self._begun.wait()
@@ -145,8 +145,8 @@ class ChildRig(Rig):
         self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in names)
 
     def facts(self, report: CallReport) -> dict[str, str]:
-        told: dict[str, str] = result_of(report)
-        return told
+        facts: dict[str, str] = result_of(report)
+        return facts
 
     async def begun(self, heard: Heard) -> None:
         await heard.line("began")
@@ -214,7 +214,7 @@ async def test_every_kind_that_a_worker_can_call_is_in_the_list() -> None:
 
 
 @proves("E3")
-async def test_what_succeeds_is_reported_with_a_result_in_json(rig: Rig) -> None:
+async def test_a_success_is_reported_with_a_result_in_json(rig: Rig) -> None:
     report = await rig.target.call(rig.succeeds, a_call())
     assert result_of(report) is not None
 
@@ -233,7 +233,7 @@ async def test_the_payload_and_the_facts_of_the_attempt_arrive(rig: Rig) -> None
 
 
 @proves("E4")
-async def test_what_fails_is_reported_to_be_tried_again_with_what_it_said(rig: Rig) -> None:
+async def test_a_failure_is_reported_as_retryable_with_its_output(rig: Rig) -> None:
     report = await rig.target.call(rig.fails, a_call())
     assert isinstance(report, Failed)
     assert report.outcome is Outcome.FAILED
@@ -244,7 +244,7 @@ async def test_what_fails_is_reported_to_be_tried_again_with_what_it_said(rig: R
 
 
 @proves("E7")
-async def test_what_does_not_end_in_time_is_ended_and_reported_timed_out(rig: Rig) -> None:
+async def test_a_call_that_does_not_end_in_time_is_ended_and_reported_as_timed_out(rig: Rig) -> None:
     heard = Heard()
     report = await rig.target.call(rig.hangs, a_call(heard, timeout_s=1))
     failed = failure_of(report, "timeout")
@@ -256,7 +256,7 @@ async def test_what_does_not_end_in_time_is_ended_and_reported_timed_out(rig: Ri
 
 
 @proves("E7")
-async def test_a_call_that_is_cancelled_ends_what_it_began_and_lets_the_cancellation_through(rig: Rig) -> None:
+async def test_a_task_that_is_cancelled_ends_its_call_and_ends_with_the_cancellation(rig: Rig) -> None:
     heard = Heard()
     calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100)))
     async with asyncio.timeout(10):
@@ -268,7 +268,7 @@ async def test_a_call_that_is_cancelled_ends_what_it_began_and_lets_the_cancella
 
 
 @proves("E7")
-async def test_a_call_that_is_cancelled_before_it_began_lets_the_cancellation_through(rig: Rig) -> None:
+async def test_a_task_that_is_cancelled_before_its_call_starts_ends_with_the_cancellation(rig: Rig) -> None:
     calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(timeout_s=100)))
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -276,7 +276,7 @@ async def test_a_call_that_is_cancelled_before_it_began_lets_the_cancellation_th
 
 
 @proves("E8")
-async def test_what_is_cancelled_while_it_runs_is_ended_and_reported_cancelled(rig: Rig) -> None:
+async def test_a_call_that_is_cancelled_while_it_runs_is_ended_and_reported_as_cancelled(rig: Rig) -> None:
     heard, cancel = Heard(), Cancel(grace_s=0.3)
     calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
     async with asyncio.timeout(10):
@@ -289,7 +289,7 @@ async def test_what_is_cancelled_while_it_runs_is_ended_and_reported_cancelled(r
 
 
 @proves("E8")
-async def test_what_is_cancelled_before_its_call_began_is_not_called(rig: Rig) -> None:
+async def test_a_call_that_is_cancelled_before_it_starts_is_not_made(rig: Rig) -> None:
     heard, cancel = Heard(), Cancel()
     cancel.request()
     report = await rig.target.call(rig.succeeds, a_call(heard, cancel=cancel))
@@ -298,7 +298,7 @@ async def test_what_is_cancelled_before_its_call_began_is_not_called(rig: Rig) -
 
 
 @proves("E8")
-async def test_a_cancel_that_comes_when_all_is_done_changes_nothing(rig: Rig) -> None:
+async def test_a_cancel_after_the_end_changes_nothing(rig: Rig) -> None:
     cancel = Cancel()
     report = await rig.target.call(rig.succeeds, a_call(cancel=cancel))
     cancel.request()
@@ -306,7 +306,7 @@ async def test_a_cancel_that_comes_when_all_is_done_changes_nothing(rig: Rig) ->
 
 
 @proves("E8")
-async def test_a_stop_of_the_worker_during_the_grace_of_a_cancel_lets_the_cancellation_through(rig: Rig) -> None:
+async def test_a_task_that_is_cancelled_during_the_grace_of_a_cancel_ends_with_the_cancellation(rig: Rig) -> None:
     heard, cancel = Heard(), Cancel(grace_s=100)
     calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
     async with asyncio.timeout(10):
@@ -332,12 +332,12 @@ async def test_many_calls_run_at_once_and_one_that_hangs_holds_up_no_other(rig: 
 
 
 @proves("E3")
-async def test_what_cannot_be_stored_is_replaced_in_the_report(rig: Rig) -> None:
+async def test_characters_that_cannot_be_stored_are_replaced_in_the_report(rig: Rig) -> None:
     report = await rig.target.call(rig.complains, a_call())
     assert isinstance(report, Failed)
-    told = f"{report.error.message} {report.error.detail}"
-    assert "\0" not in told
-    assert "a\N{REPLACEMENT CHARACTER}b" in told
+    text = f"{report.error.message} {report.error.detail}"
+    assert "\0" not in text
+    assert "a\N{REPLACEMENT CHARACTER}b" in text
     assert encode_error(report.error)
 
 

@@ -1,4 +1,4 @@
-"""Every transport: a wake-up that arrives is the one that was sent, and one that does not does no harm (C4, C5)."""
+"""Every transport: wake-ups arrive as they were sent, and one that is lost does no harm (C4, C5)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -131,7 +131,7 @@ def test_listen_behind_pgbouncer_is_rejected_with_what_to_do() -> None:
 
 
 @proves("C5", "L5")
-async def test_a_listener_whose_connection_is_cut_comes_back_by_itself(
+async def test_a_listener_whose_connection_is_cut_reconnects(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ondot.transports.postgres.CHECK_EVERY_S", 0.05)
@@ -148,7 +148,7 @@ async def test_a_listener_whose_connection_is_cut_comes_back_by_itself(
 
 
 @proves("C4")
-async def test_a_message_of_another_kind_is_passed_over(database: Database) -> None:
+async def test_an_invalid_message_is_ignored(database: Database) -> None:
     transport = PostgresTransport(database)
     async with heard_by(transport) as heard:
         async with database.connection() as connection:
@@ -157,7 +157,7 @@ async def test_a_message_of_another_kind_is_passed_over(database: Database) -> N
         await until_heard(transport, heard, Wake(PoolNo(3), AT))
 
 
-def test_what_can_be_read_of_a_message_is_read() -> None:
+def test_the_valid_parts_of_a_message_are_read() -> None:
     assert parse(f"nonsense;4@{AT.isoformat()}") == [Wake(PoolNo(4), AT)]
 
 

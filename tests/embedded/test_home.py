@@ -72,7 +72,7 @@ def test_a_home_that_a_group_of_others_may_write_to_is_refused(place: Path) -> N
 @only_root
 @proves("P12")
 @pytest.mark.parametrize("whose", ["home", "parent", "link", "target"])
-def test_a_home_that_somebody_else_owns_or_could_replace_is_refused(place: Path, whose: str) -> None:
+def test_a_home_that_another_user_owns_or_could_replace_is_refused(place: Path, whose: str) -> None:
     parent, home = place / "parent", place / "parent" / "home"
     (place / "target" / "home").mkdir(parents=True)
     if whose in {"link", "target"}:

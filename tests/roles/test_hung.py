@@ -1,4 +1,4 @@
-"""Processes that are there and do not work (P13): real ones, whose log nobody reads, or whose loop hangs."""
+"""Processes that run and do no work (P13): real ones, with an unread log, or with a loop that hangs."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.proves import proves
 
 
 def fill_logs(*members: Member) -> None:
-    """From here on each of them finds its log's pipe full, and nobody reads it."""
+    """From here on the pipe of its log is full, and stays unread."""
     for member in members:
         assert member.launch.pipe is not None
         member.launch.pipe.read_no_more()
@@ -19,7 +19,7 @@ def fill_logs(*members: Member) -> None:
 
 @pytest.mark.timeout(180)
 @proves("P13", "P5", "L3", "E6")
-async def test_roles_whose_log_nobody_reads_plan_recover_and_run(database_url: str, tmp_path: Path) -> None:
+async def test_roles_with_an_unread_log_plan_recover_and_run(database_url: str, tmp_path: Path) -> None:
     """A scheduler's loop hung in `write()`, kept its partitions with a fresh beat, and recovered nothing."""
     async with a_fleet(database_url, tmp_path, lease_s="0.6", horizon_s="5") as fleet:
         scheduler = fleet.scheduler(piped=True)
@@ -32,7 +32,7 @@ async def test_roles_whose_log_nobody_reads_plan_recover_and_run(database_url: s
         await victim.kill()
         second = fleet.worker()
         await fleet.noted("begun", count=2, within_s=20)
-        # Beyond the horizon: somebody has to plan it.
+        # Beyond the horizon: a scheduler has to plan it.
         [later] = await fleet.submit({"function": "naps", "in": "7s", "pool": "other"})
         [row] = await fleet.ended([later], within_s=20)
         assert row["state"] == "SUCCEEDED"
@@ -154,7 +154,7 @@ async def test_a_hung_process_that_is_asked_to_stop_ends(database_url: str, tmp_
 @pytest.mark.timeout(240)
 @proves("P13", "E8", "L3")
 async def test_a_cancel_of_what_a_hung_worker_runs_is_obeyed(database_url: str, tmp_path: Path) -> None:
-    """Acknowledged, and never obeyed: nobody was left to hear it, and nobody took over."""
+    """The stop was acknowledged and never obeyed: no thread was left to obey it, and no process took over."""
     async with a_fleet(database_url, tmp_path) as fleet:
         await fleet.stands(fleet.scheduler(), fleet.worker())
         jobs = await fleet.submit(

@@ -1,4 +1,4 @@
-"""How often a pass that fails is tried again: soon while the database is away, ever more seldom by its own fault."""
+"""How often a failing pass is retried: soon while the database is away, ever more rarely if it is at fault."""
 
 import asyncio
 

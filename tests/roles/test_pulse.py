@@ -1,4 +1,4 @@
-"""The pulse of a loop: whether it moves, what holds it up, and when that is too long."""
+"""The pulse of a loop: whether it moves, what blocks it, and when that is too long."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ async def move_until(fact: Callable[[], Any]) -> None:
 
 
 @proves("P13")
-async def test_a_loop_that_stands_still_is_reported_with_its_stack_until_it_moves() -> None:
+async def test_a_stalled_loop_is_reported_with_its_stack_until_it_moves() -> None:
     called: list[float] = []
     pulse = Pulse(TIMEOUT_S)
     pulse.on_stall = lambda: called.append(pulse.stalled_s)
@@ -80,7 +80,7 @@ async def test_after_the_whole_timeout_the_process_is_given_up() -> None:
     block_until(lambda: hung)
     pulse.stop()
     assert hung[0][0] >= TIMEOUT_S
-    assert hung[0][1] != threading.get_ident(), "nobody else can be asked"
+    assert hung[0][1] != threading.get_ident(), "the loop itself is blocked"
 
 
 @proves("P13")
@@ -96,7 +96,7 @@ async def test_a_loop_that_moves_now_and_then_is_not_given_up() -> None:
 
 
 @proves("P13")
-async def test_a_pass_that_never_ends_is_a_loop_that_stands_still_and_told_by_where_it_waits() -> None:
+async def test_a_pass_that_never_ends_counts_as_a_stalled_loop_and_is_reported_with_where_it_waits() -> None:
     passes = Passes()
     never = asyncio.Event()
     tries = 0
@@ -164,7 +164,7 @@ asyncio.run(main())
 
 @proves("P13")
 def test_a_process_that_was_frozen_is_not_stalled() -> None:
-    """Its loop has not moved for three timeouts, but nor has the thread that watches."""
+    """Its loop has not moved for three timeouts, but the watching thread did not run either."""
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(FROZEN)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -181,7 +181,7 @@ def test_a_process_that_was_frozen_is_not_stalled() -> None:
 
 
 @proves("P13")
-async def test_time_in_which_no_processor_is_free_stops_the_beat_and_blames_nobody() -> None:
+async def test_time_in_which_no_processor_is_free_stops_the_beat_and_blames_no_function() -> None:
     hung: list[float] = []
     pulse = Pulse(TIMEOUT_S, on_hung=hung.append)
     for _ in range(20):

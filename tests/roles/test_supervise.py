@@ -1,5 +1,6 @@
-"""The supervisor as a process, over children that are small scripts: in which order and how fast it stops them, and
-what lies in the current directory of the roles that it starts."""
+"""The supervisor as a process, with small scripts as children: in which order and how fast it stops them, and that
+files in the current directory do not shadow packages.
+"""
 
 import os
 import signal
@@ -22,12 +23,12 @@ PARENT = """
 import sys
 from ondot.roles.supervise import Child, StopSignals, Supervisor
 
-def tell(kind):
+def show(kind):
     print("waiting for", kind, flush=True)
 
 script, timeout_s, *names = sys.argv[1:]
 children = [Child(name, name.partition("-")[0], [sys.executable, script, name]) for name in names]
-supervisor = Supervisor(children, {}, float(timeout_s), StopSignals(), report_waiting=tell)
+supervisor = Supervisor(children, {}, float(timeout_s), StopSignals(), report_waiting=show)
 supervisor.start()
 sys.exit(supervisor.run())
 """
@@ -61,7 +62,7 @@ if name == "worker-exit":
 else:
     signal.pause()
 """
-IMPATIENT = PARENT.replace("report_waiting=tell)", "report_waiting=tell, hung_after_s=3.0, look_every_s=0.5)")
+IMPATIENT = PARENT.replace("report_waiting=show)", "report_waiting=show, hung_after_s=3.0, look_every_s=0.5)")
 
 
 class Supervised:
@@ -184,7 +185,7 @@ def test_kinds_that_are_stopped_later_have_their_moment_though_one_before_them_u
 
 
 @proves("O6")
-def test_a_second_signal_ends_the_waiting_from_when_that_is_told(tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_waiting_once_that_is_shown(tmp_path: Path) -> None:
     with supervised(tmp_path, "worker-busy", "api-busy") as up:
         os.kill(up.process.pid, signal.SIGINT)
         assert [up.line(), up.line()] == ["asked worker-busy", "waiting for worker"]
@@ -214,7 +215,7 @@ def test_a_role_does_not_take_a_file_of_the_current_directory_for_a_package(tmp_
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_worker_finds_the_app_of_the_current_directory_and_begins_anew_in_the_same_way(tmp_path: Path) -> None:
+def test_a_worker_finds_the_app_of_the_current_directory_also_when_it_starts_again(tmp_path: Path) -> None:
     """The app ends the process as soon as it is imported for the second time, after one `execv`."""
     (tmp_path / "shop.py").write_text(
         "import os, sys\n"

@@ -16,14 +16,14 @@ from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import Heard, a_call
 
 
-def tell(*words: object) -> None:
+def show(*words: object) -> None:
     sys.stdout.write(" ".join(str(word) for word in words) + "\n")
     sys.stdout.flush()
 
 
 class Aloud(Heard):
     def say(self, stream: str, line: str) -> None:
-        tell(line)
+        show(line)
 
 
 async def main() -> None:
@@ -31,17 +31,17 @@ async def main() -> None:
 
     async def run(words: tuple[str, ...]) -> None:
         report = await caller.call(ShellTarget(command=words), a_call(Aloud(), timeout_s=1000))
-        tell("report", type(report).__name__)
+        show("report", type(report).__name__)
 
-    told = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
-    while line := await told.readline():
+    stdin = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    while line := await stdin.readline():
         if (words := msgspec.json.decode(line)) != "fork":
             running.add(asyncio.create_task(run(tuple(words))))
         elif (pid := os.fork()) == 0:
             signal.pause()
         else:
-            tell("forked", pid)
+            show("forked", pid)
 
 
 if __name__ == "__main__":

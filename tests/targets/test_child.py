@@ -59,21 +59,21 @@ async def pid_of(heard: Heard, words: str) -> int:
 
 
 @proves("E6")
-async def test_a_call_in_a_child_is_told_all_it_would_be_told_in_the_worker(children: ChildCaller) -> None:
-    told = result_of(await call(children, "fine", {"n": 7}, checkpoint='{"row":3}'))
-    assert told.pop("pid") != os.getpid()
-    assert told == {"n": 7, "attempt": 3, "fire_at": "2030-01-31T09:00:00Z", "checkpoint": {"row": 3}}
+async def test_a_call_in_a_child_gets_the_same_facts_as_in_the_worker(children: ChildCaller) -> None:
+    facts = result_of(await call(children, "fine", {"n": 7}, checkpoint='{"row":3}'))
+    assert facts.pop("pid") != os.getpid()
+    assert facts == {"n": 7, "attempt": 3, "fire_at": "2030-01-31T09:00:00Z", "checkpoint": {"row": 3}}
 
 
 @proves("E6", "P12", "T5")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the environment of a process")
-async def test_a_child_has_the_variables_of_its_worker_and_shows_them_to_nobody(
+async def test_a_child_has_the_variables_of_its_worker_and_shows_them_to_no_other_process(
     children: ChildCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STRIPE_KEY", "s3cr3t")
-    told = result_of(await call(children, "shows_its_variables"))
-    assert told["has"] == "s3cr3t"
-    assert "s3cr3t" not in told["shown"]
+    shown = result_of(await call(children, "shows_its_variables"))
+    assert shown["has"] == "s3cr3t"
+    assert "s3cr3t" not in shown["shown"]
 
 
 @proves("E6", "E4", "C3")
@@ -85,7 +85,7 @@ async def test_an_instant_that_a_function_in_a_child_asks_for_reaches_the_worker
 
 
 @proves("E6", "E9", "E14")
-async def test_what_a_function_says_in_a_child_is_heard_whatever_way_it_says_it(children: ChildCaller) -> None:
+async def test_output_of_a_function_in_a_child_arrives_however_it_is_written(children: ChildCaller) -> None:
     heard = Heard()
     assert await call(children, "speaks", heard=heard) == Succeeded()
     assert heard.of("log") == ["logged n=1"]
@@ -101,7 +101,7 @@ async def test_what_a_function_says_in_a_child_is_heard_whatever_way_it_says_it(
     ("name", "how"),
     [("exits", "exit code 3"), ("kills_itself", "ended by SIGKILL"), ("segfaults", "ended by SIGSEGV")],
 )
-async def test_a_child_that_dies_is_told_with_how_it_died(children: ChildCaller, name: str, how: str) -> None:
+async def test_a_child_that_dies_is_reported_with_how_it_died(children: ChildCaller, name: str, how: str) -> None:
     lost = lost_child(await call(children, name))
     assert how in lost.reason
     if name == "segfaults":
@@ -110,7 +110,7 @@ async def test_a_child_that_dies_is_told_with_how_it_died(children: ChildCaller,
 
 
 @proves("E6")
-async def test_what_was_said_before_the_death_is_heard(children: ChildCaller) -> None:
+async def test_output_before_the_death_of_a_child_arrives(children: ChildCaller) -> None:
     heard = Heard()
     lost_child(await call(children, "tells_and_dies", heard=heard))
     assert heard.of("log") == ["about to die"]
@@ -118,21 +118,21 @@ async def test_what_was_said_before_the_death_is_heard(children: ChildCaller) ->
 
 
 @proves("E6")
-async def test_a_child_that_dies_takes_those_it_held_and_nobody_else(children: ChildCaller) -> None:
+async def test_a_child_that_dies_interrupts_its_own_calls_and_no_others(children: ChildCaller) -> None:
     one, two, other = Heard(), Heard(), Heard()
     neighbour = call(children, "waits", heard=one)
     pid = await pid_of(one, "waiting")
-    apart = call(children, "waits", heard=other, losses=3)
+    alone = call(children, "waits", heard=other, losses=3)
     assert await pid_of(other, "waiting") != pid
     lost_child(await call(children, "exits", heard=two))
     assert "exit code 3" in lost_child(await neighbour).reason
-    assert not apart.done()
-    apart.cancel()
-    await asyncio.wait({apart})
+    assert not alone.done()
+    alone.cancel()
+    await asyncio.wait({alone})
 
 
 @proves("E6")
-async def test_so_many_share_a_child_and_no_more(children: ChildCaller) -> None:
+async def test_a_child_is_shared_by_a_limited_number_of_calls(children: ChildCaller) -> None:
     heard = [Heard() for _ in range(4)]
     calls = [call(children, "waits", heard=each) for each in heard]
     pids = [await pid_of(each, "waiting") for each in heard]
@@ -153,7 +153,7 @@ async def test_one_that_lost_three_workers_has_a_child_of_its_own_that_ends_with
 
 
 @proves("E6")
-async def test_there_are_no_more_children_than_allowed_and_who_finds_no_place_waits() -> None:
+async def test_there_are_no_more_children_than_allowed_and_a_call_without_a_place_waits() -> None:
     caller = ChildCaller(APP, max_children=1, ends_within_s=0.1)
     heard = Heard()
     waits = call(caller, "waits", heard=heard, losses=3)
@@ -311,7 +311,7 @@ asyncio.run(ChildCaller({APP!r}).call(FunctionTarget(name="holds_up_the_loop"), 
 
 
 @proves("P13")
-async def test_calls_that_must_be_alone_take_turns_in_a_child_and_share_it_with_nobody(children: ChildCaller) -> None:
+async def test_calls_that_must_be_alone_take_turns_in_a_child_and_never_share_it(children: ChildCaller) -> None:
     fine, waits = FunctionTarget(name="fine"), FunctionTarget(name="waits")
     pids = [result_of(await children.call(fine, a_call(timeout_s=60.0), is_alone=True))["pid"] for _ in range(3)]
     assert len(set(pids)) == 1, "a process for each call would take a hundred times as long"

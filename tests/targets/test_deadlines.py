@@ -1,4 +1,4 @@
-"""Timers by the thousand: never early, a tenth of a second late at most, and nothing rings that was taken back."""
+"""Timeouts by the thousand: never early, at most a tenth of a second late, and never after they were removed."""
 
 import asyncio
 from collections.abc import Callable

@@ -76,7 +76,7 @@ async def test_the_result_of_an_async_function_that_tidies_up_is_kept() -> None:
 
 
 @proves("E8")
-async def test_an_error_after_the_cancel_was_heard_is_told_but_counts_as_cancelled() -> None:
+async def test_an_error_after_a_cancel_is_in_the_report_and_counts_as_cancelled() -> None:
     async def function(ctx: Context) -> None:
         ctx.log("began")
         try:
@@ -283,19 +283,19 @@ async def test_an_interrupt_that_a_function_raises_ends_its_attempt_and_not_the_
 @proves("E9")
 async def test_of_progress_that_comes_faster_than_the_worker_listens_the_latest_is_kept() -> None:
     heard = Heard()
-    told = threading.Event()
+    has_ended = threading.Event()
 
     async def function(ctx: Context) -> None:
         def flood() -> None:
             for n in range(10_000):
                 ctx.heartbeat(checkpoint=n)
                 ctx.progress(n / 10_000, None if n else "begun")
-            told.set()
+            has_ended.set()
 
         thread = threading.Thread(target=flood)
         thread.start()
         # The loop does not listen meanwhile.
-        assert told.wait(10)
+        assert has_ended.wait(10)
         thread.join()
         await asyncio.sleep(0)
 

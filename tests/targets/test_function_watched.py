@@ -1,4 +1,4 @@
-"""A function that is begun without anybody who awaits it: whatever happens in whatever order, it is told of once."""
+"""A function that runs without a task that waits for it: in any order of events its end is reported once."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ class Begun:
 
     def __init__(self, *, timeout_s: float = 100.0) -> None:
         self.go = asyncio.Event()
-        self.told: list[Report] = []
+        self.reports: list[Report] = []
         self.over = asyncio.Event()
         self.cancel = Cancel(100.0)
         self.caller = FunctionCaller({"function": Handler(self.function)}, ends_within_s=0.1)
@@ -37,7 +37,7 @@ class Begun:
         return "done"
 
     def end(self, report: Report) -> None:
-        self.told.append(report)
+        self.reports.append(report)
         self.over.set()
 
     async def ended(self) -> list[Report]:
@@ -46,13 +46,13 @@ class Begun:
         for _ in range(20):
             await asyncio.sleep(0)
         await self.caller.close()
-        return self.told
+        return self.reports
 
 
 @proves("E7", "E8")
 @pytest.mark.parametrize("order", [*permutations(("end", "cancel", "interrupt")), *permutations(("end", "cancel"))])
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-async def test_of_what_comes_in_the_same_moment_one_thing_is_told(order: tuple[str, ...], turns: int) -> None:
+async def test_of_events_in_the_same_moment_only_one_is_reported(order: tuple[str, ...], turns: int) -> None:
     begun = Begun()
     await asyncio.sleep(0)
     happens: dict[str, Interrupt] = {
@@ -68,7 +68,7 @@ async def test_of_what_comes_in_the_same_moment_one_thing_is_told(order: tuple[s
 
 
 @proves("E7")
-async def test_an_interruption_while_it_has_its_grace_ends_it_and_is_told() -> None:
+async def test_an_interruption_during_the_grace_ends_it_and_is_reported() -> None:
     begun = Begun()
     await asyncio.sleep(0)
     begun.cancel.request()
@@ -77,7 +77,7 @@ async def test_an_interruption_while_it_has_its_grace_ends_it_and_is_told() -> N
 
 
 @proves("E7")
-async def test_the_end_of_its_time_and_an_interruption_in_the_same_moment_are_told_once() -> None:
+async def test_a_timeout_and_an_interruption_in_the_same_moment_are_reported_once() -> None:
     begun = Begun(timeout_s=0.001)
     async with asyncio.timeout(10):
         await begun.over.wait()

@@ -1,4 +1,4 @@
-"""Programs whose worker dies, by signals that nobody can catch; the worker is a real process, see `guarded`."""
+"""Programs whose worker dies, by signals that cannot be caught; the worker is a real process, see `guarded`."""
 
 import asyncio
 import os
@@ -224,7 +224,7 @@ async def test_a_program_outlives_the_thread_that_started_it_and_its_guard() -> 
 
 
 @proves("E6")
-async def test_a_guard_goes_and_is_waited_for_when_nobody_needs_it_any_more() -> None:
+async def test_a_guard_that_is_no_longer_needed_ends_and_is_waited_for() -> None:
     mine = psutil.Process()
     before = {child.pid for child in mine.children()}
     caller = ShellCaller(allow=True)
@@ -260,7 +260,7 @@ def test_a_stranger_that_was_given_the_process_id_of_a_program_is_not_killed(
     programs = guard_main.Programs()
     with monkeypatch.context() as patched:
         if given_anew:
-            # Ids come round after thousands of processes: only the time tells the two apart.
+            # Ids come round after thousands of processes: only the start time differs.
             patched.setattr(guard_main, "start_of", lambda pid: 1)
         programs.feed(f"{guard_main.HOLD} {uuid4().hex} {stranger.pid}\n".encode())
     programs.kill()

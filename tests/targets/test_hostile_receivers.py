@@ -110,7 +110,7 @@ async def test_a_receiver_that_takes_for_ever_is_dropped_at_the_timeout(http: Ht
 
 @proves("E7")
 @pytest.mark.parametrize("talk", [never, drips_headers])
-async def test_a_receiver_that_does_not_begin_to_answer_in_its_time_is_told_so(http: HttpCaller, talk: Talk) -> None:
+async def test_a_receiver_that_sends_no_first_byte_in_time_is_reported_as_such(http: HttpCaller, talk: Talk) -> None:
     async with serving(talk) as server:
         target = HttpTarget(url=server.url, first_byte_timeout_s=0.2)
         failed = failure_of(await http.call(target, a_call(timeout_s=60)), "first_byte_timeout")
@@ -122,7 +122,7 @@ async def test_a_receiver_that_does_not_begin_to_answer_in_its_time_is_told_so(h
 
 
 @proves("E7")
-async def test_an_answer_that_has_begun_in_time_may_go_on_for_longer(http: HttpCaller) -> None:
+async def test_an_answer_that_started_in_time_may_take_longer(http: HttpCaller) -> None:
     async def in_two_parts(writer: asyncio.StreamWriter) -> None:
         writer.write(OK + b"content-length: 4\r\n\r\nab")
         await writer.drain()
@@ -182,7 +182,7 @@ async def not_accepting() -> AsyncIterator[str]:
 
 @proves("E7")
 @pytest.mark.parametrize(("connect_s", "total_s"), [(0.2, 60.0), (None, 0.2), (60.0, 0.2)])
-async def test_a_connection_that_does_not_stand_in_its_time_is_told_so(
+async def test_a_connection_that_takes_too_long_is_reported_as_such(
     http: HttpCaller, connect_s: float | None, total_s: float
 ) -> None:
     async with not_accepting() as url:
@@ -208,7 +208,7 @@ async def test_a_call_that_is_cancelled_is_dropped_at_once(http: HttpCaller) -> 
 
 
 @proves("E8")
-async def test_a_call_that_is_cancelled_before_its_connection_stands_has_sent_nothing(http: HttpCaller) -> None:
+async def test_a_call_that_is_cancelled_before_it_is_connected_has_sent_nothing(http: HttpCaller) -> None:
     cancel = Cancel()
     async with not_accepting() as url, asyncio.timeout(10):
         calling = asyncio.ensure_future(http.call(HttpTarget(url=url), a_call(timeout_s=100, cancel=cancel)))
@@ -314,7 +314,7 @@ async def test_an_answer_in_chunks_of_one_byte_is_read_as_far_as_it_is_kept(http
 
 
 @proves("E3")
-async def test_many_answers_over_one_connection_are_each_counted_anew(http: HttpCaller) -> None:
+async def test_the_limit_counts_for_each_answer_of_a_connection(http: HttpCaller) -> None:
     body = b"x" * 60_000
     answered = 0
 

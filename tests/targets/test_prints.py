@@ -1,4 +1,4 @@
-"""What functions print is told apart, though they share one standard output."""
+"""The prints of functions go to their own attempts, though all share one standard output."""
 # ruff: noqa: T201 - printing is what this is about
 
 import asyncio
@@ -37,7 +37,9 @@ async def call(function: Any, heard: Heard, payload: Any = None) -> Any:
 
 
 @proves("E14")
-async def test_the_prints_of_functions_that_run_at_once_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_prints_of_functions_that_run_at_once_go_to_their_own_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stdout = captured(monkeypatch)
     together = asyncio.Barrier(2)
 

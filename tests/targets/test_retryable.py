@@ -1,4 +1,4 @@
-"""Which errors are tried again: what the job says, over what the target thinks."""
+"""Which errors are retried: the job's `retry` overrides the target's own judgement."""
 
 import pytest
 

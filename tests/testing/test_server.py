@@ -1,4 +1,4 @@
-"""Where worlds live: which server is taken, what is said when there is none, what is cleared away."""
+"""The server of worlds: which one is used, the error without one, and what is removed."""
 
 import fcntl
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ async def test_without_binaries_the_advice_says_what_to_install(monkeypatch: pyt
 
 
 @proves("O7")
-async def test_a_url_of_something_else_and_a_server_that_is_away_are_told_apart(
+async def test_a_url_of_something_else_and_a_server_that_is_away_raise_different_errors(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(VARIABLE, "mysql://localhost/test")
@@ -43,7 +43,9 @@ async def test_a_url_of_something_else_and_a_server_that_is_away_are_told_apart(
 
 
 @proves("O7")
-async def test_a_role_that_may_not_create_databases_is_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_role_that_may_not_create_databases_gets_an_error_that_says_so(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     role = f"poor_{uuid4().hex}"
     async with connected(server.url) as connection:
         await connection.execute(f"CREATE ROLE {role} LOGIN")

@@ -12,7 +12,7 @@ from tests.proves import proves
 BERLIN = ZoneInfo("Europe/Berlin")
 BEGIN, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
 AWAY, BACK = datetime(2026, 10, 24, 12, tzinfo=UTC), datetime(2026, 10, 26, 12, tzinfo=UTC)
-"""The clocks go back on 25 October: 02:30 comes twice that night, and nobody is there."""
+"""The clocks go back on 25 October: 02:30 is repeated that night, during the outage."""
 
 
 def half_past_two(day: date) -> datetime:

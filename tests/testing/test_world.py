@@ -302,7 +302,7 @@ async def test_bodies_are_checked_as_the_api_checks_them(app: Ondot) -> None:
 
 
 @proves("O7")
-async def test_what_is_wrong_with_a_test_is_told_in_words(app: Ondot) -> None:
+async def test_mistakes_in_a_test_raise_errors_that_say_what_to_do(app: Ondot) -> None:
     with pytest.raises(Misconfigured, match="no functions"):
         async with open_world(Ondot(), at=BEGIN):
             pass
@@ -369,7 +369,7 @@ async def test_a_client_that_was_in_a_world_is_itself_again_after_it(app: Ondot)
 
 
 @proves("O7")
-async def test_a_world_that_has_ended_says_so_and_still_tells_its_calls(app: Ondot) -> None:
+async def test_a_world_that_has_ended_says_so_and_still_has_its_calls(app: Ondot) -> None:
     async with open_world(app, at=BEGIN) as world:
         made = await world.create(hourly())
         await world.advance(hours=1)

@@ -22,7 +22,7 @@ from ondot.telemetry.outlet import drain_output, unblock_output
 
 TASKS_END_WITHIN_S = 1.0
 FAILED = 1
-"""The exit code of a process that hung and could neither end nor start again in order."""
+"""The exit code of a process that hung and could not end or start again in order."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 COLLECT_AFTER = 20_000, 20, 20
 """Objects created and not freed before the garbage collector runs, for its three generations; Python's own thresholds

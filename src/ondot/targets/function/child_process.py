@@ -111,7 +111,7 @@ class Child(asyncio.Protocol):
         self._calls.pop(call_no, None)
 
     def kill(self, reason: str) -> None:
-        """For good; calls that still run get the reason."""
+        """Calls that are still in it are reported with the reason."""
         self.is_retired = True
         self._reason = self._reason or reason
         self._dying.request()
