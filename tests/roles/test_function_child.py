@@ -165,7 +165,7 @@ async def test_a_function_in_a_child_without_a_database_to_share_raises_what_to_
 async def test_a_plain_function_in_a_child_is_asked_to_become_async_and_breaks_nothing(shop: Shop) -> None:
     _, completion = await shop.run_one("pays_in_a_loop_of_its_own")
     assert completion.error is not None
-    assert "make the function `async def`" in completion.error
+    assert "Make the function `async def`" in completion.error
     await shop.world.fetch("TRUNCATE ondot.ready")
     assignment, _ = await shop.run_one("pays")
     assert (await shop.effects(), await shop.state(assignment)) == (1, State.SUCCEEDED)

@@ -171,29 +171,31 @@ class Pulse:
             self.stall = None
 
     def _report(self, overdue: str | None) -> None:
-        # Set first: even if finding the details fails, there is a stall, and it is reported once.
-        self.stall = Stall("?", "", None)
-        if overdue is None:
-            frame = sys._current_frames().get(self._thread_id)
-            if frame is None:
-                return
-            stack, culprit = "".join(traceback.format_stack(frame)), self._find_culprit()
-            stall = Stall(_find_line(frame), stack, culprit)
-        else:
-            lines = _find_waits(overdue, self._loop)
-            stack, culprit = "\n".join(lines), None
-            stall = Stall(f"{lines[-1]}, in the pass {overdue}, which does not end"[-MAX_CHARACTERS:], stack, None)
+        stall = Stall("?", "", None)
+        try:
+            stall = self._find_stall(overdue)
+        finally:
+            # Even if finding the details fails, there is a stall, and it is reported once.
+            self.stall = stall
         details = {}
-        if culprit is not None:
+        if (culprit := stall.culprit) is not None:
             details = {
                 "function": culprit.function,
                 "execution_id": str(culprit.execution_id),
                 "attempt": culprit.attempt_no,
                 "then": "its next attempts run in a child process",
             }
-        log.error("loop.stalled", stalled_s=round(self.stalled_s, 1), where=stall.where, stack=stack, **details)
-        self.stall = stall
+        log.error("loop.stalled", stalled_s=round(self.stalled_s, 1), where=stall.where, stack=stall.stack, **details)
         self.on_stall()
+
+    def _find_stall(self, overdue: str | None) -> Stall:
+        if overdue is None:
+            frame = sys._current_frames()[self._thread_id]
+            return Stall(_find_line(frame), "".join(traceback.format_stack(frame)), self._find_culprit())
+        lines = _find_waits(overdue, self._loop)
+        return Stall(
+            f"{lines[-1]}, in the pass {overdue}, which does not end"[-MAX_CHARACTERS:], "\n".join(lines), None
+        )
 
 
 def _find_waits(name: str, loop: asyncio.AbstractEventLoop) -> list[str]:
