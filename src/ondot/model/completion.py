@@ -144,7 +144,7 @@ def fail(
 
 
 def fail_unstorable(completion: Completion, message: str) -> Completion:
-    """What is written instead of a completion that PostgreSQL refuses for what is in it."""
+    """The completion to write instead of one whose content PostgreSQL rejects."""
     return structs.replace(
         completion,
         transition=FAIL,
