@@ -220,6 +220,7 @@ class Life(RuleBasedStateMachine):
         url = self.run(self.stack.enter_async_context(new_database(self.server)))
         self.world: World = self.run(self.stack.enter_async_context(open_world(url)))
         self.schedules: dict[JobId, list[tuple[datetime, Schedule | None]]] = {}
+        self.completed: list[Assignment] = []
         self.pool_nos: list[PoolNo] = list(self.run(self._pools()).values())
 
     async def _pools(self) -> dict[str, PoolNo]:
@@ -296,6 +297,10 @@ class Life(RuleBasedStateMachine):
     def complete(self, held: tuple[Worker, Assignment], report: Report) -> None:
         """Also twice, and by lost workers: those change nothing."""
         worker, assignment = held
+        if assignment in self.completed:
+            # A worker counts each attempt of a lease once: a repetition must not make it forget a lease with others.
+            worker.completer.hold(assignment.lease_id, 1)
+        self.completed.append(assignment)
         self.run(worker.complete(assignment, report))
 
     @rule(pick=st.integers(0, 10_000))
