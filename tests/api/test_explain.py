@@ -99,7 +99,7 @@ async def test_what_is_not_there_is_not_found_and_a_misspelt_parameter_is_refuse
     job = await api.create({"name": "report", "function": "f"})
     answer = await api.http.get(f"/v1/jobs/{job['id']}/explain", params={"att": "2026-11-15T09:00:00Z"})
     assert answer.status_code == 422
-    assert "did you mean at?" in answer.json()["detail"]
+    assert "Did you mean at?" in answer.json()["detail"]
 
 
 @proves("E17", "T1")

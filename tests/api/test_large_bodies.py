@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ondot.api import dependencies, intake
+from ondot.api import intake, request_body
 from ondot.api.intake import LARGE, MOST_BATCHES
 from ondot.api.routes.pools import PoolBody
 from ondot.document.errors import MAX_FAULTS
@@ -214,7 +214,7 @@ async def test_others_are_answered_while_a_large_body_is_decoded(api: Caller, mo
             assert go_on.wait(10), "a large body keeps the loop from all others"
         return real(raw, **options)
 
-    monkeypatch.setattr(dependencies, "read_json", slow)
+    monkeypatch.setattr(request_body, "read_json", slow)
     large = asyncio.create_task(api.http.post("/v1/jobs", json={**HELLO, "payload": "x" * 2 * LARGE}))
     await asyncio.wait_for(begun.wait(), 20)
     await api.create(HELLO)

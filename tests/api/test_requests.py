@@ -53,7 +53,7 @@ async def test_an_empty_body_is_told_to_be_empty(api: Caller) -> None:
 async def test_a_misspelt_filter_does_not_list_everything(api: Caller) -> None:
     answer = await api.http.get("/v1/jobs", params={"stat": "ACTIVE"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
-    assert "did you mean state?" in answer.json()["detail"]
+    assert "Did you mean state?" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

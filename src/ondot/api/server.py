@@ -24,7 +24,6 @@ from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.routes import (
     audit,
     backfills,
-    cancel,
     dead_letters,
     executions,
     explain,
@@ -32,11 +31,10 @@ from ondot.api.routes import (
     health,
     jobs,
     pools,
-    retry,
     schedules,
     skipped,
 )
-from ondot.api.routes.cancel import CancelBody
+from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
 from ondot.document.body import JobBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
@@ -49,7 +47,7 @@ RETRY_AFTER_S = "2"
 UNAVAILABLE_TOLD_S = 10.0
 LONGEST_PATH = 200
 
-PARTS = (jobs, backfills, skipped, schedules, executions, cancel, retry, explain, dead_letters, pools, fleet, audit)
+PARTS = (jobs, backfills, skipped, schedules, executions, explain, dead_letters, pools, fleet, audit)
 """In the order in which the reference tells of them."""
 BODIES = (
     JobBody,

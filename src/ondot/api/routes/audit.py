@@ -4,25 +4,17 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
 from ondot.api.auth import LOCAL
-from ondot.api.dependencies import Asked, Tenant, cursor_of, only_known_parameters
+from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.parameters import Cursor, Limit, only_known_parameters, parse_cursor
 from ondot.api.responses import Page
-from ondot.api.routes.jobs import Cursor, Limit
 from ondot.model.errors import InvalidParameters
 from ondot.store.audit import list_audit
 
 router = APIRouter(tags=["audit"], dependencies=[Depends(only_known_parameters)])
-
-
-async def actor_of(request: Request, asked: Asked) -> str:
-    """The name of the caller's API key."""
-    return (await asked.auth.caller(request)).name
-
-
-Actor = Annotated[str, Depends(actor_of)]
 
 
 class AuditOut(BaseModel):
@@ -42,7 +34,7 @@ class AuditList(Page[AuditOut]):
 
 @router.get("/audit", response_model=AuditList)
 async def audit(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     subject: Annotated[str | None, Query(description="only what was done to this")] = None,
     action: Annotated[str | None, Query(max_length=63, description="only this, for example dead_letter.replay")] = None,
@@ -50,13 +42,13 @@ async def audit(
     cursor: Cursor = None,
 ) -> AuditList:
     """What was done by people and programs, newest first."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         rows = await list_audit(
             connection,
             tenant_no,
             subject=_subject(subject),
             action=action,
-            before=cursor_of(cursor),
+            before=parse_cursor(cursor),
             limit=limit + 1,
         )
     return AuditList(

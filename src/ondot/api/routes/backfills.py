@@ -7,9 +7,11 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import Asked, Body, Tenant, id_in_path, only_known_parameters
+from ondot.api.dependencies import ByCaller, RequestServices, Tenant
 from ondot.api.openapi import takes
-from ondot.api.routes.jobs import Caller, JobPath, Key, Limit, idempotency_of, job_row
+from ondot.api.parameters import JobPath, Limit, id_in_path, only_known_parameters
+from ondot.api.request_body import JsonBody, Key, idempotency_of
+from ondot.api.routes.jobs import job_row
 from ondot.document.requests import BackfillBody, backfill_request
 from ondot.flow.backfill import Backfill, cancel_backfill, count_backfill, start_backfill
 from ondot.model.errors import NotFound
@@ -64,17 +66,23 @@ class BackfillCountOut(BaseModel):
     openapi_extra=takes(BackfillBody),
 )
 async def backfill_job(
-    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, by: Caller, key: Key = None
+    request: Request,
+    services: RequestServices,
+    tenant_no: Tenant,
+    id_: JobPath,
+    body: JsonBody,
+    by: ByCaller,
+    key: Key = None,
 ) -> Response:
     """Run the fires of a past range that have no execution yet, behind live work; with `dry_run` only count them."""
     wanted = backfill_request(body)
     backfill = Backfill(wanted.from_at, wanted.to_at, wanted.order == "newest", wanted.concurrency)
     if wanted.dry_run:
-        count = await count_backfill(asked.database, tenant_no, JobId(id_), backfill)
+        count = await count_backfill(services.database, tenant_no, JobId(id_), backfill)
         counted = BackfillCountOut(total=count.total, existing=count.existing, to_run=count.total - count.existing)
         return Response(counted.model_dump_json(), media_type="application/json")
     text = await start_backfill(
-        asked.database,
+        services.database,
         tenant_no,
         JobId(id_),
         backfill,
@@ -86,18 +94,20 @@ async def backfill_job(
 
 
 @router.get("/jobs/{id}/backfills", response_model=BackfillList)
-async def job_backfills(asked: Asked, tenant_no: Tenant, id_: JobPath, limit: Limit = 50) -> BackfillList:
+async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPath, limit: Limit = 50) -> BackfillList:
     """The backfills of a job, newest first."""
-    row = await job_row(asked, tenant_no, JobId(id_))
-    async with asked.database.connection() as connection:
+    row = await job_row(services, tenant_no, JobId(id_))
+    async with services.database.connection() as connection:
         rows = await list_backfills(connection, tenant_no, row.id, limit=limit)
     return BackfillList(items=[_out(backfill) for backfill in rows])
 
 
 @router.get("/jobs/{id}/backfills/{backfill_id}", response_model=BackfillOut)
-async def get_backfill(asked: Asked, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath) -> BackfillOut:
+async def get_backfill(
+    services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath
+) -> BackfillOut:
     """One backfill, and how far it is."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         rows = await list_backfills(connection, tenant_no, JobId(id_), id_=backfill_id)
     if not rows:
         raise NotFound(f"The job {id_} has no backfill {backfill_id}.")
@@ -106,10 +116,10 @@ async def get_backfill(asked: Asked, tenant_no: Tenant, id_: JobPath, backfill_i
 
 @router.post("/jobs/{id}/backfills/{backfill_id}/cancel", response_model=BackfillOut)
 async def cancel_one_backfill(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath, by: Caller
+    services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath, by: ByCaller
 ) -> BackfillOut:
     """No further executions of it: what waits is cancelled, what runs may end."""
-    return _out(await cancel_backfill(asked.database, tenant_no, JobId(id_), backfill_id, by=by))
+    return _out(await cancel_backfill(services.database, tenant_no, JobId(id_), backfill_id, by=by))
 
 
 def _out(row: BackfillRow) -> BackfillOut:

@@ -29,23 +29,22 @@ from ondot.api.dead_letter_responses import (
     letter_out,
     operation_out,
 )
-from ondot.api.dependencies import (
-    Asked,
-    Body,
-    Instant,
-    Services,
-    Tenant,
-    checked_instant,
-    cursor_of,
-    id_in_path,
-    only_known_parameters,
-)
+from ondot.api.dependencies import Actor, RequestServices, Services, Tenant
 from ondot.api.openapi import takes
-from ondot.api.routes.audit import Actor
-from ondot.api.routes.jobs import Cursor, Key, Limit, idempotency_of
+from ondot.api.parameters import (
+    Cursor,
+    Instant,
+    Limit,
+    check_instant,
+    id_in_path,
+    invalid_cursor,
+    only_known_parameters,
+    parse_cursor,
+)
+from ondot.api.request_body import JsonBody, Key, idempotency_of
 from ondot.flow.dead_letters import cancel_bulk, discard, replay, start_bulk
 from ondot.flow.replay import Replay
-from ondot.model.errors import InvalidParameters, NotFound
+from ondot.model.errors import NotFound
 from ondot.model.ids import EPOCH, ExecutionId, TenantNo
 from ondot.store.audit import By
 from ondot.store.dead_letters import (
@@ -85,7 +84,7 @@ COUNTED_OR_STARTED: dict[int | str, dict[str, Any]] = {
 
 @router.get("/dead-letters", response_model=LetterList)
 async def list_dead_letters(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     job_id: OfJob = None,
     pool: OfPool = None,
@@ -99,10 +98,10 @@ async def list_dead_letters(
 ) -> LetterList:
     """FAILED executions that wait for a person, newest failure first; `from_at` and `to_at` bound the failure."""
     wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         rows = await list_letters(connection, tenant_no, wanted, state=state, before=_place(cursor), limit=limit + 1)
         page = rows[:limit]
-        specs = await asked.database.specs.find(connection, [(row.job_id, row.job_version) for row in page])
+        specs = await services.database.specs.find(connection, [(row.job_id, row.job_version) for row in page])
     named = {version: spec.name for version, spec in specs.items()}
     return LetterList(
         items=[letter_out(row, named.get((row.job_id, row.job_version))) for row in page],
@@ -112,7 +111,7 @@ async def list_dead_letters(
 
 @router.get("/dead-letters/groups", response_model=LetterGroupList)
 async def group_dead_letters(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     job_id: OfJob = None,
     pool: OfPool = None,
@@ -124,7 +123,7 @@ async def group_dead_letters(
 ) -> LetterGroupList:
     """Open letters whose errors are alike, the group with the newest failure first."""
     wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         groups = await group_letters(connection, tenant_no, wanted, limit=limit, jobs=JOBS_OF_A_GROUP)
         names = await find_job_names(connection, tenant_no, list({id_ for group in groups for id_ in group.job_ids}))
     return LetterGroupList(items=[group_out(group, names) for group in groups])
@@ -132,25 +131,25 @@ async def group_dead_letters(
 
 @router.post("/dead-letters/replay", responses=COUNTED_OR_STARTED | QUEUE_FULL, openapi_extra=takes(ReplayBody))
 async def replay_dead_letters(
-    request: Request, asked: Asked, tenant_no: Tenant, actor: Actor, body: Body, key: Key = None
+    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, key: Key = None
 ) -> Response:
     """Run letters again: by ids at once, all that match a filter in the background, at a bounded rate."""
     wanted = replay_request(body)
     how = replay_of(wanted)
     if wanted.dry_run:
-        return await _counted(asked, tenant_no, wanted)
+        return await _counted(services, tenant_no, wanted)
     if wanted.ids is None:
-        return await _started(request, asked, tenant_no, wanted, how, actor, key)
+        return await _started(request, services, tenant_no, wanted, how, actor, key)
     idempotency = idempotency_of(request, key)
 
     async def pools() -> dict[str, int]:
-        async with asked.database.connection() as connection:
+        async with services.database.connection() as connection:
             return await count_letters_by_pool(connection, tenant_no, wanted.execution_ids)
 
-    async with asked.room_now(tenant_no, pools, idempotency):
+    async with services.room_now(tenant_no, pools, idempotency):
         text = await replay(
-            asked.database,
-            asked.dispatcher,
+            services.database,
+            services.dispatcher,
             tenant_no,
             wanted.execution_ids,
             how,
@@ -163,16 +162,16 @@ async def replay_dead_letters(
 
 @router.post("/dead-letters/discard", responses=COUNTED_OR_STARTED, openapi_extra=takes(DiscardBody))
 async def discard_dead_letters(
-    request: Request, asked: Asked, tenant_no: Tenant, actor: Actor, body: Body, key: Key = None
+    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, key: Key = None
 ) -> Response:
     """Letters that nobody wants to run again, with the reason why. Their executions stay in history."""
     wanted = discard_request(body)
     if wanted.dry_run:
-        return await _counted(asked, tenant_no, wanted)
+        return await _counted(services, tenant_no, wanted)
     if wanted.ids is None:
-        return await _started(request, asked, tenant_no, wanted, Replay(), actor, key)
+        return await _started(request, services, tenant_no, wanted, Replay(), actor, key)
     text = await discard(
-        asked.database,
+        services.database,
         tenant_no,
         wanted.execution_ids,
         by=By(actor, wanted.reason),
@@ -183,10 +182,12 @@ async def discard_dead_letters(
 
 
 @router.get("/dead-letters/operations", response_model=OperationList)
-async def list_operations(asked: Asked, tenant_no: Tenant, limit: Limit = 50, cursor: Cursor = None) -> OperationList:
+async def list_operations(
+    services: RequestServices, tenant_no: Tenant, limit: Limit = 50, cursor: Cursor = None
+) -> OperationList:
     """Replays and discards by filter, and how far they are, newest first."""
-    async with asked.database.connection() as connection:
-        rows = await list_bulks(connection, tenant_no, before=cursor_of(cursor), limit=limit + 1)
+    async with services.database.connection() as connection:
+        rows = await list_bulks(connection, tenant_no, before=parse_cursor(cursor), limit=limit + 1)
     return OperationList(
         items=[operation_out(row) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
@@ -194,9 +195,9 @@ async def list_operations(asked: Asked, tenant_no: Tenant, limit: Limit = 50, cu
 
 
 @router.get("/dead-letters/operations/{id}", response_model=OperationOut)
-async def get_operation(asked: Asked, tenant_no: Tenant, id_: OperationPath) -> OperationOut:
+async def get_operation(services: RequestServices, tenant_no: Tenant, id_: OperationPath) -> OperationOut:
     """One operation, and how far it is."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         rows = await list_bulks(connection, tenant_no, id_=id_)
     if not rows:
         raise NotFound(f"There is no operation {id_} on dead letters.")
@@ -204,26 +205,28 @@ async def get_operation(asked: Asked, tenant_no: Tenant, id_: OperationPath) -> 
 
 
 @router.post("/dead-letters/operations/{id}/cancel", response_model=OperationOut)
-async def cancel_operation(asked: Asked, tenant_no: Tenant, actor: Actor, id_: OperationPath) -> OperationOut:
+async def cancel_operation(
+    services: RequestServices, tenant_no: Tenant, actor: Actor, id_: OperationPath
+) -> OperationOut:
     """No further letters; what was done stays done."""
-    return operation_out(await cancel_bulk(asked.database, tenant_no, id_, actor=actor))
+    return operation_out(await cancel_bulk(services.database, tenant_no, id_, actor=actor))
 
 
 @router.get("/dead-letters/{execution_id}", response_model=LetterDetail)
-async def get_dead_letter(asked: Asked, tenant_no: Tenant, execution_id: LetterPath) -> LetterDetail:
+async def get_dead_letter(services: RequestServices, tenant_no: Tenant, execution_id: LetterPath) -> LetterDetail:
     """One letter: what it ran with, each attempt, what was done about it."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         row = await get_letter(connection, tenant_no, ExecutionId(execution_id))
         if row is None:
             raise NotFound(f"There is no dead letter {execution_id}: only executions that FAILED leave one.")
         attempts = await list_attempts(connection, tenant_no, row.execution_id)
-        specs = await asked.database.specs.find(connection, [(row.job_id, row.job_version)])
+        specs = await services.database.specs.find(connection, [(row.job_id, row.job_version)])
         again = await get_execution(connection, tenant_no, row.replay_id) if row.replay_id else None
     return letter_detail(row, specs.get((row.job_id, row.job_version)), attempts, again.state if again else None)
 
 
-async def _counted(asked: Services, tenant_no: TenantNo, wanted: ReplayBody | DiscardBody) -> Response:
-    async with asked.database.connection() as connection:
+async def _counted(services: Services, tenant_no: TenantNo, wanted: ReplayBody | DiscardBody) -> Response:
+    async with services.database.connection() as connection:
         if wanted.ids is not None:
             count = await count_open_letters(connection, tenant_no, wanted.execution_ids)
         else:
@@ -233,7 +236,7 @@ async def _counted(asked: Services, tenant_no: TenantNo, wanted: ReplayBody | Di
 
 async def _started(
     request: Request,
-    asked: Services,
+    services: Services,
     tenant_no: TenantNo,
     wanted: ReplayBody | DiscardBody,
     how: Replay,
@@ -241,7 +244,7 @@ async def _started(
     key: str | None,
 ) -> Response:
     text = await start_bulk(
-        asked.database,
+        services.database,
         tenant_no,
         "replay" if isinstance(wanted, ReplayBody) else "discard",
         wanted.letter_filter,
@@ -270,8 +273,8 @@ def _filter(
         job_id=job_id,
         pool=pool,
         fingerprint=fingerprint,
-        from_at=checked_instant("from_at", from_at),
-        to_at=checked_instant("to_at", to_at),
+        from_at=check_instant("from_at", from_at),
+        to_at=check_instant("to_at", to_at),
         q=q,
     )
 
@@ -286,5 +289,5 @@ def _place(cursor: str | None) -> tuple[datetime, UUID] | None:
         return None
     found = CURSOR.fullmatch(cursor)
     if found is None:
-        raise InvalidParameters("The cursor is not one that a list gave: take `next_cursor` of the page before.")
+        raise invalid_cursor()
     return EPOCH + int(found[1]) * MICROSECOND, UUID(found[2])

@@ -1,4 +1,4 @@
-"""`/v1/executions`: list, get, logs, result."""
+"""`/v1/executions`: list, get, logs, result, cancel (E8), retry (E10)."""
 
 import asyncio
 import re
@@ -7,26 +7,38 @@ from contextlib import suppress
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import Response, StreamingResponse
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from ondot.api import responses
-from ondot.api.dependencies import (
-    Asked,
+from ondot.api.backpressure import QUEUE_FULL
+from ondot.api.dead_letter_bodies import RetryExecutionBody, replay_of, retry_request
+from ondot.api.dependencies import Actor, RequestServices, Services, Tenant
+from ondot.api.openapi import takes
+from ondot.api.parameters import (
+    Cursor,
+    ExecutionPath,
     Instant,
-    Services,
-    Tenant,
-    checked_instant,
-    cursor_of,
-    id_in_path,
+    Limit,
+    check_instant,
+    invalid_cursor,
     only_known_parameters,
+    parse_cursor,
 )
-from ondot.api.routes.jobs import Cursor, Limit, specs_of
+from ondot.api.request_body import Key, OptionalJsonBody, idempotency_of
+from ondot.api.routes.jobs import specs_of
 from ondot.api.views import execution_detail, execution_out
+from ondot.document.fields import Body, PlainText
+from ondot.document.reading import read_form
+from ondot.flow.cancel import cancel
 from ondot.flow.output import open_log, open_result
-from ondot.model.errors import InvalidParameters, NotFound
+from ondot.flow.retry import retry
+from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, TenantNo
+from ondot.store.audit import By
 from ondot.store.executions import ExecutionRow, get_execution, list_attempts, list_executions
 from ondot.store.logs import is_under_way, list_log_lines
 from ondot.store.pools import find_pools
@@ -38,17 +50,23 @@ SKIPPED_ARE_RANGES = (
 CURSOR = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})")
 LONGEST_WAIT_S = 30.0
 LOOK_EVERY_S = 0.4
-AS_IT_SAYS = {"X-Content-Type-Options": "nosniff"}
-"""Handlers wrote it: a browser must not find a page in it."""
 
 router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_parameters)])
 
-ExecutionPath = Annotated[UUID, Depends(id_in_path("execution"))]
+
+class CancelBody(Body):
+    """Why an execution is cancelled."""
+
+    reason: PlainText | None = Field(default=None, description="Why; it is kept.", examples=["wrong region"])
+
+
+class _Identified(msgspec.Struct):
+    id: UUID
 
 
 @router.get("/executions", response_model=responses.ExecutionList)
 async def list_all_executions(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     state: Annotated[State | None, Query(description="only executions in this state")] = None,
     pool: Annotated[str | None, Query(max_length=63, description="only executions of this pool")] = None,
@@ -58,23 +76,23 @@ async def list_all_executions(
     cursor: Cursor = None,
 ) -> responses.ExecutionList:
     """Executions, live and ended, by when they were due, latest first; `from_at` and `to_at` bound their fire."""
-    from_at, to_at = checked_instant("from_at", from_at), checked_instant("to_at", to_at)
-    async with asked.database.connection() as connection:
+    from_at, to_at = check_instant("from_at", from_at), check_instant("to_at", to_at)
+    async with services.database.connection() as connection:
         pools = await find_pools(connection, [pool]) if pool else {}
         if pool and pool not in pools:
             return responses.ExecutionList(items=[], next_cursor=None)
         rows = await list_executions(
             connection,
             tenant_no,
-            before=cursor_of(cursor),
+            before=parse_cursor(cursor),
             limit=limit + 1,
-            horizon_s=asked.database.settings.horizon_s,
+            horizon_s=services.database.settings.horizon_s,
             state=state.value if state else None,
             from_at=from_at,
             to_at=to_at,
             pool_no=pools[pool] if pool else None,
         )
-    specs = await specs_of(asked, rows[:limit])
+    specs = await specs_of(services, rows[:limit])
     return responses.ExecutionList(
         items=[execution_out(row, specs.get(row.id)) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
@@ -83,12 +101,14 @@ async def list_all_executions(
 
 
 @router.get("/executions/{id}", response_model=responses.ExecutionDetail)
-async def get_one_execution(asked: Asked, tenant_no: Tenant, id_: ExecutionPath) -> responses.ExecutionDetail:
+async def get_one_execution(
+    services: RequestServices, tenant_no: Tenant, id_: ExecutionPath
+) -> responses.ExecutionDetail:
     """One execution with all its attempts."""
-    row = await _execution(asked, tenant_no, id_)
-    async with asked.database.connection() as connection:
+    row = await _execution(services, tenant_no, id_)
+    async with services.database.connection() as connection:
         attempts = await list_attempts(connection, tenant_no, row.id)
-    specs = await specs_of(asked, [row])
+    specs = await specs_of(services, [row])
     return execution_detail(row, specs.get(row.id), attempts)
 
 
@@ -99,7 +119,7 @@ async def get_one_execution(asked: Asked, tenant_no: Tenant, id_: ExecutionPath)
 )
 async def execution_logs(
     request: Request,
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     id_: ExecutionPath,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before: the lines after it.")] = None,
@@ -114,29 +134,29 @@ async def execution_logs(
     ] = False,
 ) -> responses.LogList | Response:
     """What its attempts said: log lines and captured output. To follow, ask again with `next_cursor` and `wait`."""
-    row = await _execution(asked, tenant_no, id_)
+    row = await _execution(services, tenant_no, id_)
     if whole:
         number = attempt or row.attempt_no
         if number > row.attempt_no:
             raise NotFound(f"There is no attempt {number} of the execution {id_}: it has had {row.attempt_no}.")
-        text = await open_log(asked.database, asked.objects, tenant_no, row.id, number, q or None)
-        return StreamingResponse(text, media_type="text/plain", headers=AS_IT_SAYS)
+        text = await open_log(services.database, services.objects, tenant_no, row.id, number, q or None)
+        return StreamingResponse(text, media_type="text/plain")
     after = _line(cursor)
     until_s = time.monotonic() + wait
     while True:
-        async with asked.database.connection() as connection:
+        async with services.database.connection() as connection:
             # In this order: what was said before the end is there when the end is.
             ended = not await is_under_way(connection, tenant_no, row.id)
             lines = await list_log_lines(
                 connection, tenant_no, row.id, after=after, limit=limit, attempt_no=attempt, part=q
             )
         left_s = until_s - time.monotonic()
-        if lines or ended or left_s <= 0 or asked.stopping.is_set() or await request.is_disconnected():
+        if lines or ended or left_s <= 0 or services.stopping.is_set() or await request.is_disconnected():
             break
         with suppress(TimeoutError):
             async with asyncio.timeout(min(LOOK_EVERY_S, left_s)):
-                await asked.stopping.wait()
-        await asked.auth.tenant(request)  # the key may have been revoked meanwhile
+                await services.stopping.wait()
+        await services.auth.tenant(request)  # the key may have been revoked meanwhile
     last = (lines[-1].attempt_no, lines[-1].line_no) if lines else after
     return responses.LogList(
         items=[
@@ -148,16 +168,79 @@ async def execution_logs(
 
 
 @router.get("/executions/{id}/result", responses={200: {"content": {"application/json": {"schema": {}}}}})
-async def execution_result(request: Request, asked: Asked, tenant_no: Tenant, id_: ExecutionPath) -> Response:
+async def execution_result(
+    request: Request, services: RequestServices, tenant_no: Tenant, id_: ExecutionPath
+) -> Response:
     """The whole result of an execution that has ended, however large; `null` if it left none."""
-    row = await _execution(asked, tenant_no, id_)
-    stored = await open_result(asked.database, asked.objects, tenant_no, row.id)
-    headers = {"Content-Length": str(stored.size), **AS_IT_SAYS}
+    row = await _execution(services, tenant_no, id_)
+    stored = await open_result(services.database, services.objects, tenant_no, row.id)
+    headers = {"Content-Length": str(stored.size)}
     return StreamingResponse(stored.chunks, media_type="application/json", headers=headers)
 
 
-async def _execution(asked: Services, tenant_no: TenantNo, id_: UUID) -> ExecutionRow:
-    async with asked.database.connection() as connection:
+@router.post(
+    "/executions/{id}/cancel",
+    status_code=202,
+    response_model=responses.ExecutionOut,
+    openapi_extra=takes(CancelBody, required=False),
+)
+async def cancel_execution(
+    services: RequestServices, tenant_no: Tenant, actor: Actor, id_: ExecutionPath, body: OptionalJsonBody
+) -> responses.ExecutionOut:
+    """Cancel it. What waits is CANCELLED at once; what runs hears of it within two seconds (`cancel_requested_at`), has
+    the job's `cancel_grace` to end, and is ended by force after that."""
+    reason = None if body is None else read_form(CancelBody, body, 'for example {"reason": "wrong region"}').reason
+    row = await cancel(services.database, tenant_no, ExecutionId(id_), actor=actor, reason=reason)
+    specs = await specs_of(services, [row])
+    return execution_out(row, specs.get(row.id), whole=True)
+
+
+@router.post(
+    "/executions/{id}/retry",
+    status_code=201,
+    response_model=responses.ExecutionOut,
+    responses={
+        202: {"model": responses.ExecutionOut, "description": "It was waiting for its next attempt."},
+        **QUEUE_FULL,
+    },
+    openapi_extra=takes(RetryExecutionBody, required=False),
+)
+async def retry_execution(
+    request: Request,
+    services: RequestServices,
+    tenant_no: Tenant,
+    actor: Actor,
+    id_: ExecutionPath,
+    body: OptionalJsonBody,
+    key: Key = None,
+) -> Response:
+    """Run it again: the next attempt now if it waits for one (202), a new execution if it has ended (201)."""
+    wanted = retry_request(body)
+    idempotency = idempotency_of(request, key)
+
+    async def pools() -> dict[str, int]:
+        async with services.database.connection() as connection:
+            found = await get_execution(connection, tenant_no, ExecutionId(id_))
+        return {found.pool: 1} if found else {}
+
+    async with services.room_now(tenant_no, pools, idempotency):
+        text = await retry(
+            services.database,
+            services.dispatcher,
+            tenant_no,
+            ExecutionId(id_),
+            replay_of(wanted),
+            by=By(actor, wanted.reason),
+            render=lambda retried: execution_out(retried.execution, retried.spec, whole=True).model_dump_json(),
+            idempotency=idempotency,
+        )
+    # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
+    status = 202 if msgspec.json.decode(text, type=_Identified).id == id_ else 201
+    return Response(text, status_code=status, media_type="application/json")
+
+
+async def _execution(services: Services, tenant_no: TenantNo, id_: UUID) -> ExecutionRow:
+    async with services.database.connection() as connection:
         row = await get_execution(connection, tenant_no, ExecutionId(id_))
     if row is None:
         raise NotFound(f"There is no execution {id_}.")
@@ -170,5 +253,5 @@ def _line(cursor: str | None) -> tuple[int, int]:
     written = CURSOR.fullmatch(cursor)
     position = (int(written[1]), int(written[2])) if written else (LARGEST + 1, 0)
     if max(position) > LARGEST:
-        raise InvalidParameters("The cursor is not one that the log gave: take `next_cursor` of the page before.")
+        raise invalid_cursor()
     return position

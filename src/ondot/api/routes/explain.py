@@ -10,10 +10,9 @@ from uuid import UUID
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from ondot.api.dependencies import Asked, Instant, Tenant, checked_instant, only_known_parameters
+from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.parameters import ExecutionPath, Instant, JobPath, check_instant, only_known_parameters
 from ondot.api.responses import SkippedRange
-from ondot.api.routes.executions import ExecutionPath
-from ondot.api.routes.jobs import JobPath
 from ondot.flow.explain import explain_execution, explain_job
 from ondot.model.explain_facts import Code, Explanation
 from ondot.model.explain_fire import FireCode, FireExplanation
@@ -61,16 +60,18 @@ class JobExplanationOut(ExplanationOut):
 
 
 @router.get("/executions/{id}/explain", tags=["executions"], response_model=ExplanationOut)
-async def explain_one_execution(asked: Asked, tenant_no: Tenant, id_: ExecutionPath) -> ExplanationOut:
+async def explain_one_execution(services: RequestServices, tenant_no: Tenant, id_: ExecutionPath) -> ExplanationOut:
     """Why this execution is not running: what it waits for, until when, and what to do about it."""
-    told = await explain_execution(asked.database, tenant_no, ExecutionId(id_))
+    told = await explain_execution(services.database, tenant_no, ExecutionId(id_))
     return ExplanationOut(**_explanation(told))
 
 
 @router.get("/jobs/{id}/explain", tags=["jobs"], response_model=JobExplanationOut)
-async def explain_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, at: Instant = None) -> JobExplanationOut:
+async def explain_one_job(
+    services: RequestServices, tenant_no: Tenant, id_: JobPath, at: Instant = None
+) -> JobExplanationOut:
     """Why this job is not running; with `at`, what became of the fire at that instant."""
-    told = await explain_job(asked.database, tenant_no, JobId(id_), checked_instant("at", at))
+    told = await explain_job(services.database, tenant_no, JobId(id_), check_instant("at", at))
     return JobExplanationOut(
         **_explanation(told.job),
         live=told.live,

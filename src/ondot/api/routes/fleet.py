@@ -8,8 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import Asked, Tenant, cursor_of, only_known_parameters
-from ondot.api.routes.jobs import Cursor, Limit
+from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.parameters import Cursor, Limit, only_known_parameters, parse_cursor
 from ondot.store.fleet import NodeRow, WorkerRow, WorkerState, list_workers, read_nodes
 
 router = APIRouter(tags=["fleet"], dependencies=[Depends(only_known_parameters)])
@@ -90,9 +90,9 @@ class WorkerList(BaseModel):
 
 
 @router.get("/nodes", response_model=NodeList)
-async def list_scheduler_nodes(asked: Asked, _tenant_no: Tenant) -> NodeList:
+async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) -> NodeList:
     """Scheduler nodes with the partitions they own, live ones and those that went without leaving."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         nodes = await read_nodes(connection)
     return NodeList(
         partitions=nodes.partitions,
@@ -105,17 +105,17 @@ async def list_scheduler_nodes(asked: Asked, _tenant_no: Tenant) -> NodeList:
 
 @router.get("/workers", response_model=WorkerList)
 async def list_all_workers(
-    asked: Asked,
+    services: RequestServices,
     _tenant_no: Tenant,
     state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> WorkerList:
     """Workers, newest first, and what each was last heard to do."""
-    async with asked.database.connection() as connection:
-        rows = await list_workers(connection, state=state, before=cursor_of(cursor), limit=limit + 1)
+    async with services.database.connection() as connection:
+        rows = await list_workers(connection, state=state, before=parse_cursor(cursor), limit=limit + 1)
     return WorkerList(
-        heartbeat_s=asked.database.settings.heartbeat_s,
+        heartbeat_s=services.database.settings.heartbeat_s,
         items=[_worker_out(row) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from ondot import __version__
-from ondot.api.dependencies import Asked, Services
+from ondot.api.dependencies import RequestServices, Services
 from ondot.model.errors import OndotError, Unavailable
 from ondot.model.held_back import HeldBack
 from ondot.model.ids import DEFAULT_TENANT
@@ -37,12 +37,12 @@ async def live() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def ready(request: Request, asked: Asked, response: Response) -> dict[str, object]:
+async def ready(request: Request, services: RequestServices, response: Response) -> dict[str, object]:
     try:
-        async with asked.database.connection() as connection:
+        async with services.database.connection() as connection:
             due = await oldest_due(connection)
             lineage = await read_lineage(connection)
-            held_up = await read_held_back(connection, asked.database.specs, None, lines=LIMITS_TOLD)
+            held_up = await read_held_back(connection, services.database.specs, None, lines=LIMITS_TOLD)
     except Unavailable as error:
         response.status_code = 503
         response.headers["Retry-After"] = "5"
@@ -51,8 +51,8 @@ async def ready(request: Request, asked: Asked, response: Response) -> dict[str,
         response.status_code = 503
         response.headers["Retry-After"] = "60"
         return {"status": "held", "why": held_error(lineage.why_not).message}
-    limit_s = due.limit_s(asked.database.settings.ready_lag_s)
-    limited = _held_back_out(held_up, with_names=await _may_know_names(asked, request))
+    limit_s = due.limit_s(services.database.settings.ready_lag_s)
+    limited = _held_back_out(held_up, with_names=await _may_know_names(services, request))
     if due.lag_s <= limit_s:
         return {"status": "ready", "lag_s": round(due.lag_s, 3), **limited}
     response.status_code = 503
@@ -67,12 +67,12 @@ async def ready(request: Request, asked: Asked, response: Response) -> dict[str,
     return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why, **limited}
 
 
-async def _may_know_names(asked: Services, request: Request) -> bool:
+async def _may_know_names(services: Services, request: Request) -> bool:
     """`/readyz` answers everybody, with names only the account that runs ondot without keys: a key is one tenant's."""
-    if asked.database.settings.auth != "off":
+    if services.database.settings.auth != "off":
         return False
     try:
-        await asked.auth.caller(request)
+        await services.auth.caller(request)
     except OndotError:
         return False
     return True
@@ -99,12 +99,12 @@ def _held_back_out(held: HeldBack, *, with_names: bool) -> dict[str, object]:
 
 
 @router.get("/metrics")
-async def metrics(asked: Asked) -> Response:
+async def metrics(services: RequestServices) -> Response:
     """This process's counters, and what all processes share, read from the database."""
     registry = CollectorRegistry()
     up = Gauge("ondot_database_up", "Whether the database answered", registry=registry)
     try:
-        async with asked.database.connection() as connection:
+        async with services.database.connection() as connection:
             for tell in READ_FROM_THE_DATABASE:
                 await tell(connection, registry)
         up.set(1)

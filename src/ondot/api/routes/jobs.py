@@ -1,34 +1,20 @@
 """`/v1/jobs`: create, list, get, update, patch, delete, pause, resume, run, status, executions."""
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated
-from uuid import UUID
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import (
-    Asked,
-    Body,
-    OptionalBody,
-    Services,
-    Tenant,
-    batch_of,
-    body_of,
-    cursor_of,
-    id_in_path,
-    only_known_parameters,
-    parse_body,
-    services_of,
-    tenant_of,
-)
+from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant, services_of, tenant_of
 from ondot.api.openapi import takes, takes_patch
+from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
+from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, batch_of, body_of, idempotency_of, parse_body
 from ondot.api.views import created_batch_text, created_job_text, execution_out
 from ondot.document.body import JobBody
 from ondot.document.parse import job_spec, job_specs, new_job_spec, patched_spec
@@ -59,44 +45,25 @@ class _Versioned(msgspec.Struct):
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
-JobPath = Annotated[UUID, Depends(id_in_path("job"))]
-Key = Annotated[
-    str | None,
-    Header(alias="Idempotency-Key", description="The same key and body give the same answer for 7 days."),
-]
 IfMatch = Annotated[
     str | None,
     Header(alias="If-Match", description="The ETag of the version that was read: another's change is not overwritten."),
 ]
 
 
-async def caller_of(
-    request: Request,
-    asked: Asked,
-    reason: Annotated[str | None, Query(max_length=500, description="Why; kept in the audit log.")] = None,
-) -> By:
-    """The name of the caller's API key, with the reason it gives: for the audit log."""
-    return By((await asked.auth.caller(request)).name, reason)
-
-
-Caller = Annotated[By, Depends(caller_of)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
-
-
 @router.post("/jobs", status_code=201, response_model=JobOut, responses=QUEUE_FULL, openapi_extra=takes(JobBody))
 async def create_job(request: Request, key: Key = None) -> Response:
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
-    asked, tenant_no, key = await _asked_to_create(request)
+    services, tenant_no, key = await _asked_to_create(request)
     body = await body_of(request)
 
     async def create(moment: Moment) -> str:
         spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
         return await _submitted(
-            request, asked, tenant_no, [spec], moment, created_job_text, idempotency_of(request, key)
+            request, services, tenant_no, [spec], moment, created_job_text, idempotency_of(request, key)
         )
 
-    text = await asked.database.by_clock(create)
+    text = await services.database.by_clock(create)
     # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
     return _created(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
 
@@ -110,22 +77,22 @@ async def create_job(request: Request, key: Key = None) -> Response:
 )
 async def create_jobs(request: Request, key: Key = None) -> Response:
     """Create up to 10,000 jobs in one transaction, all or none; answers in their order."""
-    asked, tenant_no, key = await _asked_to_create(request)
+    services, tenant_no, key = await _asked_to_create(request)
     body = await batch_of(request)
 
     async def create(moment: Moment) -> str:
         specs, idempotency = await parse_body(
             request,
-            lambda: (job_specs(body, moment.at, max_bytes=asked.intake.max_bytes), idempotency_of(request, key)),
+            lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request, key)),
         )
-        return await _submitted(request, asked, tenant_no, specs, moment, created_batch_text, idempotency)
+        return await _submitted(request, services, tenant_no, specs, moment, created_batch_text, idempotency)
 
-    return _created(await asked.database.by_clock(create))
+    return _created(await services.database.by_clock(create))
 
 
 @router.get("/jobs", response_model=responses.JobList)
 async def list_all_jobs(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     state: Annotated[JobState | None, Query(description="only jobs in this state")] = None,
     name: Annotated[str | None, Query(max_length=200, description="the whole name")] = None,
@@ -136,14 +103,14 @@ async def list_all_jobs(
     cursor: Cursor = None,
 ) -> responses.JobList:
     """Jobs, newest first. Deleted ones are listed with `state=DELETED` only."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         pools = await find_pools(connection, [pool]) if pool else {}
         if pool and pool not in pools:
             return responses.JobList(items=[], next_cursor=None)
         rows = await list_jobs(
             connection,
             tenant_no,
-            before=cursor_of(cursor),
+            before=parse_cursor(cursor),
             limit=limit + 1,
             state=state.value if state else None,
             name=name,
@@ -158,15 +125,17 @@ async def list_all_jobs(
 
 
 @router.get("/jobs/{id}", response_model=responses.JobDetail)
-async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response) -> responses.JobDetail:
+async def get_one_job(
+    services: RequestServices, tenant_no: Tenant, id_: JobPath, response: Response
+) -> responses.JobDetail:
     """One job with its latest executions; `ETag` is its version."""
-    async with asked.database.connection() as connection:
-        row = await job_row(asked, tenant_no, JobId(id_))
+    async with services.database.connection() as connection:
+        row = await job_row(services, tenant_no, JobId(id_))
         latest = await list_job_executions(
-            connection, tenant_no, row.id, limit=LATEST, horizon_s=asked.database.settings.horizon_s
+            connection, tenant_no, row.id, limit=LATEST, horizon_s=services.database.settings.horizon_s
         )
         skipped = await list_skipped(connection, tenant_no, row.id, LATEST)
-    specs = await specs_of(asked, latest)
+    specs = await specs_of(services, latest)
     response.headers["ETag"] = f'"{row.version}"'
     return {
         **render_job(row, row.updated_at),
@@ -181,12 +150,12 @@ async def get_one_job(asked: Asked, tenant_no: Tenant, id_: JobPath, response: R
 @router.put("/jobs/{id}", response_model=JobOut, openapi_extra=takes(JobBody))
 async def update_job(
     request: Request,
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     id_: JobPath,
-    body: Body,
+    body: JsonBody,
     response: Response,
-    by: Caller,
+    by: ByCaller,
     if_match: IfMatch = None,
 ) -> JobOut:
     """A new version, which takes over at once: fires still to come are taken back and planned anew."""
@@ -195,14 +164,20 @@ async def update_job(
         return await parse_body(request, lambda: job_spec(_to_change(body, job), now, current=job.spec))
 
     row = await update(
-        asked.database, asked.dispatcher, tenant_no, JobId(id_), compute, if_version=_version(if_match), by=by
+        services.database, services.dispatcher, tenant_no, JobId(id_), compute, if_version=_version(if_match), by=by
     )
     return _shown(row, response)
 
 
 @router.patch("/jobs/{id}", response_model=JobOut, openapi_extra=takes_patch())
 async def patch_job(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, body: Body, response: Response, by: Caller, if_match: IfMatch = None
+    services: RequestServices,
+    tenant_no: Tenant,
+    id_: JobPath,
+    body: JsonBody,
+    response: Response,
+    by: ByCaller,
+    if_match: IfMatch = None,
 ) -> JobOut:
     """A new version with some fields changed: a merge patch (RFC 7396) on the job's long form.
 
@@ -215,8 +190,8 @@ async def patch_job(
         return await asyncio.to_thread(lambda: patched_spec(job.spec, _to_change(body, job), now))
 
     row = await update(
-        asked.database,
-        asked.dispatcher,
+        services.database,
+        services.dispatcher,
         tenant_no,
         JobId(id_),
         compute,
@@ -229,36 +204,41 @@ async def patch_job(
 
 @router.delete("/jobs/{id}", response_model=responses.Deleted)
 async def delete_job(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, by: Caller, if_match: IfMatch = None
+    services: RequestServices, tenant_no: Tenant, id_: JobPath, by: ByCaller, if_match: IfMatch = None
 ) -> responses.Deleted:
     """No further fires: what waits is cancelled, what runs may end."""
-    await delete(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
+    await delete(services.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
     return responses.Deleted()
 
 
 @router.post("/jobs/{id}/pause", response_model=JobOut)
 async def pause_job(
-    asked: Asked, tenant_no: Tenant, id_: JobPath, response: Response, by: Caller, if_match: IfMatch = None
+    services: RequestServices,
+    tenant_no: Tenant,
+    id_: JobPath,
+    response: Response,
+    by: ByCaller,
+    if_match: IfMatch = None,
 ) -> JobOut:
     """No fires until it is resumed."""
-    row = await pause(asked.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
+    row = await pause(services.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
     return _shown(row, response)
 
 
 @router.post("/jobs/{id}/resume", response_model=JobOut, openapi_extra=takes(ResumeBody, required=False))
 async def resume_job(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     id_: JobPath,
-    body: OptionalBody,
+    body: OptionalJsonBody,
     response: Response,
-    by: Caller,
+    by: ByCaller,
     if_match: IfMatch = None,
 ) -> JobOut:
     """Fire again, from now on; the fires of the pause are skipped unless `missed` says otherwise."""
     row = await resume(
-        asked.database,
-        asked.dispatcher,
+        services.database,
+        services.dispatcher,
         tenant_no,
         JobId(id_),
         missed=resume_missed(body),
@@ -276,19 +256,25 @@ async def resume_job(
     openapi_extra=takes(RunBody, required=False),
 )
 async def run_job(
-    request: Request, asked: Asked, tenant_no: Tenant, id_: JobPath, body: OptionalBody, by: Caller, key: Key = None
+    request: Request,
+    services: RequestServices,
+    tenant_no: Tenant,
+    id_: JobPath,
+    body: OptionalJsonBody,
+    by: ByCaller,
+    key: Key = None,
 ) -> Response:
     """Start one execution now, with the job's payload or another; it is no fire."""
     payload = run_payload(body)
     idempotency = idempotency_of(request, key)
 
     async def pools() -> dict[str, int]:
-        return {(await job_row(asked, tenant_no, JobId(id_))).spec.pool: 1}
+        return {(await job_row(services, tenant_no, JobId(id_))).spec.pool: 1}
 
-    async with asked.room_now(tenant_no, pools, idempotency):
+    async with services.room_now(tenant_no, pools, idempotency):
         text = await run_now(
-            asked.database,
-            asked.dispatcher,
+            services.database,
+            services.dispatcher,
             tenant_no,
             JobId(id_),
             bytes(payload) if payload is not None else None,
@@ -300,10 +286,10 @@ async def run_job(
 
 
 @router.get("/jobs/{id}/status", response_model=responses.StatusOut)
-async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> responses.StatusOut:
+async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath) -> responses.StatusOut:
     """The job's state and that of its latest execution."""
-    row = await job_row(asked, tenant_no, JobId(id_))
-    async with asked.database.connection() as connection:
+    row = await job_row(services, tenant_no, JobId(id_))
+    async with services.database.connection() as connection:
         latest = await find_latest_execution(connection, tenant_no, row.id)
     return responses.StatusOut(
         job_id=row.id,
@@ -317,7 +303,7 @@ async def job_status(asked: Asked, tenant_no: Tenant, id_: JobPath) -> responses
 
 @router.get("/jobs/{id}/executions", response_model=responses.ExecutionList)
 async def job_executions(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     id_: JobPath,
     state: Annotated[State | None, Query(description="only executions in this state")] = None,
@@ -325,35 +311,35 @@ async def job_executions(
     cursor: Cursor = None,
 ) -> responses.ExecutionList:
     """The executions of one job, by when they were due, latest first."""
-    row = await job_row(asked, tenant_no, JobId(id_))
-    async with asked.database.connection() as connection:
+    row = await job_row(services, tenant_no, JobId(id_))
+    async with services.database.connection() as connection:
         rows = await list_job_executions(
             connection,
             tenant_no,
             row.id,
-            before=cursor_of(cursor),
+            before=parse_cursor(cursor),
             limit=limit + 1,
-            horizon_s=asked.database.settings.horizon_s,
+            horizon_s=services.database.settings.horizon_s,
             state=state.value if state else None,
         )
-    specs = await specs_of(asked, rows[:limit])
+    specs = await specs_of(services, rows[:limit])
     return responses.ExecutionList(
         items=[execution_out(execution, specs.get(execution.id)) for execution in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
 
 
-async def specs_of(asked: Services, rows: Sequence[ExecutionRow]) -> dict[ExecutionId, JobSpec]:
+async def specs_of(services: Services, rows: Sequence[ExecutionRow]) -> dict[ExecutionId, JobSpec]:
     """The specs that these executions run; of one whose job's day was dropped there is none."""
     versions = {row.id: (row.job_id, row.job_version) for row in rows}
-    async with asked.database.connection() as connection:
-        specs = await asked.database.specs.find(connection, versions.values())
+    async with services.database.connection() as connection:
+        specs = await services.database.specs.find(connection, versions.values())
     return {id_: specs[version] for id_, version in versions.items() if version in specs}
 
 
-async def job_row(asked: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
+async def job_row(services: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
     """The job, or the refusal that there is none."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         row = await get_job(connection, tenant_no, job_id)
     if row is None:
         raise NotFound(f"There is no job {job_id}.")
@@ -368,7 +354,7 @@ async def _asked_to_create(request: Request) -> tuple[Services, TenantNo, str | 
 
 async def _submitted(
     request: Request,
-    asked: Services,
+    services: Services,
     tenant_no: TenantNo,
     specs: Sequence[JobSpec],
     moment: Moment,
@@ -377,27 +363,18 @@ async def _submitted(
 ) -> str:
     # One-time jobs come by the thousand a second, and are not in the audit log.
     recorded = any(spec.recurs or spec.key is not None for spec in specs)
-    by = By((await asked.auth.caller(request)).name) if recorded else None
+    by = By((await services.auth.caller(request)).name) if recorded else None
     submit = partial(
-        asked.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
+        services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
     )
-    if asked.backpressure is None:
+    if services.backpressure is None:
         return await submit()
-    async with asked.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as on_created:
+    async with services.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as on_created:
         return await submit(on_created=on_created)
 
 
 def _created(text: str, headers: dict[str, str] | None = None) -> Response:
     return Response(text, status_code=201, headers=headers, media_type="application/json")
-
-
-def idempotency_of(request: Request, key: str | None) -> Idempotency | None:
-    if key is None:
-        return None
-    if not 1 <= len(key) <= 255 or not key.isprintable():
-        raise InvalidParameters("The Idempotency-Key must be 1 to 255 printable characters, for example a UUID.")
-    request_hash = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + request.state.raw).digest()
-    return Idempotency(key, request_hash)
 
 
 def _to_change(body: object, row: JobRow) -> object:

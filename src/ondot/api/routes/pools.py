@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import Asked, Services, Tenant, only_known_parameters
-from ondot.api.dependencies import Body as JsonBody
+from ondot.api.dependencies import Actor, RequestServices, Services, Tenant
 from ondot.api.openapi import takes
-from ondot.api.routes.audit import Actor
+from ondot.api.parameters import only_known_parameters
+from ondot.api.request_body import JsonBody
 from ondot.document.fields import Body
 from ondot.document.limits import AtOnce, RateBody, RateOrNone, or_text
 from ondot.document.reading import read_form
@@ -73,32 +73,34 @@ class PoolList(BaseModel):
 
 
 @router.get("/pools", response_model=PoolList)
-async def pools(asked: Asked, tenant_no: Tenant) -> PoolList:
+async def pools(services: RequestServices, tenant_no: Tenant) -> PoolList:
     """All pools, by name. A pool is created when a job or a worker first names it."""
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         rows = await list_pools(connection, tenant_no)
     return PoolList(items=[_out(row) for row in rows])
 
 
 @router.get("/pools/{name}", response_model=PoolOut)
-async def get_pool(asked: Asked, tenant_no: Tenant, name: PoolPath) -> PoolOut:
-    return await _one(asked, tenant_no, name)
+async def get_pool(services: RequestServices, tenant_no: Tenant, name: PoolPath) -> PoolOut:
+    return await _one(services, tenant_no, name)
 
 
 @router.patch("/pools/{name}", response_model=PoolOut, openapi_extra=takes(PoolBody))
-async def change_pool(asked: Asked, tenant_no: Tenant, actor: Actor, name: PoolPath, body: JsonBody) -> PoolOut:
+async def change_pool(
+    services: RequestServices, tenant_no: Tenant, actor: Actor, name: PoolPath, body: JsonBody
+) -> PoolOut:
     """Set the limits of a pool. They hold for attempts that start from now on."""
     example = 'for example {"concurrency": 20, "rate": "100/1m"}'
     if isinstance(body, dict) and isinstance(text := body.get("rate"), str) and (rate := rate_object(text)) is not None:
         body = body | {"rate": {"limit": rate["limit"], "per": rate["per"]}}
     wanted = read_form(PoolBody, body, example)
-    current = await _row(asked, tenant_no, name)
+    current = await _row(services, tenant_no, name)
     limits = PoolLimits(
         wanted.concurrency if "concurrency" in wanted.model_fields_set else current.concurrency,
         _rate(wanted.rate) if "rate" in wanted.model_fields_set else current.rate,
     )
-    await set_limits(asked.database, asked.dispatcher, tenant_no, name, limits, actor=actor)
-    return await _one(asked, tenant_no, name)
+    await set_limits(services.database, services.dispatcher, tenant_no, name, limits, actor=actor)
+    return await _one(services, tenant_no, name)
 
 
 def _rate(body: RateBody | None) -> Rate | None:
@@ -109,12 +111,12 @@ def _rate(body: RateBody | None) -> Rate | None:
     return Rate(limit=body.limit, per_s=body.per, burst=burst)
 
 
-async def _one(asked: Services, tenant_no: TenantNo, name: str) -> PoolOut:
-    return _out(await _row(asked, tenant_no, name))
+async def _one(services: Services, tenant_no: TenantNo, name: str) -> PoolOut:
+    return _out(await _row(services, tenant_no, name))
 
 
-async def _row(asked: Services, tenant_no: TenantNo, name: str) -> PoolRow:
-    async with asked.database.connection() as connection:
+async def _row(services: Services, tenant_no: TenantNo, name: str) -> PoolRow:
+    async with services.database.connection() as connection:
         rows = await list_pools(connection, tenant_no, name=name)
     if not rows:
         raise NotFound(f"Unknown pool {name!r}. A pool is created when a job or a worker first names it.")

@@ -12,9 +12,11 @@ from fastapi import APIRouter, Depends, Query
 from msgspec import structs
 
 from ondot.api import responses
-from ondot.api.dependencies import Asked, Body, Instant, Services, Tenant, checked_instant, only_known_parameters
+from ondot.api.dependencies import RequestServices, Services, Tenant
 from ondot.api.openapi import takes
-from ondot.api.routes.jobs import JobPath, job_row
+from ondot.api.parameters import Instant, JobPath, check_instant, only_known_parameters
+from ondot.api.request_body import JsonBody
+from ondot.api.routes.jobs import job_row
 from ondot.document.requests import PreviewBody, preview_request
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.ids import JobId, TenantNo
@@ -28,9 +30,9 @@ router = APIRouter(tags=["schedules"], dependencies=[Depends(only_known_paramete
 
 
 @router.post("/schedules/preview", response_model=responses.PreviewOut, openapi_extra=takes(PreviewBody))
-async def preview_schedule(asked: Asked, tenant_no: Tenant, body: Body) -> responses.PreviewOut:
+async def preview_schedule(services: RequestServices, tenant_no: Tenant, body: JsonBody) -> responses.PreviewOut:
     """The next fires of a schedule before it is used, and the schedule in words."""
-    now = asked.database.clock.now()
+    now = services.database.clock.now()
     try:
         with allowed(A_REQUEST):
             return responses.preview_out(await asyncio.to_thread(lambda: preview(*preview_request(body, now))))
@@ -42,21 +44,23 @@ async def preview_schedule(asked: Asked, tenant_no: Tenant, body: Body) -> respo
 
 @router.get("/jobs/{id}/next", tags=["jobs"], response_model=responses.NextOut, response_model_exclude_unset=True)
 async def next_fires(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     id_: JobPath,
     n: Annotated[int, Query(ge=1, le=1000, description="how many fires")] = 10,
     after: Instant = None,
 ) -> responses.NextOut:
     """The next fires, with remarks on those that a clock change moves or repeats. None while paused or deleted."""
-    now = asked.database.clock.now()
-    after = checked_instant("after", after) or now
-    row = await job_row(asked, tenant_no, JobId(id_))
+    now = services.database.clock.now()
+    after = check_instant("after", after) or now
+    row = await job_row(services, tenant_no, JobId(id_))
     assert row.spec.schedule is not None
     schedule = for_job(row.spec.schedule, row.id)
     words = in_words(schedule)
     with allowed(A_REQUEST):
-        left = await _fires_left(asked, tenant_no, row.id, schedule, after, now) if row.state is JobState.ACTIVE else 0
+        left = (
+            await _fires_left(services, tenant_no, row.id, schedule, after, now) if row.state is JobState.ACTIVE else 0
+        )
         if left == 0:
             return responses.NextOut(in_words=words, fires=[], skipped=[])
         coming = await asyncio.to_thread(preview, structs.replace(schedule, max_fires=left), after, n)
@@ -65,12 +69,12 @@ async def next_fires(
 
 
 async def _fires_left(
-    asked: Services, tenant_no: TenantNo, job_id: JobId, schedule: Schedule, after: datetime, now: datetime
+    services: Services, tenant_no: TenantNo, job_id: JobId, schedule: Schedule, after: datetime, now: datetime
 ) -> int | None:
     """How many fires `max_fires` leaves after an instant; None: any number."""
     if schedule.max_fires is None:
         return None
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         timer = await get_timer(connection, tenant_no, job_id)
     if timer is None or timer.fires_left is None:
         return schedule.max_fires

@@ -8,9 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 
 from ondot.api import responses
-from ondot.api.dependencies import Asked, Instant, Tenant, checked_instant, only_known_parameters
-from ondot.api.routes.jobs import Limit
-from ondot.model.errors import InvalidParameters
+from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.parameters import Instant, Limit, check_instant, invalid_cursor, only_known_parameters
 from ondot.model.ids import JobId
 from ondot.model.missed import what_to_do
 from ondot.store.executions import Position, list_missed
@@ -20,7 +19,7 @@ router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
 @router.get("/skipped-fires", response_model=responses.SkippedList)
 async def skipped_fires(
-    asked: Asked,
+    services: RequestServices,
     tenant_no: Tenant,
     since: Instant = None,
     reason: Annotated[
@@ -35,12 +34,12 @@ async def skipped_fires(
 
     What a calendar leaves out is not listed. Each range has the command that runs its fires after all.
     """
-    async with asked.database.connection() as connection:
+    async with services.database.connection() as connection:
         rows = await list_missed(
             connection,
-            asked.database.specs,
+            services.database.specs,
             tenant_no,
-            since=checked_instant("since", since),
+            since=check_instant("since", since),
             before=_position(cursor),
             limit=limit + 1,
             reasons=reason,
@@ -77,6 +76,4 @@ def _position(cursor: str | None) -> Position | None:
         at, job_id, from_at = re.fullmatch(r"(.+?Z)\.([0-9a-f-]{36})\.(.+Z)", cursor).groups()  # type: ignore[union-attr]
         return datetime.fromisoformat(at), JobId(UUID(job_id)), datetime.fromisoformat(from_at)
     except (AttributeError, ValueError):
-        raise InvalidParameters(
-            "The cursor is not one that a list gave: take `next_cursor` of the page before."
-        ) from None
+        raise invalid_cursor() from None
