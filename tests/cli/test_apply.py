@@ -114,6 +114,19 @@ async def test_applied_twice_it_changes_nothing_and_each_change_is_named(world: 
         assert results(await apply(page, tmp_path, changed, "--dry-run")) == unchanged
 
 
+@proves("S12")
+@pytest.mark.parametrize("more", [{}, {"start_at": "2100-01-01T00:00:00Z"}, {"anchor_at": "2026-01-01T00:00:00Z"}])
+async def test_an_anchor_that_the_server_chose_is_no_difference(
+    world: World, tmp_path: Path, more: dict[str, str]
+) -> None:
+    schedule = {"every": "1h", "include": [{"every": "90m"}, {"rrule": "FREQ=DAILY"}], **more}
+    often = {"key": "often", "name": "often", "schedule": schedule, "function": "often"}
+    async with served(world.database) as page:
+        assert results(await apply(page, tmp_path, often))["often"][0] == "created"
+        assert results(await apply(page, tmp_path, often, "--dry-run")) == {"often": ("unchanged", 1, [])}
+        assert results(await apply(page, tmp_path, often)) == {"often": ("unchanged", 1, [])}
+
+
 @proves("O5")
 async def test_a_table_shows_the_result_of_each_job(world: World, tmp_path: Path) -> None:
     async with served(world.database) as page:

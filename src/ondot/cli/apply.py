@@ -143,8 +143,8 @@ async def _send(client: "Client", bodies: Sequence[Json]) -> list[Json]:
 
 
 async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
+    from ondot.document.merge_patch import base_of
     from ondot.document.parse import job_specs
-    from ondot.document.render import render_spec
 
     specs = job_specs({"jobs": list(bodies)}, datetime.now(UTC))
     known = await _existing(client, bodies, to_the_end=True)
@@ -154,17 +154,21 @@ async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
         if before is None:
             results.append(_result(None, body["key"], spec.name, CREATED, 1, []))
             continue
-        wanted = json.loads(json.dumps(render_spec(spec)))
+        wanted = json.loads(json.dumps(base_of(spec)))
         if spec.schedule is None:
             wanted.pop("schedule")  # "now" is another instant each time, but no change
-        elif "anchor_at" not in json.dumps(body.get("schedule") or {}) and spec.schedule.start_at is None:
-            for schedule in (wanted["schedule"], before.get("schedule") or {}):
-                schedule.pop("anchor_at", None)
+        for rule, new in zip(_rules(before.get("schedule")), _rules(wanted.get("schedule")), strict=False):
+            if "anchor_at" not in new:
+                rule.pop("anchor_at", None)  # the server chose it, so it is no difference
         fields = differences(before, wanted)
         version = before["version"] + 1 if fields else before["version"]
         result = CHANGED if fields else UNCHANGED
         results.append(_result(before["id"], body["key"], spec.name, result, version, fields))
     return results
+
+
+def _rules(schedule: Json | None) -> list[Json]:
+    return [] if schedule is None else [schedule, *schedule["include"], *schedule["exclude"]]
 
 
 async def _existing(client: "Client", bodies: Sequence[Json], *, to_the_end: bool = False) -> dict[str, Json]:

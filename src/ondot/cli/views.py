@@ -27,9 +27,6 @@ from ondot.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-CANCEL_GRACE_S = 10
-"""The default of a job."""
-
 
 def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
     drawn = table("JOB", "STATE", "NEXT FIRE", whole=("STATE", "NEXT FIRE"), ids="JOB")
@@ -82,6 +79,8 @@ def timeout_in_words(job: Json) -> str:
 
 def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:
     """The limits of a job that are not the default."""
+    from ondot.model.job import CANCEL_GRACE_S
+
     overlap, key = job.get("overlap"), job.get("concurrency_key")
     if overlap not in {None, "allow"}:
         yield "overlap", overlap

@@ -78,6 +78,8 @@ class Throttle(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 TargetSpec = HttpTarget | FunctionTarget | ShellTarget
 
+CANCEL_GRACE_S: Final = 10.0
+"""The time that a cancelled attempt has to stop by itself, unless the job has a `cancel_grace`."""
 HTTP_TIMEOUT_S: Final = 300.0
 """Of one HTTP call, unless the job has a `timeout`. Functions and programs have none: their worker's heartbeat watches
 them, and a nightly job that takes an hour is no fault. A receiver that never answers has no heartbeat."""
@@ -103,7 +105,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pause_after_failures: int | None = None
     limits: Limits | None = None
     start_deadline_s: float | None = None
-    cancel_grace_s: float = 10.0
+    cancel_grace_s: float = CANCEL_GRACE_S
     unique: Unique | None = None
     debounce: Debounce | None = None
     throttle: Throttle | None = None
