@@ -51,7 +51,7 @@ def test_a_file_holds_a_job_a_list_or_a_job_on_each_line(tmp_path: Path, content
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         ([], "no job"),
         ("", "not JSON"),
@@ -62,19 +62,19 @@ def test_a_file_holds_a_job_a_list_or_a_job_on_each_line(tmp_path: Path, content
         ('{"key": "a"', "not JSON"),
     ],
 )
-def test_an_invalid_file_is_rejected_before_anything_is_sent(tmp_path: Path, content: object, said: str) -> None:
+def test_an_invalid_file_is_rejected_before_anything_is_sent(tmp_path: Path, content: object, expected: str) -> None:
     with pytest.raises(typer.BadParameter) as refusal:
         jobs_of_file(in_file(tmp_path, content))
-    assert re.search(said, f"{refusal.value.param_hint}: {refusal.value}")
+    assert re.search(expected, f"{refusal.value.param_hint}: {refusal.value}")
 
 
 @proves("S12")
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "expected"),
     [(None, 1, "created"), (None, 3, "changed"), ({"version": 2}, 2, "unchanged"), ({"version": 2}, 3, "changed")],
 )
-def test_versions_show_the_result_of_a_job(before: dict[str, int] | None, after: int, said: str) -> None:
-    assert result_of(before, {"version": after}) == said
+def test_versions_show_the_result_of_a_job(before: dict[str, int] | None, after: int, expected: str) -> None:
+    assert result_of(before, {"version": after}) == expected
 
 
 def test_differences_are_named_to_the_field() -> None:

@@ -213,6 +213,6 @@ async def test_a_range_is_counted_run_waited_for_and_cancelled_on_a_real_server(
                 await asyncio.sleep(0)
         done = await waiting
         assert (done["state"], done["succeeded"], done["failed"], done["open"]) == ("DONE", 7, 0, 0)
-        begun = await run("backfill", id_, "--from", f"{day}T08:00:00Z", "--to", f"{day}T09:00:00Z")
-        assert [item["id"] for item in (await run("backfills", id_))["items"]] == [begun["id"], done["id"]]
-        assert (await run("backfill-cancel", id_, begun["id"]))["state"] == "CANCELLED"
+        started = await run("backfill", id_, "--from", f"{day}T08:00:00Z", "--to", f"{day}T09:00:00Z")
+        assert [item["id"] for item in (await run("backfills", id_))["items"]] == [started["id"], done["id"]]
+        assert (await run("backfill-cancel", id_, started["id"]))["state"] == "CANCELLED"

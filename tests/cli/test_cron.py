@@ -53,7 +53,7 @@ def test_invalid_settings_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["0 0 30 2 *"], "never fires"),
         (["61 * * * *"], "minute"),
@@ -70,11 +70,11 @@ def test_invalid_settings_do_not_matter() -> None:
         ([], "EXPR"),
     ],
 )
-def test_an_error_says_what_to_do_and_exits_with_2(words: list[str], said: str) -> None:
+def test_an_error_says_what_to_do_and_exits_with_2(words: list[str], expected: str) -> None:
     ran = ondot("cron", "explain", *words)
     assert ran.code == 2
     assert ran.out == ""
-    assert said in ran.err
+    assert expected in ran.err
     assert "Traceback" not in ran.err
 
 

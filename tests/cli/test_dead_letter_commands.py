@@ -147,14 +147,14 @@ async def test_by_filter_it_is_counted_first_and_followed_until_all_are_done(wor
 
 @proves("E10", "O8", "O5")
 @pytest.mark.parametrize(
-    ("failing", "code", "said"),
+    ("failing", "code", "expected"),
     [
         (1, 1, "3 replays: 1 failed again. See why: ondot dead-letter groups\n"),
         (0, 0, "3 replays succeeded.\n"),
     ],
 )
 async def test_waiting_for_replays_by_filter_shows_how_many_failed_again(
-    world: World, failing: int, code: int, said: str
+    world: World, failing: int, code: int, expected: str
 ) -> None:
     ids = await fail(world, "a", "b", "c", "beside it")
     worker = await world.worker()
@@ -174,12 +174,12 @@ async def test_waiting_for_replays_by_filter_shows_how_many_failed_again(
                 await world.advance(1)
                 await asyncio.sleep(0.01)
         reply = await waiting
-    assert (reply.code, reply.out, reply.err) == (code, f"Replayed 3 dead letters.\n{said}", "")
+    assert (reply.code, reply.out, reply.err) == (code, f"Replayed 3 dead letters.\n{expected}", "")
 
 
 @proves("E10", "O5")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["replay"], "Say which dead letters"),
         (["replay", str(uuid4()), "--all"], "only one of them"),
@@ -190,14 +190,14 @@ async def test_waiting_for_replays_by_filter_shows_how_many_failed_again(
         (["discard", str(uuid4())], "Missing option '--reason'"),
     ],
 )
-def test_an_unclear_choice_is_rejected_before_any_request(words: list[str], said: str) -> None:
+def test_an_unclear_choice_is_rejected_before_any_request(words: list[str], expected: str) -> None:
     reply = ondot("dead-letter", *words, url="http://127.0.0.1:1")
     assert (reply.code, reply.out) == (2, "")
-    assert said in flat(reply.err)
+    assert expected in flat(reply.err)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"state": "DONE", "done": 2}, "Replayed 2 dead letters."),
         ({"state": "DONE", "done": 1}, "Replayed 1 of 2 dead letters. The others"),
@@ -205,9 +205,9 @@ def test_an_unclear_choice_is_rejected_before_any_request(words: list[str], said
         ({"state": "RUNNING"}, "Replaying 2 dead letters, 50 per second."),
     ],
 )
-def test_an_operation_is_described_in_a_sentence(changes: dict[str, Any], said: str) -> None:
+def test_an_operation_is_described_in_a_sentence(changes: dict[str, Any], expected: str) -> None:
     operation = {"action": "replay", "state": "RUNNING", "done": 0, "total": 2, "rate": 50.0} | changes
-    assert operation_in_words(operation).startswith(said)
+    assert operation_in_words(operation).startswith(expected)
 
 
 def test_other_ends_of_replays_are_shown_by_their_states() -> None:
@@ -226,7 +226,7 @@ async def test_the_limits_of_a_pool_are_set_shown_and_taken_away(world: World) -
         assert (changed["concurrency"], changed["rate"]["limit"]) == (None, 100)
         listed = await run(page, "pool", "list")
         assert "no limit" in listed.out
-        for words, said in (
+        for words, expected in (
             (["--rate", "fast"], "--rate: must be"),
             (["--concurrency", "0"], "--concurrency: must be"),
             (["--concurrency", "many"], "Write, for example, 20, or none"),
@@ -234,6 +234,6 @@ async def test_the_limits_of_a_pool_are_set_shown_and_taken_away(world: World) -
         ):
             refused = await run(page, "pool", "set", "default", *words)
             assert refused.code == 2
-            assert said in flat(refused.err)
+            assert expected in flat(refused.err)
         assert (await run(page, "pool", "set", "nowhere", "--concurrency", "1")).code == 3
         assert "pool.limits" in (await run(page, "audit", "--action", "pool.limits")).out

@@ -108,7 +108,7 @@ async def test_a_database_that_is_not_there_is_one_finding(database_url: str) ->
 async def test_while_postgresql_starts_the_advice_is_to_wait_and_not_to_start_it(database_url: str) -> None:
     async with connected(database_url) as connection:
         if connection.get_server_version().major < 17:
-            pytest.skip("PostgreSQL before 17 has no trigger by which it could answer so to whoever comes")
+            pytest.skip("PostgreSQL before 17 has no login trigger that could give this answer")
         await connection.execute(
             "CREATE FUNCTION not_now() RETURNS event_trigger LANGUAGE plpgsql AS"
             " $$ BEGIN RAISE 'the database system is starting up' USING ERRCODE = '57P03'; END $$;"

@@ -75,7 +75,7 @@ def test_a_stalled_process_does_not_count_as_alive_and_is_shown_with_its_line() 
     assert shown.count("STALLED") == 2
     assert "The scheduler here:7 hangs: its loop stands still at tasks.py:12 in crawl" in shown
     assert "The worker here:8 hangs: its loop stands still at tasks.py:12 in crawl" in shown
-    assert "silent" not in shown, "said once"
+    assert "silent" not in shown, "reported once"
 
 
 @proves("C1", "O5")
@@ -110,11 +110,11 @@ async def test_problems_are_at_the_top_with_what_to_do(world: World) -> None:
     await node(world, "west.example", 61)
     async with served(world.database) as page:
         lines = (await run(page)).out.splitlines()
-        said = flat(" ".join(lines[:12]))
-        assert "! Of 64 partitions 61–63 have no live owner" in said
-        assert "! 1 due execution waits in pool mail, the oldest for 6 s, and no worker serves it." in said
-        assert "Start one: ondot worker --pool mail" in said
-        assert "1 worker is silent" in said
+        expected = flat(" ".join(lines[:12]))
+        assert "! Of 64 partitions 61–63 have no live owner" in expected
+        assert "! 1 due execution waits in pool mail, the oldest for 6 s, and no worker serves it." in expected
+        assert "Start one: ondot worker --pool mail" in expected
+        assert "1 worker is silent" in expected
         shown = flat(" ".join(lines))
         assert "EXPIRED" in shown
         assert "SILENT" in shown

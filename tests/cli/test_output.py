@@ -29,7 +29,7 @@ def drawn(renderable: RenderableType, width: int = 80) -> str:
 
 
 @pytest.mark.parametrize(
-    ("away", "said"),
+    ("away", "expected"),
     [
         ({"milliseconds": 300}, "now"),
         ({"seconds": 4}, "in 4 s"),
@@ -40,16 +40,16 @@ def drawn(renderable: RenderableType, width: int = 80) -> str:
         ({"days": -400}, "400 days ago"),
     ],
 )
-def test_times_are_written_as_people_say_them(away: dict[str, float], said: str) -> None:
-    assert output.relative(NOW + timedelta(**away), NOW) == said
+def test_times_are_written_as_people_say_them(away: dict[str, float], expected: str) -> None:
+    assert output.relative(NOW + timedelta(**away), NOW) == expected
 
 
 @pytest.mark.parametrize(
-    ("lasted_s", "said"),
+    ("lasted_s", "expected"),
     [(0.0124, "12 ms"), (1.31, "1.3 s"), (125, "2 min 5 s"), (7260, "2 h 1 min"), (-1, "0 ms")],
 )
-def test_durations_are_written_as_people_say_them(lasted_s: float, said: str) -> None:
-    assert output.lasting(timedelta(seconds=lasted_s)) == said
+def test_durations_are_written_as_people_say_them(lasted_s: float, expected: str) -> None:
+    assert output.lasting(timedelta(seconds=lasted_s)) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_every_view_fits_80_columns_with_ids_in_full(view: Callable[[], Renderab
 
 def test_a_list_of_jobs_shows_the_next_fire_twice_and_the_schedule_in_words() -> None:
     shown = drawn(views.job_table([job()], NOW))
-    for said in (JOB_ID, "daily-report", "ACTIVE", "in 20 h", "2026-11-16 08:00:00Z", "Monday through Friday"):
-        assert said in shown
+    for expected in (JOB_ID, "daily-report", "ACTIVE", "in 20 h", "2026-11-16 08:00:00Z", "Monday through Friday"):
+        assert expected in shown
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -87,8 +87,8 @@ def test_an_id_stays_in_one_piece_beside_a_long_reason(width: int) -> None:
 
 def test_skipped_ranges_show_from_to_how_many_and_why() -> None:
     shown = drawn(views.skipped_table([SKIPPED], NOW), 120)
-    for said in ("61 fires", "2026-11-15 08:00:00Z", "2026-11-15 09:00:00Z", "missed in an outage, and its policy"):
-        assert said in shown
+    for expected in ("61 fires", "2026-11-15 08:00:00Z", "2026-11-15 09:00:00Z", "missed in an outage, and its policy"):
+        assert expected in shown
     assert "many fires" in drawn(views.skipped_table([SKIPPED | {"count": None}], NOW), 120)
 
 
@@ -104,7 +104,7 @@ def test_a_job_that_fires_no_more_shows_no_time() -> None:
 
 def test_an_execution_shows_its_state_reason_error_and_time() -> None:
     shown = drawn(views.execution_card(execution(), NOW))
-    for said in (
+    for expected in (
         EXECUTION_ID,
         JOB_ID,
         "FAILED",
@@ -114,7 +114,7 @@ def test_an_execution_shows_its_state_reason_error_and_time() -> None:
         "50%, half of it",
         "2, 2 failed",
     ):
-        assert said in shown
+        assert expected in shown
     assert "exception: ValueError: line 17" in shown
 
 
@@ -124,7 +124,7 @@ def test_a_waiting_execution_shows_when_it_may_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "expected"),
     [
         ({"http": {"url": "https://x", "method": "GET", "headers": {}}}, "GET https://x"),
         ({"function": "hello"}, "function hello"),
@@ -132,8 +132,8 @@ def test_a_waiting_execution_shows_when_it_may_start() -> None:
         ({"grpc": {"of": "a later release"}}, '{"grpc": {"of": "a later release"}}'),
     ],
 )
-def test_targets_are_described_in_words(target: dict[str, Any], said: str) -> None:
-    assert views.target_in_words(target) == said
+def test_targets_are_described_in_words(target: dict[str, Any], expected: str) -> None:
+    assert views.target_in_words(target) == expected
 
 
 def test_names_cannot_steer_the_terminal_nor_the_markup() -> None:

@@ -106,8 +106,8 @@ def test_a_server_that_cannot_be_reached_exits_with_5(words: list[str]) -> None:
 def test_all_faults_of_the_settings_are_reported_at_once() -> None:
     ran = ondot("job", "list", prot="1", url="ftp://x", heartbeat_s="0")
     assert ran.code == 2
-    for said in ("ONDOT_PROT", "ONDOT_PORT?", "ONDOT_URL", "ONDOT_HEARTBEAT_S"):
-        assert said in ran.err
+    for expected in ("ONDOT_PROT", "ONDOT_PORT?", "ONDOT_URL", "ONDOT_HEARTBEAT_S"):
+        assert expected in ran.err
     assert "Traceback" not in ran.err
 
 

@@ -32,8 +32,8 @@ def curl(shown: str) -> list[str]:
 @proves("O6")
 def test_it_shows_all_addresses() -> None:
     shown = screen()
-    for said in (URL, f"{URL}/docs", "/data/ondot (embedded PostgreSQL)", "Ctrl-C stops it; nothing is lost."):
-        assert said in shown
+    for expected in (URL, f"{URL}/docs", "/data/ondot (embedded PostgreSQL)", "Ctrl-C stops it; nothing is lost."):
+        assert expected in shown
 
 
 def test_the_curl_line_can_be_pasted() -> None:
