@@ -1,4 +1,4 @@
-"""What the stories of a lost database share: real roles with an API to ask, and how soon all of them work again."""
+"""Shared by the stories of a lost database: real roles with an API, and how soon all of them work again."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.faults.fleet import Fleet, a_fleet
 LOOK_AGAIN_S = 0.05
 PATIENCE_S = 40.0
 BACK_WITHIN_S = 15.0
-"""Five seconds are promised, and kept on a quiet machine; this one may be busy."""
+"""Five seconds are promised, on a quiet machine; this one may be busy."""
 EVERY_S = 1
 
 
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Office:
-    """A fleet whose API is asked over HTTP."""
+    """A fleet with an API that is called over HTTP."""
 
     fleet: Fleet
     port: int
@@ -53,7 +53,7 @@ class Office:
         return await asyncio.to_thread(_ask, f"http://127.0.0.1:{self.port}{path}", body, headers)
 
     async def post_for_ever(self, acked: list[str]) -> None:
-        """Post small jobs one after the other, each under its key until it is accepted; the ids of those that were."""
+        """Post small jobs one after the other, each with its key until it is accepted, and keep the accepted ids."""
         body = {"name": "posted", "function": "works_together", "payload": {"seconds": 0}}
         for number in count():
             accepted = partial(self._accepted, body, **{"idempotency-key": f"posted {number}"})
@@ -88,7 +88,7 @@ class Office:
         return True if answer.status == 200 and answer.body["status"] == "SUCCEEDED" else None
 
     async def value(self, sql: str, *arguments: object) -> Any:
-        """Asked until the database answers."""
+        """Retries until the database answers."""
 
         async def look() -> tuple[Any] | None:
             try:
@@ -101,7 +101,7 @@ class Office:
         return value
 
     def calls(self) -> Counter[str]:
-        """How often each execution's function was begun, as it noted itself."""
+        """How often each execution's function was started, as it recorded itself."""
         lines = self.fleet.notes.read_text().splitlines() if self.fleet.notes.exists() else []
         return Counter(line["execution_id"] for line in map(json.loads, lines) if line["what"] == "begun")
 

@@ -1,5 +1,5 @@
-"""PostgreSQL goes away, for a moment or for longer than every timeout: nobody exits, nothing is lost or doubled, and
-all work again by themselves soon after it is back (L4, P1, P7)."""
+"""PostgreSQL goes away, for a moment or for longer than every timeout: no role exits, nothing is lost or doubled, and
+all roles work again by themselves soon after it is back (L4, P1, P7)."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ from tests.stories.outage import BACK_WITHIN_S, an_office
 pytestmark = pytest.mark.timeout(300)
 
 HEARTBEAT_S = 2.0
-"""What the harness sets: a worker silent for so long is lost."""
+"""What the harness sets: a worker that sends no heartbeat for this long is lost."""
 UNDER_WAY, AT_THE_RESTART = 12, 30
 CALL_S = 2.0
 AWAY_S = 2 * HEARTBEAT_S
@@ -46,7 +46,7 @@ async def test_postgresql_away_for_longer_than_every_timeout_costs_only_the_time
         refusal = await office.ask("/v1/jobs", {"name": "refused", "function": "naps"})
         assert (refusal.status, int(refusal.headers["retry-after"]) > 0) == (503, True)
         assert refusal.took_s < ACQUIRE_TIMEOUT_S
-        # No fact to wait for: the calls end meanwhile, and a heartbeat's timeout and more goes by.
+        # There is no event to wait for: the calls end meanwhile, and more than a heartbeat timeout passes.
         await asyncio.sleep(AWAY_S - (time.monotonic() - gone_s))
         await postgres.start()
         assert await office.works("away past the heartbeat's timeout") < BACK_WITHIN_S
@@ -97,7 +97,7 @@ async def test_a_dead_connection_costs_its_deadline_once_and_not_once_for_each_o
 
 
 async def _use_all(count: int, database: Database) -> None:
-    """Until the pool has so many connections."""
+    """Wait until the pool has this many connections."""
     together = asyncio.Barrier(count)
 
     async def use() -> None:
@@ -113,7 +113,7 @@ async def _use_all(count: int, database: Database) -> None:
 
 
 @proves("L4", "C11")
-async def test_what_hurries_has_a_deadline_below_the_lease_and_what_may_take_its_time_has_not(
+async def test_hurried_statements_have_a_deadline_below_the_lease_and_patient_ones_do_not(
     database_url: str,
 ) -> None:
     settings = settings_for(database_url)

@@ -1,4 +1,4 @@
-"""The primary dies, its synchronous standby takes its place: the roles, whose URL names both, follow (L4, P1, P2)."""
+"""The primary dies and its synchronous standby replaces it: the roles, whose URL names both, follow (L4, P1, P2)."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ async def test_roles_follow_the_primary_and_every_acknowledged_job_is_there_once
             calls = office.calls()
             assert kept == len(acked) == len(set(acked))
             assert ended == {"SUCCEEDED": len(calls) + 2}
-            # The one that was being posted at the end may have been stored.
+            # The job that was being posted at the end may have been stored.
             assert 0 <= len(calls) - len(acked) - UNDER_WAY <= 1
             assert set(calls.values()) == {1}
             findings = await examine_database(settings_for(postgres.failover_url))
@@ -53,7 +53,7 @@ async def test_roles_follow_the_primary_and_every_acknowledged_job_is_there_once
 
 
 async def _is_no_place_to_write(standby: str) -> None:
-    """Who has got to it all the same lets go of it, so that the next connection may lead to the primary."""
+    """A client that reached it anyway closes the connection, so that the next one may lead to the primary."""
     database = await open_database(settings_for(standby))
     try:
         with pytest.raises(Unavailable, match="read-only"):
@@ -77,7 +77,7 @@ async def _write(url: str) -> None:
 
 
 @proves("L4")
-async def test_a_host_that_answers_nothing_does_not_keep_from_the_next(database_url: str) -> None:
+async def test_a_host_that_does_not_answer_does_not_delay_the_next_for_long(database_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         directory = database_url.rpartition("host=")[2].partition("&")[0]
         head, _, _ = database_url.partition("?")

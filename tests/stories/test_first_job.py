@@ -1,4 +1,4 @@
-"""The newcomer's first minutes: one command, a job by curl, and it runs; then a clean stop."""
+"""A newcomer's first minutes: one command, a job by curl, and it runs; then a clean stop."""
 
 import asyncio
 

@@ -1,5 +1,5 @@
 """All roles behind PgBouncer in transaction mode, few server connections for many clients: the same work, by polling,
-and the same calm when PgBouncer or the PostgreSQL behind it restarts (C5, L4, P7)."""
+also when PgBouncer or the PostgreSQL behind it restarts (C5, L4, P7)."""
 
 import asyncio
 import os
@@ -82,7 +82,7 @@ class PgBouncer:
         return True
 
     def kill(self) -> None:
-        """Who is connected is cut off."""
+        """Connected clients are cut off."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(10)
@@ -105,7 +105,7 @@ async def a_pgbouncer(postgres: Postgres) -> AsyncIterator[PgBouncer]:
 
 
 def _jobs() -> list[dict[str, Any]]:
-    """Plain ones, ones that fail and are tried again, ones with a limit, ones with their effect in a transaction."""
+    """Plain jobs, jobs that fail and are retried, jobs with a limit, jobs with their effect in a transaction."""
     retry = {"max_retries": 10, "initial": "0.1s", "max": "1s"}
     return [
         job

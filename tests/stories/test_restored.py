@@ -1,5 +1,5 @@
-"""An asynchronous standby is promoted that never heard of the last jobs: nothing begins by itself, and the alarm says
-what to do (P1 to P3, not promised then). A backup that is restored looks the same: a new timeline begins."""
+"""An asynchronous standby without the last jobs is promoted: nothing starts by itself, and the alarm says what to do
+(P1 to P3 are not promised then). A restored backup looks the same: a new timeline starts."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ EACH_SECOND = {"name": "each second", "function": "works_together", "payload": {
 
 
 @proves("P1", "P3", "L7")
-async def test_after_an_asynchronous_standby_was_promoted_nothing_begins_until_a_person_says_so(
+async def test_after_an_asynchronous_standby_was_promoted_nothing_starts_until_a_person_accepts_it(
     tmp_path: Path,
 ) -> None:
     async with a_postgres() as postgres:
@@ -46,7 +46,7 @@ async def test_after_an_asynchronous_standby_was_promoted_nothing_begins_until_a
             await until(lambda: _called_more_than(office, begun), what="it runs each second again")
             assert await office.value("SELECT held_at FROM ondot.lineage") is None
 
-            # What one role has found, all others hear of, though their connections are as good as ever.
+            # One role has found it, and all others learn of it, although their connections still work.
             await office.value("UPDATE ondot.lineage SET held_at = ondot.clock(), held_why = 'somebody found it so'")
             await until(lambda: _is_late(office), what="nothing is begun any more")
             office.all_run()

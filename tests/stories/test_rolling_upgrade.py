@@ -23,7 +23,7 @@ from tests.faults.receiver import receiving
 from tests.proves import proves
 
 LATE_S = 5.0
-"""One second is promised, and kept on a quiet machine; this one may be busy."""
+"""One second is promised, on a quiet machine; this one may be busy."""
 PAUSE_S = 0.02
 CHANGED = (
     "job",
@@ -43,7 +43,7 @@ MORE_COLUMNS = ";".join(f"ALTER TABLE ondot.{table} ADD COLUMN of_the_next_relea
 
 @dataclass(slots=True)
 class Caller:
-    """Creates jobs through one API or the other, each with its idempotency key, as long as it is let."""
+    """Creates jobs through one API or the other, each with its idempotency key, until it is stopped."""
 
     urls: list[str]
     receiver_url: str

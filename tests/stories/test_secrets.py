@@ -81,7 +81,7 @@ async def test_a_job_finds_no_secret_of_the_ondot_that_runs_it(database_url: str
         "HTTP_PROXY": "http://127.0.0.1:1",
         "http_proxy": "http://127.0.0.1:1",
     }
-    # What the job can find if it is there: a process that hides nothing.
+    # A process that hides nothing: the job must find its secrets, or the search is broken.
     control = subprocess.Popen(("sleep", "1000"), env={"OPEN": secret})  # noqa: ASYNC220
     try:
         async with up(tmp_path, environment) as ondot:
