@@ -21,6 +21,7 @@ PACKAGES: Final = tuple(
 )
 PLACES: Final = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "docs", "tests/stories", "tests/test_documents.py"),
+    *(f"tests/{name}" for name in ("conformance", "embedded", "roles", "targets", "testing")),
     *PACKAGES,
     *sorted(f"src/ondot/{path.name}" for path in (ROOT / "src/ondot").glob("*.py")),
 )

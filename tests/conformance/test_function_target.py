@@ -193,7 +193,7 @@ async def test_a_function_may_decide_what_follows(plain: bool) -> None:
 
 @proves("E14")
 @pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", iter(())])
-async def test_a_result_that_is_no_json_is_refused_and_not_tried_again(value: object) -> None:
+async def test_a_result_that_is_not_json_is_rejected_and_not_retried(value: object) -> None:
     def function() -> object:
         return value
 
@@ -209,7 +209,7 @@ async def test_a_result_that_is_too_large_is_refused_and_not_tried_again() -> No
 
 
 @proves("E14")
-async def test_a_result_may_hold_what_json_has_no_word_for_but_a_common_spelling() -> None:
+async def test_a_result_may_contain_values_with_a_common_json_spelling() -> None:
     async def function() -> Any:
         return {"at": datetime(2030, 1, 1, tzinfo=UTC), "ids": (1, 2)}
 
@@ -278,7 +278,7 @@ async def test_a_progress_that_is_none_is_refused(fraction: float) -> None:
 
 
 @proves("E14")
-async def test_of_a_flood_of_log_lines_so_many_are_taken() -> None:
+async def test_a_flood_of_log_lines_is_limited() -> None:
     heard = Heard()
 
     async def function(ctx: Context) -> None:

@@ -27,7 +27,7 @@ from tests.conformance.calls import EXECUTION, Heard, a_call, failure_of, result
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
 
-TOLD = datetime(2031, 3, 3, 12, tzinfo=UTC)
+DATABASE_NOW = datetime(2031, 3, 3, 12, tzinfo=UTC)
 """The database's clock: receivers get it, and not the worker's own."""
 
 
@@ -39,7 +39,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def http() -> AsyncIterator[HttpCaller]:
-    caller = HttpCaller(allow_private=True, now=lambda: TOLD)
+    caller = HttpCaller(allow_private=True, now=lambda: DATABASE_NOW)
     yield caller
     await caller.close()
 
@@ -85,7 +85,7 @@ async def test_a_request_carries_the_headers_of_the_contract(http: HttpCaller, r
     assert received.headers["user-agent"] == f"ondot/{__version__}"
     assert received.headers["accept-encoding"] == "identity"
     assert received.headers["webhook-id"] == str(EXECUTION)
-    assert int(received.headers["webhook-timestamp"]) == TOLD.timestamp()
+    assert int(received.headers["webhook-timestamp"]) == DATABASE_NOW.timestamp()
     assert received.headers["ondot-attempt"] == "3"
     assert re.fullmatch(rf"00-{EXECUTION.hex}-[0-9a-f]{{16}}-01", received.headers["traceparent"])
     assert "webhook-signature" not in received.headers
@@ -141,7 +141,7 @@ async def test_a_json_answer_stays_json_and_any_other_becomes_text(http: HttpCal
         *[(status, True) for status in (408, 425, 429, 500, 501, 502, 503, 599)],
     ],
 )
-async def test_only_2xx_succeeds_and_only_what_may_pass_is_retried(
+async def test_only_2xx_succeeds_and_only_transient_errors_are_retried(
     http: HttpCaller, receiver: Receiver, status: int, retryable: bool
 ) -> None:
     receiver.answer(lambda: web.Response(status=status, text="" if status == 304 else "because"))
@@ -168,7 +168,7 @@ async def test_only_2xx_succeeds_and_only_what_may_pass_is_retried(
         (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
     ],
 )
-async def test_a_receiver_that_says_when_is_believed_up_to_a_day(
+async def test_retry_after_of_a_receiver_is_obeyed_up_to_a_day(
     http: HttpCaller, receiver: Receiver, status: int, headers: dict[str, str], waits_s: float | None
 ) -> None:
     receiver.answer(lambda: web.Response(status=status, headers=headers))
@@ -180,7 +180,7 @@ async def test_a_receiver_that_says_when_is_believed_up_to_a_day(
 async def test_a_date_to_retry_after_from_a_receiver_that_sends_no_date_is_counted_from_the_databases_clock(
     http: HttpCaller,
 ) -> None:
-    later = format_datetime(TOLD + timedelta(seconds=90), usegmt=True)
+    later = format_datetime(DATABASE_NOW + timedelta(seconds=90), usegmt=True)
 
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 503 Closed\r\nRetry-After: {later}\r\nContent-Length: 0\r\n\r\n".encode())
@@ -339,7 +339,7 @@ async def test_a_call_whose_connection_breaks_is_reported_and_not_sent_again(htt
 
 
 @proves("P8")
-async def test_an_answer_that_breaks_off_is_no_success(http: HttpCaller) -> None:
+async def test_an_incomplete_answer_is_not_a_success(http: HttpCaller) -> None:
     async def break_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
         await writer.drain()
@@ -352,7 +352,7 @@ async def test_an_answer_that_breaks_off_is_no_success(http: HttpCaller) -> None
 @pytest.mark.parametrize(
     "nonsense", [b"SSH-2.0-OpenSSH_9\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n"]
 )
-async def test_what_is_not_http_is_no_success(http: HttpCaller, nonsense: bytes) -> None:
+async def test_an_answer_that_is_not_http_is_not_a_success(http: HttpCaller, nonsense: bytes) -> None:
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(nonsense)
         await writer.drain()
@@ -488,7 +488,7 @@ async def test_a_name_that_changes_its_mind_leads_nowhere_private(
 
 @proves("T3")
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "2130706433"])
-def test_no_socket_is_made_for_what_is_not_a_public_address(address: str) -> None:
+def test_no_socket_is_created_for_an_address_that_is_not_public(address: str) -> None:
     with pytest.raises(PrivateAddress):
         Allowed(private=False).open_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)))
 
@@ -556,7 +556,7 @@ def test_other_private_addresses_may_be_allowed(address: str) -> None:
 
 
 @proves("E3")
-async def test_what_a_receiver_answers_is_no_output_of_the_attempt(http: HttpCaller, receiver: Receiver) -> None:
+async def test_the_answer_of_a_receiver_is_not_output_of_the_attempt(http: HttpCaller, receiver: Receiver) -> None:
     heard = Heard()
     receiver.answer(lambda: web.Response(text="hello"))
     await http.call(HttpTarget(url=receiver.url), a_call(heard))

@@ -48,7 +48,7 @@ async def read(objects: Objects, key: str) -> bytes | None:
 
 
 @proves("E14")
-async def test_what_is_put_is_read_and_put_again_is_replaced(objects: Objects) -> None:
+async def test_an_object_is_read_as_it_was_put_and_replaced_by_the_next_put(objects: Objects) -> None:
     large = bytes(range(256)) * 4096
     await objects.put(KEY, large)
     assert await read(objects, KEY) == large
@@ -66,7 +66,7 @@ async def test_a_file_is_put_as_it_is(objects: Objects) -> None:
 
 
 @proves("E14")
-async def test_what_is_not_there_is_nothing_and_can_be_deleted(objects: Objects) -> None:
+async def test_a_missing_object_is_none_and_can_be_deleted(objects: Objects) -> None:
     assert await read(objects, KEY) is None
     await objects.put(KEY, b"x")
     await objects.delete([KEY, "1/never/there"])

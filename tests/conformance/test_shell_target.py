@@ -233,7 +233,7 @@ async def test_a_program_of_another_account_cannot_look_into_its_worker() -> Non
 
 @only_root
 @proves("E7", "T4")
-async def test_all_that_a_program_of_another_account_began_is_ended_by_its_timeout() -> None:
+async def test_all_processes_of_a_program_of_another_account_are_ended_by_its_timeout() -> None:
     heard = Heard()
     python = shutil.which("python3", path="/usr/bin") or ""
     if not python:
@@ -247,7 +247,7 @@ async def test_all_that_a_program_of_another_account_began_is_ended_by_its_timeo
 
 
 @proves("T4", "T5")
-def test_the_settings_say_what_commands_may_have() -> None:
+def test_the_settings_limit_what_commands_get() -> None:
     given = {"shell_env": " JAVA_HOME ,NODE_ENV,", "shell_cpu_s": 3, "shell_memory_bytes": 10**9, "shell_file_bytes": 7}
     confinement = read_confinement(load_settings(allow_shell=True, **given))
     assert confinement.variables == {"JAVA_HOME", "NODE_ENV"}
@@ -304,7 +304,7 @@ async def test_output_is_kept_line_by_line_and_its_end_is_the_result() -> None:
 
 
 @proves("E14")
-async def test_lines_are_heard_while_the_program_runs() -> None:
+async def test_lines_arrive_while_the_program_runs() -> None:
     heard = Heard()
     running = asyncio.ensure_future(run(sh("echo first; exec sleep 1000"), heard, timeout_s=100))
     await heard.line("first")
@@ -334,7 +334,7 @@ async def test_a_line_without_end_is_cut() -> None:
 
 
 @proves("E14")
-async def test_of_a_flood_of_lines_so_many_are_taken_and_the_rest_is_counted() -> None:
+async def test_a_flood_of_lines_is_limited_and_the_rest_is_counted() -> None:
     heard = Heard()
     report = await run(sh("seq 60000; echo done"), heard)
     assert heard.of("stdout") == [str(n) for n in range(1, MAX_LINES + 1)]
@@ -345,7 +345,7 @@ async def test_of_a_flood_of_lines_so_many_are_taken_and_the_rest_is_counted() -
 
 
 @proves("E14")
-async def test_of_a_flood_of_long_lines_so_many_characters_are_kept_and_no_more() -> None:
+async def test_a_flood_of_long_lines_is_limited_by_characters() -> None:
     heard = Heard()
     await run(sh(f"head -c {MAX_CHARACTERS + 5_000_000} /dev/zero | tr '\\0' x | fold -w 8000"), heard, timeout_s=60)
     kept = sum(len(line) for line in heard.of("stdout"))
@@ -411,7 +411,7 @@ async def test_words_that_no_program_can_be_given_are_not_retried(command: tuple
 
 @proves("E7")
 @pytest.mark.parametrize("script", ["{child}", 'sh -c "{child}" & wait'])
-async def test_what_listens_to_term_may_tidy_up_even_after_the_program_itself_has_gone(script: str) -> None:
+async def test_a_process_that_handles_term_may_clean_up_even_after_the_program_itself_has_ended(script: str) -> None:
     child = "trap 'echo tidied; exit 0' TERM; echo began; while :; do sleep 0.01; done"
     heard = Heard()
     caller = ShellCaller(allow=True, kill_after_s=10)
@@ -433,7 +433,7 @@ async def test_a_grandchild_that_holds_the_output_open_does_not_hold_up_the_atte
 
 
 @proves("E7")
-async def test_even_one_that_has_left_the_group_does_not() -> None:
+async def test_a_process_that_has_left_the_group_does_not_either() -> None:
     heard = Heard()
     report = await run(ShellTarget(command=(sys.executable, "-c", LEAVES)), heard)
     assert isinstance(report, Succeeded)

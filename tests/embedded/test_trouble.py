@@ -51,7 +51,7 @@ def test_the_error_for_root_without_an_unprivileged_account_says_what_to_do(
 
 @only_root
 @proves("O6")
-def test_data_that_root_restored_as_its_own_is_given_to_the_servers_account(home: Path) -> None:
+def test_data_that_root_restored_is_changed_to_the_servers_account(home: Path) -> None:
     with EmbeddedPostgres(home, settings=QUICK) as server:
         value(server.url, "CREATE TABLE kept AS SELECT 42 AS answer")
     for path in (home / "data", *(home / "data").rglob("*")):

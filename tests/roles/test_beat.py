@@ -19,7 +19,7 @@ async def never_stalls(_connection: Connection, _stall: Stall, _stalled_s: float
 
 
 @proves("P1", "P3")
-async def test_who_is_held_and_then_cannot_reach_the_database_is_held_until_a_beat_is_confirmed(
+async def test_a_process_that_may_start_nothing_and_loses_the_database_starts_nothing_until_a_beat_is_confirmed(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0

@@ -175,7 +175,7 @@ async def test_without_wake_ups_work_starts_by_polling(database_url: str) -> Non
 
 
 @proves("E6", "P6", "L3")
-async def test_a_worker_declared_lost_drops_its_work_and_goes_on_as_another(fleet: Fleet) -> None:
+async def test_a_worker_declared_lost_drops_its_work_and_continues_as_another(fleet: Fleet) -> None:
     fleet.handler.go.clear()
     fleet.worker()
     await fleet.submit(job())

@@ -126,7 +126,7 @@ async def test_an_attempt_that_counts_no_more_has_no_effect_from_a_child_either(
 
 
 @proves("E11")
-async def test_an_attempt_in_a_child_commits_once_and_may_try_again_what_was_rolled_back(shop: Shop) -> None:
+async def test_an_attempt_in_a_child_commits_once_and_may_retry_a_rolled_back_transaction(shop: Shop) -> None:
     assignment, completion = await shop.run_one("pays_at_the_second_try")
     assert completion.result is not None
     first, last = msgspec.json.decode(completion.result)

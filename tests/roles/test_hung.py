@@ -112,7 +112,7 @@ async def owns(fleet: Fleet, member: Member, count: int) -> None:
 
 @pytest.mark.timeout(240)
 @proves("P13", "L2", "C1")
-async def test_the_partitions_of_a_hung_scheduler_are_taken_over_and_it_goes_on_when_it_moves_or_as_another(
+async def test_the_partitions_of_a_hung_scheduler_are_taken_over_and_it_continues_when_it_moves_or_as_another(
     database_url: str, tmp_path: Path
 ) -> None:
     """It kept them for ever: its thread went on beating."""
@@ -153,7 +153,7 @@ async def test_a_hung_process_that_is_asked_to_stop_ends(database_url: str, tmp_
 
 @pytest.mark.timeout(240)
 @proves("P13", "E8", "L3")
-async def test_a_cancel_of_what_a_hung_worker_runs_is_obeyed(database_url: str, tmp_path: Path) -> None:
+async def test_a_cancel_of_an_execution_on_a_hung_worker_is_obeyed(database_url: str, tmp_path: Path) -> None:
     """The stop was acknowledged and never obeyed: no thread was left to obey it, and no process took over."""
     async with a_fleet(database_url, tmp_path) as fleet:
         await fleet.stands(fleet.scheduler(), fleet.worker())

@@ -32,7 +32,7 @@ async def pauses_after(faults: list[Exception], tick_s: float, monkeypatch: pyte
 
 @proves("L4")
 @pytest.mark.parametrize("tick_s", [0.25, 1.0, 60.0])
-async def test_a_fault_of_its_own_pauses_a_pass_for_longer_each_time_and_an_outage_never_for_long(
+async def test_a_pass_that_keeps_failing_pauses_longer_each_time_and_an_outage_never_for_long(
     tick_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [*[ValueError("broken")] * 12, *[Unavailable("away")] * 3]

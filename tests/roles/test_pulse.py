@@ -60,7 +60,7 @@ async def test_a_stalled_loop_is_reported_with_its_stack_until_it_moves() -> Non
 
 
 @proves("P13", "E7")
-async def test_who_runs_in_the_loop_is_named() -> None:
+async def test_the_function_that_runs_in_the_loop_is_named() -> None:
     culprit = Culprit("crawl", UUID(int=7), 2)
     pulse = Pulse(TIMEOUT_S, find_culprit=lambda: culprit)
     pulse.start()

@@ -129,7 +129,7 @@ def test_all_workers_are_asked_to_stop_at_once_and_the_other_kinds_after_them(
 
 
 @proves("O6")
-def test_one_deadline_is_for_all_workers_and_what_outlasts_it_is_killed(tmp_path: Path) -> None:
+def test_one_deadline_is_for_all_workers_and_those_that_exceed_it_are_killed(tmp_path: Path) -> None:
     names = [f"worker-busy-{number}" for number in range(4)]
     with supervised(tmp_path, *names, timeout_s=0.1) as up:
         os.kill(up.process.pid, signal.SIGTERM)
@@ -194,7 +194,7 @@ def test_a_second_signal_ends_the_waiting_once_that_is_shown(tmp_path: Path) -> 
 
 
 @proves("O6")
-def test_a_stop_without_work_says_nothing(tmp_path: Path) -> None:
+def test_a_stop_without_work_shows_nothing(tmp_path: Path) -> None:
     with supervised(tmp_path, "worker-1", "worker-2") as up:
         os.kill(up.process.pid, signal.SIGTERM)
         assert up.lines(4) == {f"{what} worker-{number}" for what in ("asked", "ended") for number in (1, 2)}

@@ -38,7 +38,7 @@ async def speaks(ctx: Context) -> None:
 
 
 @app.job
-def tells_and_dies(ctx: Context) -> None:
+def logs_and_dies(ctx: Context) -> None:
     ctx.heartbeat(checkpoint=[1])
     ctx.log("about to die")
     time.sleep(0.1)

@@ -112,7 +112,7 @@ async def test_a_child_that_dies_is_reported_with_how_it_died(children: ChildCal
 @proves("E6")
 async def test_output_before_the_death_of_a_child_arrives(children: ChildCaller) -> None:
     heard = Heard()
-    lost_child(await call(children, "tells_and_dies", heard=heard))
+    lost_child(await call(children, "logs_and_dies", heard=heard))
     assert heard.of("log") == ["about to die"]
     assert heard.progress == [(None, None, "[1]")]
 
@@ -143,7 +143,9 @@ async def test_a_child_is_shared_by_a_limited_number_of_calls(children: ChildCal
 
 
 @proves("E6")
-async def test_one_that_lost_three_workers_has_a_child_of_its_own_that_ends_with_it(children: ChildCaller) -> None:
+async def test_a_function_that_lost_three_workers_has_a_child_of_its_own_that_ends_with_it(
+    children: ChildCaller,
+) -> None:
     shared = result_of(await call(children, "fine"))["pid"]
     alone = [result_of(await call(children, "fine", losses=3))["pid"] for _ in range(2)]
     assert len({shared, *alone}) == 3
@@ -196,7 +198,7 @@ async def test_a_child_that_imports_for_ever_is_lost_in_time(tmp_path: Path, mon
 
 @proves("E8")
 @pytest.mark.parametrize(("name", "result"), [("waits", "tidied"), ("works_until_cancelled", None)])
-async def test_a_cancel_goes_down_to_the_child(children: ChildCaller, name: str, result: str | None) -> None:
+async def test_a_cancel_is_sent_to_the_child(children: ChildCaller, name: str, result: str | None) -> None:
     heard, cancel = Heard(), Cancel(grace_s=10)
     calling = call(children, name, heard=heard, cancel=cancel)
     await heard.line("w")
@@ -230,7 +232,7 @@ async def test_a_function_that_will_not_end_is_ended_with_its_process(
 
 
 @proves("E7")
-async def test_what_a_function_began_is_ended_with_its_child_even_in_a_session_of_its_own(
+async def test_processes_of_a_function_end_with_its_child_even_in_a_session_of_their_own(
     children: ChildCaller,
 ) -> None:
     heard = Heard()
@@ -266,7 +268,7 @@ async def test_a_flood_of_output_is_bounded(children: ChildCaller) -> None:
         ("wants_a_transaction", "exception", "RuntimeError"),
     ],
 )
-async def test_what_ends_an_attempt_in_the_worker_ends_it_in_a_child_and_not_the_child(
+async def test_errors_that_end_an_attempt_in_the_worker_end_it_in_a_child_and_not_the_child(
     children: ChildCaller, name: str, code: str, type_: str | None
 ) -> None:
     before = result_of(await call(children, "fine"))["pid"]
@@ -276,12 +278,12 @@ async def test_what_ends_an_attempt_in_the_worker_ends_it_in_a_child_and_not_the
 
 
 @proves("E6")
-async def test_a_large_result_comes_up_whole(children: ChildCaller) -> None:
+async def test_a_large_result_arrives_complete(children: ChildCaller) -> None:
     assert result_of(await call(children, "returns", {"size": 10_000_000})) == "x" * 10_000_000
 
 
 @proves("E6")
-async def test_a_function_that_forks_in_a_child_comes_back_once(children: ChildCaller) -> None:
+async def test_a_function_that_forks_in_a_child_returns_once(children: ChildCaller) -> None:
     assert result_of(await call(children, "forks")) == "parent"
 
 

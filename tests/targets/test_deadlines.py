@@ -70,7 +70,7 @@ def test_calls_of_one_moment_share_a_timer_and_those_that_ended_do_not_ring() ->
 
 
 @proves("E7")
-def test_deadlines_that_are_taken_back_leave_nothing_behind() -> None:
+def test_deadlines_that_are_removed_leave_nothing_behind() -> None:
     loop = HandLoop(100.0)
     deadlines = deadlines_of(loop)
     for _ in range(3):

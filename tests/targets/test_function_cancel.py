@@ -250,7 +250,7 @@ async def test_a_function_that_ends_soon_after_it_was_given_up_leaves_the_worker
 
 @proves("E3")
 @pytest.mark.parametrize("plain", [True, False])
-async def test_a_function_that_forks_comes_back_once(plain: bool) -> None:
+async def test_a_function_that_forks_returns_once(plain: bool) -> None:
     def fork() -> int:
         return os.fork()
 
@@ -281,7 +281,7 @@ async def test_an_interrupt_that_a_function_raises_ends_its_attempt_and_not_the_
 
 
 @proves("E9")
-async def test_of_progress_that_comes_faster_than_the_worker_listens_the_latest_is_kept() -> None:
+async def test_progress_that_is_reported_too_fast_keeps_the_latest() -> None:
     heard = Heard()
     has_ended = threading.Event()
 

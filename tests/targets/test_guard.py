@@ -41,10 +41,10 @@ class Worker:
         self.process = process
 
     def run(self, *words: str) -> None:
-        self._tell(words)
+        self._send(words)
 
     async def fork(self) -> int:
-        self._tell("fork")
+        self._send("fork")
         return int((await self.line("forked")).split()[1])
 
     async def line(self, beginning: str) -> str:
@@ -69,7 +69,7 @@ class Worker:
     def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(message) + b"\n")
         self.process.stdin.flush()
@@ -103,7 +103,7 @@ def _flags(guard: int) -> int:
 
 
 @proves("E6", "E7")
-async def test_a_program_and_all_it_began_are_gone_when_its_worker_is_killed(worker: Worker) -> None:
+async def test_a_program_and_all_its_processes_are_gone_when_its_worker_is_killed(worker: Worker) -> None:
     worker.run("sh", "-c", f"echo program $$; sleep 1000 & echo child $!; {sys.executable} -c '{DAEMON}'; wait")
     pids = [await worker.pid(name) for name in ("program", "child", "daemon")]
     assert all(alive(pid) for pid in pids)
@@ -162,7 +162,7 @@ async def test_a_process_that_the_worker_forked_does_not_keep_its_programs_alive
 
 
 @proves("E6")
-async def test_what_stops_a_whole_unit_does_not_stop_the_guard(worker: Worker) -> None:
+async def test_a_signal_to_the_whole_unit_does_not_stop_the_guard(worker: Worker) -> None:
     worker.run("sh", "-c", "echo program $$; exec sleep 1000")
     program, guard = await worker.pid("program"), worker.guard()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -187,7 +187,7 @@ async def test_a_guard_that_was_killed_is_replaced_and_the_next_one_knows_all_pr
 
 
 @proves("E7")
-async def test_what_a_finished_program_left_in_the_background_is_left_alone(worker: Worker) -> None:
+async def test_processes_that_a_finished_program_left_in_the_background_stay(worker: Worker) -> None:
     worker.run(sys.executable, "-c", DAEMON)
     daemon = await worker.pid("daemon")
     try:
@@ -252,17 +252,17 @@ async def test_without_a_guard_no_program_is_started_and_it_is_tried_again_later
 
 
 @proves("E6")
-@pytest.mark.parametrize("given_anew", [True, False])
+@pytest.mark.parametrize("is_reused", [True, False])
 def test_a_stranger_that_was_given_the_process_id_of_a_program_is_not_killed(
-    monkeypatch: pytest.MonkeyPatch, *, given_anew: bool
+    monkeypatch: pytest.MonkeyPatch, *, is_reused: bool
 ) -> None:
     stranger = subprocess.Popen(("cat",), stdin=subprocess.PIPE, start_new_session=True)
     programs = guard_main.Programs()
     with monkeypatch.context() as patched:
-        if given_anew:
+        if is_reused:
             # Ids come round after thousands of processes: only the start time differs.
             patched.setattr(guard_main, "start_of", lambda pid: 1)
         programs.feed(f"{guard_main.HOLD} {uuid4().hex} {stranger.pid}\n".encode())
     programs.kill()
     stranger.communicate(timeout=20)
-    assert stranger.returncode == (0 if given_anew else -signal.SIGKILL)
+    assert stranger.returncode == (0 if is_reused else -signal.SIGKILL)

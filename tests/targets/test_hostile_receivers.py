@@ -222,7 +222,7 @@ async def test_a_call_that_is_cancelled_before_it_is_connected_has_sent_nothing(
 
 @proves("E14")
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_of_an_answer_of_a_gigabyte_little_is_taken(http: HttpCaller, chunked: bool) -> None:
+async def test_only_the_start_of_an_answer_of_a_gigabyte_is_read(http: HttpCaller, chunked: bool) -> None:
     taken = 0
 
     async def talk(writer: asyncio.StreamWriter) -> None:
@@ -279,9 +279,7 @@ CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
     ],
     ids=["headers", "header", "status", "hints", "chunk size", "chunk extension", "trailers"],
 )
-async def test_what_has_no_end_though_it_should_is_given_up_soon(
-    http: HttpCaller, begins: bytes, goes_on: bytes
-) -> None:
+async def test_an_answer_without_an_end_is_given_up_soon(http: HttpCaller, begins: bytes, goes_on: bytes) -> None:
     taken = 0
 
     async def talk(writer: asyncio.StreamWriter) -> None:
@@ -350,7 +348,7 @@ async def test_the_limit_counts_for_each_answer_of_a_connection(http: HttpCaller
         b"content-length: 100\r\n\r\nab",
     ],
 )
-async def test_an_answer_that_is_broken_is_no_success(http: HttpCaller, body: bytes) -> None:
+async def test_an_invalid_answer_is_not_a_success(http: HttpCaller, body: bytes) -> None:
     async def talk(writer: asyncio.StreamWriter) -> None:
         writer.write(OK + body)
         await writer.drain()

@@ -19,7 +19,7 @@ def answered(status: int, *, may_pass: bool) -> Failed:
 
 @proves("E4")
 @pytest.mark.parametrize("may_pass", [True, False])
-def test_a_job_that_says_nothing_leaves_it_to_the_target(may_pass: bool) -> None:
+def test_a_job_without_rules_of_its_own_leaves_it_to_the_target(may_pass: bool) -> None:
     assert retryable(Retry(), answered(418, may_pass=may_pass)) is may_pass
 
 
@@ -52,6 +52,6 @@ def test_an_error_is_meant_by_each_of_its_names(word: str, failed: Failed) -> No
 @proves("E4")
 @pytest.mark.parametrize("word", ["", "50", "4xx", "xx", "Closed", "shopclosed", "KeyError", "connect_timeout", "out"])
 @pytest.mark.parametrize("failed", [answered(503, may_pass=True), report_exception(ShopClosed("no")), timed_out(3)])
-def test_an_error_is_not_meant_by_what_only_looks_like_its_name(word: str, failed: Failed) -> None:
+def test_an_error_does_not_match_a_name_that_is_only_similar(word: str, failed: Failed) -> None:
     assert retryable(Retry(never_on=(word,)), failed)
     assert not retryable(Retry(retry_on=(word,)), Failed(failed.error, retryable=False))

@@ -75,7 +75,7 @@ def test_async_tests_with_the_fixture_need_no_other_plugin_and_run_on_several_pr
 
 
 @proves("O7")
-def test_a_test_in_a_world_fails_with_its_own_words_and_one_of_anyios_is_left_to_it(
+def test_a_test_in_a_world_fails_with_its_own_message_and_one_of_anyio_is_left_to_it(
     tmp_path: Path, server: Server
 ) -> None:
     (tmp_path / "test_wrong.py").write_text(WEEKLY.replace("== weeks", '== 7, "seven were wanted"'))

@@ -68,7 +68,7 @@ async def test_a_worlds_database_is_gone_when_the_world_is(server: Server) -> No
 
 
 @proves("O7")
-def test_what_killed_processes_left_behind_is_removed_and_what_is_in_use_is_not(tmp_path: Path) -> None:
+def test_directories_of_killed_processes_are_removed_and_those_in_use_are_not(tmp_path: Path) -> None:
     left, used = tmp_path / f"{PREFIX}left", tmp_path / f"{PREFIX}used"
     for directory in (left, used):
         directory.mkdir()

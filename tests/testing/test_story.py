@@ -33,7 +33,7 @@ NOONS = [BEGIN + timedelta(hours=12, days=n) for n in range(365)]
 
 @pytest.mark.timeout(300)
 @proves("O7", "S4", "S6")
-async def test_a_year_with_both_transitions_and_an_outage_comes_as_computed_by_hand() -> None:
+async def test_a_year_with_both_transitions_and_an_outage_fires_as_computed_by_hand() -> None:
     app = Ondot()
 
     @app.job(cron="30 2 * * *", timezone="Europe/Berlin")

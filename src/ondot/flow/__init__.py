@@ -11,7 +11,7 @@
 ②c gate     admit executions of limited jobs when they are due · pools: the limits of a pool
 ③ dispatch  wake the pool: a hint over the transport
 ④ lease     a worker leases a batch · lanes: where it looks, and which tenant's turn it is
-⑤ run       one attempt: resolve target, deadline, call, outcome
+⑤ run       one attempt: may it start, build the call, call, decide, keep output, complete · in_flight: those that run
             attempt_log, spool, output: its logs and results · handler_transaction: its effect and completion in one
 ⑥ complete  outcome → SUCCEEDED | RETRYING | FAILED, fenced, in batches
 ⑧ dead_letters, replay, retry: executions that failed and wait for a person
