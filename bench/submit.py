@@ -40,7 +40,7 @@ from question import Result, ask, say
 
 from ondot import Ondot
 from ondot.model.ids import DEFAULT_TENANT, JobId
-from ondot.model.job import FunctionTarget, JobSpec, completed
+from ondot.model.job import FunctionTarget, JobSpec, fill_in_schedule
 from ondot.settings import load_settings
 from ondot.store.database import open_database
 from ondot.store.jobs import NewOnceJob, insert_once_jobs
@@ -312,7 +312,7 @@ def job_text(number: int) -> str:
 
 def spec_of(number: int, job_id: JobId, now: datetime) -> JobSpec:
     payload = msgspec.Raw(f'{{"customer":{number}}}'.encode())
-    return completed(JobSpec(name="invoice", target=FunctionTarget(name="invoice"), payload=payload), job_id, now)
+    return fill_in_schedule(JobSpec(name="invoice", target=FunctionTarget(name="invoice"), payload=payload), job_id, now)
 
 
 def question(quick: bool) -> Result:

@@ -28,7 +28,7 @@ from ondot.model.completion import succeed
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Take
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, ExecutionId, JobId, LeaseId, PoolNo, WorkerId
-from ondot.model.job import FunctionTarget, JobSpec, completed
+from ondot.model.job import FunctionTarget, JobSpec, fill_in_schedule
 from ondot.settings import load_settings
 from ondot.store.connection import Connection, OwnConnection, Record
 from ondot.store.database import Database, connect, open_database
@@ -110,7 +110,7 @@ class Statements:
         """New one-time jobs that are due now."""
         jobs = []
         new_ids = self.database.clock.new_ids
-        spec = completed(JobSpec(name="bare", target=FunctionTarget(name="nothing")), JobId(self.worker_id), self.now)
+        spec = fill_in_schedule(JobSpec(name="bare", target=FunctionTarget(name="nothing")), JobId(self.worker_id), self.now)
         for job_id, execution_id in zip(new_ids(count), new_ids(count), strict=True):
             jobs.append(NewOnceJob(JobId(job_id), spec, self.pool_no, self.now, self.now, execution_id))
         recorder = _Recorder()

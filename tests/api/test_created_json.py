@@ -1,4 +1,4 @@
-"""The answer to a create: the same text, fast, as the slower way that all other answers go."""
+"""The answer to a create: the fast text equals what FastAPI makes of the same job."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from ondot.document.render import JobOut, render_job
 from ondot.flow.new_jobs import Accepted
 from ondot.model.errors import InvalidBody
 from ondot.model.ids import JobId
-from ondot.model.job import JobSpec, JobState, completed, encode_spec
+from ondot.model.job import JobSpec, JobState, encode_spec, fill_in_schedule
 from tests.api.conftest import Caller
 from tests.proves import proves
 from tests.world import World
@@ -92,8 +92,8 @@ _BODIES = st.fixed_dictionaries(
 )
 
 
-def told(body: dict[str, Any], read: Any) -> object:
-    """What becomes of a body: its spec as it is stored, or all that is said against it."""
+def result_of(body: dict[str, Any], read: Any) -> object:
+    """The result of reading a body: its spec as it is stored, or its faults."""
     try:
         return encode_spec(read(body, NOW, pointer="/jobs/3"))
     except InvalidBody as refusal:
@@ -107,19 +107,19 @@ def told(body: dict[str, Any], read: Any) -> object:
 @example({"function": "f", "schedule": {"at": "2026-11-15T13:00:00Z"}, "unique": "u"})
 @example({"function": "f", "schedule": {"in": 90}, "debounce": {"key": "d", "wait": 5}})
 @example({"function": "f", "schedule": {"in": 90}, "key": "k", "pause_after_failures": 3})
-def test_a_body_means_the_same_whether_or_not_one_like_it_came_before(body: dict[str, Any]) -> None:
+def test_a_body_means_the_same_whether_or_not_a_similar_one_was_read_before(body: dict[str, Any]) -> None:
     # As a request has it: by way of JSON, which 2**63 does not pass unchanged.
     read = read_json(msgspec.json.encode(body), max_bytes=10**6)
     assert isinstance(read, dict)
-    slow = told(read, job_spec)
-    assert told(read, new_job_spec) == slow
-    assert told({**read, "payload": {"another": 1}}, new_job_spec) == told(
+    slow = result_of(read, job_spec)
+    assert result_of(read, new_job_spec) == slow
+    assert result_of({**read, "payload": {"another": 1}}, new_job_spec) == result_of(
         {**read, "payload": {"another": 1}}, job_spec
     )
-    assert told(read, new_job_spec) == slow
+    assert result_of(read, new_job_spec) == slow
 
 
-def test_what_an_instant_means_is_never_remembered() -> None:
+def test_the_instant_of_a_relative_schedule_is_never_remembered() -> None:
     body = {"function": "f", "in": "10s"}
     later = NOW + timedelta(hours=1)
     assert encode_spec(new_job_spec(body, later)) == encode_spec(job_spec(body, later))
@@ -127,7 +127,7 @@ def test_what_an_instant_means_is_never_remembered() -> None:
 
 
 def shown(spec: JobSpec, state: JobState, reason: str | None, next_fire_at: datetime | None) -> tuple[Accepted, Any]:
-    job = Accepted(ID, completed(spec, ID, NOW), state, 1, next_fire_at, NOW, reason)
+    job = Accepted(ID, fill_in_schedule(spec, ID, NOW), state, 1, next_fire_at, NOW, reason)
     out = _ANSWER.dump_python(_ANSWER.validate_python(render_job(job, NOW), extra="forbid"), mode="json")
     return job, out
 
@@ -136,7 +136,7 @@ def shown(spec: JobSpec, state: JobState, reason: str | None, next_fire_at: date
 @given(
     _BODIES, st.sampled_from(JobState), st.none() | st.just("throttled"), st.none() | st.just(NOW.replace(year=2030))
 )
-def test_an_answer_is_the_same_text_as_the_slower_way_gives(
+def test_the_fast_text_of_a_job_is_that_of_the_slow_way(
     body: dict[str, Any], state: JobState, reason: str | None, next_fire_at: datetime | None
 ) -> None:
     body = {"function": "f", **body}
@@ -150,14 +150,14 @@ def test_an_answer_is_the_same_text_as_the_slower_way_gives(
 
 
 @proves("S1")
-async def test_the_short_way_to_a_create_answers_as_the_route_does(api: Caller, world: World) -> None:
+async def test_the_fast_path_to_a_create_answers_like_the_route(api: Caller, world: World) -> None:
     services = Services(
         world.database, world.dispatcher, Auth(world.database, world.database.settings, in_process=True)
     )
     by_route = build_api(services)
-    assert [getattr(each.cls, "__name__", "") for each in by_route.user_middleware].count("Door") == 1
+    assert [getattr(each.cls, "__name__", "") for each in by_route.user_middleware].count("FastPath") == 1
     by_route.user_middleware = [
-        each for each in by_route.user_middleware if getattr(each.cls, "__name__", "") != "Door"
+        each for each in by_route.user_middleware if getattr(each.cls, "__name__", "") != "FastPath"
     ]
     transport = httpx2.ASGITransport(app=by_route, raise_app_exceptions=False)
     good = {"name": "n", "function": "f", "payload": [1]}

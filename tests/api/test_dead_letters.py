@@ -206,7 +206,7 @@ async def test_by_filter_an_operation_is_accepted_worked_off_and_told(api: Calle
         ("replay", {"filter": {"jobId": 7}}, "/filter/jobId", "the id of a job"),
         ("replay", {"filter": {"fingerprnt": "x"}}, "/filter/fingerprnt", "did you mean `fingerprint`?"),
         ("replay", {"filter": {"state": "open"}}, "/filter/state", "There is no field"),
-        ("replay", {"fingerprint": "x"}, "/fingerprint", "belongs into `filter`"),
+        ("replay", {"fingerprint": "x"}, "/fingerprint", "belongs in `filter`"),
         ("replay", {"all": True, "version": 3}, "/version", '"current"'),
         ("replay", {"all": True, "reason": " "}, "/reason", "not blank"),
         ("discard", {"all": True}, "/reason", "is missing"),

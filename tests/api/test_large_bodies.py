@@ -1,4 +1,4 @@
-"""Bodies made to exhaust: large, deep, of very many values, or many at once. None takes much memory or others' time."""
+"""Bodies made to exhaust a server: large, deep, of very many values, or many at once. All are handled cheaply."""
 
 import asyncio
 import json
@@ -52,19 +52,19 @@ BOMBS: dict[str, bytes] = {
 }
 
 
-def refused(act: Callable[[], object]) -> OndotError:
+def error_of(act: Callable[[], object]) -> OndotError:
     with pytest.raises(OndotError) as found:
         act()
     return found.value
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_body_made_to_exhaust_is_refused_in_little_memory(bomb: str) -> None:
+def test_a_body_made_to_exhaust_is_rejected_in_little_memory(bomb: str) -> None:
     raw = BOMBS[bomb]
     assert LARGE < len(raw) <= JOB_BYTES
     tracemalloc.start()
     try:
-        error = refused(lambda: job_spec(read_json(raw, max_bytes=JOB_BYTES), NOW))
+        error = error_of(lambda: job_spec(read_json(raw, max_bytes=JOB_BYTES), NOW))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -85,9 +85,9 @@ FORMS: dict[str, Callable[[object], object]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_form_looks_at_more_fields_than_a_job_has_use_for(form: str) -> None:
+def test_no_form_looks_at_more_fields_than_a_job_can_use(form: str) -> None:
     body = {"zzz": [[{"a": n}] for n in range(MAX_FIELDS)]}
-    error = refused(lambda: FORMS[form](body))
+    error = error_of(lambda: FORMS[form](body))
     assert isinstance(error, InvalidBody)
     assert [fault.pointer for fault in error.faults] == ["/zzz"] or error.faults[0].pointer.startswith("/zzz/")
     assert f"{MAX_FIELDS:,} values" in error.message
@@ -99,7 +99,7 @@ def test_a_payload_may_have_more_values_than_the_rest_of_a_job() -> None:
     assert msgspec.json.decode(job_spec(read_json(raw, max_bytes=JOB_BYTES), NOW).payload) == body["payload"]
 
 
-def test_commas_and_brackets_in_texts_are_no_values() -> None:
+def test_commas_and_brackets_in_texts_are_not_counted_as_values() -> None:
     text = '[{,"\\' * 200_000
     raw = json.dumps({**HELLO, "payload": [text, {text[:200]: text[:50]}]}).encode()
     assert read_json(raw, max_bytes=JOB_BYTES) == {**HELLO, "payload": [text, {text[:200]: text[:50]}]}
@@ -120,7 +120,7 @@ _TEXT = st.text('[]{},:"\\a\n\u00fc', max_size=12)
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(_TEXT, max_size=80), st.integers(0, MAX_DEPTH + 4), _TEXT)
-def test_depth_is_counted_as_it_is_whatever_the_texts_say(texts: list[str], depth: int, key: str) -> None:
+def test_depth_is_counted_outside_of_texts(texts: list[str], depth: int, key: str) -> None:
     inner: Any = [*texts, *([] for _ in range(MAX_DEPTH))]
     for level in range(depth):
         inner = {key: inner, "z": texts} if level % 2 else [texts, inner]
@@ -128,7 +128,7 @@ def test_depth_is_counted_as_it_is_whatever_the_texts_say(texts: list[str], dept
     if _depth(inner) <= MAX_DEPTH:
         assert read_json(raw, max_bytes=MB) == inner
     else:
-        assert "64 levels" in refused(lambda: read_json(raw, max_bytes=MB)).message
+        assert "64 levels" in error_of(lambda: read_json(raw, max_bytes=MB)).message
 
 
 BAD_BATCHES: list[tuple[bytes, type[OndotError], str, str]] = [
@@ -149,10 +149,10 @@ BAD_BATCHES: list[tuple[bytes, type[OndotError], str, str]] = [
 
 
 @pytest.mark.parametrize(("raw", "kind", "pointer", "words"), BAD_BATCHES, ids=lambda value: repr(value)[:40])
-def test_a_bad_batch_is_refused_before_its_jobs_are_decoded(
+def test_a_bad_batch_is_rejected_before_its_jobs_are_decoded(
     raw: bytes, kind: type[OndotError], pointer: str, words: str
 ) -> None:
-    error = refused(lambda: job_specs(read_batch(raw, max_bytes=BATCH_BYTES, items="jobs"), NOW))
+    error = error_of(lambda: job_specs(read_batch(raw, max_bytes=BATCH_BYTES, items="jobs"), NOW))
     assert type(error) is kind
     assert words in error.message
     if isinstance(error, InvalidBody):
@@ -164,8 +164,8 @@ def test_a_job_of_a_batch_may_be_as_large_as_a_job_alone_and_no_larger() -> None
         raw = json.dumps({"jobs": [HELLO, {**HELLO, "zzz": "x" * length}]}).encode()
         return read_batch(raw, max_bytes=BATCH_BYTES, items="jobs")
 
-    assert isinstance(refused(lambda: job_specs(batch(JOB_BYTES - 100), NOW)), InvalidBody)
-    error = refused(lambda: job_specs(batch(JOB_BYTES), NOW))
+    assert isinstance(error_of(lambda: job_specs(batch(JOB_BYTES - 100), NOW)), InvalidBody)
+    error = error_of(lambda: job_specs(batch(JOB_BYTES), NOW))
     assert isinstance(error, TooLarge)
     assert error.facts["pointer"] == "/jobs/1"
 
@@ -179,7 +179,7 @@ def _with_bodies(document: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-async def test_every_route_with_a_body_refuses_one_that_is_too_large_or_too_full(api: Caller) -> None:
+async def test_every_route_with_a_body_rejects_one_that_is_too_large_or_too_full(api: Caller) -> None:
     found = _with_bodies((await api.http.get("/openapi.json")).json())
     assert len(found) >= 12
     job = await api.create(HELLO)
@@ -222,7 +222,7 @@ async def test_others_are_answered_while_a_large_body_is_decoded(api: Caller, mo
     assert (await large).status_code == 201
 
 
-async def test_large_bodies_under_way_are_bounded_and_small_ones_always_pass(api: Caller) -> None:
+async def test_large_bodies_at_once_are_bounded_and_small_ones_always_pass(api: Caller) -> None:
     room = MOST_BATCHES * BATCH_BYTES
     held, more, arrived = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
 
@@ -252,7 +252,7 @@ async def test_large_bodies_under_way_are_bounded_and_small_ones_always_pass(api
     await api.create({**HELLO, "payload": "x" * 2 * LARGE})
 
 
-async def test_a_body_that_never_ends_gives_its_room_back(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_never_ends_releases_its_room(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "WITHIN_S", 0.05)
 
     async def endless() -> AsyncIterator[bytes]:
@@ -265,7 +265,7 @@ async def test_a_body_that_never_ends_gives_its_room_back(api: Caller, monkeypat
     assert (await api.http.post("/v1/jobs/batch", json={"jobs": [HELLO]})).status_code == 201
 
 
-async def test_a_long_query_is_refused_and_nothing_long_comes_back(api: Caller) -> None:
+async def test_a_long_query_is_rejected_and_not_repeated_in_the_answer(api: Caller) -> None:
     for path in ("jobs?" + "n" * 9000 + "=1", "jobs?name=" + "n" * 9000, "jobs?" + "label=a:b&" * 1000):
         answer = await api.http.get(f"/v1/{path}")
         assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")

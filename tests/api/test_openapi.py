@@ -1,4 +1,4 @@
-"""The API against its own OpenAPI document: whatever fits it is answered without a fault of ours, as described."""
+"""The API against its own OpenAPI document: every request that fits it gets a documented answer."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ async def test_a_patch_is_described_as_a_part_of_a_job(api: Caller) -> None:
     assert schemas["ScheduleBodyPatch"]["properties"]["include"]["anyOf"][0]["items"]["$ref"].endswith("/RuleBody")
 
 
-async def test_the_schema_knows_the_short_texts(api: Caller) -> None:
+async def test_the_schema_has_the_short_texts(api: Caller) -> None:
     document = (await api.http.get("/openapi.json")).json()
     properties = document["components"]["schemas"]["JobBody"]["properties"]
     for name in ("rate", "key_rate", "unique"):

@@ -1,4 +1,4 @@
-"""Merge patches (RFC 7396) on jobs: what they change, what they leave alone, and what they refuse."""
+"""Merge patches (RFC 7396) on jobs: what they change, what they keep, and which are rejected."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ondot.document.body import JobBody
-from ondot.document.merge_patch import merged
+from ondot.document.merge_patch import merge
 from ondot.document.parse import job_spec, patched_spec
 from ondot.document.render import render_spec
 from ondot.document.requests import RunBody
@@ -43,7 +43,7 @@ CRON: dict[str, Any] = {
     "pause_after_failures": 4,
 }
 
-# A patch, and what is then at these places of the long form: "…" stands for "not there".
+# A patch, and the values at these paths of the long form after it; "…" means that there is none.
 CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"name": "other"}, {"name": "other", "timeout": 600}),
     ({"name": None}, {"name": "example.com/a"}),
@@ -129,51 +129,51 @@ NOTHING: list[dict[str, Any]] = [
 
 # A patch, the pointer of its fault, and words of it.
 REFUSED: list[tuple[object, str, tuple[str, ...]]] = [
-    ([], "", ("must be a JSON object", "the fields to change", "a list of 0 came")),
+    ([], "", ("must be a JSON object", "the fields to change", "got a list of 0")),
     ([{"op": "replace", "path": "/name", "value": "x"}], "", ("must be a JSON object",)),
-    (None, "", ("must be a JSON object", "null came")),
+    (None, "", ("must be a JSON object", "got null")),
     ({"nmae": "x"}, "/nmae", ("no field `nmae`", "did you mean `name`?")),
     ({"nmae": None}, "/nmae", ("no field `nmae`", "did you mean `name`?")),
     ({"schedule": {"crn": None}}, "/schedule/crn", ("did you mean `cron`?",)),
     ({"schedule": {"dst": {"gab": None}}}, "/schedule/dst/gab", ("did you mean `gap`?",)),
     ({"target": {"http": {"hedders": None}}}, "/target/http/hedders", ("did you mean `headers`?",)),
-    ({"timeout": "soon"}, "/timeout", ("a duration", '"soon" came')),
+    ({"timeout": "soon"}, "/timeout", ("a duration", 'got the text "soon"')),
     ({"timeoutSeconds": 0}, "/timeoutSeconds", ("more than 0",)),
     ({"maxRetries": "3"}, "/maxRetries", ("a whole number",)),
     ({"maxRetries": 1, "max_retries": 1}, "/max_retries", ("two spellings",)),
     ({"timeout": 1, "timeout_s": 1}, "/timeout_s", ("`timeout` and `timeout_s`",)),
     ({"cron": "99 * * * *"}, "/cron", ("0 to 59",)),
     ({"cronExpression": "99 * * * *"}, "/cronExpression", ("0 to 59",)),
-    ({"cron": None}, "/cron", ("exactly one of", "none came")),
-    ({"schedule": {"cron": None}}, "/schedule", ("exactly one of", "none came")),
-    ({"schedule": None}, "/schedule", ("keeps a schedule", "pause")),
+    ({"cron": None}, "/cron", ("exactly one of", "got none")),
+    ({"schedule": {"cron": None}}, "/schedule", ("exactly one of", "got none")),
+    ({"schedule": None}, "/schedule", ("always has a schedule", "pause")),
     ({"schedule": 5}, "/schedule", ("must be an object",)),
     ({"schedule": []}, "/schedule", ("must be an object",)),
-    ({"every": "5m", "at": "2030-01-01T00:00:00Z"}, "/at", ("exactly one of", "`every` and `at` came")),
+    ({"every": "5m", "at": "2030-01-01T00:00:00Z"}, "/at", ("exactly one of", "got `every` and `at`")),
     ({"every": "5m", "schedule": {"dst": {"gap": "skip"}}}, "/schedule/dst", ("for `cron`",)),
-    ({"in": "5m", "schedule": {"calendar": None}}, "/pause_after_failures", ("for jobs that recur",)),
+    ({"in": "5m", "schedule": {"calendar": None}}, "/pause_after_failures", ("for recurring jobs",)),
     ({"in": "5m", "schedule": {"include": [{"cron": "@daily"}]}}, "/schedule/include", ("recur",)),
     ({"timezone": "Mars/Base"}, "/timezone", ("no time zone",)),
     ({"schedule": {"include": [{"cron": "99 * * * *"}]}}, "/schedule/include/0/cron", ("0 to 59",)),
     ({"schedule": {"rrule": TEXT}, "timezone": "UTC"}, "/timezone", ("DTSTART is in Europe/Berlin",)),
     ({"target": None}, "/target", ("Say what to call",)),
     ({"url": None}, "/url", ("is missing",)),
-    ({"target": {"http": None}}, "/target", ("exactly one of", "none came")),
+    ({"target": {"http": None}}, "/target", ("exactly one of", "got none")),
     ({"function": "f", "command": ["ls"]}, "/command", ("exactly one of",)),
-    ({"retry": {"backoff": "listed", "delays": None}}, "/retry/delays", ("give delays",)),
-    ({"overlap": "some"}, "/overlap", ('"allow"', '"some" came')),
+    ({"retry": {"backoff": "listed", "delays": None}}, "/retry/delays", ("Give `delays`",)),
+    ({"overlap": "some"}, "/overlap", ('"allow"', 'got the text "some"')),
     ({"rate": {"per": "1m"}}, "/rate/limit", ("is missing",)),
     ({"unique": "k"}, "/unique", ("this one recurs",)),
     ({"payload": {"a": 1}, "payloads": {}}, "/payloads", ("did you mean `payload`?",)),
 ]
 
 
-def at(told: Any, path: str) -> object:
+def at(shown: Any, path: str) -> object:
     for name in path.split("."):
-        if isinstance(told, dict) and name not in told:
+        if isinstance(shown, dict) and name not in shown:
             return "…"
-        told = told[int(name)] if isinstance(told, list) else told[name]
-    found: object = told
+        shown = shown[int(name)] if isinstance(shown, list) else shown[name]
+    found: object = shown
     return found
 
 
@@ -181,28 +181,28 @@ def at(told: Any, path: str) -> object:
 @pytest.mark.parametrize(("patch", "expected"), CHANGES, ids=lambda value: str(value)[:60])
 def test_a_patch_changes_what_it_names_and_nothing_else(patch: dict[str, Any], expected: dict[str, Any]) -> None:
     before = job_spec(CRON, NOW)
-    told = render_spec(patched_spec(before, patch, NOW))
-    assert {path: at(told, path) for path in expected} == expected
+    shown = render_spec(patched_spec(before, patch, NOW))
+    assert {path: at(shown, path) for path in expected} == expected
     named = {path.partition(".")[0] for path in expected}
-    assert {name: value for name, value in told.items() if name not in named | {"pause_after_failures"}} == {
+    assert {name: value for name, value in shown.items() if name not in named | {"pause_after_failures"}} == {
         name: value for name, value in render_spec(before).items() if name not in named | {"pause_after_failures"}
     }
 
 
 @proves("S8")
 @pytest.mark.parametrize("patch", NOTHING, ids=str)
-def test_a_patch_that_says_what_is_changes_nothing(patch: dict[str, Any]) -> None:
+def test_a_patch_with_the_current_values_changes_nothing(patch: dict[str, Any]) -> None:
     before = job_spec(CRON, NOW)
     assert render_spec(patched_spec(before, patch, NOW)) == render_spec(before)
 
 
 @proves("S8")
 @pytest.mark.parametrize(("patch", "pointer", "words"), REFUSED, ids=lambda value: str(value)[:60])
-def test_a_bad_patch_is_refused_with_a_pointer_into_it(patch: object, pointer: str, words: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidBody) as refused:
+def test_a_bad_patch_is_rejected_with_a_pointer_into_it(patch: object, pointer: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidBody) as rejected:
         patched_spec(job_spec(CRON, NOW), patch, NOW)
-    found = [fault.message for fault in refused.value.faults if fault.pointer == pointer]
-    assert any(all(word in message for word in words) for message in found), refused.value.faults
+    found = [fault.message for fault in rejected.value.faults if fault.pointer == pointer]
+    assert any(all(word in message for word in words) for message in found), rejected.value.faults
 
 
 # The test cases of RFC 7396, appendix A, as far as both sides are objects, each as a payload.
@@ -224,7 +224,7 @@ RFC_7396: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 def test_objects_are_merged_as_the_rfc_says(
     target: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
 ) -> None:
-    assert merged({"payload": target}, {"payload": patch}, RunBody) == {"payload": result}
+    assert merge({"payload": target}, {"payload": patch}, RunBody) == {"payload": result}
 
 
 _JSON = st.recursive(
@@ -242,7 +242,7 @@ _JSON = st.recursive(
         max_size=4,
     )
 )
-def test_no_patch_does_worse_than_a_refusal(patch: dict[str, object]) -> None:
+def test_every_patch_is_applied_or_rejected(patch: dict[str, object]) -> None:
     before = job_spec(CRON, NOW)
     try:
         after = patched_spec(before, patch, NOW)
@@ -257,13 +257,13 @@ PULSE = {"name": "pulse", "every": "10s", "function": "f", "key": "pulse", "payl
 
 
 @proves("S8", "P10")
-async def test_a_patch_makes_a_new_version_that_takes_over_at_once(api: Caller) -> None:
+async def test_a_patch_makes_a_new_version_that_takes_effect_at_once(api: Caller) -> None:
     job = await api.create(PULSE)
     path = f"/v1/jobs/{job['id']}"
     changed = await api.http.patch(path, json={"every": "15s", "payload": {"b": 2}})
     assert (changed.status_code, changed.headers["etag"]) == (200, '"2"'), changed.text
-    told = changed.json()
-    assert (told["version"], told["key"], told["payload"]) == (2, "pulse", {"a": 1, "b": 2})
+    shown = changed.json()
+    assert (shown["version"], shown["key"], shown["payload"]) == (2, "pulse", {"a": 1, "b": 2})
     await api.world.advance(10)
     assert await api.run_all() == []
     await api.world.advance(5)
@@ -301,20 +301,20 @@ async def test_patches_of_several_editors_at_once_are_all_kept(api: Caller) -> N
         *(api.http.patch(path, json={"labels": {f"editor-{n}": "was here"}}) for n in range(4))
     )
     assert {answer.status_code for answer in answers} == {200}
-    told = await api.get(path)
-    assert (len(told["labels"]), told["version"]) == (4, 5)
+    shown = await api.get(path)
+    assert (len(shown["labels"]), shown["version"]) == (4, 5)
 
 
 @proves("S8")
-async def test_a_deleted_job_cannot_be_patched_and_one_that_is_not_there_is_404(api: Caller) -> None:
+async def test_a_deleted_job_cannot_be_patched_and_an_unknown_one_is_404(api: Caller) -> None:
     job = await api.create(PULSE)
     path = f"/v1/jobs/{job['id']}"
     await api.http.delete(path)
     answer = await api.http.patch(path, json={"timeout": 5})
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:ondot:problem:conflict")
     assert (await api.http.patch(path, json={})).status_code == 409
-    nobody = "/v1/jobs/01a1de89-cd41-7462-b41c-105d59568642"
-    assert (await api.http.patch(nobody, json={"timeout": 5})).status_code == 404
+    unknown = "/v1/jobs/01a1de89-cd41-7462-b41c-105d59568642"
+    assert (await api.http.patch(unknown, json={"timeout": 5})).status_code == 404
 
 
 @proves("S8")
@@ -336,7 +336,7 @@ async def test_the_key_of_a_job_cannot_be_patched(api: Caller) -> None:
 
 
 @proves("S8")
-async def test_a_bad_patch_is_told_as_a_problem_and_changes_nothing(api: Caller) -> None:
+async def test_a_bad_patch_is_answered_with_a_problem_and_changes_nothing(api: Caller) -> None:
     job = await api.create(PULSE)
     path = f"/v1/jobs/{job['id']}"
     answer = await api.http.patch(path, json={"timeOut": "x", "cron": "99 * * * *"})
@@ -364,5 +364,5 @@ async def test_limits_go_through_the_api_and_a_default_that_is_written_makes_no_
     assert (changed.json()["version"], changed.json()["rate"], changed.json()["cancel_grace"]) == (2, None, 10)
     assert (await api.http.patch(path, json={"rate": None, "cancel_grace": 10})).json()["version"] == 2
     put = (await api.http.put(path, json=read)).json()
-    told = put.keys() - {"version", "updated_at"}
-    assert {name: put[name] for name in told} == {name: read[name] for name in told}
+    shown = put.keys() - {"version", "updated_at"}
+    assert {name: put[name] for name in shown} == {name: read[name] for name in shown}

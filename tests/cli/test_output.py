@@ -211,7 +211,7 @@ def test_faults_are_listed_by_pointer() -> None:
         ("/schedule/cron", "`schedule.cron`: It never fires.", "It never fires."),
         ("/jobs/1/every", "`every` must be a duration.", "must be a duration."),
         ("/name", "`name` of this job is x: leave it out.", "`name` of this job is x: leave it out."),
-        ("/schedule/every", "`schedule` takes one; two came.", "`schedule` takes one; two came."),
+        ("/schedule/every", "`schedule` takes one, got two.", "`schedule` takes one, got two."),
         ("/target", "Say what to call.", "Say what to call."),
     ],
 )

@@ -1,4 +1,4 @@
-"""The fields that hold a job back, on their way in and out: what they become, and what a change of them does."""
+"""The fields that limit a job: how they are read and written, and how they change."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +13,7 @@ from ondot.document.render import render_spec
 from ondot.model.errors import InvalidBody
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import JobId
-from ondot.model.job import Debounce, HttpTarget, JobSpec, Throttle, Unique, completed, encode_spec, same_spec
+from ondot.model.job import Debounce, HttpTarget, JobSpec, Throttle, Unique, encode_spec, fill_in_schedule, is_same_spec
 from tests.proves import proves
 from tests.test_documents import DOCS
 
@@ -27,7 +27,7 @@ def spec(**fields: Any) -> JobSpec:
 
 def stored(**fields: Any) -> JobSpec:
     """As it is after submit: with a schedule, and so with an instant at which it runs."""
-    return completed(spec(**fields), ID, NOW)
+    return fill_in_schedule(spec(**fields), ID, NOW)
 
 
 FIELDS: list[tuple[dict[str, Any], Limits]] = [
@@ -46,16 +46,16 @@ FIELDS: list[tuple[dict[str, Any], Limits]] = [
 
 @proves("E12", "E13", "E16")
 @pytest.mark.parametrize(("fields", "limits"), FIELDS, ids=str)
-def test_what_limits_a_job_becomes_its_limits_and_goes_out_again(fields: dict[str, Any], limits: Limits) -> None:
+def test_the_fields_that_limit_a_job_are_read_and_written_again(fields: dict[str, Any], limits: Limits) -> None:
     job = spec(every="5m", **fields)
     assert job.limits == limits
     again = job_spec(render_spec(job), NOW, current=job)
-    assert same_spec(again, job)
+    assert is_same_spec(again, job)
     assert encode_spec(again) == encode_spec(job)
 
 
 @proves("E12", "E13", "E16")
-def test_a_job_that_nothing_limits_stores_nothing_of_it_though_all_is_written_out() -> None:
+def test_a_job_without_limits_stores_none_even_if_the_defaults_are_written() -> None:
     defaults: dict[str, Any] = {
         "overlap": "allow",
         "concurrency": None,
@@ -74,8 +74,8 @@ def test_a_job_that_nothing_limits_stores_nothing_of_it_though_all_is_written_ou
     assert (
         encode_spec(spec(**defaults)) == encode_spec(spec()) == '{"name":"n","target":{"kind":"function","name":"f"}}'
     )
-    told: Any = render_spec(spec())
-    assert {name: told[name] for name in defaults if name != "retry"} == {
+    shown: Any = render_spec(spec())
+    assert {name: shown[name] for name in defaults if name != "retry"} == {
         name: value for name, value in defaults.items() if name != "retry"
     } | {"cancel_grace": 10}
 
@@ -84,8 +84,8 @@ def test_a_job_that_nothing_limits_stores_nothing_of_it_though_all_is_written_ou
 def test_a_start_deadline_and_a_grace_are_durations() -> None:
     job = spec(start_deadline="10m", cancelGrace=0)
     assert (job.start_deadline_s, job.cancel_grace_s) == (600.0, 0.0)
-    told = render_spec(job)
-    assert (told["start_deadline"], told["cancel_grace"]) == (600, 0)
+    shown = render_spec(job)
+    assert (shown["start_deadline"], shown["cancel_grace"]) == (600, 0)
 
 
 @proves("E16")
@@ -102,12 +102,12 @@ def test_a_start_deadline_and_a_grace_are_durations() -> None:
     ],
     ids=str,
 )
-def test_what_becomes_of_a_job_as_it_is_created_goes_in_and_out(fields: dict[str, Any], expected: object) -> None:
+def test_the_fields_for_creation_are_read_and_written_again(fields: dict[str, Any], expected: object) -> None:
     [name] = fields.keys() - {"in"}
     job = stored(**fields)
     assert getattr(job, name) == expected
-    assert same_spec(job_spec(render_spec(job), NOW, current=job), job), "what was read can be sent back"
-    assert same_spec(patched_spec(job, render_spec(job), NOW), job)
+    assert is_same_spec(job_spec(render_spec(job), NOW, current=job), job), "what was read can be sent back"
+    assert is_same_spec(patched_spec(job, render_spec(job), NOW), job)
     assert getattr(patched_spec(job, {"timeout": 5}, NOW), name) == expected
     assert getattr(patched_spec(job, {name: None}, NOW), name) is None
     assert getattr(patched_spec(job, {name: fields[name]}, NOW), name) == expected
@@ -117,20 +117,18 @@ def test_what_becomes_of_a_job_as_it_is_created_goes_in_and_out(fields: dict[str
 @pytest.mark.parametrize(
     ("before", "patch", "words"),
     [
-        ({}, {"unique": "k"}, "as it is created"),
-        ({"unique": "k"}, {"unique": {"within": "1h"}}, "take it away with null"),
+        ({}, {"unique": "k"}, "when it is created"),
+        ({"unique": "k"}, {"unique": {"within": "1h"}}, "remove it with null"),
         ({}, {"debounce": {"key": "k", "wait": 5}}, "create another job"),
-        ({"throttle": {"key": "k", "per": 5}}, {"throttle": {"per": 6}}, "as it is created"),
+        ({"throttle": {"key": "k", "per": 5}}, {"throttle": {"per": 6}}, "when it is created"),
         ({"unique": "k"}, {"every": "5m"}, "this one recurs"),
     ],
     ids=str,
 )
-def test_a_change_cannot_do_what_only_a_creation_does(
-    before: dict[str, Any], patch: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InvalidBody, match=words) as refused:
+def test_a_change_cannot_set_the_fields_for_creation(before: dict[str, Any], patch: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidBody, match=words) as rejected:
         patched_spec(stored(**before), patch, NOW)
-    assert {fault.pointer for fault in refused.value.faults} <= {"/unique", "/debounce", "/throttle"}
+    assert {fault.pointer for fault in rejected.value.faults} <= {"/unique", "/debounce", "/throttle"}
 
 
 LIMITED: dict[str, Any] = {
@@ -167,26 +165,26 @@ PATCHES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @proves("S8", "E12", "E13", "E16")
 @pytest.mark.parametrize(("patch", "expected"), PATCHES, ids=str)
-def test_a_patch_changes_the_limits_it_names_and_null_takes_them_away(
+def test_a_patch_changes_the_limits_it_names_and_null_removes_them(
     patch: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     before = spec(**LIMITED)
     after: Any = render_spec(patched_spec(before, patch, NOW))
     assert {name: after[name] for name in expected} == expected
-    told: Any = render_spec(before)
+    shown: Any = render_spec(before)
     named = expected.keys() | {"key_concurrency", "key_rate"}
-    assert {n: v for n, v in after.items() if n not in named} == {n: v for n, v in told.items() if n not in named}
+    assert {n: v for n, v in after.items() if n not in named} == {n: v for n, v in shown.items() if n not in named}
 
 
 @proves("S8")
-def test_a_patch_that_takes_every_limit_away_leaves_none_in_the_store() -> None:
+def test_a_patch_that_removes_every_limit_leaves_none_in_the_store() -> None:
     nothing = dict.fromkeys([*LIMITED.keys() - {"every"}], None)
     assert patched_spec(spec(**LIMITED), nothing, NOW).limits is None
-    assert same_spec(patched_spec(spec(**LIMITED), nothing, NOW), spec(every="5m"))
+    assert is_same_spec(patched_spec(spec(**LIMITED), nothing, NOW), spec(every="5m"))
 
 
 @proves("E4")
-def test_errors_that_are_and_are_not_retried_are_kept_as_text_and_once() -> None:
+def test_errors_that_are_and_are_not_retried_are_stored_once_as_text() -> None:
     retry = spec(
         retry={"retryOn": [404, "404", "4XX", "exit_code"], "neverOn": ["app.Bad", "Timeout", "f.<locals>.E"]}
     ).retry
@@ -196,13 +194,13 @@ def test_errors_that_are_and_are_not_retried_are_kept_as_text_and_once() -> None
     assert (patched.retry.retry_on, patched.retry.never_on) == (("404",), ())
 
 
-def test_the_codes_that_the_documents_name_are_those_that_a_retry_may_name() -> None:
+def test_the_documented_error_codes_are_those_that_a_retry_may_name() -> None:
     [listed] = [line for line in (DOCS / "reference/errors.md").read_text().splitlines() if "Codes: `timeout`" in line]
     codes = set(listed.partition("Codes: ")[2].replace("`", "").rstrip(".").split(", "))
-    assert codes == ERROR_CODES, "add them to ERROR_CODES of document/fields.py: a close one would be refused"
+    assert codes == ERROR_CODES, "add them to ERROR_CODES of document/fields.py: a similar one would be rejected"
 
 
-def test_every_field_of_a_job_stands_in_the_documents() -> None:
+def test_every_field_of_a_job_is_documented() -> None:
     text = (DOCS / "reference/api.md").read_text()
     assert [name for name in JobBody.model_fields if f"`{name}`" not in text and f'"{name}": ' not in text] == []
 
@@ -212,7 +210,7 @@ def test_an_http_call_has_a_timeout_to_connect_and_one_for_the_first_byte() -> N
     http = {"url": "https://example.com", "connectTimeout": "1.5s", "first_byte_timeout": 30}
     job = job_spec({"name": "n", "target": {"http": http}, "every": "5m"}, NOW)
     assert job.target == HttpTarget(url="https://example.com", connect_timeout_s=1.5, first_byte_timeout_s=30.0)
-    told = render_spec(job)["target"]["http"]
-    assert (told["connect_timeout"], told["first_byte_timeout"]) == (1.5, 30)
+    shown = render_spec(job)["target"]["http"]
+    assert (shown["connect_timeout"], shown["first_byte_timeout"]) == (1.5, 30)
     patched = patched_spec(job, {"target": {"http": {"connect_timeout": None}}}, NOW)
     assert patched.target == HttpTarget(url="https://example.com", first_byte_timeout_s=30.0)

@@ -1,4 +1,4 @@
-"""Schedules of more than one rule, recurrence rules, anchors: what bodies become, and what a new version keeps."""
+"""Schedules of several rules, recurrence rules, anchors: how they are read, and what a new version keeps."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -70,7 +70,7 @@ def wall(*parts: int) -> datetime:
         ({"rrule": "DTSTART:20260101T090000Z\nRRULE:FREQ=DAILY"}, wall(2026, 1, 1, 9), "UTC", True),
     ],
 )
-def test_a_recurrence_rule_begins_where_it_says_or_at_its_start_or_now(
+def test_a_recurrence_rule_begins_at_its_dtstart_or_its_start_or_now(
     fields: dict[str, Any], begins: datetime, zone: str, is_anchored: bool
 ) -> None:
     expected = Rrule(text=fields["rrule"], begins=begins, timezone=zone, is_anchored=is_anchored)
@@ -85,7 +85,7 @@ def test_a_recurrence_rule_takes_a_policy_for_the_clocks() -> None:
 
 
 @proves("S2", "S3")
-def test_at_every_in_cron_is_an_interval_and_goes_out_as_one() -> None:
+def test_at_every_in_cron_is_an_interval_and_is_written_as_one() -> None:
     found = schedule(cron="@every 90s", timezone=BERLIN)
     assert found.when == Interval(every_s=90, anchor_at=NOW)
     assert render_schedule(found)["every"] == 90
@@ -94,7 +94,7 @@ def test_at_every_in_cron_is_an_interval_and_goes_out_as_one() -> None:
 
 
 @proves("S2")
-def test_an_h_in_cron_goes_in_and_out_as_it_was_written() -> None:
+def test_an_h_in_cron_is_read_and_written_unchanged() -> None:
     found = schedule(cron="H H(0-7) * * *")
     assert found.when == Cron(expression="H H(0-7) * * *")
     seeded = for_job(found, JobId(_id(1)))
@@ -103,7 +103,7 @@ def test_an_h_in_cron_goes_in_and_out_as_it_was_written() -> None:
 
 
 @proves("S2", "S9")
-def test_a_preview_can_ask_for_the_spread_of_a_job() -> None:
+def test_a_preview_can_use_the_h_values_of_a_job() -> None:
     body = {"cron": "H H * * *", "n": 1}
     fires = {
         preview(*preview_request({**body, "job_id": str(_id(n))}, NOW)).fires[0].fire_at.timetz() for n in range(20)
@@ -158,7 +158,7 @@ def fires(after: str | None, n: int = 3, now: datetime = NOW, **fields: Any) -> 
 )
 def test_a_preview_reads_a_schedule_as_if_after_were_now(fields: dict[str, Any], expected: list[str]) -> None:
     assert fires("2020-06-01T00:00:00Z", **fields) == expected
-    # Whenever it is asked, before or after that, and whoever asks.
+    # The result does not depend on `now`, before or after that instant.
     asked_at = datetime(2040, 1, 1, tzinfo=UTC)
     assert fires("2020-06-01T00:00:00Z", now=asked_at, **fields) == expected
     after = datetime(2020, 6, 1, tzinfo=UTC)
@@ -167,7 +167,7 @@ def test_a_preview_reads_a_schedule_as_if_after_were_now(fields: dict[str, Any],
 
 
 @proves("S9")
-def test_a_preview_without_after_is_judged_as_a_job_is() -> None:
+def test_a_preview_without_after_is_checked_like_a_job() -> None:
     for fields in ({"at": "2021-01-01T00:00:00Z"}, {"cron": "@daily", "end_at": "2021-01-01T00:00:00Z"}):
         with pytest.raises(InvalidBody):
             preview_request({"schedule": fields}, NOW)
@@ -175,7 +175,7 @@ def test_a_preview_without_after_is_judged_as_a_job_is() -> None:
 
 
 @proves("S9")
-def test_faults_of_a_preview_are_judged_by_after_too() -> None:
+def test_faults_of_a_preview_depend_on_after_too() -> None:
     with pytest.raises(InvalidBody) as refusal:
         preview_request({"at": "2021-01-01T00:00:00Z", "after": "2020-06-01T00:00:00Z", "n": 0}, NOW)
     assert [fault.pointer for fault in refusal.value.faults] == ["/n"]
@@ -202,7 +202,7 @@ OVER: list[tuple[dict[str, Any], str]] = [
 
 @proves("S8", "S10")
 @pytest.mark.parametrize(("fields", "pointer"), OVER, ids=str)
-def test_what_recurs_and_is_over_is_refused_at_creation(fields: dict[str, Any], pointer: str) -> None:
+def test_a_recurring_schedule_that_is_over_is_rejected_at_creation(fields: dict[str, Any], pointer: str) -> None:
     with pytest.raises(InvalidBody, match="no fire from now on") as refusal:
         job(**fields)
     assert [fault.pointer for fault in refusal.value.faults] == [pointer]
@@ -211,12 +211,12 @@ def test_what_recurs_and_is_over_is_refused_at_creation(fields: dict[str, Any], 
 
 
 @proves("S8", "S10")
-def test_a_recurrence_that_has_ended_since_may_be_sent_back_as_it_was_read() -> None:
+def test_a_recurrence_that_has_ended_meanwhile_may_be_sent_back_as_it_was_read() -> None:
     before = job(rrule="DTSTART:20261101T090000\nRRULE:FREQ=DAILY;UNTIL=20261201")
     much_later = NOW + timedelta(days=365)
     assert job_spec(render_spec(before), much_later, current=before).schedule == before.schedule
     assert patched_spec(before, {"payload": 1}, much_later).schedule == before.schedule
-    with pytest.raises(InvalidBody, match="It is over"):
+    with pytest.raises(InvalidBody, match="no fire from now on"):
         patched_spec(
             before, {"schedule": {"rrule": "DTSTART:20261101T090000\nRRULE:FREQ=DAILY;UNTIL=20261202"}}, much_later
         )
@@ -236,23 +236,23 @@ def test_a_recurrence_that_has_ended_since_may_be_sent_back_as_it_was_read() -> 
         ("2027-07-01T09:00:00.5", {}, "2027-07-01T09:00:00.500000+02:00", None),
     ],
 )
-def test_a_local_instant_is_previewed_in_its_zone_with_what_the_clocks_did(
+def test_a_local_instant_is_previewed_in_its_zone_with_changes_of_the_clocks(
     at: str, dst: dict[str, str], local: str, remark: str | None
 ) -> None:
-    def told(**fields: Any) -> list[tuple[str, str | None]]:
+    def preview_of(**fields: Any) -> list[tuple[str, str | None]]:
         shown = preview(*preview_request({"schedule": {"timezone": BERLIN, "dst": dst, **fields}}, NOW))
         return [(fire.local, fire.remark) for fire in shown.fires]
 
-    assert told(at=at) == [(local, remark)]
-    assert (local, remark) in told(cron="0 0 1 1 *", include=[{"at": at}])
+    assert preview_of(at=at) == [(local, remark)]
+    assert (local, remark) in preview_of(cron="0 0 1 1 *", include=[{"at": at}])
 
 
 @proves("S1", "S8")
-def test_a_local_instant_goes_out_with_its_zone_and_comes_back_as_it_was() -> None:
+def test_a_local_instant_is_written_with_its_zone_and_read_back_the_same() -> None:
     before = job(at="2027-03-28T02:30:00", timezone=BERLIN)
     assert before.schedule is not None
-    told = render_schedule(before.schedule)
-    assert (told["at"], told["timezone"]) == ("2027-03-28T01:00:00Z", BERLIN)
+    rendered = render_schedule(before.schedule)
+    assert (rendered["at"], rendered["timezone"]) == ("2027-03-28T01:00:00Z", BERLIN)
     assert "timezone" not in render_schedule(schedule(at="2027-03-28T01:00:00Z"))
     assert msgspec.json.decode(msgspec.json.encode(before.schedule), type=Schedule) == before.schedule
     assert job_spec(render_spec(before), LATER, current=before).schedule == before.schedule
@@ -268,9 +268,9 @@ def test_a_local_instant_goes_out_with_its_zone_and_comes_back_as_it_was() -> No
 
 
 @proves("S8")
-def test_a_change_to_an_instant_of_long_ago_is_not_advised_to_leave_it_out() -> None:
+def test_the_advice_for_a_change_to_a_past_instant_is_not_to_leave_it_out() -> None:
     before = job(at="2027-01-01T00:00:00Z")
-    advice = "give an instant to come, or run the job now by `/run`"
+    advice = "give a future instant, or run the job now with `/run`"
     with pytest.raises(InvalidBody, match=advice):
         patched_spec(before, {"at": "2020-01-01T00:00:00Z"}, NOW)
     with pytest.raises(InvalidBody, match=advice):
@@ -278,7 +278,7 @@ def test_a_change_to_an_instant_of_long_ago_is_not_advised_to_leave_it_out() -> 
 
 
 @proves("S3", "S10")
-def test_a_zone_beside_an_interval_is_taken_unless_its_calendar_seems_to_use_it() -> None:
+def test_a_zone_with_an_interval_is_accepted_unless_its_calendar_seems_to_use_it() -> None:
     assert schedule(every="15m", timezone=BERLIN).when == Interval(every_s=900, anchor_at=NOW)
     window = {"from_at": "2027-01-01T00:00:00Z", "to_at": "2027-01-02T00:00:00Z"}
     assert schedule(every="15m", timezone=BERLIN, calendar={"blackouts": [window]}).calendar is not None
@@ -290,7 +290,7 @@ def test_a_zone_beside_an_interval_is_taken_unless_its_calendar_seems_to_use_it(
 
 
 @proves("S12")
-def test_rules_take_the_zone_and_the_policy_of_their_schedule_unless_they_have_their_own() -> None:
+def test_rules_have_the_zone_and_the_policy_of_their_schedule_unless_they_name_their_own() -> None:
     skip = Dst(gap="skip")
     found = schedule(
         cron="0 9 * * *",
@@ -325,7 +325,7 @@ def test_rules_take_the_zone_and_the_policy_of_their_schedule_unless_they_have_t
 
 
 @proves("S12")
-def test_an_instant_of_long_ago_is_no_mistake_among_the_rules() -> None:
+def test_a_past_instant_is_accepted_among_the_rules() -> None:
     found = schedule(cron="@daily", exclude=[{"at": "2020-01-01T00:00:00Z"}])
     assert found.exclude == (Once(at=datetime(2020, 1, 1, tzinfo=UTC)),)
 
@@ -335,9 +335,9 @@ def test_an_instant_of_long_ago_is_no_mistake_among_the_rules() -> None:
 def test_business_days_may_move_a_fire(written: object) -> None:
     found = schedule(cron="@daily", calendar={"business_days": written})
     assert found.calendar == Calendar(business_days=written)  # type: ignore[arg-type]
-    told = render_schedule(found)["calendar"]
-    assert told is not None
-    assert told["business_days"] == written
+    rendered = render_schedule(found)["calendar"]
+    assert rendered is not None
+    assert rendered["business_days"] == written
 
 
 @proves("S12")
@@ -358,7 +358,7 @@ UNANCHORED: list[dict[str, Any]] = [
 
 @proves("S3", "S8")
 @pytest.mark.parametrize("fields", UNANCHORED, ids=str)
-def test_an_anchor_that_nobody_chose_is_told_and_stays_one_that_nobody_chose(fields: dict[str, Any]) -> None:
+def test_an_anchor_that_no_user_chose_is_shown_and_stays_unchosen(fields: dict[str, Any]) -> None:
     before = job(**fields)
     assert "anchor_at" in str(render_spec(before))
     changed = {**render_spec(before), "schedule": {**(render_spec(before)["schedule"] or {}), "jitter": 5}}
@@ -375,7 +375,7 @@ def test_an_anchor_that_nobody_chose_is_told_and_stays_one_that_nobody_chose(fie
 
 
 @proves("S3", "S8")
-def test_a_whole_new_body_without_an_anchor_sets_a_new_one_and_a_patch_leaves_it() -> None:
+def test_a_whole_new_body_without_an_anchor_sets_a_new_one_and_a_patch_keeps_it() -> None:
     before = job(every="15m")
     renewed = job_spec({"name": "n", "function": "f", "every": "15m"}, LATER, current=before).schedule
     assert renewed == Schedule(when=Interval(every_s=900, anchor_at=LATER))
@@ -389,7 +389,7 @@ def test_a_whole_new_body_without_an_anchor_sets_a_new_one_and_a_patch_leaves_it
 
 
 @proves("S3", "S8")
-def test_an_anchor_that_was_chosen_stays_through_a_patch_until_it_is_reset() -> None:
+def test_a_chosen_anchor_survives_patches_until_it_is_reset() -> None:
     before = job(every="15m", anchor_at="2026-01-01T00:00:00Z")
     anchor_at = datetime(2026, 1, 1, tzinfo=UTC)
     assert patched_spec(before, {"every": "20m"}, LATER).schedule == Schedule(
@@ -412,7 +412,7 @@ def test_a_one_time_job_whose_instant_has_passed_can_be_sent_back_as_it_was_read
 
 
 @proves("S8")
-def test_a_resume_skips_what_was_missed_unless_asked() -> None:
+def test_a_resume_skips_missed_fires_by_default() -> None:
     assert [resume_missed(body) for body in (None, {}, {"missed": "once"}, {"missed": "all"})] == [
         "skip",
         "skip",

@@ -1,4 +1,4 @@
-"""Each short form of the contract against the long form it stands for."""
+"""Each short form and its long form."""
 
 from copy import deepcopy
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ondot.document.json_text import escaped, snake_case
-from ondot.document.shorthand import SHORT, lengthened
+from ondot.document.shorthand import SHORT, to_long_form
 from ondot.model.errors import Fault, InvalidBody
 
 Body = dict[str, Any]
@@ -14,7 +14,7 @@ Body = dict[str, Any]
 
 def lengthen(body: dict[str, object]) -> dict[str, object]:
     """The long form, or all that is wrong raised at once."""
-    long = lengthened(body)
+    long = to_long_form(body)
     if long.faults:
         faults = tuple(Fault("".join(f"/{escaped(s)}" for s in path), message) for path, message in long.faults)
         raise InvalidBody(" ".join(fault.message for fault in faults), faults=faults)
@@ -113,11 +113,11 @@ def test_a_short_form_becomes_its_long_form(short: Body, long: Body) -> None:
     fields = snake_case(short)
     assert isinstance(fields, dict)
     assert lengthen(fields) == long
-    assert short == before, "the body that came is not changed"
+    assert short == before, "the body that was sent is not changed"
 
 
 @pytest.mark.parametrize(("_", "long"), SHORT_AND_LONG, ids=lambda body: str(body)[:60])
-def test_a_long_form_stays_as_it_is(_: Body, long: Body) -> None:
+def test_a_long_form_is_not_changed(_: Body, long: Body) -> None:
     assert lengthen(long) == long
 
 
@@ -146,27 +146,27 @@ BOTH: list[tuple[Body, str, str]] = [
 
 
 @pytest.mark.parametrize(("body", "one", "other"), BOTH, ids=lambda value: str(value)[:40])
-def test_two_fields_that_say_the_same_are_refused_with_both_named(body: Body, one: str, other: str) -> None:
-    with pytest.raises(InvalidBody) as refused:
+def test_two_forms_of_one_field_are_rejected_with_both_named(body: Body, one: str, other: str) -> None:
+    with pytest.raises(InvalidBody) as rejected:
         lengthen(body)
-    (fault,) = refused.value.faults
+    (fault,) = rejected.value.faults
     assert f"`{one}`" in fault.message
     assert f"`{other}`" in fault.message
     assert fault.pointer in {"/" + one.replace(".", "/"), "/" + other.replace(".", "/")}
 
 
-def test_all_that_cannot_be_lengthened_is_told_at_once() -> None:
-    with pytest.raises(InvalidBody) as refused:
+def test_all_faults_of_short_forms_are_reported_at_once() -> None:
+    with pytest.raises(InvalidBody) as rejected:
         lengthen({"at": AT, "run_at": AT, "handler": 3, "retry_policy": {"max_attempts": 0}, "type": "HTTP"})
-    assert {f.pointer for f in refused.value.faults} == {"/run_at", "/handler", "/retry_policy/max_attempts", "/type"}
+    assert {f.pointer for f in rejected.value.faults} == {"/run_at", "/handler", "/retry_policy/max_attempts", "/type"}
 
 
-def test_two_spellings_of_one_field_are_refused_with_both_named() -> None:
+def test_two_spellings_of_one_field_are_rejected_with_both_named() -> None:
     with pytest.raises(InvalidBody, match="`max_retries` and `maxRetries`"):
         snake_case({"max_retries": 1, "maxRetries": 1})
 
 
-def test_camel_case_is_read_at_every_depth_but_in_what_belongs_to_the_user() -> None:
+def test_camel_case_is_read_at_every_depth_except_in_the_users_own_data() -> None:
     user = {"maxRetries": {"innerKey": [{"deepKey": 1}]}}
     body = {
         "retryPolicy": {"maxAttempts": 1},

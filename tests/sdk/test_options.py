@@ -247,16 +247,19 @@ def test_options_that_a_function_cannot_have_are_refused_as_a_wrong_call(options
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"key_rate": "5/s"}, "`key_rate` .* `concurrency_key` too, or `rate`"),
-        ({"key_concurrency": 5}, "`key_concurrency` .* `concurrency_key` too, or `concurrency`"),
-        ({"unique": "a", "debounce": {"key": "a", "wait": 5}}, "`debounce` and `unique` do not go together"),
-        ({"unique": "a", "throttle": {"key": "a", "per": 5}}, "`throttle` and `unique` do not go together"),
-        ({"throttle": {"key": "a", "per": 5}, "debounce": {"key": "a", "wait": 5}}, "`throttle` and `debounce` do not"),
+        ({"key_rate": "5/s"}, "`key_rate` .* `concurrency_key` too, or use `rate`"),
+        ({"key_concurrency": 5}, "`key_concurrency` .* `concurrency_key` too, or use `concurrency`"),
+        ({"unique": "a", "debounce": {"key": "a", "wait": 5}}, "`debounce` and `unique` exclude each other"),
+        ({"unique": "a", "throttle": {"key": "a", "per": 5}}, "`throttle` and `unique` exclude each other"),
+        (
+            {"throttle": {"key": "a", "per": 5}, "debounce": {"key": "a", "wait": 5}},
+            "`throttle` and `debounce` exclude",
+        ),
         ({"debounce": {"wait": 5}}, "`debounce.key` is missing"),
         ({"debounce": {"key": "a", "wait": 5, "maxwait": 6}}, "`maxwait` in `debounce`; did you mean `max_wait`"),
         ({"throttle": {"key": "a", "per": 5, "burst": 1}}, "`burst` in `throttle`"),
         ({"retry": {"retries": 5}}, "`retries` in `retry`; did you mean `max_retries`"),
-        ({"retry": {"never_on": [404], "retry_on": [404]}}, '"404" .* `retry_on` and in `never_on`'),
+        ({"retry": {"never_on": [404], "retry_on": [404]}}, '"404" .* `retry_on` and `never_on`'),
         ({"retries": -1, "retry": {"initial": "soon"}}, "`retries` must be .* `retry.initial` must be"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What goes out about dead letters: one, groups that are alike, what was done to them, how far an operation is."""
+"""Answers about dead letters: one, groups of similar ones, results, and the progress of an operation."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,6 +9,7 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from ondot.api.responses import AttemptOut, Page
+from ondot.api.views import attempts_out
 from ondot.flow.dead_letters import LetterDone, Result
 from ondot.model.execution import Origin, State
 from ondot.model.fingerprint import UNKNOWN
@@ -19,7 +20,7 @@ from ondot.store.executions import AttemptRow
 
 
 class LetterOut(BaseModel):
-    """A FAILED execution that waits for a person, or did."""
+    """A FAILED execution that waits for a person, or has been resolved."""
 
     execution_id: UUID
     job_id: UUID
@@ -27,10 +28,10 @@ class LetterOut(BaseModel):
     job_name: str | None
     state: Literal["open", "replayed", "discarded"]
     failed_at: datetime
-    reason: str | None = Field(description="Why it was not tried again.")
-    fingerprint: str = Field(description="Errors with the same one are alike.")
-    error: Any = Field(description="Of the last attempt; lists leave its `detail` out.")
-    pool: str | None = Field(description="null, as the next three, once its history is no longer kept.")
+    reason: str | None = Field(description="Why it was not retried.")
+    fingerprint: str = Field(description="Similar errors have the same one.")
+    error: Any = Field(description="The error of the last attempt; lists leave its `detail` out.")
+    pool: str | None = Field(description="null, like the next three, if its history is no longer kept.")
     origin: Origin | None
     fire_at: datetime | None
     attempts_made: int | None
@@ -41,10 +42,10 @@ class LetterOut(BaseModel):
 
 
 class LetterDetail(LetterOut):
-    """With what a replay would run with, and all attempts."""
+    """With the payload of a replay, and all attempts."""
 
-    payload: Any = Field(description="What it ran with: its own payload, or its job's.")
-    replay_state: State | None = Field(description="How the replay fares.")
+    payload: Any = Field(description="The payload it ran with: its own, or its job's.")
+    replay_state: State | None = Field(description="The state of the replay.")
     attempts: list[AttemptOut]
 
 
@@ -58,14 +59,14 @@ class LettersJob(BaseModel):
 
 
 class LetterGroupOut(BaseModel):
-    """Open letters whose errors are alike."""
+    """Open letters with similar errors."""
 
     fingerprint: str
     count: int
     first_failed_at: datetime
     last_failed_at: datetime
     sample_execution_id: UUID
-    sample_error: Any = Field(description="Of the newest of them.")
+    sample_error: Any = Field(description="The error of the newest letter.")
     job_count: int
     jobs: list[LettersJob] = Field(description="Some of their jobs.")
 
@@ -78,11 +79,11 @@ class LetterDoneOut(BaseModel):
     id: UUID
     result: Result
     replay_id: UUID | None = Field(description="The execution that runs it again.")
-    detail: str | None = Field(description="Why it was left as it is, and what to do.")
+    detail: str | None = Field(description="Why it was not changed, and what to do.")
 
 
 class LettersDone(BaseModel):
-    """What became of each letter that was named, in the order in which they were."""
+    """The result for each named letter, in the order of the request."""
 
     done: int
     refused: int
@@ -93,17 +94,17 @@ class LetterCount(BaseModel):
     """A dry run."""
 
     dry_run: Literal[True] = True
-    count: int = Field(description="Open letters that would be done.")
+    count: int = Field(description="Open letters that would be changed.")
 
 
 class OperationOut(BaseModel):
-    """What is done to all letters that matched when it began, and how far it is."""
+    """An operation on all letters that matched when it started, and its progress."""
 
     id: UUID
     action: BulkAction
     state: BulkState
-    total: int = Field(description="Letters that matched when it began.")
-    done: int = Field(description="Of those, replayed or discarded by this operation so far.")
+    total: int = Field(description="Letters that matched when it started.")
+    done: int = Field(description="Letters that this operation has replayed or discarded so far.")
     filter: dict[str, Any]
     rate: float = Field(description="Letters a second.")
     version: Literal["same", "current"]
@@ -148,17 +149,7 @@ def letter_detail(
         **letter_out(row, spec.name if spec else None).model_dump(),
         payload=msgspec.json.decode(payload),
         replay_state=replay_state,
-        attempts=[
-            AttemptOut(
-                attempt=attempt.attempt_no,
-                outcome=attempt.outcome,
-                worker_id=attempt.worker_id,
-                started_at=attempt.started_at,
-                ended_at=attempt.ended_at,
-                error=attempt.error,
-            )
-            for attempt in attempts
-        ],
+        attempts=attempts_out(attempts),
     )
 
 

@@ -1,8 +1,8 @@
-"""The short way to the two busiest routes, `POST /v1/jobs` and `/v1/jobs/batch`: past the search for a route.
+"""A fast path to the two busiest routes, `POST /v1/jobs` and `/v1/jobs/batch`, without FastAPI's search for a route.
 
-Looking through all routes and working out what an endpoint depends on takes FastAPI several times as long as reading
-the body. So a request that is exactly one of these, without parameters to be checked, goes straight to the function
-that the route calls too; every other request, and all of the documentation, is FastAPI's.
+FastAPI takes several times as long to find a route and resolve its dependencies as ondot takes to read the body. So a
+request that is exactly one of these, without query parameters to check, goes straight to the function of the route.
+FastAPI serves every other request, and all of the documentation.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,21 +17,21 @@ from ondot.model.errors import OndotError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`path`: as the metrics name it."""
+    """`path` is the route's name in the metrics."""
 
     path: str
     answer: Callable[[Request], Awaitable[Response]]
 
 
-Refused = Callable[[Request, OndotError], Awaitable[Response]]
+RenderError = Callable[[Request, OndotError], Awaitable[Response]]
 
 
-class Door:
-    def __init__(self, app: ASGIApp, entries: Mapping[str, Entry], refused: Refused) -> None:
-        """`entries`: by path, for POST."""
+class FastPath:
+    def __init__(self, app: ASGIApp, entries: Mapping[str, Entry], render_error: RenderError) -> None:
+        """`entries` are POST routes by path."""
         self._app = app
         self._entries = entries
-        self._refused = refused
+        self._render_error = render_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         entry = None
@@ -45,5 +45,5 @@ class Door:
         try:
             response = await entry.answer(request)
         except OndotError as error:
-            response = await self._refused(request, error)
+            response = await self._render_error(request, error)
         await response(scope, receive, send)

@@ -1,5 +1,7 @@
-"""The parts of the OpenAPI document that the routes cannot say by themselves: bodies are read by `wire`, which knows
-short forms and gathers every fault, so FastAPI only describes them."""
+"""The parts of the OpenAPI document that FastAPI cannot derive from the routes: bodies and problems.
+
+`document` reads the bodies, because it knows short forms and reports every fault; FastAPI only describes them.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +39,7 @@ def takes_patch() -> dict[str, Any]:
 
 
 def describe(app: FastAPI, bodies: Iterable[type[BaseModel]]) -> None:
-    """Make `/openapi.json` tell these bodies and the problems too."""
+    """Add these bodies and the problems to `/openapi.json`."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -57,7 +59,7 @@ def describe(app: FastAPI, bodies: Iterable[type[BaseModel]]) -> None:
             schemas.update(_patches(schemas, JobBody.__name__))
             for path in document["paths"].values():
                 for method, operation in path.items():
-                    _tell_problems(method, operation)
+                    _add_problems(method, operation)
             schemas.pop("HTTPValidationError", None)
             schemas.pop("ValidationError", None)
             app.openapi_schema = document
@@ -81,7 +83,7 @@ def _patches(schemas: dict[str, Any], name: str) -> dict[str, Any]:
         return {"$ref": f"{_REF}{name}{_PATCH}"}
 
     def part(schema: dict[str, Any]) -> dict[str, Any]:
-        # Objects are merged; lists, and what is in them, are replaced as a whole.
+        # Objects are merged; lists are replaced as a whole.
         if "$ref" in schema:
             return patch_of(schema["$ref"].removeprefix(_REF))
         return {**schema, "anyOf": [part(one) for one in schema["anyOf"]]} if "anyOf" in schema else schema
@@ -94,8 +96,8 @@ def _words_of(schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": schema["description"]} if "description" in schema else {}
 
 
-def _tell_problems(method: str, operation: dict[str, Any]) -> None:
-    """The refusals that any operation of its kind may meet."""
+def _add_problems(method: str, operation: dict[str, Any]) -> None:
+    """Add the errors that any operation of its kind may return."""
     also = {"401": "no API key", "403": "refused", "422": "not valid", "503": "the database is away"}
     if "requestBody" in operation:
         also |= {"400": "not JSON", "413": "too large"}

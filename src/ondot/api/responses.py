@@ -1,6 +1,6 @@
-"""What goes out: jobs, executions, their status, previews and lists, as FastAPI shows and checks them.
+"""Answers of the API: executions, their status, previews and lists. A job is rendered by `document.render`.
 
-Instants go out in RFC 3339 with `Z`, and the spec of a job as `long_form` has it.
+Instants are RFC 3339 with `Z`.
 """
 
 from datetime import datetime, timedelta
@@ -48,16 +48,14 @@ class ExecutionOut(BaseModel):
     priority_class: str = Field(examples=["normal"])
     payload: Any = Field(
         default=None,
-        description="What the target is sent: its own, or its job's. In a list, a job's payload of more than 16 KiB is"
-        " left out: get the execution.",
+        description="What is sent to the target: its own payload, or its job's. A list leaves out a job's payload of "
+        "more than 16 KiB: get the execution.",
     )
     result: Any = None
     error: Any = None
     reason: str | None = None
     progress: ProgressOut | None = None
-    cancel_requested_at: datetime | None = Field(
-        default=None, description="Since when it was asked to end, if it runs."
-    )
+    cancel_requested_at: datetime | None = Field(default=None, description="When it was asked to end, if it runs.")
     start_by: datetime | None = Field(default=None, description="Its start deadline; null once it has ended.")
     replay_of: UUID | None = Field(default=None, description="The execution that it runs again.")
 
@@ -69,12 +67,12 @@ class ExecutionDetail(ExecutionOut):
 
 
 class SkippedRange(BaseModel):
-    """Fires that will not run, from the first to the last of them."""
+    """Fires that will not run, from the first to the last."""
 
     from_at: datetime
     to_at: datetime
     reason: str = Field(examples=["misfire", "coalesced", "paused"])
-    count: int | None = Field(description="null: more than were counted.")
+    count: int | None = Field(description="null: too many to count.")
 
 
 Item = TypeVar("Item")
@@ -82,7 +80,7 @@ Item = TypeVar("Item")
 
 class Page(BaseModel, Generic[Item]):
     items: list[Item]
-    next_cursor: str | None = Field(description="Give it as `cursor` for the next page; null on the last.")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null on the last.")
 
 
 class SkippedFires(SkippedRange):
@@ -91,8 +89,8 @@ class SkippedFires(SkippedRange):
     job_id: UUID
     job_name: str | None
     recorded_at: datetime
-    is_backfilled: bool = Field(description="A backfill that was made since then covers them.")
-    what_to_do: str | None = Field(description="The command that runs them after all.")
+    is_backfilled: bool = Field(description="A later backfill covers them.")
+    what_to_do: str | None = Field(description="The command that runs them.")
 
 
 class SkippedList(Page[SkippedFires]):
@@ -100,7 +98,7 @@ class SkippedList(Page[SkippedFires]):
 
 
 class JobDetail(JobOut):
-    """One job, with its latest executions and the latest fires that were skipped."""
+    """One job, with its latest executions and its latest skipped fires."""
 
     latest_executions: list[ExecutionOut]
     skipped_fires: list[SkippedRange]
@@ -110,7 +108,7 @@ class StatusOut(BaseModel):
     job_id: UUID
     state: JobState = Field(description="The state of the job.")
     status: State | None = Field(description="The state of its latest execution; null before the first.")
-    last_run: datetime | None = Field(description="When an execution of it last began; it may have ended since.")
+    last_run: datetime | None = Field(description="When its latest execution started; it may have ended.")
     next_run: datetime | None
     retry_count: int
 
@@ -139,7 +137,7 @@ class PreviewOut(BaseModel):
 
 
 class NextOut(BaseModel):
-    """The coming fires of a job."""
+    """The next fires of a job."""
 
     in_words: str
     fires: list[JobFireOut]
@@ -151,7 +149,7 @@ class Deleted(BaseModel):
 
 
 class Started(BaseModel):
-    """The execution that a run-now made."""
+    """The execution that a run-now created."""
 
     execution_id: UUID
     job_id: UUID
@@ -166,8 +164,10 @@ class LogOut(BaseModel):
 
 class LogList(BaseModel):
     items: list[LogOut]
-    next_cursor: str = Field(description="Give it as `cursor` for the lines after these, also those still to come.")
-    ended: bool = Field(description="Whether these were the last lines there will be.")
+    next_cursor: str = Field(
+        description="Send it as `cursor` for the lines after these, including lines that are not written yet."
+    )
+    ended: bool = Field(description="Whether these are the last lines.")
 
 
 class JobList(Page[JobOut]):
@@ -175,7 +175,7 @@ class JobList(Page[JobOut]):
 
 
 class ExecutionList(Page[ExecutionOut]):
-    see: str | None = Field(default=None, description="Where else to look, if what was asked for is kept elsewhere.")
+    see: str | None = Field(default=None, description="Where to look, if the executions are kept elsewhere.")
 
 
 class JobBatch(BaseModel):
@@ -204,15 +204,15 @@ def preview_out(preview: Preview) -> PreviewOut:
 
 
 def next_out(preview: Preview, jitter: timedelta | None) -> NextOut:
-    """The fires of a job, which with jitter (None: it has none) start so much later."""
-    told = preview_out(preview)
+    """The fires of a job; with `jitter` they start this much later."""
+    shown = preview_out(preview)
     fires = [
         JobFireOut(**fire.model_dump())
         if jitter is None
         else JobFireOut(**fire.model_dump(), ready_at=fire.fire_at + jitter)
-        for fire in told.fires
+        for fire in shown.fires
     ]
-    return NextOut(in_words=told.in_words, fires=fires, skipped=told.skipped)
+    return NextOut(in_words=shown.in_words, fires=fires, skipped=shown.skipped)
 
 
 def priority_class_out(priority_class: PriorityClass) -> str:

@@ -16,7 +16,7 @@ from ondot import __version__
 from ondot.api.backpressure import headers_of
 from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
 from ondot.api.dependencies import Services
-from ondot.api.fast_path import Door, Entry
+from ondot.api.fast_path import Entry, FastPath
 from ondot.api.guard import HEADERS, Guard
 from ondot.api.intake import Released
 from ondot.api.openapi import describe
@@ -93,7 +93,7 @@ def build_api(services: Services) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _bad_parameters)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _not_routed)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _fault)
-    app.add_middleware(Door, entries=ENTRIES, refused=_refused)
+    app.add_middleware(FastPath, entries=ENTRIES, render_error=_refused)
     app.add_middleware(Released, intake=services.intake)
     app.add_middleware(Guard, auth=services.auth, refused=_refused)
     app.add_middleware(Measured)

@@ -18,7 +18,7 @@ from ondot.model.job import JobSpec
 from ondot.store.executions import AttemptRow, ExecutionRow
 
 LISTED_PAYLOAD_BYTES: Final = 16 * 1024
-"""In a list, a longer payload of the job is left out: a thousand of a megabyte would be a gigabyte."""
+"""A list leaves out longer payloads of jobs: a thousand of a megabyte would be a gigabyte."""
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -36,7 +36,7 @@ def created_batch_text(jobs: list[Accepted]) -> str:
 
 
 def execution_out(row: ExecutionRow, spec: JobSpec | None, *, whole: bool = False) -> ExecutionOut:
-    """`spec`: of the version that it runs; None: it is gone. `whole`: with its payload, however long."""
+    """`spec` is that of the version it runs, None if it is gone. `whole`: with its payload, however long."""
     progress = None
     if row.progress is not None or row.progress_message is not None:
         progress = ProgressOut(fraction=row.progress, message=row.progress_message)
@@ -76,8 +76,24 @@ def _payload(row: ExecutionRow, spec: JobSpec | None, *, whole: bool) -> Any:
 
 
 def execution_detail(row: ExecutionRow, spec: JobSpec | None, attempts: list[AttemptRow]) -> ExecutionDetail:
-    """With all attempts: those that failed are on record, the one that runs or succeeded is told by the execution."""
-    told = [
+    """With all attempts: failed ones are stored, one that runs or has succeeded is part of the execution's row."""
+    shown = attempts_out(attempts)
+    if row.state in {State.RUNNING, State.SUCCEEDED}:
+        shown.append(
+            AttemptOut(
+                attempt=row.attempt_no,
+                outcome=Outcome.SUCCEEDED if row.state is State.SUCCEEDED else None,
+                worker_id=row.worker_id,
+                started_at=row.started_at,
+                ended_at=row.ended_at,
+                error=None,
+            )
+        )
+    return ExecutionDetail(**execution_out(row, spec, whole=True).model_dump(), attempts=shown)
+
+
+def attempts_out(attempts: list[AttemptRow]) -> list[AttemptOut]:
+    return [
         AttemptOut(
             attempt=attempt.attempt_no,
             outcome=attempt.outcome,
@@ -88,15 +104,3 @@ def execution_detail(row: ExecutionRow, spec: JobSpec | None, attempts: list[Att
         )
         for attempt in attempts
     ]
-    if row.state in {State.RUNNING, State.SUCCEEDED}:
-        told.append(
-            AttemptOut(
-                attempt=row.attempt_no,
-                outcome=Outcome.SUCCEEDED if row.state is State.SUCCEEDED else None,
-                worker_id=row.worker_id,
-                started_at=row.started_at,
-                ended_at=row.ended_at,
-                error=None,
-            )
-        )
-    return ExecutionDetail(**execution_out(row, spec, whole=True).model_dump(), attempts=told)

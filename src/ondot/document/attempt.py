@@ -1,5 +1,4 @@
-"""How an attempt stands in a request: what it calls (E3), how long parts of the call may take (E7), and what follows
-one that failed (E4)."""
+"""An attempt in a request: what it calls (E3), how long the parts of the call may take (E7), and its retries (E4)."""
 
 from typing import Annotated, Any, Final, assert_never
 from urllib.parse import urlsplit
@@ -34,14 +33,14 @@ class HttpBody(Body):
     method: Method = Field(default=_HTTP.method, description="The HTTP method.", examples=["POST"])
     headers: Headers = Field(
         default_factory=dict,
-        description="Headers to send, besides those of ondot.",
+        description="Headers to send, in addition to those of ondot.",
         examples=[{"x-team": "bi"}],
     )
     connect_timeout: AttemptDuration | None = Field(
         default=None, description="How long it may take to connect.", examples=["5s"]
     )
     first_byte_timeout: AttemptDuration | None = Field(
-        default=None, description="How long the first byte of the answer may take.", examples=["30s"]
+        default=None, description="How long the first byte of the response may take.", examples=["30s"]
     )
 
 
@@ -56,18 +55,18 @@ class TargetBody(Body):
         default=None, description="An HTTP call.", examples=[{"url": "https://example.com/report"}]
     )
     function: FunctionName | None = Field(
-        default=None, description="A function of a worker.", examples=["daily_report"]
+        default=None, description="A function that a worker has registered.", examples=["daily_report"]
     )
     shell: ShellBody | None = Field(default=None, description="A program.", examples=[{"command": ["echo", "hello"]}])
-    grpc: Any = Field(default=None, description="Not there yet.")
-    publish: Any = Field(default=None, description="Not there yet.")
+    grpc: Any = Field(default=None, description="Not supported yet.")
+    publish: Any = Field(default=None, description="Not supported yet.")
 
 
 RetryDuration = Annotated[Duration, Field(le=LONGEST_WAIT_S)]
 
 
 class RetryBody(Body):
-    """What follows a failed attempt."""
+    """What happens after a failed attempt."""
 
     max_retries: int = Field(
         default=_RETRY.max_retries, ge=0, le=MAX_RETRIES, description="Attempts after the first.", examples=[3]
@@ -80,24 +79,24 @@ class RetryBody(Body):
     delays: list[RetryDuration] = Field(
         default_factory=list,
         max_length=100,
-        description="For `listed`: the delays, the last again and again.",
+        description="For `listed`: the delays; the last one repeats.",
         examples=[["1s", "1m"]],
     )
     max_worker_losses: int = Field(
         default=_RETRY.max_worker_losses,
         ge=0,
         le=100,
-        description="Lost workers until it is given up as poison.",
+        description="Lost workers after which it is given up as poison.",
         examples=[3],
     )
     retry_on: ErrorNames = Field(
         default_factory=list,
-        description="Statuses, error codes and types of exceptions that are retried though they would not be.",
+        description="Statuses, error codes and types of exceptions that are retried although they usually are not.",
         examples=[[404, "exit_code"]],
     )
     never_on: ErrorNames = Field(
         default_factory=list,
-        description="Those that are not retried; it wins over `retry_on`.",
+        description="Those that are never retried; this wins over `retry_on`.",
         examples=[["5xx", "ValueError"]],
     )
 
@@ -105,7 +104,7 @@ class RetryBody(Body):
     @classmethod
     def _not_in_both(cls, never_on: list[str], info: ValidationInfo) -> list[str]:
         if both := [name for name in never_on if name in info.data.get("retry_on", ())]:
-            raise sentence(f'"{both[0]}" stands in `retry_on` and in `never_on`; leave it in one of them.')
+            raise sentence(f'"{both[0]}" is in both `retry_on` and `never_on`; leave it in one of them.')
         return never_on
 
 
@@ -114,12 +113,12 @@ def target_of(body: TargetBody) -> TargetSpec:
         return to_struct(HttpTarget, body.http)
     if body.function is not None:
         return FunctionTarget(name=body.function)
-    assert body.shell is not None, "check_kinds has seen to it that there is one"
+    assert body.shell is not None, "check_kinds has checked that there is one"
     return to_struct(ShellTarget, body.shell)
 
 
 def name_of(target: TargetSpec) -> str:
-    """The name of a job whose creator gave none: what it calls, without what may be secret in an address."""
+    """The name of a job that was created without one: what it calls, without parts of an address that may be secret."""
     match target:
         case FunctionTarget():
             return target.name

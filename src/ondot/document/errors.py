@@ -1,9 +1,8 @@
-"""What is wrong with a body, told so that it can be put right: which field, what was expected, an example,
-what came.
+"""Faults of a body as sentences: which field, what is expected, an example, and what the body has.
 
-pydantic finds the faults, in the long form and all at once; here they become sentences about the body as its
-author wrote it: short fields by their own names (`Lengthened.origins`), camelCase as it was spelled, and for
-a field that is not known the one that was probably meant.
+pydantic finds all faults at once, in the long form. Here they become sentences about the body as its author wrote it:
+short fields by their own names (`LongForm.origins`), camelCase as it was spelled, and for an unknown field the one that
+was probably meant.
 """
 
 import json
@@ -19,7 +18,7 @@ from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
 from ondot.model.text import visible
 
 MAX_FAULTS: Final = 20
-"""Faults in one answer: a batch may have ten thousand."""
+"""Faults in one answer: a batch may have ten thousand of them."""
 
 _EXPECTED: Final = {
     "string_type": "text",
@@ -42,14 +41,14 @@ _SHOWN: Final = 60
 
 
 class Written(NamedTuple):
-    """The body as it came and where it stands in the request: turns paths of the long form into pointers."""
+    """A body as it was sent, and its pointer in the request: turns paths of the long form into pointers."""
 
     body: object
     pointer: str
     origins: dict[Path, Path]
 
     def path(self, path: Path) -> Path:
-        """Where its author wrote what the long form has at `path`."""
+        """The path in the body as it was written, for a path of the long form."""
         for length in range(len(path), 0, -1):
             if (origin := self.origins.get(path[:length])) is not None:
                 return self.spelled((*origin, *path[length:]))
@@ -61,7 +60,7 @@ class Written(NamedTuple):
         return self.spelled(path)
 
     def spelled(self, path: Path) -> Path:
-        """A path of the body in snake_case, spelled as it came."""
+        """A path of the body in snake_case, with the names as they were written."""
         names: list[str] = []
         node = self.body
         for name in path:
@@ -87,18 +86,18 @@ class Written(NamedTuple):
         return True
 
     def fault(self, path: Path, message: str) -> Fault:
-        """The fault of a path of the body as it came."""
+        """A fault at a path of the body as it was written."""
         return Fault(self.pointer + "".join(f"/{escaped(segment)}" for segment in path), message)
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], written: Written) -> list[tuple[Path, Fault]]:
-    """The faults that pydantic found in the long form, each with its path there."""
+    """The faults that pydantic found, each with its path in the long form."""
     faults = []
     for found in error.errors(include_url=False)[:MAX_FAULTS]:
         inner = tuple(str(segment) for segment in found["loc"] if segment != "[key]")
         path = written.path(inner)
         context = found.get("ctx", {})
-        field = find_field(model, inner)
+        field = _find_field(model, inner)
         match found["type"]:
             case "extra_forbidden":
                 message = _unknown(path, model, inner)
@@ -108,31 +107,31 @@ def faults_of(error: ValidationError, model: type[BaseModel], written: Written) 
                 message = str(context["message"])
             case kind:
                 words = str(context["error"]) if kind == "value_error" else _words(kind, context, found["msg"])
-                example = "" if "for example" in words else _example(field)
-                message = f"`{'.'.join(path)}` must be {words}{example}{_came(path, found['input'])}."
+                example = "" if "for example" in words or "such as" in words else _example(field)
+                message = f"`{'.'.join(path)}` must be {words}{example}{_got(path, found['input'])}."
         faults.append((inner, written.fault(path, message)))
     return faults
 
 
-def refuse(faults: list[Fault], *, all_of_schedule: bool) -> InvalidBody:
-    """One error for all faults, or the first of them. Those of a schedule alone have a code of their own."""
-    told = faults[:MAX_FAULTS]
-    message = " ".join(fault.message for fault in told[:3])
+def invalid_body(faults: list[Fault], *, all_of_schedule: bool) -> InvalidBody:
+    """One error for the first 20 faults. If all are faults of a schedule, it has a code of its own."""
+    shown = faults[:MAX_FAULTS]
+    message = " ".join(fault.message for fault in shown[:3])
     if len(faults) > 3:
         message = f"{message} And {len(faults) - 3} more." if len(faults) < MAX_FAULTS else f"{message} And more."
-    return (InvalidSchedule if all_of_schedule else InvalidBody)(message, faults=tuple(told))
+    return (InvalidSchedule if all_of_schedule else InvalidBody)(message, faults=tuple(shown))
 
 
 def unknown_field(path: Path, known: list[str]) -> str:
     name = path[-1]
     close = get_close_matches(snake_case_name(name).lower()[:64], known, n=1, cutoff=0.6)
-    advice = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}."
+    advice = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}."
     place = f" in `{'.'.join(path[:-1])}`" if path[:-1] else ""
     return f"There is no field `{visible(name[:64])}`{place}; {advice}"
 
 
-def came(value: object) -> str:
-    """What came, in a few words, never long."""
+def describe_value(value: object) -> str:
+    """A value in a few words, never long."""
     match value:
         case None | bool():
             return json.dumps(value)
@@ -155,17 +154,17 @@ def _unknown(path: Path, model: type[BaseModel], inner: Path) -> str:
     known = _names(place)
     name = snake_case_name(path[-1])
     if name == "in" and inner[-2:-1] and inner[-2].isdecimal():
-        return f"`{'.'.join(path)}`: a rule beside others has no delay, which is for jobs that run once; give `at`."
+        return f"`{'.'.join(path)}`: a rule of a list takes no delay, which is for jobs that run once; give `at`."
     if not inner[:-1] and place is model:
         if place_of := _place_of(name, model):
-            return f"There is no field `{path[-1]}` here; it belongs into `{'.'.join(place_of)}`."
+            return f"There is no field `{path[-1]}` here; it belongs in `{'.'.join(place_of)}`."
         if "target" in model.model_fields:
             known = [*known, *sorted(SHORT_NAMES)]
     return unknown_field(path, known)
 
 
 def _place_of(name: str, model: type[BaseModel]) -> Path | None:
-    """The part of a body that has a field of that name."""
+    """The path of the object in a body that has a field of this name."""
     for outer, field in model.model_fields.items():
         if (nested := model_in(field)) is None:
             continue
@@ -180,7 +179,7 @@ def _names(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def find_field(model: type[BaseModel], inner: Path) -> FieldInfo | None:
+def _find_field(model: type[BaseModel], inner: Path) -> FieldInfo | None:
     """The field at a path of the long form; None if there is none."""
     place: type[BaseModel] | None = model
     field: FieldInfo | None = None
@@ -195,7 +194,7 @@ def find_field(model: type[BaseModel], inner: Path) -> FieldInfo | None:
 
 
 def field_of(model: type[BaseModel], name: str) -> FieldInfo | None:
-    """The field of a model by its name on the wire."""
+    """The field of a model by its name in JSON."""
     return next((field for own, field in model.model_fields.items() if (field.alias or own) == name), None)
 
 
@@ -220,8 +219,8 @@ def _words(kind: str, context: dict[str, Any], otherwise: str) -> str:
     return words.replace("'", '"')
 
 
-def _came(path: Path, value: object) -> str:
-    # Headers carry secrets, and so may an address.
+def _got(path: Path, value: object) -> str:
+    # Headers and addresses may contain secrets.
     if "headers" in path or (isinstance(value, str) and "@" in value and "://" in value):
         return ""
-    return f"; {came(value)} came"
+    return f", got {describe_value(value)}"

@@ -1,8 +1,8 @@
-"""The kinds of value that fields of a body take: durations, instants, names, addresses, headers, argv, errors.
+"""The kinds of value in a body: durations, instants, names, addresses, headers, argv, errors.
 
-Each is a pydantic type that says in a ValueError what it expects ("must be …"); `faults` makes the sentence
-around it. Limits stand here. What ondot itself sets in a request to a handler cannot be set by a job: a
-forged `webhook-id` or a second `content-length` would break the receiver's trust in them.
+Each is a pydantic type whose ValueError says what it expects ("must be …"); `errors` makes the sentence around it. A
+job cannot set the headers that ondot sets itself: a forged `webhook-id` or a second `content-length` would break the
+receiver's trust in them.
 """
 
 import re
@@ -72,7 +72,7 @@ ERROR_CODES: Final = frozenset(
         "internal",
     }
 )
-"""The codes of errors of attempts, to tell a misspelt one from the type of an exception, which may be any name."""
+"""The error codes of attempts, to distinguish a misspelt one from the type of an exception, which may be any name."""
 
 # `f.<locals>.Error` is how Python names the type of an exception that a function defines.
 _ERROR_NAME: Final = re.compile(r"[3-5][xX]{2}|\d{3}|[^\W\d][\w.<>]{0,199}")
@@ -80,18 +80,18 @@ _STATUS_CLASS: Final = re.compile("[3-5][xX]{2}")
 
 
 class Body(BaseModel):
-    """An object of a request: no field that is not known, and no type taken for another."""
+    """An object of a request: no unknown fields, and no conversion between types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def sentence(message: str) -> PydanticCustomError:
-    """A refusal that says all in its own words."""
+    """An error whose message is a whole sentence."""
     return PydanticCustomError("sentence", "{message}", {"message": message})
 
 
 def not_yet(what: str, advice: str) -> str:
-    return f"{what} is not there yet: this release of ondot cannot do it; {advice}."
+    return f"{what} is not supported by this release of ondot; {advice}."
 
 
 def _instant_or_local(written: object) -> datetime:
@@ -99,7 +99,7 @@ def _instant_or_local(written: object) -> datetime:
     if found is None:
         raise ValueError(INSTANT)
     assert isinstance(written, str)
-    # One year of margin, since the offset may move it; datetime itself overflows in the years 1 and 9999.
+    # One year of margin for the offset; datetime itself overflows in the years 1 and 9999.
     if not _FIRST_YEAR - 1 <= int(found[1]) <= _LAST_YEAR + 1:
         raise ValueError(f"an instant in the years {_FIRST_YEAR} to {_LAST_YEAR}")
     try:
@@ -121,7 +121,7 @@ def _instant(written: object) -> datetime:
 
 
 def instant_or_none(written: object) -> datetime | None:
-    """An instant with its offset; None if it is none."""
+    """An instant with its offset; None if the value is not one."""
     try:
         return _instant(written)
     except ValueError:
@@ -136,22 +136,22 @@ def _job_id(written: object) -> UUID:
 
 
 def _plain_text(text: str) -> str:
-    seen_text(text)
+    check_visible(text)
     if not text.strip():
         raise ValueError("text that is not blank")
     return text
 
 
-def seen_text(text: str) -> str:
-    """One line of characters that can be seen."""
+def check_visible(text: str) -> str:
+    """The text, if it is one line of visible characters."""
     if hidden := hidden_in(text):
-        raise ValueError(f"text without control characters, line breaks and invisible ones (there is {hidden})")
+        raise ValueError(f"text without control characters, line breaks and invisible characters (it has {hidden})")
     return text
 
 
 def _pool(name: str) -> str:
     if not _POOL.fullmatch(name):
-        raise ValueError("a pool's name: lower-case letters, digits, _ . and -, at most 63, a letter or digit first")
+        raise ValueError("a pool's name: at most 63 lower-case letters, digits, _ . and -, a letter or digit first")
     return name
 
 
@@ -178,8 +178,8 @@ def _url(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not host:
         raise ValueError(expected)
     if "@" in parts.netloc:
-        # Not echoed: the password would end in logs and on screens.
-        raise sentence("`url` must not hold a user name or password; send them in a header such as authorization.")
+        # Not repeated in the message: the password would end up in logs and on screens.
+        raise sentence("`url` must not contain a user name or password; send them in a header such as authorization.")
     return url
 
 
@@ -191,7 +191,7 @@ def _method(method: str) -> str:
 
 def _header_name(name: str) -> str:
     if len(name) > 256 or not _TOKEN.fullmatch(name):
-        raise sentence(f"{name[:60]!r} is not a header name: letters, digits and - are, for example x-team.")
+        raise sentence(f"{name[:60]!r} is not a header name: use letters, digits and -, for example x-team.")
     if (why := why_reserved(name)) is not None:
         raise sentence(why)
     return name
@@ -212,15 +212,15 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
 def _is_list_of_words(command: object) -> object:
     if isinstance(command, str):
         raise sentence(
-            "`command` must be a list of words, since ondot runs it without a shell: "
-            'for example ["echo", "hello"], or ["sh", "-c", "echo hello | wc -c"] where a shell is wanted.'
+            "`command` must be a list of words, because ondot runs it without a shell: "
+            'for example ["echo", "hello"], or ["sh", "-c", "echo hello | wc -c"] if you want a shell.'
         )
     return command
 
 
 def _argv(command: list[str]) -> list[str]:
     if not command[0].strip():
-        raise ValueError("a list of words whose first names a program")
+        raise ValueError("a list of words, of which the first is a program")
     if any("\0" in word for word in command):
         raise ValueError("a list of words without NUL characters")
     return command
@@ -236,15 +236,15 @@ def _nothing(what: str, advice: str) -> BeforeValidator:
 
 
 def _error_name(value: object) -> str:
-    """An HTTP status or a class of them, the code of an error, or the name of an exception's type; as text."""
+    """An HTTP status or a class of them, an error code, or the name of an exception's type, as text."""
     written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(written, str) or not _ERROR_NAME.fullmatch(written):
         raise ValueError(ERROR_NAMES)
     if written.isdecimal() and not 300 <= int(written) <= 599:
-        raise ValueError("a status from 300 to 599, since 2xx succeeds, for example 503")
+        raise ValueError("a status from 300 to 599, because 2xx is a success, for example 503")
     if _STATUS_CLASS.fullmatch(written):
         return written.lower()
-    # Only of what looks like a code: `Timeout` is the type of an exception in a library that many use.
+    # Only for names that look like a code: `Timeout` is the type of an exception in a common library.
     is_code = written.islower() and written.isidentifier()
     if is_code and written not in ERROR_CODES and (close := get_close_matches(written, ERROR_CODES, n=1, cutoff=0.8)):
         raise sentence(f'There is no error code "{written}"; did you mean "{close[0]}"?')
@@ -288,8 +288,8 @@ Argv = Annotated[
 ]
 Labels = Annotated[
     dict[
-        Annotated[str, Field(min_length=1, max_length=MAX_LABEL_NAME), AfterValidator(seen_text)],
-        Annotated[str, Field(max_length=MAX_LABEL_VALUE), AfterValidator(seen_text)],
+        Annotated[str, Field(min_length=1, max_length=MAX_LABEL_NAME), AfterValidator(check_visible)],
+        Annotated[str, Field(max_length=MAX_LABEL_VALUE), AfterValidator(check_visible)],
     ],
     Field(max_length=MAX_LABELS),
 ]

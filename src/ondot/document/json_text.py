@@ -1,13 +1,12 @@
-"""From the bytes of a request to JSON that everything behind the edge can hold.
+"""From the bytes of a request to JSON that every later layer can handle.
 
-JSON is read strictly: UTF-8, no NaN, no numbers that overflow, no half surrogates. Beyond that, what
-PostgreSQL cannot store (the character NUL) and what would exhaust a reader (deep nesting, very many values) is refused
-here, with a pointer to it, so that no later layer has to think of it. camelCase becomes snake_case here too, except
-in what belongs to the user.
+JSON is read strictly: UTF-8, no NaN, no numbers that overflow, no half surrogates. Text that PostgreSQL cannot store
+(the character NUL) and bodies that would exhaust a reader (deep nesting, very many values) are rejected here, with a
+pointer, so that no later layer has to check. camelCase becomes snake_case here too, except in the user's own data.
 
 A small body can be a large tree: 10 MB of `[[],[],…]` took 470 MB and seconds of the event loop. So depth and number of
-values are counted on the bytes before anything is decoded, the jobs of a batch are decoded one at a time, and outside
-of a payload a body may have no more values than a job has use for, which bounds all that is done to find its faults.
+values are counted in the bytes before anything is decoded, and the jobs of a batch are decoded one at a time. Outside
+the payload a body may have no more values than a job can use, which bounds the work of finding its faults.
 """
 
 import re
@@ -21,12 +20,12 @@ from ondot.model.errors import Fault, InvalidBody, NotJson, TooLarge
 
 MAX_DEPTH: Final = 64
 BYTES_A_VALUE: Final = 16
-"""A body may have one value (a comma or an opening bracket outside of texts) for each so many bytes of its largest
-size: 131,072 for a job. A value takes about 64 bytes of memory once it is decoded."""
+"""A body may have one value (a comma or an opening bracket outside of texts) for each 16 bytes of its largest size:
+131,072 for a job. A decoded value takes about 64 bytes of memory."""
 MAX_FIELDS: Final = 10_000
-"""Values of one body outside of its payload: a job with 1,000 blackouts and as many dates has 4,000."""
+"""Values of a body outside its payload: a job with 1,000 blackouts and 1,000 dates has 4,000."""
 USER_DATA: Final = frozenset({"payload", "headers", "labels"})
-"""Fields whose content is the user's own: keys inside them are left as they are."""
+"""Fields with the user's own data: keys inside them are not changed."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
@@ -37,16 +36,16 @@ _ITEMS_DECODER: Final = msgspec.json.Decoder(list[Raw])
 
 _TEXT: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _TEXTS: Final = re.compile(_TEXT, re.DOTALL)
-# A piece is worked through in about 5 ms, between which other threads get their turn.
+# A piece takes about 5 ms, after which other threads can run.
 _PIECE: Final = re.compile(rb'(?:[^"]*+' + _TEXT + rb"){1,2000}+", re.DOTALL)
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b"[]{},"))
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def read_json(raw: bytes | Raw, *, max_bytes: int, pointer: str = "") -> object:
-    """The value of a body, or of the part of it at a pointer. Raises NotJson, InvalidBody or TooLarge."""
+    """The value of a body, or of the part at a pointer. Raises NotJson, InvalidBody or TooLarge."""
     raw = bytes(raw)
-    # A short one has no more values than bytes, and its brackets are quickly counted.
+    # A short body has no more values than bytes, and counting its brackets is fast.
     if len(raw) > min(MAX_FIELDS, max_bytes) or raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
         _require_size(raw, max_bytes, pointer)
     try:
@@ -57,16 +56,16 @@ def read_json(raw: bytes | Raw, *, max_bytes: int, pointer: str = "") -> object:
         raise _not_json(raw, str(error), _what(pointer)) from None
     except RecursionError:
         raise _too_deep(pointer) from None
-    # A glance at the bytes excludes nearly all; the walk that knows pointers takes longer than the decoding.
+    # A look at the bytes rules out nearly all bodies; the walk that knows pointers takes longer than decoding.
     if rb"\u0000" in raw:
         _walk(body, pointer)
     return body
 
 
 def read_batch(raw: bytes, *, max_bytes: int, items: str) -> object:
-    """The body of a batch, with the entries of the list named `items` as bytes, for `read_json` to read one by one.
+    """The body of a batch, with the entries of the list `items` as bytes, for `read_json` to read one by one.
 
-    Of other fields only their names are kept. Raises as `read_json` does.
+    Only the names of other fields are kept. Raises as `read_json` does.
     """
     _require_size(raw, max_bytes, "", is_deep_later=True)
     try:
@@ -75,7 +74,7 @@ def read_batch(raw: bytes, *, max_bytes: int, items: str) -> object:
     except UnicodeDecodeError:
         raise _not_utf8(raw, _what("")) from None
     except msgspec.ValidationError:
-        return read_json(raw, max_bytes=max_bytes)  # no batch: the caller says what came instead
+        return read_json(raw, max_bytes=max_bytes)  # not a batch: the caller reports what it is
     except msgspec.DecodeError as error:
         raise _not_json(raw, str(error), _what("")) from None
     except RecursionError:
@@ -83,14 +82,14 @@ def read_batch(raw: bytes, *, max_bytes: int, items: str) -> object:
 
 
 def _require_size(raw: bytes, max_bytes: int, pointer: str, *, is_deep_later: bool = False) -> None:
-    """Refuses what would take too much to decode, by its bytes alone; linear, 5 to 30 ms for a megabyte."""
+    """Reject bodies that would take too much to decode, by their bytes alone; linear, 5 to 30 ms for a megabyte."""
     if len(raw) > max_bytes:
         raise too_large(max_bytes, len(raw), pointer)
     opened = raw.count(b"[") + raw.count(b"{")
     max_values = max(max_bytes // BYTES_A_VALUE, MAX_FIELDS)
     is_deep = opened > MAX_DEPTH and not is_deep_later
     if not is_deep and opened + raw.count(b",") <= max_values:
-        return  # even if every comma and bracket stands outside of texts
+        return  # even if every comma and bracket is outside of texts
     values = depth = at = 0
     while at < len(raw):
         found = _PIECE.match(raw, at)
@@ -109,7 +108,7 @@ def _require_size(raw: bytes, max_bytes: int, pointer: str, *, is_deep_later: bo
 
 
 def too_large(max_bytes: int, size: int | None = None, pointer: str = "") -> TooLarge:
-    """`size` None: it is not known, but larger."""
+    """`size` is None if it is unknown, but larger than allowed."""
     has = f"more than {max_bytes:,} bytes" if size is None else f"{size:,} bytes; at most {max_bytes:,} are accepted"
     advice = "store large data elsewhere and send its address, and send many jobs in several batches"
     facts: dict[str, object] = {"max_bytes": max_bytes} if size is None else {"bytes": size, "max_bytes": max_bytes}
@@ -131,9 +130,10 @@ def _what(pointer: str) -> str:
 
 
 def snake_case(body: object, pointer: str = "") -> object:
-    """The same body with camelCase field names in snake_case; raises InvalidBody if a field comes in both.
+    """The same body with camelCase field names in snake_case.
 
-    And if it has more values than any body of ondot has use for: what follows looks at each of them.
+    Raises InvalidBody if a field is given in both spellings, or if the body has more values than ondot can use: later
+    steps look at each of them.
     """
     _require_few(body, pointer)
     return _snake_case(body, pointer)
@@ -148,8 +148,8 @@ def _require_few(body: object, pointer: str) -> None:
         values += len(node)
         if values > MAX_FIELDS:
             message = (
-                f"There are more than {MAX_FIELDS:,} values outside of the payload; leave out what is not a field of "
-                "ondot, and put your own data into `payload`."
+                f"There are more than {MAX_FIELDS:,} values outside of the payload; leave out everything that is not a "
+                "field of ondot, and put your own data into `payload`."
             )
             raise InvalidBody(message, faults=(Fault(place, message),))
         pairs = node.items() if isinstance(node, dict) else enumerate(node)
@@ -171,7 +171,7 @@ def _snake_case(body: object, pointer: str) -> object:
 
 
 def snake_case_name(name: str) -> str:
-    """callbackUrl, callbackURL → callback_url; any other name stays as it is."""
+    """callbackUrl, callbackURL → callback_url; other names are not changed."""
     return _HUMP.sub(lambda hump: f"_{hump[0].lower()}", name)
 
 
@@ -194,7 +194,7 @@ def _snake_case_fields(body: dict[str, object], pointer: str) -> dict[str, objec
 
 
 def _walk(value: object, pointer: str) -> None:
-    """Refuses a NUL, wherever it stands. The depth has been seen to."""
+    """Reject a NUL anywhere. The depth is already checked."""
     match value:
         case str():
             if "\0" in value:
@@ -210,7 +210,7 @@ def _walk(value: object, pointer: str) -> None:
 
 
 def _nul(pointer: str) -> InvalidBody:
-    message = r"There is a NUL character (\u0000) in the text here, which cannot be stored; take it out."
+    message = r"This text contains a NUL character (\u0000), which cannot be stored; remove it."
     return InvalidBody(message, faults=(Fault(pointer, message),))
 
 
@@ -225,15 +225,15 @@ def _not_utf8(raw: bytes, what: str) -> NotJson:
     except UnicodeDecodeError as error:
         at = error.start
         return NotJson(f"{what} is not UTF-8: byte 0x{raw[at]:02x} at {_place(raw, at)}. Send UTF-8.", byte=at)
-    raise AssertionError("msgspec found a fault in UTF-8 that Python does not see")
+    raise AssertionError("msgspec found a fault in UTF-8 that Python does not find")
 
 
 _HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
 def _not_json(raw: bytes, reason: str, what: str) -> NotJson:
-    if (told := _not_text(raw, what)) is not None:
-        return told
+    if (error := _not_text(raw, what)) is not None:
+        return error
     found = _BYTE.search(reason)
     if found is None and "truncated" not in reason:
         return NotJson(f"{what} has a number that is too large to keep: {reason}. Send it as text.")
@@ -248,7 +248,7 @@ def _not_json(raw: bytes, reason: str, what: str) -> NotJson:
 
 
 def _not_text(raw: bytes, what: str) -> NotJson | None:
-    """What is wrong before it comes to brackets and quotes."""
+    """Errors that are found before brackets and quotes."""
     if not raw.strip():
         return NotJson(
             'The body is empty; send a JSON object, for example {"name": "hello", "url": "https://example.com"}.'
@@ -256,10 +256,10 @@ def _not_text(raw: bytes, what: str) -> NotJson | None:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return NotJson("The body is UTF-16; send it as UTF-8.", byte=0)
     if raw.startswith(_BOM):
-        return NotJson("The body begins with a byte order mark; send UTF-8 without one.", byte=0)
+        return NotJson("The body starts with a byte order mark; send UTF-8 without one.", byte=0)
     if half := _HALF_A_PAIR.search(raw):
         return NotJson(
-            f"{what} has half of a surrogate pair, which is no character, at {_place(raw, half.start())}.",
+            f"{what} has half of a surrogate pair, which is not a character, at {_place(raw, half.start())}.",
             byte=half.start(),
         )
     return None

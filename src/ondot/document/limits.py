@@ -1,7 +1,9 @@
-"""How the fields that hold a job back stand in a request (E12, E13, E16): rates, unique, debounce, throttle.
+"""Fields that limit a job (E12, E13, E16): rates, unique, debounce, throttle; and which of them exclude each other.
 
-Short texts ("10/1m", the bare key of `unique`) are made objects by `shorthand` before they come here, so what is still
-no object here is refused with both forms named. What fields may not stand together is told by `limits_wire`.
+`shorthand` has made objects of short texts ("10/1m", the bare key of `unique`), so a value that is not an object is
+rejected with a message that names both forms. Conflicts are looked for in the body as it was written, so that they are
+reported together with the faults of the fields. `unique`, `debounce` and `throttle` decide what happens to a job when
+it is created: an existing job can lose them, but not get them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +21,7 @@ from ondot.model.job import JobSpec, Throttle
 MAX_AT_ONCE: Final = gates.MAX_AT_ONCE
 
 RATE: Final = '"10/1m" or {"limit": 10, "per": "1m", "burst": 1}'
-UNIQUE: Final = "no second one with this key while one lives, nor `within` a time after one was made"
+UNIQUE: Final = "no second one with this key while one is live, or `within` a time after one was created"
 
 _RATE: Final = Rate(limit=1, per_s=1)
 _THROTTLE: Final = Throttle(key="", per_s=1)
@@ -44,7 +46,7 @@ class RateBody(Body):
     burst: int = Field(
         default=_RATE.burst,
         ge=1,
-        description="How many may start at once after a rest; with 1 the starts are spaced evenly.",
+        description="How many may start at once after a quiet time; with 1 the starts are spaced evenly.",
         examples=[1],
     )
 
@@ -60,19 +62,21 @@ class RateBody(Body):
 class UniqueBody(Body):
     """One job for a key."""
 
-    key: PlainText = Field(description="What there is one of.", examples=["invoice:17"])
+    key: PlainText = Field(description="The key of which there is one.", examples=["invoice:17"])
     within: Wait | None = Field(
-        default=None, description="Also not so soon after one was made, if that has ended.", examples=["1h"]
+        default=None,
+        description="Also none within this time after one was created, even if that one has ended.",
+        examples=["1h"],
     )
 
 
 class DebounceBody(Body):
-    """The last of those that come close together."""
+    """Of jobs created soon after each other, the last one."""
 
-    key: PlainText = Field(description="What belongs together.", examples=["index:17"])
-    wait: Wait = Field(description="It runs so long after the last one came.", examples=["5s"])
+    key: PlainText = Field(description="The key that they share.", examples=["index:17"])
+    wait: Wait = Field(description="It runs this long after the last one was created.", examples=["5s"])
     max_wait: Wait | None = Field(
-        default=None, description="But no later than so long after the first.", examples=["1m"]
+        default=None, description="But no later than this long after the first.", examples=["1m"]
     )
 
     @field_validator("max_wait")
@@ -85,11 +89,11 @@ class DebounceBody(Body):
 
 
 class ThrottleBody(Body):
-    """So many in a time."""
+    """A number of jobs in a time."""
 
-    key: PlainText = Field(description="What belongs together.", examples=["mail:17"])
+    key: PlainText = Field(description="The key that they share.", examples=["mail:17"])
     per: Wait = Field(description="The time.", examples=["1h"])
-    limit: InATime = Field(default=_THROTTLE.limit, description="How many are taken in the time.", examples=[1])
+    limit: InATime = Field(default=_THROTTLE.limit, description="How many are accepted in the time.", examples=[1])
 
 
 def _object(words: str) -> BeforeValidator:
@@ -110,7 +114,7 @@ UniqueOrNone = Annotated[
 
 
 def or_text(example: str) -> Callable[[dict[str, Any]], None]:
-    """The OpenAPI document knows the short text too."""
+    """Adds the short text to the OpenAPI document."""
 
     def add(schema: dict[str, Any]) -> None:
         schema["anyOf"] = [*schema["anyOf"], {"type": "string", "examples": [example]}]
@@ -119,24 +123,24 @@ def or_text(example: str) -> Callable[[dict[str, Any]], None]:
 
 
 _INSTEAD = {
-    "unique": "use `overlap`, so that its executions do not meet, or `key`, to have the job once",
+    "unique": "use `overlap` to keep its executions apart, or `key` to have the job once",
     "debounce": "use `overlap` or `rate`",
     "throttle": "use `rate`",
 }
-"""What a job that recurs has in the place of these."""
+"""What a recurring job uses instead."""
 
 
-def company_faults(
+def find_conflicts(
     long: Mapping[str, object], name: Callable[[Path], str], *, is_new: bool
 ) -> Iterator[tuple[Path, str]]:
-    """What must not stand together, or alone, in the long form of a body; `name` tells how a field was written."""
+    """Fields of the long form that exclude or need each other; `name` returns how a field was written."""
     schedule = long.get("schedule")
     recurs = isinstance(schedule, dict) and any(
         schedule.get(kind) is not None for kind in ("cron", "every", "rrule", "event")
     )
     for field, instead in (("key_concurrency", "concurrency"), ("key_rate", "rate")):
         if long.get(field) is not None and long.get("concurrency_key") is None:
-            advice = f"give `concurrency_key` too, or `{instead}` for this job alone"
+            advice = f"give `concurrency_key` too, or use `{instead}` for this job alone"
             yield (field,), f"`{name((field,))}` limits by a key: {advice}."
     for field, instead in _INSTEAD.items():
         if long.get(field) is None:
@@ -144,21 +148,21 @@ def company_faults(
         if recurs:
             yield (field,), f"`{name((field,))}` is for jobs that run once, and this one recurs: {instead}."
         elif long.get("key") is not None:
-            why = "a job whose `key` is taken becomes a new version of it"
-            yield (field,), f"`{name((field,))}` and `key` do not go together: {why}; leave one of them out."
+            why = "a job whose `key` exists becomes a new version of that job"
+            yield (field,), f"`{name((field,))}` and `key` exclude each other: {why}; leave one of them out."
     first, *others = [field for field in AT_CREATION if long.get(field) is not None] or [""]
     for field in others:
-        why = "each decides by itself whether the job runs"
-        yield (field,), f"`{name((field,))}` and `{first}` do not go together: {why}; leave one of them out."
+        why = "each decides alone whether the job runs"
+        yield (field,), f"`{name((field,))}` and `{first}` exclude each other: {why}; leave one of them out."
     if long.get("debounce") is not None and is_new and schedule is not None and not recurs:
         advice = f"leave out `{name(('schedule',))}`"
-        yield ("debounce",), f"`{name(('debounce',))}` says itself when the job runs: {advice}."
+        yield ("debounce",), f"`{name(('debounce',))}` decides itself when the job runs: {advice}."
 
 
-def changed_at_creation(spec: JobSpec, current: JobSpec) -> Iterator[tuple[Path, str]]:
-    """What a change of a job sets of that which only its creation can do."""
+def find_late_changes(spec: JobSpec, current: JobSpec) -> Iterator[tuple[Path, str]]:
+    """Fields that a change of a job sets although only its creation can."""
     for field in AT_CREATION:
         wanted, stored = getattr(spec, field), getattr(current, field)
         if wanted is not None and wanted != stored:
-            advice = "leave it as it is, take it away with null, or create another job"
-            yield (field,), f"`{field}` says what becomes of a job as it is created: {advice}."
+            advice = "leave it as it is, remove it with null, or create another job"
+            yield (field,), f"`{field}` decides what happens to a job when it is created: {advice}."

@@ -1,10 +1,9 @@
-"""A merge patch (RFC 7396) upon the long form of a job (S8).
+"""A merge patch (RFC 7396) on the long form of a job (S8).
 
-Objects are merged field by field, everything else is replaced, and null takes a field away, which is its default. Two
-things go beyond the RFC, because a job has exactly one kind of schedule and one of target: a patch that names another
-kind replaces the one there was, with what belongs to it alone (as the limits by key belong to `concurrency_key`, and go
-with it); and a field that does not exist is refused also when it is null, for a misspelt name must not seem to have
-been reset.
+Objects are merged field by field, everything else is replaced, and null resets a field to its default. Two rules go
+beyond the RFC. A job has exactly one kind of schedule and one of target, so a patch that names another kind replaces
+the old one together with the fields that only the old one has; likewise the limits by key are removed with their
+`concurrency_key`. And an unknown field is rejected even if it is null: a misspelt name must not look like a reset.
 """
 
 from typing import Any, Final
@@ -19,7 +18,7 @@ from ondot.model.job import JobSpec
 from ondot.model.schedule import Interval, When
 from ondot.model.schedule.rrule import Rrule, begins_of
 
-# What stands beside one kind of schedule and is refused or without meaning beside another.
+# Fields that are only valid with these kinds of schedule.
 _BELONGS_TO: Final = {
     "anchor_at": frozenset({"every", "rrule"}),
     "dst": frozenset({"cron", "at", "rrule"}),
@@ -28,19 +27,21 @@ _BELONGS_TO: Final = {
 
 
 def base_of(spec: JobSpec) -> dict[str, Any]:
-    """The long form without the anchors that nobody chose: they follow from the rest."""
+    """The long form without the anchors that no user chose: they follow from the rest."""
     base = render_spec(spec)
     schedule = base["schedule"]
     if spec.schedule is not None and schedule is not None:
         rules = (schedule, *schedule["include"], *schedule["exclude"])
-        for rule, told in zip((spec.schedule.when, *spec.schedule.include, *spec.schedule.exclude), rules, strict=True):
+        for rule, rendered in zip(
+            (spec.schedule.when, *spec.schedule.include, *spec.schedule.exclude), rules, strict=True
+        ):
             if _is_unanchored(rule):
-                told.pop("anchor_at", None)
+                rendered.pop("anchor_at", None)
     return base
 
 
-def merged(base: dict[str, object], patch: dict[str, object], form: type[BaseModel]) -> dict[str, object]:
-    """The base with a patch upon it, both in the long form; neither is changed."""
+def merge(base: dict[str, object], patch: dict[str, object], form: type[BaseModel]) -> dict[str, object]:
+    """The base with a patch applied, both in the long form; neither is changed."""
     base = dict(base)
     for place, kinds in (("schedule", SCHEDULE_KINDS), ("target", TARGET_KINDS)):
         old, new = base.get(place), patch.get(place)
@@ -54,17 +55,17 @@ def merged(base: dict[str, object], patch: dict[str, object], form: type[BaseMod
         base["retry"] = {name: value for name, value in retry.items() if name != "delays"}
     if "concurrency_key" in patch and patch["concurrency_key"] is None:
         base = {name: value for name, value in base.items() if name not in {"key_concurrency", "key_rate"}}
-    return _merged(base, patch, form)
+    return _merge(base, patch, form)
 
 
-def _merged(base: dict[str, object], patch: dict[str, object], form: type[BaseModel] | None) -> dict[str, object]:
+def _merge(base: dict[str, object], patch: dict[str, object], form: type[BaseModel] | None) -> dict[str, object]:
     result = dict(base)
     for name, value in patch.items():
         field = None if form is None else field_of(form, name)
         if isinstance(value, dict):
             below = result.get(name)
             inner = None if field is None else model_in(field)
-            result[name] = _merged(below if isinstance(below, dict) else {}, value, inner)
+            result[name] = _merge(below if isinstance(below, dict) else {}, value, inner)
         elif value is not None or (form is not None and field is None):
             result[name] = value
         else:

@@ -1,9 +1,7 @@
-"""From a body to the model: short forms lengthened, fields checked, instants made of what is relative.
+"""From the body of a job, a batch or a patch to specs of the model.
 
-What a later release will bring is refused with those words and never ignored. All faults of a body are told
-at once, up to twenty, with pointers into the body as it was written. `now` is the
-database's: `in` and the anchor of `every` become instants here, and an `at` of long ago is refused, since
-nobody means it.
+`now` is the time of the database: `in` and the anchor of `every` become instants here, and an `at` more than a minute
+ago is rejected, because it is always a mistake.
 """
 
 from collections.abc import Mapping
@@ -17,10 +15,10 @@ import msgspec
 from msgspec import Raw, structs
 
 from ondot.document.body import JobBody, spec_of
-from ondot.document.errors import MAX_FAULTS, came, refuse, unknown_field
+from ondot.document.errors import MAX_FAULTS, describe_value, invalid_body, unknown_field
 from ondot.document.fields import instant_or_none
 from ondot.document.json_text import escaped, read_json
-from ondot.document.limits import changed_at_creation, company_faults
+from ondot.document.limits import find_conflicts, find_late_changes
 from ondot.document.merge_patch import base_of
 from ondot.document.reading import Reading, encode_payload, not_a, read
 from ondot.document.render import render_schedule
@@ -36,7 +34,7 @@ from ondot.model.schedule.looks import Looks, allowed
 
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 MAX_BATCH_LOOKS: Final = 1_000_000
-"""What all schedules of a batch may cost together: about 4 s."""
+"""The cost of all schedules of a batch together: about 4 s."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
@@ -57,10 +55,10 @@ def job_spec(
     may_be_over: bool = False,
     origins: Mapping[Path, Path] = MappingProxyType({}),
 ) -> JobSpec:
-    """The job that a body asks for; with `current` the version that it replaces.
+    """The spec of a body; with `current` the version that it replaces.
 
-    A schedule without a fire from now on is refused unless it `may_be_over`, as that of code written long ago may.
-    `origins` names fields as they were spelled before they came into the body: by their paths in its long form.
+    A schedule without a fire from now on is rejected unless it `may_be_over`: the schedule of a function may have been
+    written long ago. `origins` maps paths of the long form to the names that the caller's user wrote.
     Raises InvalidBody or InvalidSchedule with every fault, or TooLarge.
     """
     before = None
@@ -71,10 +69,10 @@ def job_spec(
 
 
 def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
-    """The same of a JSON body, for a new job, and quickly if jobs like it came before.
+    """The same for a new job from a JSON body, and fast if similar jobs were read before.
 
-    Most jobs differ from others in nothing but the payload and the instant. What the rest of a body means is remembered
-    by its text; anything else about when goes the long way, since it depends on `now`.
+    Most jobs differ only in their payload and their instant. The spec of the rest of a body is remembered by its text.
+    Any other schedule is read in full, because it depends on `now`.
     """
     if isinstance(raw, dict) and _WHEN.isdisjoint(raw):
         written = raw.get("schedule")
@@ -89,7 +87,7 @@ def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
 
 @lru_cache(maxsize=4096)
 def _remembered(text: bytes) -> JobSpec | None:
-    """The job that this body asks for; None if it cannot be told without its pointer and the time."""
+    """The spec of this body; None if it has faults, which need a pointer, or a schedule, which needs the time."""
     try:
         spec = job_spec(_DECODER.decode(text), EPOCH)
     except InvalidBody:
@@ -98,7 +96,7 @@ def _remembered(text: bytes) -> JobSpec | None:
 
 
 def _plain_once(schedule: object, now: datetime) -> Schedule | None:
-    """`{"in": 90}` and `{"at": "…Z"}`, not long ago nor in a far century; None if it is anything else."""
+    """`{"in": 90}` and `{"at": "…Z"}` within the next 10 years; None for anything else."""
     if not isinstance(schedule, dict) or len(schedule) != 1:
         return None
     delay, at = schedule.get("in"), instant_or_none(schedule.get("at"))
@@ -110,15 +108,15 @@ def _plain_once(schedule: object, now: datetime) -> Schedule | None:
 
 
 def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
-    """The job as a merge patch (RFC 7396) on its long form makes it; raises as `job_spec` does."""
+    """The spec after a merge patch (RFC 7396) on its long form; raises as `job_spec` does."""
     assert current.schedule is not None, "submit completes every schedule"
     base = base_of(current)
     schedule = base["schedule"]
     assert schedule is not None
     reading = read(JobBody, raw, "", _A_PATCH, base=dict(base))
     if reading.long.get("schedule") is None:
-        message = "A job keeps a schedule: give another, pause the job, or delete it; `/run` runs it now."
-        reading.refuse(("schedule",), message)
+        message = "A job always has a schedule: give another, pause the job, or delete it; `/run` runs it now."
+        reading.reject(("schedule",), message)
     return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "", current=current)
 
 
@@ -132,37 +130,37 @@ def _job_spec(
     may_be_over: bool = False,
 ) -> JobSpec:
     if reading.long.get("target") is None:
-        reading.refuse(("target",), "Say what to call: give `url`, `function`, `command`, or `target`.")
+        reading.reject(("target",), "Say what to call: give `url`, `function`, `command`, or `target`.")
     schedule = reading.schedule(now, before, may_be_over=may_be_over)
     body = reading.body
     if body is not None and (body.retry.backoff == "listed") != bool(body.retry.delays):
-        message = 'For `"backoff": "listed"` give delays, for example ["1s", "1m"]; else leave them out.'
-        reading.refuse(("retry", "delays"), message)
+        message = 'Give `delays` with `"backoff": "listed"`, for example ["1s", "1m"], and leave them out otherwise.'
+        reading.reject(("retry", "delays"), message)
     if body is not None and body.pause_after_failures is not None and not _recurs(body.schedule):
-        message = "is for jobs that recur, and this one runs once; leave it out, and see `retry` for its attempts."
-        reading.refuse(("pause_after_failures",), f"`{reading.name(('pause_after_failures',))}` {message}")
-    for path, message in company_faults(reading.long, reading.name, is_new=current is None):
-        reading.refuse(path, message)
+        message = "is for recurring jobs, and this one runs once; leave it out, and use `retry` for its attempts."
+        reading.reject(("pause_after_failures",), f"`{reading.name(('pause_after_failures',))}` {message}")
+    for path, message in find_conflicts(reading.long, reading.name, is_new=current is None):
+        reading.reject(path, message)
     if body is None or body.target is None or reading.faults:
-        raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
+        raise invalid_body(reading.faults, all_of_schedule=reading.all_of_schedule)
     spec = spec_of(body, schedule=schedule, payload=encode_payload(body.payload, pointer))
-    for path, message in changed_at_creation(spec, current) if current is not None else ():
-        reading.refuse(path, message)
+    for path, message in find_late_changes(spec, current) if current is not None else ():
+        reading.reject(path, message)
     if reading.faults:
-        raise refuse(reading.faults, all_of_schedule=False)
+        raise invalid_body(reading.faults, all_of_schedule=False)
     return spec
 
 
 def job_specs(raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES) -> list[JobSpec]:
-    """The jobs of a batch, all or none. Those that are bytes yet are decoded one at a time, each up to `max_bytes`."""
+    """The specs of a batch, all or none. Jobs that are still bytes are decoded one by one, each up to `max_bytes`."""
     jobs = raw.get("jobs") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(jobs, list):
-        raise not_a("/jobs", f"`jobs` must be a list of jobs; {came(jobs)} came.")
+        raise not_a("/jobs", f"`jobs` must be a list of jobs, got {describe_value(jobs)}.")
     if unknown := list(islice((name for name in raw if name != "jobs"), MAX_FAULTS + 1)):
         faults = [Fault(f"/{escaped(name[:64])}", unknown_field((name,), ["jobs"])) for name in unknown]
-        raise refuse(faults, all_of_schedule=False)
+        raise invalid_body(faults, all_of_schedule=False)
     if not 1 <= len(jobs) <= MAX_BATCH:
-        raise not_a("/jobs", f"`jobs` must hold 1 to {MAX_BATCH:,} jobs; {len(jobs):,} came: send several batches.")
+        raise not_a("/jobs", f"`jobs` must have 1 to {MAX_BATCH:,} jobs, got {len(jobs):,}: send several batches.")
     with allowed(MAX_BATCH_LOOKS) as looks:
         return _job_specs(jobs, now, max_bytes, looks)
 
@@ -170,7 +168,7 @@ def job_specs(raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES) -> 
 def _job_specs(jobs: list[object], now: datetime, max_bytes: int, looks: Looks) -> list[JobSpec]:
     specs: list[JobSpec] = []
     refusals: list[InvalidBody] = []
-    told = 0
+    count = 0
     for i, job in enumerate(jobs):
         pointer = f"/jobs/{i}"
         if looks.is_spent:
@@ -181,12 +179,12 @@ def _job_specs(jobs: list[object], now: datetime, max_bytes: int, looks: Looks) 
             specs.append(new_job_spec(body, now, pointer=pointer))
         except InvalidBody as refusal:
             refusals.append(refusal)
-            told += len(refusal.faults)
-            if told >= MAX_FAULTS:
+            count += len(refusal.faults)
+            if count >= MAX_FAULTS:
                 break
     if refusals:
         all_of_schedule = all(isinstance(refusal, InvalidSchedule) for refusal in refusals)
-        raise refuse([fault for refusal in refusals for fault in refusal.faults], all_of_schedule=all_of_schedule)
+        raise invalid_body([fault for refusal in refusals for fault in refusal.faults], all_of_schedule=all_of_schedule)
     return specs
 
 

@@ -1,7 +1,7 @@
-"""From a request's JSON to a checked body: short forms lengthened, fields checked, every fault kept with its pointer.
+"""From a request's JSON to a checked body: short forms expanded, fields checked, every fault kept with its pointer.
 
-What a later release will bring is refused with those words and never ignored. All faults of a body are told at once,
-up to twenty, with pointers into the body as it was written.
+Fields of later releases are rejected with a message that says so, never ignored. All faults of a body are reported at
+once, up to twenty, with pointers into the body as it was written.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ import msgspec
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
-from ondot.document.errors import Written, came, faults_of, refuse
+from ondot.document.errors import Written, describe_value, faults_of, invalid_body
 from ondot.document.fields import not_yet
 from ondot.document.json_text import snake_case
-from ondot.document.merge_patch import merged
+from ondot.document.merge_patch import merge
 from ondot.document.rules import MAX_PAYLOAD_BYTES
 from ondot.document.schedule import Before, schedule_of
 from ondot.document.schedule_body import ScheduleBody
-from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS, Path, lengthened
+from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS, Path, to_long_form
 from ondot.model.errors import Fault, InvalidBody, TooLarge
 from ondot.model.job import NO_PAYLOAD
 from ondot.model.schedule import Schedule
@@ -39,7 +39,7 @@ Form = TypeVar("Form", bound=BaseModel)
 
 @dataclass(slots=True)
 class Reading(Generic[Form]):
-    """One body on its way: `body` is None if its fields have faults."""
+    """A body while it is read: `body` is None if its fields have faults."""
 
     written: Written
     long: dict[str, object]
@@ -47,8 +47,8 @@ class Reading(Generic[Form]):
     faults: list[Fault] = field(default_factory=list)
     all_of_schedule: bool = True
 
-    def refuse(self, path: Path, message: str) -> None:
-        """A fault at a path of the long form."""
+    def reject(self, path: Path, message: str) -> None:
+        """Add a fault at a path of the long form."""
         self.add(path, self.written.fault(self.written.path(path), message))
 
     def add(self, path: Path, fault: Fault) -> None:
@@ -59,7 +59,7 @@ class Reading(Generic[Form]):
         return ".".join(self.written.path(path))
 
     def check_kinds(self) -> None:
-        """Exactly one kind of schedule and of target, and one that is there already."""
+        """Reject anything but exactly one kind of schedule and of target, and kinds of later releases."""
         for place, kinds in _KINDS.items():
             content = self.long.get(place)
             if not isinstance(content, dict):
@@ -67,15 +67,15 @@ class Reading(Generic[Form]):
             given = [kind for kind in kinds if content.get(kind) is not None]
             if len(given) != 1:
                 names = ", ".join(kind for kind in kinds if (place, kind) not in _NOT_YET)
-                came_in = " and ".join(f"`{self.name((place, kind))}`" for kind in given) or "none"
+                got = " and ".join(f"`{self.name((place, kind))}`" for kind in given) or "none"
                 path = (place, given[1]) if given else (place,)
-                self.refuse(path, f"`{place}` takes exactly one of {names}; {came_in} came.")
+                self.reject(path, f"`{place}` takes exactly one of {names}, got {got}.")
             for kind in given:
                 if advice := _NOT_YET.get((place, kind)):
-                    self.refuse((place, kind), not_yet(f"`{self.name((place, kind))}`", advice))
+                    self.reject((place, kind), not_yet(f"`{self.name((place, kind))}`", advice))
 
     def schedule(self, now: datetime, before: Before | None = None, *, may_be_over: bool = False) -> Schedule | None:
-        """In the model's form. It is looked at even if other fields have faults, to tell all at once."""
+        """The schedule of the model. It is read even if other fields have faults, to report all at once."""
         if before is not None and self.long.get("schedule") == before.written:
             return before.schedule
         body = getattr(self.body, "schedule", None)
@@ -88,9 +88,9 @@ class Reading(Generic[Form]):
             return None
         faults, schedule = schedule_of(body, now, before, may_be_over=may_be_over)
         for path, message in faults:
-            # An `in` has become an instant, and what is wrong with that is the fault of `in`.
+            # An `in` has become an instant; a fault of that instant is a fault of `in`.
             place = ("schedule", "in") if path == ("at",) and body.in_ is not None else ("schedule", *path)
-            self.refuse(place, f"`{self.name(place)}`: {message}")
+            self.reject(place, f"`{self.name(place)}`: {message}")
         return schedule
 
 
@@ -103,13 +103,13 @@ def read(
     base: dict[str, object] | None = None,
     origins: Mapping[Path, Path] = MappingProxyType({}),
 ) -> Reading[Form]:
-    """A body in its long form, checked; with a base the body is a patch, and what is checked is the base with it."""
+    """A body in its long form, checked. With a `base` the body is a patch, and the patched base is checked."""
     if not isinstance(raw, dict):
-        raise not_a(pointer, f"The body must be a JSON object, {example}; {came(raw)} came.")
+        raise not_a(pointer, f"The body must be a JSON object, {example}, got {describe_value(raw)}.")
     fields = snake_case(raw, pointer)
     assert isinstance(fields, dict)
-    long = lengthened(fields, is_patch=base is not None)
-    body = long.body if base is None else merged(base, long.body, form)
+    long = to_long_form(fields, is_patch=base is not None)
+    body = long.body if base is None else merge(base, long.body, form)
     reading = Reading[Form](Written(raw, pointer, long.origins | dict(origins)), body)
     for path, message in long.faults:
         reading.add((), reading.written.fault(reading.written.spelled(path), message))
@@ -127,15 +127,15 @@ def not_a(pointer: str, message: str) -> InvalidBody:
 
 
 def read_form(form: type[Form], raw: object, example: str) -> Form:
-    """The body as its form; `example` is what a body may look like. Raises InvalidBody."""
+    """A small body as its form, without short forms; `example` shows one. Raises InvalidBody."""
     if not isinstance(raw, dict):
-        message = f"The body must be a JSON object, {example}; {came(raw)} came."
+        message = f"The body must be a JSON object, {example}, got {describe_value(raw)}."
         raise InvalidBody(message, faults=(Fault("", message),))
     try:
         return form.model_validate(snake_case(raw))
     except ValidationError as error:
         faults = [fault for _, fault in faults_of(error, form, Written(raw, "", {}))]
-        raise refuse(faults, all_of_schedule=False) from None
+        raise invalid_body(faults, all_of_schedule=False) from None
 
 
 def encode_payload(payload: object, pointer: str) -> Raw:
@@ -144,8 +144,8 @@ def encode_payload(payload: object, pointer: str) -> Raw:
     encoded = _ENCODER.encode(payload)
     if len(encoded) > MAX_PAYLOAD_BYTES:
         raise TooLarge(
-            f"The payload has {len(encoded):,} bytes, and at most {MAX_PAYLOAD_BYTES:,} are taken; "
-            "store it elsewhere and send its address.",
+            f"The payload has {len(encoded):,} bytes; at most {MAX_PAYLOAD_BYTES:,} are accepted. "
+            "Store it elsewhere and send its address.",
             pointer=f"{pointer}/payload",
             bytes=len(encoded),
             max_bytes=MAX_PAYLOAD_BYTES,
@@ -154,5 +154,5 @@ def encode_payload(payload: object, pointer: str) -> Raw:
 
 
 def _kinds(body: ScheduleBody) -> tuple[object, ...]:
-    """What can be translated; `check_kinds` has refused the others."""
+    """The kinds that the model has; `check_kinds` has rejected the others."""
     return body.cron, body.every, body.at, body.in_, body.rrule

@@ -1,8 +1,9 @@
-"""A spec in the contract's long form: what an answer shows, and what a patch is laid upon.
+"""A job in the long form: what an answer shows, and what a patch is applied to.
 
-Durations in seconds, instants in RFC 3339 with `Z`, every field written out, whatever it came in as: a spec that
-was read can be sent again and means the same. So where an interval or a rule without DTSTART counts from goes
-out as `anchor_at`, also if nobody chose it, and a rule of `include` or `exclude` names its own zone.
+`JobOut` is the one list of a job's fields for writing. Durations are seconds, instants are RFC 3339 with `Z`, and every
+field is written out, so that a job that was read can be sent again and means the same. For this the anchor of an
+interval, or of a rule without DTSTART, is shown as `anchor_at` even if no user chose it, and a rule of `include` or
+`exclude` names its own zone.
 """
 
 from datetime import datetime
@@ -53,7 +54,7 @@ class CalendarOut(TypedDict):
 
 
 class RuleOut(TypedDict, total=False):
-    """One of `cron`, `every`, `at`, `rrule`, and what goes with it."""
+    """One of `cron`, `every`, `at`, `rrule`, and its fields."""
 
     cron: str
     every: Seconds
@@ -137,10 +138,10 @@ class JobOut(TypedDict):
     id: UUID
     name: str
     state: JobState
-    state_reason: Annotated[str | None, Field(description="Why it is in its state, where nobody asked for it by hand.")]
+    state_reason: Annotated[str | None, Field(description="Why it is in its state, if ondot changed it by itself.")]
     key: str | None
     version: int
-    next_fire_at: Annotated[datetime | None, Field(description="The earliest fire not yet due, planned or not.")]
+    next_fire_at: Annotated[datetime | None, Field(description="The earliest future fire, planned or not.")]
     schedule_in_words: str
     schedule: ScheduleOut | None
     target: TargetOut
@@ -241,7 +242,7 @@ def _render(spec: JobSpec, *, as_text: bool) -> Json:
 
 
 def _render_policies(policies: tuple[Any, ...]) -> Json:
-    """All fields of a job, in their order, of which the policies have their values."""
+    """All fields of a job in their order; the policies have their values, the others None."""
     rendered: Json = {**dict.fromkeys(JobOut.__annotations__), "depends_on": []}
     for field, value in zip(_POLICIES, policies, strict=True):
         if field == "limits":
@@ -271,8 +272,8 @@ def _render_rule(rule: When) -> RuleOut:
         case Cron(expression=expression, timezone=timezone, dst=dst):
             return {"cron": expression, "timezone": timezone, "dst": to_json(dst)}
         case Rrule(text=text, timezone=timezone, dst=dst):
-            told: RuleOut = {"rrule": text, "timezone": timezone, "dst": to_json(dst)}
-            return told if begins_of(text) is not None else {**told, "anchor_at": to_json(_began(rule))}
+            rendered: RuleOut = {"rrule": text, "timezone": timezone, "dst": to_json(dst)}
+            return rendered if begins_of(text) is not None else {**rendered, "anchor_at": to_json(_began(rule))}
         case Interval(every_s=every_s, anchor_at=anchor_at):
             return {"every": as_written(every_s), "anchor_at": to_json(anchor_at)}
         case Once(at=at, timezone=timezone):
@@ -281,14 +282,14 @@ def _render_rule(rule: When) -> RuleOut:
 
 
 def _began(rrule: Rrule) -> datetime:
-    """An instant at which the zone's clock shows `begins`: it came from one, so there is one."""
+    """An instant at which the zone's clock shows `begins`; there is one, because `begins` was made of one."""
     return rrule.begins.replace(tzinfo=zone_info(rrule.timezone))
 
 
 def _render_target(target: TargetSpec) -> TargetOut:
     match target:
         case HttpTarget():
-            # Not by name: each job has its own, so this is rendered for each.
+            # Spelled out for speed: targets are not remembered.
             connect_s, first_byte_s = target.connect_timeout_s, target.first_byte_timeout_s
             return {
                 "http": {
@@ -318,7 +319,7 @@ def _render_when(schedule: Schedule | None) -> tuple[str, ScheduleOut | None]:
 
 
 def _when_text(schedule: Schedule | None) -> tuple[str, Raw]:
-    """Lists and calendars may have 300 kB each: those are rendered again."""
+    """Schedules with lists or a calendar are not remembered: they may have 300 kB each."""
     if schedule is None or schedule.include or schedule.exclude or schedule.calendar is not None:
         return _new_when_text(schedule)
     return _remembered_when_text(schedule)
@@ -332,7 +333,7 @@ def _new_when_text(schedule: Schedule | None) -> tuple[str, Raw]:
 _ENCODER: Final = msgspec.json.Encoder()
 _FIRST_POLICY: Final = JobSpec.__struct_fields__.index("retry")
 _POLICIES: Final = JobSpec.__struct_fields__[_FIRST_POLICY:]
-"""How a job is run: fields that many jobs share, written by their names."""
+"""Fields that many jobs share: how a job is run. They are written by their names."""
 _DEFAULTS: Final = tuple(field.default for field in structs.fields(JobSpec)[_FIRST_POLICY:])
 _DEFAULT_TEXT: Final = _policies_text(_DEFAULTS)
 _remembered_when_text: Final = lru_cache(maxsize=MAX_BATCH)(_new_when_text)

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 from msgspec import Raw
 from pydantic import AliasChoices, Field
 
-from ondot.document.errors import refuse
+from ondot.document.errors import invalid_body
 from ondot.document.fields import Body, Instant, JobIdText, instant_or_none
 from ondot.document.reading import encode_payload, read
 from ondot.document.schedule_body import ScheduleBody
@@ -18,15 +18,15 @@ _A_PREVIEW: Final = 'for example {"cron": "0 9 * * 1-5", "timezone": "Europe/Ber
 
 
 class PreviewBody(Body):
-    """A schedule to look at before a job has it."""
+    """A schedule to preview before a job has it."""
 
     schedule: ScheduleBody = Field(description="The schedule.", examples=[{"cron": "0 9 * * 1-5"}])
     after: Instant | None = Field(
-        default=None, description="The fires after this instant, as if it were now; if left out, now."
+        default=None, description="Preview the fires after this instant, as if it were now. Default: now."
     )
     n: int = Field(default=10, ge=1, le=1000, description="How many fires.", examples=[10])
     job_id: JobIdText | None = Field(
-        default=None, description="For `H` in cron: the job whose spread is shown; without one that of no job."
+        default=None, description="For `H` in cron: the job whose values are used; without one, those of no job."
     )
 
 
@@ -37,18 +37,18 @@ class RunBody(Body):
 
 
 class ResumeBody(Body):
-    """How a paused job goes on."""
+    """How a paused job continues."""
 
     missed: MissedPolicy = Field(
         default="skip",
-        description="What is done about the fires of the pause: none of them runs, the latest, or all that the "
-        "job's `misfire.window` and `misfire.limit` allow. The others are recorded as skipped.",
+        description="Which fires of the pause run: none, the latest, or all that the job's `misfire.window` and "
+        "`misfire.limit` allow. The others are recorded as skipped.",
         examples=["skip"],
     )
 
 
 class BackfillBody(Body):
-    """A past range to run."""
+    """A range in the past whose fires are run."""
 
     from_at: Instant = Field(
         validation_alias=AliasChoices("from_at", "from"),
@@ -62,48 +62,48 @@ class BackfillBody(Body):
     )
     order: Literal["oldest", "newest"] = Field(default="oldest", description="Which fires go first.")
     concurrency: int = Field(
-        default=1, ge=1, le=1000, description="How many of its executions may be under way at once.", examples=[4]
+        default=1, ge=1, le=1000, description="How many of its executions may run at once.", examples=[4]
     )
     dry_run: bool = Field(default=False, description="Only count the fires.")
 
 
 def preview_request(raw: object, now: datetime, *, after: datetime | None = None) -> tuple[Schedule, datetime, int]:
-    """The schedule to look at, the instant to look from, and how many fires to tell.
+    """The schedule, the instant from which to preview it, and the number of fires.
 
-    An `after`, in the body or beside it, takes the place of `now` in all that is relative, and from there on a schedule
-    may be over; without one it is judged as that of a job would be.
+    An `after`, in the body or as argument, replaces `now` for everything relative, and the schedule may be over by
+    then. Without one the schedule is checked like that of a job.
     """
     reading = read(PreviewBody, raw, "", _A_PREVIEW)
     after = after or (instant_or_none(reading.long.get("after")) if reading.body is None else reading.body.after)
     schedule = reading.schedule(after or now, may_be_over=after is not None)
     if reading.body is None or schedule is None or reading.faults:
-        raise refuse(reading.faults, all_of_schedule=reading.all_of_schedule)
+        raise invalid_body(reading.faults, all_of_schedule=reading.all_of_schedule)
     job_id = reading.body.job_id
     return schedule if job_id is None else for_job(schedule, job_id), after or now, reading.body.n
 
 
 def run_payload(raw: object) -> Raw | None:
-    """The payload for one execution now; None means the job's own, as does a request without a body."""
+    """The payload for one execution now; None, as for a request without a body, means the job's own."""
     if raw is None:
         return None
     reading = read(RunBody, raw, "", 'for example {"payload": {"region": "us"}}')
     if reading.body is None or reading.faults:
-        raise refuse(reading.faults, all_of_schedule=False)
+        raise invalid_body(reading.faults, all_of_schedule=False)
     return encode_payload(reading.body.payload, "") if "payload" in reading.body.model_fields_set else None
 
 
 def resume_missed(raw: object) -> MissedPolicy:
-    """What a resumed job does about the fires of its pause; nothing, if the request has no body."""
+    """What a resumed job does about the fires of its pause; it skips them if the request has no body."""
     if raw is None:
         return "skip"
     reading = read(ResumeBody, raw, "", 'for example {"missed": "once"}')
     if reading.body is None or reading.faults:
-        raise refuse(reading.faults, all_of_schedule=False)
+        raise invalid_body(reading.faults, all_of_schedule=False)
     return reading.body.missed
 
 
 def backfill_request(raw: object) -> BackfillBody:
     reading = read(BackfillBody, raw, "", _A_BACKFILL)
     if reading.body is None or reading.faults:
-        raise refuse(reading.faults, all_of_schedule=False)
+        raise invalid_body(reading.faults, all_of_schedule=False)
     return reading.body

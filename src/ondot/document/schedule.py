@@ -1,9 +1,9 @@
-"""From a schedule's body to that of the model: zones, anchors and what is relative become data (S1 to S4, S10, S12).
+"""From a schedule's body to the model's schedule: zones, anchors and relative times become data (S1 to S4, S10, S12).
 
-A schedule is one rule, others that add or take away fires, and bounds around them. Every fault comes with its
-path in the long form, so that `wire` can point at what was written. A new version knows what was `Before` it:
-a schedule that is sent back as it was read is the one that is stored, even if its `at` has passed since; and an
-anchor that nobody chose stays one that nobody chose, so that a later upsert without an anchor still changes nothing.
+A schedule is one rule, rules that add or remove fires, and bounds. Every fault has its path in the long form, so that
+`reading` can point at what was written. A new version knows the schedule `Before` it. A schedule that is sent back as
+it was read is the stored one, even if its `at` has passed meanwhile. An anchor that no user chose stays unchosen, so
+that a later upsert without an anchor still changes nothing.
 """
 
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ Anchored = TypeVar("Anchored", Interval, Rrule)
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The schedule that a new version follows, and the long form that means it when it comes again."""
+    """The schedule of the version before, and its long form, which means that schedule if it is sent again."""
 
     schedule: Schedule
     written: ScheduleOut
-    keeps_anchors: bool  # a patch leaves alone what it does not name; a whole new body sets a new anchor
+    keeps_anchors: bool  # true for a patch, which changes only what it names; a whole new body sets a new anchor
 
     def rules(self) -> tuple[When, ...]:
         return self.schedule.when, *self.schedule.include, *self.schedule.exclude
@@ -49,15 +49,15 @@ class Before:
 def schedule_of(
     body: ScheduleBody, now: datetime, before: Before | None = None, *, may_be_over: bool = False
 ) -> tuple[Faults, Schedule | None]:
-    """The schedule, or what is wrong with it: paths relative to it. The body has exactly one kind.
+    """The schedule, or its faults with paths relative to it. The body has exactly one kind.
 
-    One without a fire from `now` on is refused, unless it `may_be_over`.
+    A schedule without a fire from `now` on is rejected, unless it `may_be_over`.
     """
     faults = _faults_of_zone(body.timezone)
     if not faults:
         faults = _faults_of_dates(body)
     else:
-        body = body.model_copy(update={"timezone": "UTC"})  # and look at the rest, to tell all at once
+        body = body.model_copy(update={"timezone": "UTC"})  # and check the rest, to report all faults at once
     reading = _Reading(body, now, before, may_be_over)
     when, found = reading.rule(body)
     faults.extend(found)
@@ -67,7 +67,7 @@ def schedule_of(
         faults.extend(found)
     if any(lists.values()) and (body.at is not None or body.in_ is not None):
         name = next(name for name in RULE_LISTS if lists[name])
-        faults.append(((name,), "It is for schedules that recur: take `cron`, `every` or `rrule`, or leave it out."))
+        faults.append(((name,), "It is for recurring schedules: use `cron`, `every` or `rrule`, or leave it out."))
     if when is None or any(len(lists[name]) < len(getattr(body, name)) for name in RULE_LISTS):
         return faults, None
     schedule = Schedule(
@@ -91,19 +91,19 @@ def schedule_of(
 
 
 def _faults_of_end(schedule: Schedule, now: datetime) -> Faults:
-    """A schedule that recurs, and is over."""
+    """The fault of a recurring schedule that is over."""
     if isinstance(schedule.when, Once) or next_fire(schedule, now) is not None:
         return []
     is_cut = schedule.end_at is not None and next_fire(structs.replace(schedule, end_at=None), now) is not None
     if is_cut or not isinstance(schedule.when, Rrule):
         return [(("end_at",), "It has no fire from now on; give a later end_at.")]
-    message = "It is over: it has no fire from now on. Give a later UNTIL, DTSTART or RDATE, or more by COUNT."
+    message = "It has no fire from now on. Give a later UNTIL, DTSTART or RDATE, or a larger COUNT."
     return [(("rrule",), message)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One schedule on its way: what its rules share."""
+    """A schedule while it is read: what its rules share."""
 
     body: ScheduleBody
     now: datetime
@@ -111,7 +111,7 @@ class _Reading:
     may_be_over: bool
 
     def rules(self, name: str) -> tuple[tuple[When, ...], Faults]:
-        """The rules of a list, as far as they can be read."""
+        """The rules of a list that can be read, and the faults of the others."""
         rules: list[When] = []
         faults: Faults = []
         for index, body in enumerate(getattr(self.body, name)):
@@ -120,8 +120,8 @@ class _Reading:
                 rule, found = self.rule(body)
                 rules.extend([] if rule is None else [rule])
             else:
-                came_in = " and ".join(f"`{kind}`" for kind in given) or "none"
-                found = [((), f"A rule takes exactly one of {', '.join(RULE_KINDS)}; {came_in} came.")]
+                got = " and ".join(f"`{kind}`" for kind in given) or "none"
+                found = [((), f"A rule takes exactly one of {', '.join(RULE_KINDS)}, got {got}.")]
             faults.extend(((name, str(index), *path), message) for path, message in found)
         return tuple(rules), faults
 
@@ -131,7 +131,7 @@ class _Reading:
             zone = self._zone(body)
         except InvalidSchedule as refusal:
             return None, [((*fault.pointer.strip("/").split("/"),), fault.message) for fault in refusal.faults]
-        faults = _faults_of_company(body, every_s)
+        faults = _find_useless_fields(body, every_s)
         dst = self._dst(body)
         if body.cron is not None and every_s is None:
             return Cron(expression=body.cron, timezone="UTC" if zone is None else zone, dst=dst), faults
@@ -149,7 +149,7 @@ class _Reading:
         return rule, [*faults, *found]
 
     def place(self, pointer: str) -> Path:
-        """Where a fault that the model found was written: `@every` as cron, a zone in the text of a rule."""
+        """The path of the model's fault as it was written: `@every` in cron, a zone in the text of a rule."""
         path = tuple(pointer.strip("/").split("/"))
         body: RuleBody = self.body
         outer: Path = ()
@@ -179,16 +179,16 @@ class _Reading:
         zone = self._zone(body) or "UTC"
         faults: Faults = []
         if begins is not None and begins[1] is not None and body.timezone not in {None, begins[1]}:
-            faults.append((("timezone",), f"The rule's DTSTART is in {begins[1]}; leave out one of the two."))
+            faults.append((("timezone",), f"The rule's DTSTART is in {begins[1]}; leave one of the two out."))
         if begins is not None and body.anchor_at is not None:
-            faults.append((("anchor_at",), "The rule's DTSTART says where it begins; leave out one of the two."))
+            faults.append((("anchor_at",), "The rule's DTSTART is its anchor; leave one of the two out."))
         if faults:
             return None, faults
         if begins is not None:
             return Rrule(text=text, begins=begins[0], timezone=zone, dst=dst, is_anchored=True), []
         start_at = self.body.start_at
         if start_at is not None:
-            start_at += _SECOND - _MICROSECOND  # no fire before it: from its first whole second on
+            start_at += _SECOND - _MICROSECOND  # no fire before start_at: round up to a whole second
         began = (body.anchor_at or start_at or self.now).astimezone(zone_info(zone)).replace(tzinfo=None, fold=0)
         is_given = body.anchor_at is not None or start_at is not None
         wall = began.replace(microsecond=0) if is_given else begins_after(text, began)
@@ -196,10 +196,10 @@ class _Reading:
         return self._as_before(rrule), []
 
     def _as_before(self, rule: Anchored) -> Anchored:
-        """With the anchor that nobody chose of the version before: it came back as it was read, or was left alone."""
+        """The rule with the unchosen anchor of the version before, if it was sent back as read, or was not changed."""
         if self.before is None:
             return rule
-        left_alone = (
+        is_unchanged = (
             self.before.keeps_anchors and not rule.is_anchored and self.before.schedule.start_at == self.body.start_at
         )
         for old in self.before.rules():
@@ -207,7 +207,7 @@ class _Reading:
                 continue
             if rule.is_anchored and _anchor(old) == _anchor(rule):
                 return structs.replace(rule, is_anchored=False)
-            if left_alone and _without_anchor(old) == _without_anchor(rule):
+            if is_unchanged and _without_anchor(old) == _without_anchor(rule):
                 return old
         return rule
 
@@ -216,41 +216,39 @@ class _Reading:
             return Once(at=self.now + timedelta(seconds=body.in_), timezone=self._zone(body) or "UTC"), []
         at, zone = body.at, self._zone(body)
         wall: datetime | None = None
-        assert at is not None, "the caller has seen to it that there is one"
+        assert at is not None, "the caller has checked that there is one"
         if at.tzinfo is None:
             if zone is None:
-                message = f'It needs its offset from UTC ("{at.isoformat()}Z"), or a `timezone` whose local time it is.'
+                message = (
+                    f'It needs an offset from UTC ("{at.isoformat()}Z"), or a `timezone` in which it is local time.'
+                )
                 return None, [(("at",), message)]
-            # From a few days before, so that every change of the zone's clock near it is seen.
+            # From three days before, to see every change of the zone's clock nearby.
             wall = local = at
             instant = next_instant(lambda after: local if local > after else None, zone, dst, local - timedelta(days=3))
             if instant is None:
-                return None, [(("at",), f"The clock of {zone} never shows this time; take another, or dst.gap shift.")]
+                return None, [(("at",), f"The clocks of {zone} skip this time; give another, or use dst.gap shift.")]
             at = instant.replace(tzinfo=UTC)
         once = self._as_written(Once(at=at, timezone=zone or "UTC", wall=wall))
         old = None if self.before is None else self.before.schedule.when
-        stood_before = isinstance(old, Once) and old.at == at
-        # Among rules an instant that has passed is history, and no mistake.
-        if (
-            body is self.body
-            and at < self.now - timedelta(seconds=LONG_AGO_S)
-            and not stood_before
-            and not self.may_be_over
-        ):
+        is_old = isinstance(old, Once) and old.at == at
+        is_past = at < self.now - timedelta(seconds=LONG_AGO_S)
+        # In a list of rules an instant in the past is no mistake.
+        if body is self.body and is_past and not is_old and not self.may_be_over:
             past = timedelta(seconds=round((self.now - at).total_seconds()))
-            otherwise = "or leave it out to run now" if self.before is None else "or run the job now by `/run`"
-            return None, [(("at",), f"It lies {past} in the past; give an instant to come, {otherwise}.")]
+            otherwise = "or leave it out to run now" if self.before is None else "or run the job now with `/run`"
+            return None, [(("at",), f"It is {past} in the past; give a future instant, {otherwise}.")]
         return once, []
 
     def _as_written(self, once: Once) -> Once:
-        """With the wall time of the version before, which its long form does not tell."""
+        """With the wall time of the version before, which the long form does not contain."""
         rules = () if self.before is None or once.wall is not None else self.before.rules()
-        told = (old for old in rules if isinstance(old, Once) and structs.replace(old, wall=None) == once)
-        return next(told, once)
+        same = (old for old in rules if isinstance(old, Once) and structs.replace(old, wall=None) == once)
+        return next(same, once)
 
 
-def _faults_of_company(body: RuleBody, every_s: float | None) -> Faults:
-    """Fields beside a kind that has no use for them: taken in silence, they would promise something."""
+def _find_useless_fields(body: RuleBody, every_s: float | None) -> Faults:
+    """Fields that have no effect with this kind: if they were ignored, their author would rely on them."""
     faults: Faults = []
     is_delay = isinstance(body, ScheduleBody) and body.in_ is not None
     if "dst" in body.model_fields_set and (every_s is not None or is_delay):
@@ -270,16 +268,14 @@ def _faults_of_zone(zone: str | None, place: Path = ("timezone",)) -> Faults:
 
 
 def _faults_of_dates(body: ScheduleBody) -> Faults:
-    """An interval is of no zone, and so the days that its calendar leaves out are days in UTC."""
+    """An interval has no zone, so the days that its calendar excludes are days in UTC."""
     is_interval = body.every is not None or (body.cron or "").strip().lower().startswith("@every")
     calendar = body.calendar
     if not is_interval or calendar is None or body.timezone in {None, "UTC"}:
         return []
     if not (calendar.exclude_holidays or calendar.exclude_dates or calendar.business_days):
         return []
-    message = (
-        "The dates of a calendar are in UTC for an interval; leave the zone out, or say when by `cron` or `rrule`."
-    )
+    message = "The dates of a calendar are in UTC for an interval; leave the zone out, or use `cron` or `rrule`."
     return [(("timezone",), message)]
 
 
@@ -302,6 +298,6 @@ def _without_anchor(rule: Interval | Rrule) -> object:
 
 
 def _calendar(body: CalendarBody) -> Calendar | None:
-    """A calendar that leaves out nothing is none: planning need not ask it at every fire."""
+    """None for a calendar that excludes nothing, so that planning does not ask it at every fire."""
     calendar = to_struct(Calendar, body)
     return None if calendar == Calendar() else calendar

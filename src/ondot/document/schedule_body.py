@@ -17,23 +17,23 @@ _DST: Final = Dst()
 
 
 class DstBody(Body):
-    """What a fire does when the clocks change."""
+    """What happens to a fire when the clocks change."""
 
     gap: Literal["shift", "skip"] = Field(
         default=_DST.gap,
-        description="A fire in the hour that is left out: run right after it, or not at all.",
+        description="A fire in the skipped hour (clocks go forward): run right after it, or not at all.",
     )
     fold: Literal["first", "last", "both"] = Field(
-        default=_DST.fold, description="A fire in the hour that comes twice: which of the two."
+        default=_DST.fold, description="A fire in the repeated hour (clocks go back): run in which of the two."
     )
 
 
 class MisfireBody(Body):
-    """What is done after an outage about fires that were not planned in time."""
+    """What happens after an outage to fires that were not planned in time."""
 
     policy: MissedPolicy = Field(
         default=_MISFIRE.policy,
-        description="None of the missed fires, the latest, or all within the window.",
+        description="Run none of the missed fires, the latest, or all within the window.",
         examples=["once"],
     )
     grace: Duration = Field(default=_MISFIRE.grace_s, description="How late a fire may be planned.", examples=["60s"])
@@ -43,7 +43,7 @@ class MisfireBody(Body):
     limit: int = Field(default=_MISFIRE.limit, description="For `all`: how many at most.", examples=[100])
 
 
-# One of each, by a factory: pydantic copies plain defaults for every body, a third of the time of a batch.
+# Shared, by a factory: pydantic copies plain defaults for every body, which took a third of the time of a batch.
 _DEFAULT_DST: Final = DstBody()
 _DEFAULT_MISFIRE: Final = MisfireBody()
 
@@ -68,15 +68,15 @@ class CalendarBody(Body):
     exclude_holidays: str | None = Field(
         default=None,
         max_length=16,
-        description="A country, or country and region, whose holidays are left out.",
+        description="A country, or country and region, on whose holidays it does not fire.",
         examples=["DE"],
     )
     exclude_dates: list[str] = Field(
-        default_factory=list, max_length=1000, description="Dates left out.", examples=[["2030-12-24"]]
+        default_factory=list, max_length=1000, description="Dates on which it does not fire.", examples=[["2030-12-24"]]
     )
     business_days: BusinessDays = Field(
         default=False,
-        description="Only business days; or move a fire of another day to the next or the previous one.",
+        description="Fire only on business days, or move a fire of another day to the next or the previous one.",
         examples=[True],
     )
     blackouts: list[BlackoutBody] = Field(default_factory=list, max_length=1000, description="Windows without fires.")
@@ -103,16 +103,17 @@ class RuleBody(Body):
     )
     timezone: str | None = Field(
         default=None,
-        description="An IANA time zone; UTC if left out, and in a rule that of its schedule.",
+        description="An IANA time zone. Default: UTC, and in a rule that of its schedule.",
         examples=["Europe/Berlin"],
     )
     dst: DstBody = Field(
         default_factory=lambda: _DEFAULT_DST,
-        description="For `cron`, `at` and `rrule`: what changes of the clocks do; in a rule that of its schedule.",
+        description="For `cron`, `at` and `rrule`: what happens when the clocks change. In a rule the default is "
+        "that of its schedule.",
     )
     anchor_at: Instant | None = Field(
         default=None,
-        description="For `every`, and `rrule` without DTSTART: the instant it counts from; else `start_at`, or now.",
+        description="For `every`, and `rrule` without DTSTART: the instant it counts from. Default: `start_at` or now.",
     )
 
 
@@ -123,9 +124,9 @@ class ScheduleBody(RuleBody):
     """When: exactly one of `cron`, `every`, `at`, `in`, `rrule`, `event`."""
 
     in_: Annotated[Duration, Field(le=CENTURY_S)] | None = Field(
-        default=None, alias="in", description="Once, after so long.", examples=["10m"]
+        default=None, alias="in", description="Once, after this time.", examples=["10m"]
     )
-    event: Any = Field(default=None, description="Not there yet.")
+    event: Any = Field(default=None, description="Not supported yet.")
     include: Rules = Field(
         default_factory=list,
         description="Rules whose fires are added: it fires when any of them does.",
@@ -133,16 +134,22 @@ class ScheduleBody(RuleBody):
     )
     exclude: Rules = Field(
         default_factory=list,
-        description="Rules whose fires are taken away.",
+        description="Rules whose fires are removed.",
         examples=[[{"cron": "0 9 1 * *"}]],
     )
     jitter: Duration = Field(
-        default=0.0, description="Start up to so much later, the same for each fire.", examples=["30s"]
+        default=0.0, description="Start up to this much later, by the same delay for each fire.", examples=["30s"]
     )
-    start_at: Instant | None = Field(default=None, description="No fire before it.", examples=["2030-01-01T00:00:00Z"])
-    end_at: Instant | None = Field(default=None, description="No fire after it.", examples=["2031-01-01T00:00:00Z"])
+    start_at: Instant | None = Field(
+        default=None, description="No fire before this instant.", examples=["2030-01-01T00:00:00Z"]
+    )
+    end_at: Instant | None = Field(
+        default=None, description="No fire after this instant.", examples=["2031-01-01T00:00:00Z"]
+    )
     max_fires: int | None = Field(
-        default=None, ge=1, le=LARGEST_INTEGER, description="No more fires than these.", examples=[10]
+        default=None, ge=1, le=LARGEST_INTEGER, description="The number of fires after which it ends.", examples=[10]
     )
-    misfire: MisfireBody = Field(default_factory=lambda: _DEFAULT_MISFIRE, description="What is done after an outage.")
+    misfire: MisfireBody = Field(
+        default_factory=lambda: _DEFAULT_MISFIRE, description="What happens to missed fires after an outage."
+    )
     calendar: CalendarBody | None = Field(default=None, description="When it does not fire.")

@@ -1,10 +1,8 @@
-"""Short forms, for the first curl of a newcomer and for bodies people bring from elsewhere: here and nowhere
-else.
+"""Short forms, for a newcomer's first curl and for bodies that people bring from other tools.
 
-`lengthen` turns each into the long form of the contract, and everything behind it knows only that. What was
-written stays known in `Lengthened.origins`, so that a fault found in the long form points at the short field
-it came from. A short form beside the long one it stands for, or two short forms of one thing, is refused with
-both named: ondot does not guess which of them was meant.
+`to_long_form` turns each into the long form, and all other code knows only that. `LongForm.origins` remembers the field
+that was written, so that a fault in the long form points at it. A short form beside its long form, or two short forms
+of one field, are rejected with a message that names both: ondot does not guess which one was meant.
 """
 
 from dataclasses import dataclass, field
@@ -33,28 +31,28 @@ SHORT: Final[dict[str, Path]] = {
     "timeout_sec": ("timeout",),
     "timeout_seconds": ("timeout",),
 }
-"""Fields that only move."""
+"""Fields that only move to another place."""
 
 OTHER_SHORT: Final[dict[str, Path]] = {
     "type": ("schedule",),
     "handler": ("target",),
     "retry_policy": ("retry",),
 }
-"""Fields that need a look at what they hold."""
+"""Fields that are read according to their value."""
 
 SHORT_NAMES: Final = frozenset({*SHORT, *OTHER_SHORT})
 
 SCHEDULE_KINDS: Final = ("cron", "every", "at", "in", "rrule", "event")
 TARGET_KINDS: Final = ("http", "function", "shell", "grpc", "publish")
 
-# The kind that `"schedule": "text"` then is, and the kinds that may stand beside the type.
+# The kind of a `"schedule": "text"`, the kinds that may be given with the type, and an example.
 _TYPES: Final[dict[str, tuple[str, frozenset[str], str]]] = {
     "CRON": ("cron", frozenset({"cron"}), '"schedule": "0 3 * * *"'),
     "ONE_TIME": ("at", frozenset({"at", "in"}), '"schedule": "2030-01-31T09:00:00Z"'),
     "INTERVAL": ("every", frozenset({"every"}), '"schedule": "15m"'),
     "DELAYED": ("in", frozenset({"in", "at"}), '"schedule": "10m"'),
 }
-# What people who mean the target write into `type`.
+# Values of `type` that mean the target.
 _TARGETS: Final = ("http", "HTTP", "webhook", "WEBHOOK", "function", "shell")
 _PLACES: Final = frozenset({"schedule", "target", "retry"})
 _PRIORITIES: Final = {"medium": "normal", "high": "high", "normal": "normal", "low": "low"}
@@ -62,7 +60,7 @@ _BACKOFFS: Final = {
     "constant": "fixed",
     **{name: name for name in ("exponential", "linear", "fixed", "listed")},
 }
-# Those of other tools are Kubernetes' words for its CronJobs.
+# `forbid` and `replace` are the words of Kubernetes CronJobs.
 _OVERLAPS: Final = {
     "forbid": "skip",
     "replace": "cancel",
@@ -73,13 +71,13 @@ _LONGEST_MS: Final = 10**12
 
 
 @dataclass(slots=True)
-class Lengthened:
-    """The long form; where each moved field was written; and what could not be moved."""
+class LongForm:
+    """The long form, the path at which each moved field was written, and faults."""
 
     body: dict[str, object]
     origins: dict[Path, Path] = field(default_factory=dict)
     faults: list[tuple[Path, str]] = field(default_factory=list)
-    is_patch: bool = False  # where null says something: back to the default
+    is_patch: bool = False  # in a patch, null resets a field
 
     def put(self, path: Path, value: object, origin: Path) -> None:
         node = self.body
@@ -88,30 +86,30 @@ class Lengthened:
             if below is None:
                 below = node[segment] = {}
             if not isinstance(below, dict):
-                self._refuse_both(path[:depth], origin)
+                self._reject_both(path[:depth], origin)
                 return
             node = below
         if node.get(path[-1]) is not None:
-            self._refuse_both(path, origin)
+            self._reject_both(path, origin)
             return
         node[path[-1]] = value
         self.origins[path] = origin
 
-    def _refuse_both(self, path: Path, origin: Path) -> None:
+    def _reject_both(self, path: Path, origin: Path) -> None:
         other = self.origins.get(path, path)
-        message = f"`{'.'.join(other)}` and `{'.'.join(origin)}` say the same thing; give one of them."
+        message = f"`{'.'.join(other)}` and `{'.'.join(origin)}` mean the same field; give one of them."
         self.faults.append((origin, message))
 
 
-def lengthened(body: dict[str, object], *, is_patch: bool = False) -> Lengthened:
-    """The long form of a body in snake_case, which is left as it is; faults by the paths of the short form."""
-    long = Lengthened({}, is_patch=is_patch)
+def to_long_form(body: dict[str, object], *, is_patch: bool = False) -> LongForm:
+    """The long form of a body in snake_case, which is not changed; faults have the paths of the short form."""
+    long = LongForm({}, is_patch=is_patch)
     short: list[str] = []
     for name, value in body.items():
         if name in SHORT_NAMES:
             short.append(name)
         else:
-            # Copies: what is put into them must not show in the caller's body.
+            # Copies, so that the caller's body is not changed.
             long.body[name] = dict(value) if isinstance(value, dict) and name in _PLACES else value
     _lengthen_target(long)
     if "type" in body or isinstance(body.get("schedule"), (str, int, float)):
@@ -119,7 +117,7 @@ def lengthened(body: dict[str, object], *, is_patch: bool = False) -> Lengthened
     for name in short:
         _lengthen_field(long, name, body[name])
     if not is_patch:
-        _refuse_lost_schedule(long, body)
+        _reject_null_schedule(long, body)
     if "type" in body:
         _compare_with_type(long, body["type"])
     _lengthen_limits(long)
@@ -127,30 +125,30 @@ def lengthened(body: dict[str, object], *, is_patch: bool = False) -> Lengthened
     return long
 
 
-def _lengthen_field(long: Lengthened, name: str, value: object) -> None:
+def _lengthen_field(long: LongForm, name: str, value: object) -> None:
     if name == "retry_policy":
         _lengthen_retry_policy(long, value)
     elif name == "handler" and value is not None:
         _lengthen_handler(long, value, (name,))
     elif name in SHORT:
         path = SHORT[name]
-        # null for a schedule or a target says that there is none; for a timeout or retries it says: the default.
+        # null means no schedule or no target; for a timeout or retries it means the default.
         if value is not None or long.is_patch or path[0] not in {"schedule", "target"}:
             long.put(path, value, (name,))
 
 
-def _refuse_lost_schedule(long: Lengthened, body: dict[str, object]) -> None:
-    """A template that filled in nothing must not start at once what was to wait."""
+def _reject_null_schedule(long: LongForm, body: dict[str, object]) -> None:
+    """A template that filled in nothing must not start a job at once that was to wait."""
     if long.body.get("schedule") is None:
         for name, value in body.items():
             if value is None and SHORT.get(name, ("",))[0] == "schedule" and SHORT[name][1] in SCHEDULE_KINDS:
-                message = f"`{name}` is null, and a job without a schedule runs at once: leave it out if you mean that."
+                message = f"`{name}` is null, and a job without a schedule runs at once: leave it out if you want that."
                 long.faults.append(((name,), message))
 
 
-def _lengthen_handler(long: Lengthened, value: object, origin: Path) -> None:
+def _lengthen_handler(long: LongForm, value: object, origin: Path) -> None:
     if not isinstance(value, str):
-        message = f"`{'.'.join(origin)}` must be text: a function's name, or an address that begins with https://."
+        message = f"`{'.'.join(origin)}` must be text: a function's name, or an address that starts with https://."
         long.faults.append((origin, message))
     elif value.lower().startswith(("http://", "https://")):
         long.put(("target", "http", "url"), value, origin)
@@ -158,7 +156,7 @@ def _lengthen_handler(long: Lengthened, value: object, origin: Path) -> None:
         long.put(("target", "function"), value, origin)
 
 
-def _lengthen_target(long: Lengthened) -> None:
+def _lengthen_target(long: LongForm) -> None:
     target = long.body.get("target")
     if not isinstance(target, dict):
         return
@@ -174,36 +172,36 @@ def _lengthen_target(long: Lengthened) -> None:
         _lengthen_handler(long, handler, ("target", "handler"))
 
 
-def _lengthen_type(long: Lengthened, body: dict[str, object]) -> None:
-    """`"schedule"` as text or a number, which `"type"` explains."""
+def _lengthen_type(long: LongForm, body: dict[str, object]) -> None:
+    """`"schedule"` as text or a number, whose kind is given by `"type"`."""
     schedule = body.get("schedule")
     if not isinstance(schedule, (str, int, float)) or isinstance(schedule, bool):
         return
     del long.body["schedule"]
     if "type" not in body:
-        advice = 'write {"cron": "0 3 * * *"} or {"every": "15m"}, or say what it is by "type": "CRON"'
+        advice = 'write {"cron": "0 3 * * *"} or {"every": "15m"}, or add "type": "CRON"'
         long.faults.append((("schedule",), f"`schedule` must be an object: {advice}."))
     elif (known := _type(body["type"])) is not None:
         long.put(("schedule", known[0]), schedule, ("schedule",))
 
 
-def _compare_with_type(long: Lengthened, written: object) -> None:
+def _compare_with_type(long: LongForm, written: object) -> None:
     known = _type(written)
     if known is None:
-        advice = "say what to call with `target`, `url`, `function` or `command`" if written in _TARGETS else ""
+        advice = "give the target as `target`, `url`, `function` or `command`" if written in _TARGETS else ""
         names = ", ".join(_TYPES)
-        message = f"`type` must be one of {names}, the kind of schedule, and may be left out"
+        message = f"`type` is the kind of schedule: one of {names}; it may be left out"
         long.faults.append((("type",), f"{message}; {advice}." if advice else f"{message}."))
         return
     _, allowed, example = known
     schedule = long.body.get("schedule")
     given = [kind for kind in SCHEDULE_KINDS if isinstance(schedule, dict) and schedule.get(kind) is not None]
     if not given and "at" not in allowed and not any(path[0] == "schedule" for path, _ in long.faults):
-        long.faults.append((("type",), f"`type` {written} needs to know when: add {example}."))
+        long.faults.append((("type",), f"`type` {written} needs a schedule: add {example}."))
     for kind in given:
         if kind not in allowed:
-            came_from = ".".join(long.origins.get(("schedule", kind), ("schedule", kind)))
-            message = f"`type` says {written}, but `{came_from}` is given; leave out one of them."
+            given_as = ".".join(long.origins.get(("schedule", kind), ("schedule", kind)))
+            message = f"`type` is {written}, but `{given_as}` is given; leave one of them out."
             long.faults.append((("type",), message))
 
 
@@ -211,7 +209,7 @@ def _type(written: object) -> tuple[str, frozenset[str], str] | None:
     return _TYPES.get(written.upper()) if isinstance(written, str) else None
 
 
-def _lengthen_retry_policy(long: Lengthened, policy: object) -> None:
+def _lengthen_retry_policy(long: LongForm, policy: object) -> None:
     if not isinstance(policy, dict):
         message = '`retry_policy` must be an object, for example {"max_attempts": 4, "backoff": "EXPONENTIAL"}.'
         long.faults.append((("retry_policy",), message))
@@ -235,8 +233,8 @@ def _lengthen_retry_policy(long: Lengthened, policy: object) -> None:
             long.put(("retry", name), value, origin)
 
 
-def _lengthen_limits(long: Lengthened) -> None:
-    """`"rate": "10/1m"`, `"unique": "key"`: the whole object, so that a patch with the text leaves nothing behind."""
+def _lengthen_limits(long: LongForm) -> None:
+    """`"rate": "10/1m"`, `"unique": "key"` as whole objects, so that a patch with the text keeps no old part."""
     for name in ("rate", "key_rate"):
         written = long.body.get(name)
         if isinstance(written, str) and (rate := rate_object(written)) is not None:
@@ -246,20 +244,20 @@ def _lengthen_limits(long: Lengthened) -> None:
         _lengthen_text(long, "unique", {"key": unique, "within": None})
 
 
-def _lengthen_text(long: Lengthened, name: str, content: dict[str, object]) -> None:
+def _lengthen_text(long: LongForm, name: str, content: dict[str, object]) -> None:
     long.body[name] = content
     for inner in content:
         long.origins[name, inner] = (name,)
 
 
 def rate_object(written: str) -> dict[str, object] | None:
-    """`10/1m` in full; None if it is none, which is refused where the fields are checked."""
+    """`10/1m` in full; None if it is not a rate, which is rejected where the fields are checked."""
     parts = split_rate(written)
     return None if parts is None else {"limit": parts[0], "per": parts[1], "burst": 1}
 
 
-def _lower(long: Lengthened) -> None:
-    """Names in capitals, and those of other tools."""
+def _lower(long: LongForm) -> None:
+    """Read names in capitals, and those of other tools."""
     overlap = long.body.get("overlap")
     if isinstance(overlap, str):
         long.body["overlap"] = _OVERLAPS.get(overlap.lower(), overlap)

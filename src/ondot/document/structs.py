@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def to_struct(kind: type[S], body: BaseModel, **given: Any) -> S:
-    """A struct with the values of a body, except for those that are `given`."""
+    """A struct with the values of a body, except for the fields that are `given`."""
     for name, in_body, inner in _counterparts(kind):
         if name not in given:
             given[name] = _to_value(getattr(body, in_body), inner)
@@ -74,7 +74,7 @@ def _to_value(value: object, inner: type[Struct] | None) -> object:
 
 @lru_cache(maxsize=64)
 def _counterparts(kind: type[Struct]) -> tuple[tuple[str, str, type[Struct] | None], ...]:
-    """For each field of a struct its name in a body, and the struct that its value is made of, if it is one."""
+    """For each field of a struct: its name in a body, and the struct of its value, if it is one."""
     return tuple((field.name, field.name.removesuffix("_s"), _struct_in(field.type)) for field in structs.fields(kind))
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
 from ondot.flow.work import Work
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
-from ondot.model.job import JobSpec, JobState, completed
+from ondot.model.job import JobSpec, JobState, fill_in_schedule
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
 from ondot.model.unique_keys import claim_of
@@ -54,7 +54,7 @@ def new_once_jobs(
     ids = database.clock.new_ids(2 * len(specs))
     jobs: list[NewOnceJob] = []
     for job_id, execution_id, given in zip(ids[: len(specs)], ids[len(specs) :], specs, strict=True):
-        spec = completed(given, JobId(job_id), now)
+        spec = fill_in_schedule(given, JobId(job_id), now)
         assert spec.schedule is not None
         assert isinstance(spec.schedule.when, Once)
         fire_at = spec.schedule.when.at
@@ -66,7 +66,7 @@ def new_once_jobs(
 
 
 def new_job(job_id: JobId, given: JobSpec, numbers: dict[str, PoolNo], now: datetime) -> NewJob:
-    spec = completed(given, job_id, now)
+    spec = fill_in_schedule(given, job_id, now)
     return NewJob(job_id, spec, numbers[spec.pool], first_fire(spec, now), now if spec.recurs else None)
 
 

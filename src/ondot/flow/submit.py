@@ -36,7 +36,7 @@ from ondot.flow.unique_keys import claim_keys
 from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict
 from ondot.model.ids import JobId, PoolNo, TenantNo
-from ondot.model.job import JobSpec, anchored_as, completed, same_spec
+from ondot.model.job import JobSpec, fill_in_schedule, is_same_spec, keep_anchors
 from ondot.model.schedule.rule import is_quick
 from ondot.model.unique_keys import claim_of
 from ondot.store.audit import By, record_change
@@ -232,12 +232,12 @@ async def _update_jobs(
     """Upserts of keys that are taken: the same spec again changes nothing, another becomes a new version."""
     pools: list[tuple[PoolNo, datetime]] = []
     for job, spec in updates:
-        wanted = completed(spec, job.id, now)
+        wanted = fill_in_schedule(spec, job.id, now)
         if spec.schedule is None and not job.spec.recurs:
             # "Now" is another instant each time, but asks for the same: a repetition finds the job that was created.
             wanted = structs.replace(spec, schedule=job.spec.schedule)
-        wanted = anchored_as(wanted, job.spec)
-        if not same_spec(wanted, job.spec):
+        wanted = keep_anchors(wanted, job.spec)
+        if not is_same_spec(wanted, job.spec):
             pools += await update_locked(work, job, wanted, by=by)
     rows = await get_jobs(work.connection, work.tenant_no, [job.id for job, _ in updates])
     accepted = [

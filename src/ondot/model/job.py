@@ -1,7 +1,7 @@
 """What a user registers: one frozen spec for each version of a job.
 
-It is stored as JSON beside its job and never changed again; an execution names the version it runs, so all its
-attempts run the same spec whatever was edited since. Defaults stand here and nowhere else.
+A spec is stored as JSON with its job and never changes. An execution names its version, so all its attempts run the
+same spec even if the job is edited meanwhile. Defaults are defined here and nowhere else.
 """
 
 from datetime import datetime
@@ -54,14 +54,14 @@ class ShellTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 
 
 class Unique(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """No second job with this key while one lives, nor for `within_s` after one was made."""
+    """No second job with this key while one is live, or within `within_s` after one was created."""
 
     key: str
     within_s: float | None = None
 
 
 class Debounce(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of jobs with this key that come close together the last runs, `wait_s` after it came."""
+    """Of jobs with this key created soon after each other the last one runs, `wait_s` after its creation."""
 
     key: str
     wait_s: float
@@ -69,7 +69,7 @@ class Debounce(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Throttle(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """At most `limit` jobs with this key in `per_s` seconds; those above it are skipped."""
+    """At most `limit` jobs with this key in `per_s` seconds; the others are skipped."""
 
     key: str
     per_s: float
@@ -81,15 +81,15 @@ TargetSpec = HttpTarget | FunctionTarget | ShellTarget
 CANCEL_GRACE_S: Final = 10.0
 """The time that a cancelled attempt has to stop by itself, unless the job has a `cancel_grace`."""
 HTTP_TIMEOUT_S: Final = 300.0
-"""Of one HTTP call, unless the job has a `timeout`. Functions and programs have none: their worker's heartbeat watches
-them, and a nightly job that takes an hour is no fault. A receiver that never answers has no heartbeat."""
+"""The timeout of an HTTP call, unless the job has a `timeout`. Functions and programs have none: their worker sends
+heartbeats, and a nightly job may take an hour. A receiver that never answers sends no heartbeat."""
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`schedule` is None only before submit: a job without one runs once, at the instant it was accepted.
+    """`schedule` is None only before submit: a job without one runs once, when it is accepted.
 
-    `timeout_s` is None for the default of its target. Specs of before this default left out 300 s, the default of then,
-    written or not: they have the default of now.
+    `timeout_s` is None for the default of its target. Specs that were stored before this default existed left out
+    300 s, the default of that time, written or not: they have today's default.
     """
 
     name: str
@@ -116,7 +116,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def attempt_timeout_s(self) -> float | None:
-        """How long one attempt may take; None: as long as it likes."""
+        """How long one attempt may take; None: no limit."""
         if self.timeout_s is not None:
             return self.timeout_s
         match self.target:
@@ -144,21 +144,21 @@ def decode_spec(text: str | bytes) -> JobSpec:
     return _DECODER.decode(text)
 
 
-def completed(spec: JobSpec, job_id: JobId, now: datetime) -> JobSpec:
-    """The spec as it is stored: without a schedule once, at the instant it was accepted; `H` has its job's values."""
+def fill_in_schedule(spec: JobSpec, job_id: JobId, now: datetime) -> JobSpec:
+    """The spec as it is stored: a job without a schedule runs once, at `now`, and `H` gets the values of its job."""
     schedule = Schedule(when=Once(at=now)) if spec.schedule is None else for_job(spec.schedule, job_id)
     return spec if schedule is spec.schedule else structs.replace(spec, schedule=schedule)
 
 
-def same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
-    """Whether a spec asks for what is stored; where a rule is anchored does not count, if nobody said where."""
-    # Through JSON and back, as the stored one went: 60 and 60.0 are the same seconds.
-    wanted = decode_spec(encode_spec(anchored_as(wanted, stored)))
+def is_same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
+    """Whether a spec means the same as the stored one; an anchor that no user chose does not count."""
+    # Through JSON and back, like the stored one: 60 and 60.0 are the same seconds.
+    wanted = decode_spec(encode_spec(keep_anchors(wanted, stored)))
     return msgspec.json.encode(wanted) == msgspec.json.encode(stored)
 
 
-def anchored_as(wanted: JobSpec, stored: JobSpec) -> JobSpec:
-    """With the anchors of the stored rules that nobody chose: an upsert of another payload does not move the fires."""
+def keep_anchors(wanted: JobSpec, stored: JobSpec) -> JobSpec:
+    """The spec with the unchosen anchors of the stored rules, so that an upsert of a new payload moves no fires."""
     new, old = wanted.schedule, stored.schedule
     if new is None or old is None or new.start_at != old.start_at:
         return wanted

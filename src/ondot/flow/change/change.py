@@ -32,7 +32,7 @@ from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import CANCEL, SKIP
 from ondot.model.gates import changed_rates, encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
-from ondot.model.job import JobSpec, JobState, completed, same_spec
+from ondot.model.job import JobSpec, JobState, fill_in_schedule, is_same_spec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import Timer, next_or_look_again
 from ondot.model.schedule import Once, Schedule, jitter_offset
@@ -80,7 +80,7 @@ async def update(
         if job.version != before.version or not database.clock.agrees(moment, job.now):
             spec = await compute(await _read(work.connection, tenant_no, job_id), job.now)
         spec = _as_stored(spec, job)
-        if not (only_if_changed and same_spec(spec, job.spec)):
+        if not (only_if_changed and is_same_spec(spec, job.spec)):
             wakes = await update_locked(work, job, spec, by=by)
         row = await _read(work.connection, tenant_no, job_id)
     dispatcher.wake(wakes)
@@ -301,7 +301,7 @@ def _changed(old: JobSpec, new: JobSpec) -> list[str]:
 def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:
     if spec.key not in {None, job.spec.key}:
         raise Conflict(f"The key of a job stays {job.spec.key!r}: leave it out, or create another job.")
-    return structs.replace(completed(spec, job.id, job.now), key=job.spec.key)
+    return structs.replace(fill_in_schedule(spec, job.id, job.now), key=job.spec.key)
 
 
 def _deadline_s(spec: JobSpec, job_id: JobId) -> float | None:
