@@ -312,7 +312,9 @@ def job_text(number: int) -> str:
 
 def spec_of(number: int, job_id: JobId, now: datetime) -> JobSpec:
     payload = msgspec.Raw(f'{{"customer":{number}}}'.encode())
-    return fill_in_schedule(JobSpec(name="invoice", target=FunctionTarget(name="invoice"), payload=payload), job_id, now)
+    return fill_in_schedule(
+        JobSpec(name="invoice", target=FunctionTarget(name="invoice"), payload=payload), job_id, now
+    )
 
 
 def question(quick: bool) -> Result:

@@ -110,7 +110,9 @@ class Statements:
         """New one-time jobs that are due now."""
         jobs = []
         new_ids = self.database.clock.new_ids
-        spec = fill_in_schedule(JobSpec(name="bare", target=FunctionTarget(name="nothing")), JobId(self.worker_id), self.now)
+        spec = fill_in_schedule(
+            JobSpec(name="bare", target=FunctionTarget(name="nothing")), JobId(self.worker_id), self.now
+        )
         for job_id, execution_id in zip(new_ids(count), new_ids(count), strict=True):
             jobs.append(NewOnceJob(JobId(job_id), spec, self.pool_no, self.now, self.now, execution_id))
         recorder = _Recorder()
