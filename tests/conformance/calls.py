@@ -15,6 +15,8 @@ from ondot.ports.target import Call, CallReport
 
 EXECUTION = ExecutionId(UUID("0192f3a1-5b7c-7d3e-8f90-a1b2c3d4e5f6"))
 JOB = JobId(UUID("0192f3a1-0000-7000-8000-000000000001"))
+PATIENCE_S = 60
+"""A failing test waits this long; a busy machine may need many seconds to start a process."""
 FIRE_AT = datetime(2030, 1, 31, 9, 0, tzinfo=UTC)
 
 
@@ -37,7 +39,7 @@ class Heard:
         return [line for said, line in self.lines if said == stream]
 
     async def line(self, words: str) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 self._changed.clear()
                 for _, line in self.lines:
@@ -82,7 +84,7 @@ def failure_of(report: CallReport, code: str) -> Failed:
 
 async def gone(pid: int) -> None:
     """Return when a process has ended. There is no event for the end of a process that is not our child."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while psutil.pid_exists(pid):
             try:
                 if psutil.Process(pid).status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:

@@ -24,7 +24,7 @@ from ondot.targets.function.child import ChildCaller
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
-from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, Heard, a_call, failure_of, gone, result_of
+from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, PATIENCE_S, Heard, a_call, failure_of, gone, result_of
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
 
@@ -251,7 +251,7 @@ async def test_a_call_that_does_not_end_in_time_is_ended_and_reported_as_timed_o
     assert failed.outcome is Outcome.TIMED_OUT
     assert failed.retryable
     assert "timeout of 1 s" in failed.error.message
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await rig.ended(heard)
 
 
@@ -259,7 +259,7 @@ async def test_a_call_that_does_not_end_in_time_is_ended_and_reported_as_timed_o
 async def test_a_task_that_is_cancelled_ends_its_call_and_ends_with_the_cancellation(rig: Rig) -> None:
     heard = Heard()
     calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await rig.begun(heard)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -279,7 +279,7 @@ async def test_a_task_that_is_cancelled_before_its_call_starts_ends_with_the_can
 async def test_a_call_that_is_cancelled_while_it_runs_is_ended_and_reported_as_cancelled(rig: Rig) -> None:
     heard, cancel = Heard(), Cancel(grace_s=0.3)
     calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await rig.begun(heard)
         cancel.request()
         report = await calling
@@ -309,7 +309,7 @@ async def test_a_cancel_after_the_end_changes_nothing(rig: Rig) -> None:
 async def test_a_task_that_is_cancelled_during_the_grace_of_a_cancel_ends_with_the_cancellation(rig: Rig) -> None:
     heard, cancel = Heard(), Cancel(grace_s=100)
     calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await rig.begun(heard)
         cancel.request()
         calling.cancel()
@@ -322,7 +322,7 @@ async def test_a_task_that_is_cancelled_during_the_grace_of_a_cancel_ends_with_t
 async def test_many_calls_run_at_once_and_one_that_hangs_holds_up_no_other(rig: Rig) -> None:
     heard = Heard()
     hanging = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100)))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await rig.begun(heard)
         reports = await asyncio.gather(*(rig.target.call(rig.succeeds, a_call(timeout_s=30)) for _ in range(40)))
         assert [type(report) for report in reports] == [Succeeded] * 40
