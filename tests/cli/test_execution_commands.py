@@ -144,7 +144,7 @@ async def test_the_reason_why_it_does_not_run_is_shown_with_the_executions_ahead
         of_job = await run(page, "job", "explain", str(waits.job_id))
         summary = (await answer(page, "job", "explain", str(waits.job_id)))["summary"]
         assert of_job.out.startswith(f"{summary}\n")
-        assert "the oldest that waits" in summary
+        assert "the oldest one waits" in summary
         assert of_job.out.index(str(waits.id)) < of_job.out.index("No fire is left"), "what is decisive comes first"
         assert (await run(page, "execution", "explain", str(uuid4()))).code == 3
 
