@@ -85,10 +85,10 @@ async def test_a_running_execution_is_cancelled_from_its_page(database_url: str,
         visitor = await visit(browser, f"{page.url}/executions/{id_}")
         await expect(visitor.page.locator("#log")).to_contain_text("began")
         await visitor.page.get_by_role("button", name="Cancel", exact=True).click()
-        await visitor.page.get_by_role("button", name="Leave it").click()
+        await visitor.page.get_by_role("button", name="Keep it").click()
         assert (await page.client.get(f"/v1/executions/{id_}")).json()["cancel_requested_at"] is None
         await visitor.page.get_by_role("button", name="Cancel", exact=True).click()
-        await visitor.page.locator("#cancel-dialog").get_by_label("Why (it is kept)").fill("wrong region")
+        await visitor.page.locator("#cancel-dialog").get_by_label("Reason (recorded)").fill("wrong region")
         await visitor.page.get_by_role("button", name="Cancel it").click()
         await expect(visitor.page.locator("#done")).to_have_text("It was asked to end.")
         await expect(visitor.page.locator(".titled .state")).to_have_text("Cancelled", timeout=15_000)
@@ -181,8 +181,8 @@ async def test_a_whole_group_is_counted_discarded_in_the_background_and_its_prog
         await expect(visitor.page.locator("#h-discard")).to_have_text("Discard 5 letters?")
         await visitor.page.get_by_role("button", name="Discard", exact=True).last.click()
         await expect(visitor.page.locator("#discard-dialog")).to_be_visible()  # it wants to know why
-        await visitor.page.locator("#discard-dialog").get_by_label("Why (it is kept)").fill("orders were cancelled")
-        await visitor.page.locator("#discard-dialog").get_by_label("How many a second").fill("1")
+        await visitor.page.locator("#discard-dialog").get_by_label("Reason (recorded)").fill("orders were cancelled")
+        await visitor.page.locator("#discard-dialog").get_by_label("Per second").fill("1")
         await visitor.page.get_by_role("button", name="Discard", exact=True).last.click()
         operations = visitor.page.locator("#operations")
         await expect(operations).to_contain_text("0 of 5 letters")
@@ -192,7 +192,7 @@ async def test_a_whole_group_is_counted_discarded_in_the_background_and_its_prog
             await world.advance(1)
             await bulk_pass(world.database, world.dispatcher)
         await expect(operations).to_contain_text("5 of 5 letters")
-        await expect(visitor.page.locator("#letters")).to_contain_text("nothing that failed for good waits")
+        await expect(visitor.page.locator("#letters")).to_contain_text("no failed execution waits")
         assert visitor.trouble == []
         await visitor.page.close()
 
@@ -206,7 +206,7 @@ async def test_what_is_unfolded_or_selected_survives_that_the_page_asks_again(wo
         await save_progress(connection, worker.id, [Progress(running.leased.id, 1, '{"page": 1}', 0.1, "page 1")])
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/executions/{running.leased.id}")
-        told = visitor.page.locator("#checkpoint-told")
+        told = visitor.page.locator("#checkpoint-details")
         await told.locator("summary").click()
         shown = await visitor.page.locator("#execution").element_handle()
         await world.advance(5)
@@ -231,7 +231,7 @@ async def test_a_job_says_why_it_is_not_running_and_what_limits_it(world: World,
     id_ = await world.run_now(accepted.id)
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/jobs/{accepted.id}")
-        await expect(visitor.page.locator("#why-not")).to_contain_text("1 execution under way or planned")
+        await expect(visitor.page.locator("#why-not")).to_contain_text("1 execution running or planned")
         await visitor.page.get_by_text("What it waits for, in detail").click()
         await expect(visitor.page.locator(f"#why a[href='/executions/{id_}']")).to_be_visible()
         await expect(visitor.page.locator(".facts")).to_contain_text("At most 2 at a time")

@@ -36,7 +36,7 @@ async def test_what_is_typed_is_previewed_and_the_address_can_be_sent_on(world: 
         await expect(visitor.page.get_by_role("status")).to_have_text("At 02:30, Europe/Berlin")
         await visitor.page.get_by_label("After (in that zone)").fill("2026-03-28T12:00:00")
         await expect(visitor.page.locator(".coming tbody tr").first).to_contain_text("shifted")
-        await visitor.page.get_by_label("In the hour left out").select_option("skip")
+        await visitor.page.get_by_label("In a skipped hour").select_option("skip")
         await expect(visitor.page.locator(".skips").first).to_contain_text("Sun 29 Mar 2026, 02:30")
         assert "gap=skip" in visitor.page.url
         assert "fold" not in visitor.page.url
@@ -56,11 +56,11 @@ async def test_a_fault_is_told_at_its_field_and_goes_when_it_is_mended(world: Wo
         await expression.fill("0 0 30 2 *")
         await expect(visitor.page.locator("#fault-expression")).to_contain_text("never")
         await expect(expression).to_have_attribute("aria-invalid", "true")
-        await expect(visitor.page.locator("#told table")).to_have_count(0)
+        await expect(visitor.page.locator("#preview table")).to_have_count(0)
         await expression.fill("0 0 28 2 *")
         await expect(expression).to_have_attribute("aria-invalid", "false")
         await expect(visitor.page.locator("#fault-expression")).to_have_text("")
-        await expect(visitor.page.locator("#told table")).to_have_count(1)
+        await expect(visitor.page.locator("#preview table")).to_have_count(1)
         assert visitor.trouble == []
 
 
@@ -68,13 +68,13 @@ async def test_a_fault_is_told_at_its_field_and_goes_when_it_is_mended(world: Wo
 async def test_faults_of_several_fields_stand_at_each_and_the_old_result_goes(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/schedules")
-        await expect(visitor.page.locator("#told table")).to_have_count(1)
+        await expect(visitor.page.locator("#preview table")).to_have_count(1)
         for label, text in (("How many", "5000"), ("Without holidays of", "XX"), ("Jitter", "2d")):
             await visitor.page.get_by_label(label).fill(text)
         for name in ("n", "country", "jitter"):
             await expect(visitor.page.locator(f"#fault-{name}")).not_to_have_text("")
-        await expect(visitor.page.locator("#told table")).to_have_count(0)
-        await expect(visitor.page.locator("#in-words")).to_contain_text("cannot be kept")
+        await expect(visitor.page.locator("#preview table")).to_have_count(0)
+        await expect(visitor.page.locator("#in-words")).to_contain_text("is not valid")
         assert visitor.trouble == []
 
 
@@ -85,7 +85,7 @@ async def test_a_result_is_marked_as_old_where_the_server_does_not_answer(world:
         await visitor.page.route("**/schedules?**", lambda route: route.abort())
         await visitor.page.get_by_label("Expression").fill("0 10 * * *")
         await expect(visitor.page.locator("#fault-form")).to_contain_text("does not answer")
-        await expect(visitor.page.locator("#told")).to_have_class("asking")
+        await expect(visitor.page.locator("#preview")).to_have_class("asking")
         await visitor.page.unroute("**/schedules?**")
         await visitor.page.get_by_label("Expression").fill("0 11 * * *")
         await expect(visitor.page.locator("#in-words")).to_have_text("At 11:00, Europe/Berlin")
@@ -120,7 +120,7 @@ async def test_each_kind_keeps_a_text_of_its_own_and_a_rule_takes_lines(world: W
 async def test_no_field_is_clipped_on_a_narrow_screen(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/schedules", viewport={"width": 390, "height": 800})
-        for label in ("In the hour left out", "In the hour that comes twice", "Business days", "After (in that zone)"):
+        for label in ("In a skipped hour", "In a repeated hour", "Business days", "After (in that zone)"):
             box = await visitor.page.get_by_label(label).bounding_box()
             assert box is not None
             assert box["width"] > 300, label

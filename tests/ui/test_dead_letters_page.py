@@ -1,4 +1,4 @@
-"""The page of dead letters: groups of errors that are alike, their letters, what became of them; and the badge."""
+"""The page of dead letters: groups of similar errors, their letters, what became of them; and the badge."""
 
 import re
 from collections.abc import AsyncIterator
@@ -113,7 +113,7 @@ async def test_letters_are_paged_without_loss(world: World, page: Served) -> Non
 async def test_what_cannot_be_read_in_the_address_is_passed_over(page: Served, query: str) -> None:
     answer = await page.client.get(f"/dead-letters?{query}")
     assert answer.status_code == 200
-    assert "nothing that failed for good waits" in answer.text
+    assert "no failed execution waits" in answer.text
 
 
 @proves("T1")

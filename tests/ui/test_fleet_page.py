@@ -38,7 +38,7 @@ async def html_of(page: Served) -> str:
 async def test_an_empty_fleet_says_what_to_start(page: Served) -> None:
     html = await html_of(page)
     assert "No scheduler runs: no fire is planned." in html
-    assert "No worker has been seen" in html
+    assert "No worker has started" in html
     assert html.count('class="unowned"') == 64
     assert "<code>ondot scheduler</code>" in html
     assert '<a href="/fleet" title=' in (await page.client.get("/jobs")).text
@@ -58,7 +58,7 @@ async def test_partitions_are_shown_with_their_owners(world: World, page: Served
     await node(world, "east", 0, first)
     html = await html_of(page)
     assert "Of 64 partitions 40–63 have no live owner" in html
-    assert "40–63: nobody has taken them over yet" in html
+    assert "40–63: not taken over yet" in html
     assert "Expired" in html
     assert html.count('class="unowned"') == 24
 

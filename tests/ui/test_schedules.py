@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ondot.cli import app as cli
 from ondot.document.requests import preview_request
 from ondot.model.schedule import Blackout, Calendar, Cron, Interval, Schedule
-from ondot.ui.schedules import EXAMPLES, Form, Refused, Told, form_of, local_words, tell, zones
+from ondot.ui.schedules import EXAMPLES, Form, FormErrors, PreviewView, form_of, local_words, preview_form, zones
 from ondot.ui.year import Day, Year, year_of
 from tests.proves import proves
 from tests.ui.serving import Served, served
@@ -26,15 +26,15 @@ NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def told(**fields: str) -> Told:
-    answer = tell(Form(**fields), preview_request, NOW)
-    assert isinstance(answer, Told), answer
+def told(**fields: str) -> PreviewView:
+    answer = preview_form(Form(**fields), preview_request, NOW)
+    assert isinstance(answer, PreviewView), answer
     return answer
 
 
 def refused(**fields: str) -> dict[str, tuple[str, ...]]:
-    answer = tell(Form(**fields), preview_request, NOW)
-    assert isinstance(answer, Refused)
+    answer = preview_form(Form(**fields), preview_request, NOW)
+    assert isinstance(answer, FormErrors)
     return answer.faults
 
 
@@ -70,15 +70,15 @@ def test_a_form_that_says_something_is_taken_at_its_word() -> None:
 def test_each_kind_has_an_example_of_its_own(kind: str) -> None:
     form = form_of({"kind": kind})
     assert form.expression == EXAMPLES[kind]
-    assert isinstance(tell(form, preview_request, NOW), Told)
+    assert isinstance(preview_form(form, preview_request, NOW), PreviewView)
 
 
 @proves("S9", "S3")
 def test_a_rule_has_lines_and_an_expression_has_one() -> None:
     rule = form_of({"kind": "rrule", "expression": "DTSTART:20260401T093000\r\nRRULE:FREQ=WEEKLY\r\n"})
     assert rule.expression == "DTSTART:20260401T093000\nRRULE:FREQ=WEEKLY"
-    answer = tell(rule, preview_request, NOW)
-    assert isinstance(answer, Told)
+    answer = preview_form(rule, preview_request, NOW)
+    assert isinstance(answer, PreviewView)
     assert answer.fires[0].local == "Wed 1 Apr 2026, 09:30 +00:00"
     assert form_of({"expression": "0 9\r\n* * *"}).expression == "0 9 * * *"
 
@@ -145,7 +145,7 @@ async def test_what_the_page_refuses_the_api_refuses_in_the_same_words(page: Ser
     html = (await page.client.get("/schedules", params={"expression": form.expression})).text
     words = error["detail"].removeprefix("`schedule.cron`: ")
     assert words.split("`")[0].rstrip() in unescape(html)
-    assert "This schedule cannot be kept" in html
+    assert "This schedule is not valid" in html
 
 
 @proves("S9")
@@ -213,7 +213,7 @@ async def test_the_page_is_linked_keeps_its_policy_and_answers_typing_with_a_fra
     assert "form-action 'self'" in whole.headers["content-security-policy"]
     fragment = await page.client.get("/schedules", headers={"hx-request": "true"})
     assert "<html" not in fragment.text
-    assert 'id="told"' in fragment.text
+    assert 'id="preview"' in fragment.text
     assert len(fragment.text) < len(whole.text) * 0.8
 
 

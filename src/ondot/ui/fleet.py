@@ -57,7 +57,7 @@ class Cell:
     no: int
     letter: str | None
     colour: int
-    told: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)

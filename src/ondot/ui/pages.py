@@ -32,7 +32,7 @@ from ondot.ui.jobs import read_jobs
 from ondot.ui.overview import read_overview
 from ondot.ui.reference import read_reference
 from ondot.ui.render import Renderer
-from ondot.ui.schedules import REMARKS, ReadPreview, form_of, tell
+from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
 from ondot.ui.skipped import read_skipped
 
 POLICY = (
@@ -194,8 +194,8 @@ class Site:
         whole = "hx-request" not in request.headers
 
         def render() -> str:
-            told = tell(form, read, now)
-            return self.renderer.schedules(form, told, now, base_url_of(request), open_letters, whole=whole)
+            shown = preview_form(form, read, now)
+            return self.renderer.schedules(form, shown, now, base_url_of(request), open_letters, whole=whole)
 
         # 50 ms for most schedules, half a second for a thousand fires: other requests must not wait for it.
         return HTMLResponse(await asyncio.to_thread(render), headers=FORM_HEADERS)

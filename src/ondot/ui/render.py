@@ -21,7 +21,7 @@ from ondot.model.text import visible
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.feed import Liveness, Shown
 from ondot.ui.reference import Reference
-from ondot.ui.schedules import EXAMPLES, FIELD_OF, Form, Refused, Told, zones
+from ondot.ui.schedules import EXAMPLES, FIELD_OF, Form, FormErrors, PreviewView, zones
 from ondot.words import job as words
 
 _WRITTEN = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC\b")
@@ -76,13 +76,20 @@ class Renderer:
         return self.page("docs", reference=reference, base_url=base_url, with_key=with_key, example_id=EXAMPLE_ID)
 
     def schedules(
-        self, form: Form, told: Told | Refused, now: datetime, base_url: str, open_letters: int, *, whole: bool
+        self,
+        form: Form,
+        shown: PreviewView | FormErrors,
+        now: datetime,
+        base_url: str,
+        open_letters: int,
+        *,
+        whole: bool,
     ) -> str:
         """The whole page, or only the part that changes while a person types."""
         values: dict[str, Any] = {
             "form": form,
-            "told": told if isinstance(told, Told) else None,
-            "faults": told.faults if isinstance(told, Refused) else {},
+            "shown": shown if isinstance(shown, PreviewView) else None,
+            "faults": shown.faults if isinstance(shown, FormErrors) else {},
             "fields": [*dict.fromkeys(FIELD_OF.values()), "form"],
             "examples": EXAMPLES,
             "now": now,

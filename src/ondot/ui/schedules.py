@@ -1,8 +1,8 @@
-"""`/schedules`: what a schedule means, before a job has it (S9). The form is the address: a preview can be sent on.
+"""`/schedules`: preview a schedule before a job has it (S9). The address contains the form, so it can be shared.
 
-What was typed becomes the body of `POST /v1/schedules/preview` and is read by the very function that reads that
-(`ReadPreview`, handed in where the application is built), so that page and API accept the same and refuse in the same
-words. Nothing of a tenant is shown here.
+The form becomes the body of `POST /v1/schedules/preview` and is parsed by the same function (`ReadPreview`, passed in
+where the application is built), so that page and API accept the same input and reject it in the same words. Nothing of
+a tenant is shown here.
 """
 
 import json
@@ -21,7 +21,7 @@ from ondot.model.schedule.when import zone_of
 from ondot.ui.year import Year, year_of
 
 ReadPreview = Callable[[object, datetime], tuple[Schedule, datetime, int]]
-"""The schedule of a body of `POST /v1/schedules/preview`, the instant to look from, and how many fires to tell."""
+"""From a body of `POST /v1/schedules/preview`: the schedule, the instant to start from, and how many fires to show."""
 
 FIELD_OF: Final = {
     "cron": "expression",
@@ -37,27 +37,27 @@ FIELD_OF: Final = {
     "n": "n",
 }
 REMARKS: Final = {
-    "shifted": "Moved: the clock leaves its own time out that day, or its own day is not a business day.",
-    "repeated": "The clock shows this time twice that day: this is the second time.",
-    "jittered": "The job starts up to its jitter later than this, always the same for one job.",
+    "shifted": "Moved: the clocks skip its time that day, or its day is not a business day.",
+    "repeated": "The clocks go back that day, and this is the second time they show this time.",
+    "jittered": "The job starts later than this by its jitter, always by the same time for one job.",
 }
 REASONS: Final = {
-    "gap": "the clock never shows this time that day",
+    "gap": "the clocks skip this time that day",
     "holiday": "a public holiday",
-    "date": "one of the dates left out",
+    "date": "one of the excluded dates",
     "weekend": "not a business day",
-    "blackout": "in a black-out",
+    "blackout": "in a blackout",
     "excluded": "a rule excludes it",
 }
 EXAMPLES: Final = {"cron": "0 9 * * 1-5", "every": "15m", "rrule": "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=9"}
-"""What the form shows for a kind of which nothing was typed yet: the text of one kind is never one of another."""
+"""The form's text for a kind before anything is typed: the text of one kind is not valid for another."""
 LONGEST: Final = 1000
 A_TARGET: Final = "https://example.com/hook"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields as they were typed; these are the names in the address, too."""
+    """The fields as typed; the address has the same names."""
 
     kind: str = "cron"
     expression: str = EXAMPLES["cron"]
@@ -78,7 +78,7 @@ class Form:
         return body
 
     def schedule(self) -> dict[str, Any]:
-        """The schedule in the API's long form, without what goes without saying."""
+        """The schedule in the API's long form, without defaults."""
         kind = self.kind if self.kind in {"cron", "every", "rrule"} else "cron"
         schedule: dict[str, Any] = {kind: _number(self.expression) if kind == "every" else self.expression}
         if kind != "every":
@@ -93,7 +93,7 @@ class Form:
         return schedule | ({"calendar": calendar} if calendar else {})
 
     def command(self) -> str:
-        """The `ondot job create` that makes a job of it."""
+        """The `ondot job create` for a job with this schedule."""
         schedule = self.schedule()
         flags: dict[str, Any] = {f"--{kind}": schedule[kind] for kind in ("cron", "every", "rrule") if kind in schedule}
         flags |= {"--timezone": schedule.get("timezone"), "--jitter": schedule.get("jitter")}
@@ -104,8 +104,8 @@ class Form:
             "--calendar": calendar.get("exclude_holidays"),
             "--business-days": "true" if business_days is True else business_days,
         }
-        said = " ".join(f"{flag} {shlex.quote(str(value))}" for flag, value in flags.items() if value is not None)
-        return f"ondot job create --name my-job --url {A_TARGET} \\\n  {said}"
+        written = " ".join(f"{flag} {shlex.quote(str(value))}" for flag, value in flags.items() if value is not None)
+        return f"ondot job create --name my-job --url {A_TARGET} \\\n  {written}"
 
     def curl(self, base_url: str) -> str:
         job = {"name": "my-job", "schedule": self.schedule(), "target": {"http": {"url": A_TARGET}}}
@@ -127,8 +127,8 @@ class SkippedLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """All that the page says of a schedule that can be kept."""
+class PreviewView:
+    """All that the page shows of a valid schedule."""
 
     in_words: str
     zone: str
@@ -139,45 +139,42 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """What is wrong, by the form's fields; under "form" what belongs to none of them."""
+class FormErrors:
+    """What is wrong, by field of the form; "form": errors of no single field."""
 
     faults: dict[str, tuple[str, ...]]
 
 
 def form_of(query: Mapping[str, str]) -> Form:
-    """What the address says; a form that says nothing is an example. Unknown names are passed over."""
+    """The form in the address; without one, an example. Unknown names are ignored."""
     known = {field.name for field in fields(Form)}
     given = {name: value.strip()[:LONGEST] for name, value in query.items() if name in known}
     if "expression" in given or "kind" in given:
         kind = given.get("kind", "cron")
         given = {"expression": EXAMPLES.get(kind, ""), "timezone": ""} | given
-        # Only a rule has lines; browsers end them with two characters.
+        # Only a recurrence rule has several lines; browsers end them with two characters.
         lines = given["expression"].splitlines()
         given["expression"] = "\n".join(lines) if kind == "rrule" else " ".join(lines)
     return Form(**given)
 
 
-def tell(form: Form, read: ReadPreview, now: datetime) -> Told | Refused:
+def preview_form(form: Form, read: ReadPreview, now: datetime) -> PreviewView | FormErrors:
     try:
         schedule, after, n = read(form.body(), now)
-    except InvalidBody as refusal:
-        return Refused(_by_field(refusal))
-    try:
         with allowed(A_REQUEST):
-            return _told(schedule, after, n)
-    except InvalidBody as refusal:
-        return Refused(_by_field(refusal))
+            return _preview(schedule, after, n)
+    except InvalidBody as error:
+        return FormErrors(_by_field(error))
 
 
-def _told(schedule: Schedule, after: datetime, n: int) -> Told:
-    told = preview(schedule, after, n)
+def _preview(schedule: Schedule, after: datetime, n: int) -> PreviewView:
+    found = preview(schedule, after, n)
     zone = zone_of(schedule.when)
-    fires, skipped = fire_lines(told), skipped_lines(told)
-    reasons = {date.fromisoformat(entry.local[:10]): REASONS.get(entry.reason, entry.reason) for entry in told.skipped}
+    fires, skipped = fire_lines(found), skipped_lines(found)
+    reasons = {date.fromisoformat(entry.local[:10]): REASONS.get(entry.reason, entry.reason) for entry in found.skipped}
     shown = {fire.remark for fire in fires}
-    return Told(
-        in_words=told.in_words,
+    return PreviewView(
+        in_words=found.in_words,
         zone=zone,
         fires=fires,
         skipped=skipped,
@@ -186,27 +183,27 @@ def _told(schedule: Schedule, after: datetime, n: int) -> Told:
     )
 
 
-def fire_lines(told: Preview) -> tuple[FireLine, ...]:
-    seconds = _has_seconds(told)
-    return tuple(FireLine(fire.fire_at, local_words(fire.local, seconds), fire.remark) for fire in told.fires)
+def fire_lines(found: Preview) -> tuple[FireLine, ...]:
+    seconds = _has_seconds(found)
+    return tuple(FireLine(fire.fire_at, local_words(fire.local, seconds), fire.remark) for fire in found.fires)
 
 
-def skipped_lines(told: Preview) -> tuple[SkippedLine, ...]:
-    seconds = _has_seconds(told)
+def skipped_lines(found: Preview) -> tuple[SkippedLine, ...]:
+    seconds = _has_seconds(found)
     return tuple(
         SkippedLine(local_words(entry.local, seconds), entry.reason, REASONS.get(entry.reason, entry.reason))
-        for entry in told.skipped
+        for entry in found.skipped
     )
 
 
-def _has_seconds(told: Preview) -> bool:
-    """Whether seconds are told: of all or of none, since 12:47 among 12:46:30 and 12:47:30 looks like another time."""
-    written = [fire.local for fire in told.fires] + [entry.local for entry in told.skipped]
+def _has_seconds(found: Preview) -> bool:
+    """Whether to show seconds: for all or for none, since 12:47 among 12:46:30 and 12:47:30 looks like another time."""
+    written = [fire.local for fire in found.fires] + [entry.local for entry in found.skipped]
     return any(datetime.fromisoformat(local).second for local in written)
 
 
 def local_words(written: str, seconds: bool = False) -> str:
-    """ "Sun 29 Mar 2026, 03:00 +02:00": as a person of that zone would say it."""
+    """ "Sun 29 Mar 2026, 03:00 +02:00": the local time in that zone."""
     at = datetime.fromisoformat(written)
     time = f"{at:%H:%M:%S}" if seconds else f"{at:%H:%M}"
     offset = at.isoformat(timespec="seconds")[19:]
@@ -219,12 +216,12 @@ def zones() -> tuple[str, ...]:
     return tuple(name for name in zone_names() if "/" in name or name == "UTC")
 
 
-def _by_field(refusal: InvalidBody) -> dict[str, tuple[str, ...]]:
+def _by_field(error: InvalidBody) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
-    for fault in refusal.faults:
+    for fault in error.faults:
         path = fault.pointer.removeprefix("/schedule").strip("/").replace("/", ".")
         field = FIELD_OF.get(path, "form")
-        # At its field the message need not name it; elsewhere it must.
+        # Next to its field, a message need not name the field.
         message = fault.message.removeprefix(f"`schedule.{path}`: ") if field != "form" else fault.message
         found.setdefault(field, []).append(message)
     return {field: tuple(messages) for field, messages in found.items()}
@@ -240,7 +237,7 @@ def _number(written: str) -> str | float:
 
 
 def _with_offset(written: str, timezone: str) -> str:
-    """An instant of the form is local in the schedule's zone; what cannot be read is left for the API to refuse."""
+    """An instant of the form is local to the schedule's zone. Text that is no instant is left for the API to reject."""
     try:
         at = datetime.fromisoformat(written)
         local = at if at.tzinfo else at.replace(tzinfo=_zone_or_utc(timezone))
@@ -250,7 +247,7 @@ def _with_offset(written: str, timezone: str) -> str:
 
 
 def _zone_or_utc(timezone: str) -> tzinfo:
-    """A zone that there is none of is one fault, not also that of the instant in it."""
+    """An unknown zone is one error; it must not cause a second one for the instant."""
     try:
         return zone_info(timezone or "UTC")
     except InvalidSchedule:

@@ -8,7 +8,7 @@
   const main = document.getElementById("main");
   const section = document.getElementById("operations");
   const LOOK_MS = 1000;
-  const TOLD_MS = 10 * 60 * 1000; // an operation that has ended is told for as long as this
+  const SHOWN_MS = 10 * 60 * 1000; // how long an ended operation is shown
   const DONE = { replay: "replayed", discard: "discarded" };
   let looking = null;
 
@@ -98,11 +98,11 @@
     const items = response && response.ok ? (await response.json()).items : [];
     const now = document.querySelector("[data-now]");
     const now_ms = now ? Date.parse(now.dateTime) : Date.now();
-    const told = items.filter((item) => !item.ended_at || now_ms - Date.parse(item.ended_at) < TOLD_MS);
+    const shown = items.filter((item) => !item.ended_at || now_ms - Date.parse(item.ended_at) < SHOWN_MS);
     const focused = document.activeElement && document.activeElement.id;
-    section.hidden = told.length === 0;
-    section.querySelector("h2").textContent = told.some((item) => item.state === "RUNNING") ? "Under way" : "Done lately";
-    section.querySelector("ul").replaceChildren(...told.map(row_of));
+    section.hidden = shown.length === 0;
+    section.querySelector("h2").textContent = shown.some((item) => item.state === "RUNNING") ? "Under way" : "Recently done";
+    section.querySelector("ul").replaceChildren(...shown.map(row_of));
     const again = focused && focused.startsWith("stop-") && document.getElementById(focused);
     if (again) again.focus();
     if (!items.some((item) => item.state === "RUNNING")) return;

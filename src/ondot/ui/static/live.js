@@ -13,7 +13,7 @@
   let ahead_ms = 0; // how far the server's clock is ahead of this one
   let heard_at = performance.now();
   let is_live = null; // null: not yet known
-  let told_level = null;
+  let announced_level = null;
 
   const two = (number) => String(number).padStart(2, "0");
 
@@ -125,9 +125,9 @@
 
   function tell_health() {
     const health = document.querySelector("[data-level]");
-    if (!health || health.dataset.level === told_level) return;
-    if (told_level !== null) say(announce, health.querySelector(".line").textContent);
-    told_level = health.dataset.level;
+    if (!health || health.dataset.level === announced_level) return;
+    if (announced_level !== null) say(announce, health.querySelector(".line").textContent);
+    announced_level = health.dataset.level;
   }
 
   document.body.addEventListener("htmx:sseError", broken);
@@ -140,7 +140,7 @@
   document.body.addEventListener("htmx:sendError", broken);
   document.body.addEventListener("htmx:responseError", broken);
   document.body.addEventListener("htmx:afterSettle", () => {
-    // After an answer to a question, not after an event of the stream, which has told what it changed.
+    // After a response to a request, not after an event of the stream, which announces its own changes.
     if (page.hasAttribute("sse-connect")) return;
     if (liveness) heard();
     else set_clock();

@@ -30,7 +30,7 @@
   }
 
   function mark_asking(asking) {
-    for (const id of ["told", "in-words"]) document.getElementById(id).classList.toggle("asking", asking);
+    for (const id of ["preview", "in-words"]) document.getElementById(id).classList.toggle("asking", asking);
   }
 
   function tell_away() {

@@ -11,14 +11,14 @@
     if (!shown.dataset || !shown.dataset.mark) return;
     const came = new DOMParser().parseFromString(event.detail.serverResponse, "text/html").getElementById(shown.id);
     if (came && came.dataset.mark === shown.dataset.mark) event.detail.swapOverride = "none";
-    unfolded = new Map([...shown.querySelectorAll("details[id]")].map((told) => [told.id, told.open]));
+    unfolded = new Map([...shown.querySelectorAll("details[id]")].map((details) => [details.id, details.open]));
     ticked = [...shown.querySelectorAll("input[type=checkbox][id]:checked")].map((box) => box.id);
   });
 
   document.body.addEventListener("htmx:afterSwap", () => {
     for (const [id, open] of unfolded) {
-      const told = document.getElementById(id);
-      if (told && told.open !== open) told.open = open;
+      const details = document.getElementById(id);
+      if (details && details.open !== open) details.open = open;
     }
     for (const id of ticked) {
       const box = document.getElementById(id);
