@@ -6,22 +6,23 @@ interval, or of a rule without DTSTART, is shown as `anchor_at` even if no user 
 `exclude` names its own zone.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Protocol, assert_never, cast
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from ondot.document.rules import MAX_BATCH
 from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
-from ondot.model.gates import Limits, Overlap
+from ondot.model.gates import Limits, Overlap, Rate
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, JobState, Priority, ShellTarget, TargetSpec
-from ondot.model.retry import Backoff
+from ondot.model.retry import Backoff, Retry
 from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
@@ -180,6 +181,8 @@ SPEC_FIELDS: Final = JobOut.__annotations__.keys() - {
 """The fields that a body may have too; only ondot writes the others."""
 
 Json = dict[str, Any]
+WrittenField = tuple[str, object, Callable[[Any], Any]]
+"""The name of a field in a document, its default, and the function that renders its value."""
 
 
 class StoredJob(Protocol):
@@ -226,11 +229,7 @@ def render_spec(spec: JobSpec) -> Json:
 
 
 def _render(spec: JobSpec, *, as_text: bool) -> Json:
-    policies = structs.astuple(spec)[_FIRST_POLICY:]
-    if as_text:
-        rendered = (_DEFAULT_TEXT if policies == _DEFAULTS else _policies_text(policies)).copy()
-    else:
-        rendered = _render_policies(policies)
+    rendered = _DEFAULT_TEXT.copy() if as_text else _render_defaults()
     rendered["name"] = spec.name
     rendered["schedule_in_words"], rendered["schedule"] = (_when_text if as_text else _render_when)(spec.schedule)
     rendered["target"] = _render_target(spec.target)
@@ -238,24 +237,34 @@ def _render(spec: JobSpec, *, as_text: bool) -> Json:
     rendered["pool"] = spec.pool
     rendered["priority"] = spec.priority
     rendered["labels"] = spec.labels
+    policies = structs.astuple(spec)[_FIRST_POLICY:]
+    if policies != _DEFAULTS:
+        _write(policies, rendered, as_text=as_text)
     return rendered
 
 
-def _render_policies(policies: tuple[Any, ...]) -> Json:
-    """All fields of a job in their order; the policies have their values, the others None."""
+def _write(policies: tuple[Any, ...], rendered: Json, *, as_text: bool) -> None:
+    """Write the policies that are not the defaults, which are there already."""
+    for value, (name, default, write) in zip(policies, _TEXT_POLICIES if as_text else _POLICIES, strict=True):
+        if value is default:
+            continue
+        if name != "limits":
+            rendered[name] = write(value)
+            continue
+        limits = zip(structs.astuple(value), _TEXT_LIMITS if as_text else _LIMITS, strict=True)
+        rendered.update((name, write(limit)) for limit, (name, default, write) in limits if limit is not default)
+
+
+def _render_defaults() -> Json:
+    """All fields of a job in their order: policies and limits with their defaults, the others None."""
     rendered: Json = {**dict.fromkeys(JobOut.__annotations__), "depends_on": []}
-    for field, value in zip(_POLICIES, policies, strict=True):
-        if field == "limits":
-            rendered.update(_render_limits(value))
-        else:
-            rendered[field.removesuffix("_s")] = to_json(value)
+    rendered.update((name, to_json(default)) for name, default, _ in (*_POLICIES, *_LIMITS) if name != "limits")
     return rendered
 
 
 @lru_cache(maxsize=1024)
-def _policies_text(policies: tuple[Any, ...]) -> Json:
-    rendered = _render_policies(policies)
-    return {name: Raw(_ENCODER.encode(value)) if isinstance(value, dict) else value for name, value in rendered.items()}
+def _shared_text(policy: Retry | Rate) -> Raw:
+    return Raw(_ENCODER.encode(to_document(policy)))
 
 
 def render_schedule(schedule: Schedule) -> ScheduleOut:
@@ -307,13 +316,6 @@ def _render_target(target: TargetSpec) -> TargetOut:
     assert_never(target)
 
 
-def _render_limits(limits: Limits | None) -> Json:
-    """Flat: the limits of a job are fields of its document."""
-    rendered = to_document(limits or Limits())
-    rendered["concurrency_key"] = rendered.pop("key")
-    return rendered
-
-
 def _render_when(schedule: Schedule | None) -> tuple[str, ScheduleOut | None]:
     return ("Once, now", None) if schedule is None else (in_words(schedule), render_schedule(schedule))
 
@@ -330,10 +332,28 @@ def _new_when_text(schedule: Schedule | None) -> tuple[str, Raw]:
     return words, Raw(_ENCODER.encode(rendered))
 
 
+def _written_fields(kind: type[Struct], first: int = 0) -> tuple[WrittenField, ...]:
+    return tuple(
+        (field.name.removesuffix("_s"), field.default, as_written if field.name.endswith("_s") else to_json)
+        for field in structs.fields(kind)[first:]
+    )
+
+
+def _with_shared_text(fields: tuple[WrittenField, ...]) -> tuple[WrittenField, ...]:
+    shared = {"retry", "rate", "key_rate"}
+    return tuple((name, default, _shared_text if name in shared else write) for name, default, write in fields)
+
+
 _ENCODER: Final = msgspec.json.Encoder()
 _FIRST_POLICY: Final = JobSpec.__struct_fields__.index("retry")
-_POLICIES: Final = JobSpec.__struct_fields__[_FIRST_POLICY:]
-"""Fields that many jobs share: how a job is run. They are written by their names."""
-_DEFAULTS: Final = tuple(field.default for field in structs.fields(JobSpec)[_FIRST_POLICY:])
-_DEFAULT_TEXT: Final = _policies_text(_DEFAULTS)
+_POLICIES: Final = _written_fields(JobSpec, _FIRST_POLICY)
+"""How a job is run: most jobs have the defaults. They are written by their names."""
+_TEXT_POLICIES: Final = _with_shared_text(_POLICIES)
+_LIMITS: Final = tuple(
+    ("concurrency_key" if name == "key" else name, default, write) for name, default, write in _written_fields(Limits)
+)
+"""Limits are flat in a document."""
+_TEXT_LIMITS: Final = _with_shared_text(_LIMITS)
+_DEFAULTS: Final = tuple(default for _, default, _ in _POLICIES)
+_DEFAULT_TEXT: Final = {**_render_defaults(), "retry": _shared_text(Retry())}
 _remembered_when_text: Final = lru_cache(maxsize=MAX_BATCH)(_new_when_text)

@@ -26,8 +26,8 @@ def to_struct(kind: type[S], body: BaseModel, **given: Any) -> S:
 
 def to_document(struct: Struct, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """An object of a document with all values of a struct, except for these fields."""
-    names = [field for field in _counterparts(type(struct)) if field[0] not in without]
-    return {in_body: to_json(getattr(struct, name)) for name, in_body, _ in names}
+    fields = _counterparts(type(struct))
+    return {in_body: to_json(getattr(struct, name)) for name, in_body, _ in fields if name not in without}
 
 
 def to_json(value: Any) -> Any:
