@@ -127,7 +127,7 @@ async def test_the_whole_text_of_an_attempt_is_given_as_text(talker: Talker) -> 
     assert page["ended"]
     none = await talker.api.http.get(f"{talker.path}/logs", params={"whole": "true", "attempt": 2})
     assert none.status_code == 404
-    assert "it has had 1" in none.json()["detail"]
+    assert "its last one is 1" in none.json()["detail"]
 
 
 @proves("E14")

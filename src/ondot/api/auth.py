@@ -1,9 +1,9 @@
-"""Who asks (T1): an API key in `Authorization: Bearer …`, or, without keys, the account that runs this server.
+"""Authentication (T1): by an API key in `Authorization: Bearer …`, or, without keys, by the account that connects.
 
-Without keys (`ondot up` on loopback, `ONDOT_AUTH=off`) a request is answered if its socket belongs to the account of
-this process: the kernel says so. Everybody else (other accounts, root too unless we are root, relays of others, systems
-that cannot tell) shows the token of the home, as a key or as the password that a browser asks for. What a web page or a
-proxy may have sent is refused before, by `sender`.
+Without keys (`ondot up` on loopback, `ONDOT_AUTH=off`) a request is accepted if the kernel reports that its socket
+belongs to the account of this process. Other accounts (also root, unless ondot runs as root), relays, and systems that
+cannot look up a socket must send the token of the home directory, as a key or as the password of a browser. `sender`
+has already refused requests that a web page or a proxy may have sent.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from ondot.settings import Settings
 from ondot.store.database import Database
 
 LOCAL = "local"
-"""The name of whoever asks where no key is asked for."""
+"""The caller's name where no API key is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     tenant_no: TenantNo
     name: str
-    """As the audit log has it."""
+    """As recorded in the audit log."""
 
 
 _LOCAL_CALLER = Caller(DEFAULT_TENANT, LOCAL)
@@ -48,8 +48,8 @@ class Auth:
         token_path: Path | None = None,
         in_process: bool = False,
     ) -> None:
-        """`token`: of the home, for those whose account is another. `in_process`: the application is called without a
-        connection, by tests in the same process."""
+        """`token`: of the home directory, for callers of other accounts. `in_process`: tests call the application in
+        their own process, without a connection."""
         self.is_open = settings.auth == "off"
         self._token = token
         self._token_path = token_path
@@ -58,28 +58,31 @@ class Auth:
         self._wrong = WrongKeys()
 
     async def tenant(self, request: HTTPConnection) -> TenantNo:
-        """The tenant on whose behalf a request comes; raises if it may not."""
+        """The tenant of a request; raises if the caller is not authorized."""
         return (await self.caller(request)).tenant_no
 
     async def caller(self, request: HTTPConnection) -> Caller:
-        """Who asks; raises if they may not. Costs nothing again within half a second, or on the same connection."""
+        """The caller of a request; raises if it is not authorized. Another call within half a second, or on the same
+        connection, costs nothing."""
         peer = peer_of(request.scope)
-        caller = await (self._local(request, peer) if self.is_open else self._keyed(request))
+        caller = await (self._find_local(request, peer) if self.is_open else self._find_by_key(request))
         if peer is not None:
             peer.prove()
         return caller
 
-    async def _keyed(self, request: HTTPConnection) -> Caller:
+    async def _find_by_key(self, request: HTTPConnection) -> Caller:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key:
-            raise Unauthorized("Send an API key as `Authorization: Bearer ondot_…`; make one with `ondot key create`.")
+            raise Unauthorized(
+                "Send an API key as `Authorization: Bearer ondot_…`; create one with `ondot key create`."
+            )
         owner = await self._keys.find(key.strip())
         if owner is None:
-            self._wrong.note(_address(request))
-            raise Unauthorized("This API key is not known, or was revoked; make one with `ondot key create`.")
+            self._wrong.count(_address(request))
+            raise Unauthorized("Unknown or revoked API key. Create one with `ondot key create`.")
         return Caller(owner.tenant_no, owner.name)
 
-    async def _local(self, request: HTTPConnection, peer: Peer | None) -> Caller:
+    async def _find_local(self, request: HTTPConnection, peer: Peer | None) -> Caller:
         if peer is None:
             if self._in_process:
                 return _LOCAL_CALLER
@@ -88,59 +91,59 @@ class Auth:
                 peer.is_our_account = await _is_our_account(peer)
             if peer.is_our_account:
                 return _LOCAL_CALLER
-        shown = _shown_secret(request.headers.get("authorization", ""))
-        if shown is not None:
-            if self._token is not None and secrets.compare_digest(shown.encode(), self._token.encode()):
+        secret = _secret_in(request.headers.get("authorization", ""))
+        if secret is not None:
+            if self._token is not None and secrets.compare_digest(secret.encode(), self._token.encode()):
                 return _LOCAL_CALLER
-            self._wrong.note(_address(request))
+            self._wrong.count(_address(request))
         token_file = {} if self._token is None else {"token_file": str(self._token_path)}
-        raise Unauthorized(self._what_to_do(wrong=shown is not None), **token_file)
+        raise Unauthorized(self._what_to_do(is_wrong=secret is not None), **token_file)
 
     @property
     def challenges(self) -> tuple[str, ...]:
-        """How to be let in, as the headers of a 401. A browser asks for a password and keeps it for this port alone: a
-        cookie would be sent to every port of the machine, also to those of other accounts."""
+        """The `WWW-Authenticate` headers of a 401. A browser asks for a password and sends it to this port only; it
+        would send a cookie to every port of the machine, also to servers of other accounts."""
         return ("Bearer", 'Basic realm="ondot", charset="UTF-8"') if self.is_open and self._token else ("Bearer",)
 
-    def _what_to_do(self, *, wrong: bool) -> str:
+    def _what_to_do(self, *, is_wrong: bool) -> str:
         why = (
             "This is not the token of this server."
-            if wrong
-            else "This server asks for no API key of the account that runs it, and this request is not known to come"
-            " from that account."
+            if is_wrong
+            else "Without an API key this server answers only the account that runs it, and this request is not known"
+            " to come from that account."
         )
         if self._token is None:
-            return f"{why} Run ondot with ONDOT_AUTH=on and send a key, made by `ondot key create`."
+            return f"{why} Run ondot with ONDOT_AUTH=on and send a key; create one with `ondot key create`."
         path = self._token_path
         return (
             f'{why} Send the token in {path} as a key: `curl -H "Authorization: Bearer $(cat {path})" …`, or'
-            f" `ONDOT_API_KEY_FILE={path} ondot …`. A browser asks for it as a password, of any user."
+            f" `ONDOT_API_KEY_FILE={path} ondot …`. In a browser, enter it as the password, with any user name."
         )
 
 
 async def _is_our_account(peer: Peer) -> bool:
-    """By the peer's own socket, which has its address first and ours second."""
+    """Looks up the peer's own socket: its local address is the peer's, its remote address is ours."""
     try:
         uid = our_uid()
         try:
             found = ask_kernel(peer.address, peer.ours)
         except OSError:
-            # 10 ms where the kernel's table is large: others must not wait for it.
+            # 10 ms if the kernel's table is large: other requests must not wait for it.
             found = await asyncio.to_thread(read_tables, peer.address, peer.ours)
     except (OwnerUnknown, ValueError):
         return False
     return found is not None and found.belongs_to(uid)
 
 
-def _shown_secret(authorization: str) -> str | None:
-    """What was sent to be let in: as a key, or as the password of a browser's question."""
-    scheme, _, shown = authorization.partition(" ")
-    shown = shown.strip()
-    if scheme.lower() == "bearer" and shown:
-        return shown
+def _secret_in(authorization: str) -> str | None:
+    """The key, or the password that a browser sends; None if there is neither."""
+    scheme, _, secret = authorization.partition(" ")
+    secret = secret.strip()
+    if scheme.lower() == "bearer" and secret:
+        return secret
     if scheme.lower() == "basic":
         try:
-            return base64.b64decode(shown, validate=True).decode().partition(":")[2]
+            return base64.b64decode(secret, validate=True).decode().partition(":")[2]
         except (binascii.Error, ValueError):
             return ""
     return None

@@ -1,17 +1,16 @@
-"""What holds for every request and every answer, whatever the path: also for files, metrics, documents and errors (T1).
+"""Checks of every request and headers of every response, for all paths: also files, metrics, documents, errors (T1).
 
-A request passes the checks of `sender` and has no NUL in its path. An answer tells the browser not to guess what it is,
-not to keep it and not to show it in a frame, unless it says otherwise itself.
+A request must pass the checks of `sender`, and its path must not contain NUL. A response forbids the browser to guess
+its type, to store it and to show it in a frame, unless the route sets these headers itself.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot.api.auth import Auth
+from ondot.api.fast_path import RenderError
 from ondot.api.sender import check_host, refuse_foreign
 from ondot.model.errors import InvalidRequest, OndotError
 
@@ -23,21 +22,19 @@ HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 
-Refused = Callable[[Request, OndotError], Awaitable[Response]]
-
 
 class Guard:
-    def __init__(self, app: ASGIApp, auth: Auth, refused: Refused) -> None:
+    def __init__(self, app: ASGIApp, auth: Auth, render_error: RenderError) -> None:
         self._app = app
         self._auth = auth
-        self._refused = refused
+        self._render_error = render_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def sending(message: Message) -> None:
+        async def send_completed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = self._complete(message["status"], list(message.get("headers", ())))
             await send(message)
@@ -49,14 +46,14 @@ class Guard:
             if "\0" in scope["path"]:
                 raise InvalidRequest("The path must not contain NUL (%00).")
         except OndotError as error:
-            response = await self._refused(Request(scope), error)
-            await response(scope, receive, sending)
+            response = await self._render_error(Request(scope), error)
+            await response(scope, receive, send_completed)
             return
-        await self._app(scope, receive, sending)
+        await self._app(scope, receive, send_completed)
 
     def _complete(self, status: int, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        there = {name for name, _ in headers}
-        headers += [header for header in HEADERS if header[0] not in there]
+        present = {name for name, _ in headers}
+        headers += [header for header in HEADERS if header[0] not in present]
         if status == 401:
             headers += [(b"www-authenticate", challenge.encode()) for challenge in self._auth.challenges]
         return headers

@@ -1,9 +1,9 @@
-"""Bodies on their way in: how large, how slow and how many at once, and what is done about them beside the event loop.
+"""Bounds of request bodies: their size, their time, and how many large ones are read and parsed at once.
 
-`Content-Length` is checked before anything is read, and what comes is counted, whatever it claimed. Bodies of more than
-`LARGE` bytes are decoded and checked in a thread, at most two at a time, so that `/livez`, heartbeats and everybody
-else's requests are answered meanwhile; and all of them together may take no more memory than `MOST_BATCHES` of the
-largest batch, beyond which one is refused with 503 until others have ended. Small bodies are never refused for it.
+`Content-Length` is checked before anything is read, and the bytes that arrive are counted in any case. Bodies of more
+than `LARGE` bytes are decoded and checked in a thread, at most `AT_ONCE` at a time, so that `/livez`, heartbeats and
+other requests are answered meanwhile. Large bodies that are read at the same time take at most the memory of
+`MOST_BATCHES` of the largest batch; beyond that a large body gets a 503. Small bodies are never rejected for it.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from ondot.model.errors import Busy, InvalidRequest
 from ondot.settings import Settings
 
 WITHIN_S: Final = 30.0
-"""A client that stops in the middle of its body holds a connection for no longer than this."""
+"""A client that stops in the middle of its body is cut off after this."""
 LARGE: Final = 16 * 1024
-"""Bytes of a body that are decoded and checked in passing: 1 ms, and 20 ms if all of it is faults."""
+"""A body of up to this many bytes is parsed in the event loop: 1 ms, or 20 ms if every field is wrong."""
 MOST_BATCHES: Final = 2
 AT_ONCE: Final = 2
 
@@ -36,11 +36,11 @@ class Intake:
         self.max_bytes = settings.max_body_bytes
         self.max_batch_bytes = settings.max_batch_bytes
         self._most = MOST_BATCHES * max(self.max_bytes, self.max_batch_bytes)
-        self._under_way = 0
+        self._in_memory = 0
         self._parsing = asyncio.Semaphore(AT_ONCE)
 
     async def raw(self, request: Request, max_bytes: int) -> bytes:
-        """The bytes of a body, in bounded space and time."""
+        """Read a body, in bounded space and time."""
         claimed = request.headers.get("content-length", "")
         if claimed.isdecimal() and int(claimed[:20]) > max_bytes:
             raise too_large(max_bytes, int(claimed[:20]))
@@ -56,7 +56,7 @@ class Intake:
                     if size > LARGE:
                         self._take(request.scope, size)
         except TimeoutError:
-            raise InvalidRequest(f"The body did not end within {WITHIN_S:g} s: send all of it, or end it.") from None
+            raise InvalidRequest(f"The body did not end within {WITHIN_S:g} s. Send all of it, or end it.") from None
         except ClientDisconnect:
             raise InvalidRequest("The connection ended before the body did.") from None
         return b"".join(chunks)
@@ -70,18 +70,18 @@ class Intake:
 
     def _take(self, scope: Scope, size: int) -> None:
         more = size - scope.get(_BYTES, 0)
-        if self._under_way + more > self._most:
-            raise Busy(f"ondot is reading {self._under_way:,} bytes of other large bodies; send this one again in 2 s.")
-        self._under_way += more
+        if self._in_memory + more > self._most:
+            raise Busy(f"ondot is reading {self._in_memory:,} bytes of other large bodies; send this one again in 2 s.")
+        self._in_memory += more
         scope[_BYTES] = size
 
     def release(self, scope: Scope) -> None:
-        """The request has ended, and so has what its body took."""
-        self._under_way -= scope.pop(_BYTES, 0)
+        """The request has ended: free the memory that was counted for its body."""
+        self._in_memory -= scope.pop(_BYTES, 0)
 
 
-class Released:
-    """Releases what the body of a request took when the request has ended."""
+class ReleaseBody:
+    """Middleware that releases a request's body when the request has ended."""
 
     def __init__(self, app: ASGIApp, intake: Intake) -> None:
         self._app = app

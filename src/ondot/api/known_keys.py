@@ -1,7 +1,7 @@
-"""A short memory of API keys: a request rarely costs a statement, and a revoked key stops working within a second (T1).
+"""A cache of API keys: few requests cost a statement, and a revoked key stops working within a second (T1).
 
-A key is believed for half a second. What is asked for meanwhile waits for one statement, and all of it goes together:
-a flood of wrong keys costs one connection, however many there are, and a right one among them is found.
+A key is cached for half a second. Keys that are not cached wait for the statement that runs now, and are then looked up
+in one statement. So a flood of wrong keys uses one connection, and a right key among them is still found.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from ondot.model.errors import Unavailable
 from ondot.store.database import Database
 from ondot.store.keys import KeyOwner, find_owners, hash_key
 
-REMEMBERED_S: Final = 0.5
-KEYS_KEPT: Final = 10_000
-TOGETHER: Final = 1_000
+CACHED_S: Final = 0.5
+MAX_CACHED: Final = 10_000
+KEYS_A_STATEMENT: Final = 1_000
 FORM: Final = re.compile(r"ondot_[A-Za-z0-9_-]{20,100}")
 
 
 @dataclass(slots=True)
-class _Remembered:
+class _Cached:
     owner: KeyOwner
     read_s: float
 
@@ -29,46 +29,47 @@ class _Remembered:
 class KnownKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._remembered: dict[bytes, _Remembered] = {}
+        self._cache: dict[bytes, _Cached] = {}
         self._wanted: dict[bytes, asyncio.Future[KeyOwner | Unavailable | None]] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._finding: asyncio.Task[None] | None = None
 
     async def find(self, key: str) -> KeyOwner | None:
-        """Whose key it is; None: nobody's, or revoked. What is not formed like a key costs no statement."""
+        """The owner of a key; None if it is unknown or revoked. Text that does not look like a key costs no
+        statement."""
         if not FORM.fullmatch(key):
             return None
         digest = hash_key(key)
-        known = self._remembered.get(digest)
-        if known is not None and monotonic() - known.read_s < REMEMBERED_S:
-            return known.owner
-        # Not the statement that is under way: it may have read before the key was revoked, and a slow database would
-        # make that seconds.
+        cached = self._cache.get(digest)
+        if cached is not None and monotonic() - cached.read_s < CACHED_S:
+            return cached.owner
+        # Wait for the next statement, not for the one that runs now: that one may have read the key before it was
+        # revoked, which is seconds ago if the database is slow.
         wanted = self._wanted.setdefault(digest, asyncio.get_running_loop().create_future())
-        if self._looking is None:
-            # A task of its own: a caller that goes away takes nobody else's answer with it.
-            self._looking = asyncio.create_task(self._look(), name="keys")
+        if self._finding is None:
+            # A task of its own: a caller that disconnects must not cancel the lookup of others.
+            self._finding = asyncio.create_task(self._find_wanted(), name="keys")
         found = await asyncio.shield(wanted)
         if isinstance(found, Unavailable):
             raise Unavailable(found.message)
         return found
 
-    async def _look(self) -> None:
+    async def _find_wanted(self) -> None:
         batch: dict[bytes, asyncio.Future[KeyOwner | Unavailable | None]] = {}
         try:
             while self._wanted:
-                batch = dict(list(self._wanted.items())[:TOGETHER])
+                batch = dict(list(self._wanted.items())[:KEYS_A_STATEMENT])
                 for digest in batch:
                     del self._wanted[digest]
-                await self._look_up(batch)
+                await self._find_batch(batch)
         finally:
-            self._looking = None
-            # After a bug: nobody waits for ever.
+            self._finding = None
+            # After a bug no request may wait for ever.
             for future in (*batch.values(), *self._wanted.values()):
                 if not future.done():
-                    future.set_result(Unavailable("The API key could not be looked up: try again."))
+                    future.set_result(Unavailable("The API key could not be looked up. Try again."))
             self._wanted.clear()
 
-    async def _look_up(self, batch: dict[bytes, asyncio.Future[KeyOwner | Unavailable | None]]) -> None:
+    async def _find_batch(self, batch: dict[bytes, asyncio.Future[KeyOwner | Unavailable | None]]) -> None:
         read_s = monotonic()
         try:
             async with self._database.connection() as connection:
@@ -77,12 +78,12 @@ class KnownKeys:
             for future in batch.values():
                 future.set_result(error)
             return
-        if len(self._remembered) + len(owners) > KEYS_KEPT:
-            self._remembered.clear()
+        if len(self._cache) + len(owners) > MAX_CACHED:
+            self._cache.clear()
         for digest, future in batch.items():
             owner = owners.get(digest)
             if owner is None:
-                self._remembered.pop(digest, None)
+                self._cache.pop(digest, None)
             else:
-                self._remembered[digest] = _Remembered(owner, read_s)
+                self._cache[digest] = _Cached(owner, read_s)
             future.set_result(owner)

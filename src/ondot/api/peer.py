@@ -1,4 +1,4 @@
-"""The other end of a connection: its addresses and what is known about it, for as long as the connection lasts."""
+"""The other end of a connection: its addresses, and what ondot has found out about it while the connection lasts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from ondot.account.sockets import Address
 class Peer:
     address: Address
     ours: Address
-    """Our own end."""
+    """The address of our end."""
     on_proven: Callable[[], None]
-    """Called once: the peer has shown that it may ask."""
+    """Called once, when a request of the peer is first authorized."""
     is_our_account: bool | None = None
-    """None: not looked up yet. It holds for the whole connection: the kernel notes the account that made a socket, and
-    a socket that is passed on to another process keeps it. Whoever passes it on could as well relay."""
+    """None: not looked up yet. It holds for the whole connection: the kernel records the account that created a socket,
+    and a socket that is passed to another process keeps it. The process that passes it could relay just as well."""
     is_proven: bool = False
 
     def prove(self) -> None:
@@ -27,6 +27,6 @@ class Peer:
 
 
 def peer_of(scope: Scope) -> Peer | None:
-    """None: the application is called in its own process, without a connection."""
+    """None if the application is called in its own process, without a connection."""
     state = scope.get("state")
     return None if state is None else state.get("peer")

@@ -1,8 +1,8 @@
-"""From an error to its HTTP answer: one list of codes and statuses, and RFC 9457 problem+json.
+"""Errors as HTTP responses: one list of codes and statuses, and RFC 9457 problem+json.
 
-The codes are the tree of `model.errors`; a test holds the two together. A problem says what went wrong
-(`title`), what to do (`detail`), and for bodies where (`errors`, with JSON pointers into what was sent). The
-facts of an error become members of their own, so that a program need not read the sentence.
+The codes are those of `model.errors`; a test compares the two. A problem says what is wrong (`title`), what to do
+(`detail`), and for bodies where (`errors`, with JSON pointers into the body). The facts of an error are members of
+their own, so that a program does not need to parse the sentence.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def status_of(error: OndotError) -> int:
 
 
 def problem(error: OndotError, instance: str | None = None) -> dict[str, object]:
-    """The body of the answer, ready for any JSON encoder: facts without a form in JSON are told as text."""
+    """The body of the response, ready for any JSON encoder: facts that JSON has no type for become text."""
     body: dict[str, object] = {
         "type": f"{TYPE}{error.code}",
         "title": error.title,
@@ -65,7 +65,7 @@ def problem(error: OndotError, instance: str | None = None) -> dict[str, object]
 
 
 def _bounded(text: str) -> str:
-    """What came may stand in it: a name of a megabyte is not sent back."""
+    """The text may quote the request: a name of a megabyte is not sent back."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
@@ -74,7 +74,7 @@ def _plain(fact: object) -> object:
         case None | bool() | int() | float():
             return fact
         case str():
-            # A plain str: an enum's member would be written by its name in some encoders.
+            # A plain str: some encoders write a member of an enum by its name.
             return str(fact)
         case list() | tuple() | set() | frozenset():
             return [_plain(item) for item in fact]

@@ -1,9 +1,9 @@
-"""HTTP/1.1 on a connection, with an end to everything that a client may leave open (T1, L7).
+"""HTTP/1.1 on a connection, with a deadline for everything that a client may leave open (T1, L7).
 
-uvicorn's own protocol waits for a request's head for ever, and takes heads of any size. Here a head comes within 10 s
-and has at most 64 KiB and 100 fields, a body comes within a minute, an answer that nobody reads is given up, and
-connections are counted. Beyond the count, the connection goes that has sent nothing for longest: a flood of idle ones
-pushes out its own, and whoever sends a request at once is answered.
+uvicorn's own protocol waits for the head of a request for ever, and accepts heads of any size. Here a head must arrive
+within 10 s and has at most 64 KiB and 100 fields, a body must arrive within a minute, a response that the client does
+not read is given up, and connections are counted. Beyond the limit, the connection that has sent nothing for longest is
+closed: a flood of idle connections closes its own, and a client that sends a request at once gets its response.
 """
 
 import asyncio
@@ -26,23 +26,25 @@ HEAD_WITHIN_S: Final = 10.0
 HEAD_BYTES: Final = 64 * 1024
 HEAD_FIELDS: Final = 100
 BODY_WITHIN_S: Final = 60.0
-"""Of a body that no route reads, as of a request without a key; a route gives up after 30 s, with an answer."""
+"""For a body that no route reads, for example of a request without a key; a route gives up after 30 s, with a
+response."""
 LINGER_S: Final = 5.0
 LINGER_BYTES: Final = 16 * 1024 * 1024
-"""After the answer, what may still come of a body: a client that is cut off while it sends never reads the answer."""
+"""How much of a body may still arrive after the response: a client that is cut off while it sends never reads the
+response."""
 READ_WITHIN_S: Final = 60.0
-"""An answer that has filled the buffers moves on within this, or is given up."""
+"""A response that has filled the buffers must move on within this, or it is given up."""
 PIPELINED: Final = 16
 
 CONNECTIONS: Final = 4_000
 RESERVED: Final = 200
-"""Descriptors that are kept for the database and the rest."""
+"""File descriptors that are kept for the database and everything else."""
 UNPROVEN_BY_ADDRESS: Final = 200
-"""Connections of one address that have not shown yet that they may ask."""
+"""Connections of one address without an authorized request yet."""
 
 
 class Connections:
-    """All connections of a server, and which to end when there are too many."""
+    """All connections of a server; closes idle ones when there are too many."""
 
     def __init__(self, most: int | None = None, by_address: int = UNPROVEN_BY_ADDRESS) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -52,10 +54,10 @@ class Connections:
         self._count = 0
         self._unproven: dict[Protocol, None] = {}
         self._of_address: dict[str, dict[Protocol, None]] = {}
-        """The unproven again, by address; both in the order in which they came."""
+        """The unproven ones by address; both in the order in which they connected."""
 
     def admit(self, protocol: "Protocol", address: str) -> bool:
-        """Take one more in, and end an idle one for it if need be; False: there is none to end."""
+        """Accept one more connection, and close an idle one for it if necessary; False if none is idle."""
         self._count += 1
         self._unproven[protocol] = None
         of_address = self._of_address.setdefault(address, {})
@@ -102,7 +104,7 @@ class Protocol(HttpToolsProtocol):
         self._timed: tuple[str, int] = ("", 0)
         self._phase = "head"
         self._message = 0
-        self._begun_here = False
+        self._is_head_new = False
         self._head_bytes = 0
         self._fields = 0
         self._field_bytes = 0
@@ -113,16 +115,16 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request is under way: nobody would miss an answer."""
+        """No request is running, so that no client waits for a response."""
         return not self.transport.is_closing() and not self._is_answering
 
     @property
     def _is_answering(self) -> bool:
-        cycle: Any = self.cycle  # None until the first head is there
+        cycle: Any = self.cycle  # None until the first head has arrived
         return cycle is not None and not cycle.response_complete
 
     def end(self) -> None:
-        # Counted as gone at once: the transport says so only in a later round of the loop.
+        # Uncounted at once: the transport reports the end only in a later round of the loop.
         self._leave()
         self.transport.abort()
 
@@ -134,9 +136,9 @@ class Protocol(HttpToolsProtocol):
         if self.client and self.server and self.server[1] is not None:
             self._peer = Peer(self.client, (self.server[0], self.server[1]), self._prove)
         self._is_counted = True
-        self._time()
+        self._set_deadline()
         if not self._all.admit(self, self._address):
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "Too many connections are open: try again.")
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "Too many connections are open. Try again.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -155,7 +157,7 @@ class Protocol(HttpToolsProtocol):
             self._is_counted = False
             self._all.leave(self, self._address)
 
-    # What comes in.
+    # Data that arrives.
 
     def data_received(self, data: bytes) -> None:
         if self._lingering is not None:
@@ -167,27 +169,27 @@ class Protocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here: the request is answered as it stands, and is the last.
+            # ondot speaks no other protocol: the request is answered as HTTP/1.1, and is the last.
             self.cycle.keep_alive = False
         except httptools.HttpParserError:
             self._refuse(*(self._refusal or _NOT_HTTP))
             return
         if self._phase == "head":
-            # How much of the bytes in which a head begins is its own is not known.
-            self._head_bytes += 0 if self._begun_here else len(data)
-            self._begun_here = False
+            # The first bytes are not counted: how many of them belong to this head is unknown.
+            self._head_bytes += 0 if self._is_head_new else len(data)
+            self._is_head_new = False
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(*_TOO_LARGE)
                 return
-        self._time()
+        self._set_deadline()
 
     def on_message_begin(self) -> None:
-        # Only now, and not by any byte: empty lines between requests would keep a connection for ever.
+        # Not at the first byte: empty lines between requests would keep a connection open for ever.
         self._unset_keepalive_if_required()
         super().on_message_begin()
         self._phase = "head"
         self._message += 1
-        self._begun_here = True
+        self._is_head_new = True
         self._head_bytes = 0
         self._fields = 0
         self._field_bytes = 0
@@ -198,7 +200,7 @@ class Protocol(HttpToolsProtocol):
         self._field_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Of a head, and of the end of a body in chunks."""
+        """Called for the fields of a head, and for the trailers of a chunked body."""
         self._fields += 1
         self._field_bytes += len(name) + len(value) + 4
         if self._fields > HEAD_FIELDS or self._field_bytes > HEAD_BYTES:
@@ -223,13 +225,13 @@ class Protocol(HttpToolsProtocol):
         if self._phase == "body" and not self.pipeline and not self.transport.is_closing():
             self._lingering = 0
             self._phase = "linger"
-            self._time()
+            self._set_deadline()
 
     # Time.
 
-    def _time(self) -> None:
-        """Set the deadline of what is awaited, once for each part of a request. A request that comes whole, as nearly
-        all do, needs none."""
+    def _set_deadline(self) -> None:
+        """Set the deadline of the part that is awaited, once for each part of a request. A request that arrives whole,
+        as nearly all do, needs none."""
         awaited = (self._phase, self._message)
         if awaited == self._timed:
             return
@@ -239,12 +241,12 @@ class Protocol(HttpToolsProtocol):
             self._timer = None
         within_s = _WITHIN_S.get(self._phase)
         if within_s is not None:
-            self._timer = self.loop.call_later(within_s, self._late, within_s)
+            self._timer = self.loop.call_later(within_s, self._give_up, within_s)
 
-    def _late(self, within_s: float) -> None:
+    def _give_up(self, within_s: float) -> None:
         if self.pipeline:
-            # What this connection sends is not read while earlier requests are under way: not its fault.
-            self._timer = self.loop.call_later(within_s, self._late, within_s)
+            # The server does not read from this connection while its earlier requests run: not the client's fault.
+            self._timer = self.loop.call_later(within_s, self._give_up, within_s)
             return
         self._timer = None
         self.transport.abort()
@@ -260,14 +262,14 @@ class Protocol(HttpToolsProtocol):
             self._unread.cancel()
             self._unread = None
 
-    # What is refused here, before there is a request for the application.
+    # Refusals, before there is a request for the application.
 
     def _refuse(self, status: HTTPStatus, code: str, detail: str) -> None:
         self._refusal = status, code, detail
         if self.transport.is_closing():
             return
         if self._is_answering:
-            # An answer is on its way: another one would be read as a part of it.
+            # A response is being sent: the client would read another one as a part of it.
             self.transport.abort()
             return
         body = {"type": TYPE + code, "title": status.phrase, "status": status.value, "detail": detail}
@@ -285,18 +287,18 @@ class Protocol(HttpToolsProtocol):
             self.transport.write_eof()
         self._lingering = 0
         self._phase = "linger"
-        self._time()
+        self._set_deadline()
 
 
 _WITHIN_S: Final = {"head": HEAD_WITHIN_S, "body": BODY_WITHIN_S, "linger": LINGER_S}
-_NOT_HTTP: Final = (HTTPStatus.BAD_REQUEST, "invalid-request", "This is not HTTP/1.1: send a well-formed request.")
+_NOT_HTTP: Final = (HTTPStatus.BAD_REQUEST, "invalid-request", "This is not HTTP/1.1. Send a well-formed request.")
 _TOO_LARGE: Final = (
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     "head-too-large",
-    f"The head of a request has at most {HEAD_BYTES:,} bytes and {HEAD_FIELDS} fields: send less.",
+    f"The head of a request may have at most {HEAD_BYTES:,} bytes and {HEAD_FIELDS} fields. Send less.",
 )
 _TOO_MANY: Final = (
     HTTPStatus.BAD_REQUEST,
     "invalid-request",
-    f"At most {PIPELINED} requests may wait on one connection for their turn: read the answers first.",
+    f"At most {PIPELINED} requests may wait on one connection. Read the responses first.",
 )

@@ -73,10 +73,12 @@ Key = Annotated[
         description="A request with the same key and body returns the first response, for 7 days.",
     ),
 ]
+"""Documents the header of a route; `idempotency_of` reads it."""
 
 
-def idempotency_of(request: Request, key: str | None) -> Idempotency | None:
-    """After the body was read."""
+def idempotency_of(request: Request) -> Idempotency | None:
+    """Call it after the body was read."""
+    key = request.headers.get("idempotency-key")
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isprintable():

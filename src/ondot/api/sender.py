@@ -1,9 +1,9 @@
-"""Where a request comes from, as far as its headers say: checked for every path, before anything else is done (T1).
+"""The sender of a request, according to its headers: checked for every path, before anything else (T1).
 
-`Host` must be well-formed everywhere. Without API keys the browser is the danger: any web page can send requests to
-127.0.0.1. So only local names are answered (DNS rebinding), only pages of this very server may send anything (`Origin`,
-`Sec-Fetch-Site`), in JSON, and nothing that came through a proxy: that would be somebody else's request in the name of
-the account that runs the proxy.
+`Host` must always be well-formed. Without API keys the browser is the danger: any web page can send requests to
+127.0.0.1. So only requests to local names are accepted (DNS rebinding), only pages of this server may send anything
+(`Origin`, `Sec-Fetch-Site`), as JSON, and no request may come through a proxy: it would be another user's request in
+the name of the account that runs the proxy.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Final
 from ondot.model.errors import Forbidden, InvalidRequest
 
 HOSTS_KEPT: Final = 64
-"""Judged once: a server has few names."""
+"""Results are cached: a server has few names."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -48,55 +48,57 @@ _JSON: Final = re.compile(rb"application/(?:[a-z0-9.-]+\+)?json\s*(?:;.*)?", re.
 
 
 def check_host(headers: Headers) -> None:
-    """A request names one host, or none: what is built from it must not fail, and a second one hides the first."""
+    """A request has at most one host, and it is well-formed: URLs are built from it, and a second one hides the
+    first."""
     host = None
     for name, value in headers:
         if name == b"host":
             if host is not None:
-                raise InvalidRequest("The request has several Host headers: send one.")
+                raise InvalidRequest("The request has several Host headers. Send one.")
             host = value
     if host and not _well_formed(host):
-        raise InvalidRequest(f"The Host header {_shown(host)} is no host: send NAME, NAME:PORT or [IPV6]:PORT.")
+        raise InvalidRequest(f"The Host header {_quote(host)} is not valid. Send NAME, NAME:PORT or [IPV6]:PORT.")
 
 
 def refuse_foreign(method: str, headers: Headers) -> None:
-    """Refuse what somebody else may have caused, where no API key is asked for. After `check_host`."""
+    """Refuse requests that another user or site may have caused, where no API key is required. After `check_host`."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in _READ:
             found[name] = value
         elif name in _FORWARDED or name.startswith(b"x-forwarded-"):
             raise Forbidden(
-                f"The request came through a proxy ({name.decode('ascii', 'replace')}): without API keys ondot answers"
-                " only the account that runs it. Run it with ONDOT_AUTH=on and send a key, made by `ondot key create`."
+                f"The request came through a proxy ({name.decode('ascii', 'replace')}), and without API keys ondot"
+                " answers only the account that runs it. Run it with ONDOT_AUTH=on and send a key; create one with"
+                " `ondot key create`."
             )
     host = found.get(b"host", b"").lower()
     if not _is_local(host):
         raise Forbidden(
-            f"The Host header names {_shown(host)}: without API keys ondot answers only to localhost. Open it as"
+            f"The Host header is {_quote(host)}, and without API keys ondot answers only to localhost. Open it as"
             " http://127.0.0.1, or run it with ONDOT_AUTH=on."
         )
     origin = found.get(b"origin")
     if origin is not None and _without_port_80(origin.lower()) != b"http://" + _without_port_80(host):
         raise Forbidden(
-            f"The request comes from a page of {_shown(origin)}: without API keys only pages of this server are"
-            " answered, under the same name and port."
+            f"The request comes from a page of {_quote(origin)}, and without API keys ondot answers only its own"
+            " pages, under the same name and port."
         )
     site = found.get(b"sec-fetch-site")
     if site is not None and site not in _OF_THIS_SERVER and not _is_a_link(method, found):
         raise Forbidden(
-            f"The request comes from a page of another site (Sec-Fetch-Site: {_shown(site)}): without API keys only"
-            " pages of this server are answered."
+            f"The request comes from a page of another site (Sec-Fetch-Site: {_quote(site)}), and without API keys"
+            " ondot answers only its own pages."
         )
     kind = found.get(b"content-type")
     if (origin or site) and kind is not None and method not in _READING and not _JSON.fullmatch(kind):
         raise Forbidden(
-            f"A page sends {_shown(kind)}: a browser lets any site send that. Send JSON as application/json."
+            f"A page sent {_quote(kind)}, which a browser lets any site send. Send JSON as application/json."
         )
 
 
 def _is_a_link(method: str, found: dict[bytes, bytes]) -> bool:
-    """A person who follows a link to a page: the page is shown to that person, and not to the site."""
+    """A person follows a link to a page: only the person sees the page, the linking site does not."""
     return method == "GET" and (found.get(b"sec-fetch-mode"), found.get(b"sec-fetch-dest")) == (
         b"navigate",
         b"document",
@@ -119,6 +121,6 @@ def _without_port_80(written: bytes) -> bytes:
     return written.removesuffix(b":80").removesuffix(b":")
 
 
-def _shown(value: bytes) -> str:
-    """What was sent, short and harmless: it goes into an answer and a page."""
+def _quote(value: bytes) -> str:
+    """A value of the request, short and harmless: responses and pages show it."""
     return repr(value[:100].decode("ascii", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""Serving: uvicorn with our own protocol, on a socket that listens already, until it is told to stop."""
+"""Runs uvicorn with ondot's own protocol, on a socket that already listens, until `stop` is set."""
 
 import asyncio
 import socket
@@ -13,11 +13,11 @@ from ondot.api.protocol import Connections, Protocol
 
 GRACE_S = 3
 IDLE_S = 15
-"""How long a connection is kept for a further request; longer than the SDK's clients keep theirs, which is 5 s."""
+"""How long an idle connection is kept for another request; longer than the SDK's clients keep theirs, which is 5 s."""
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handling: it would end the process by the signal instead of with exit code 0."""
+    """uvicorn without its signal handling, which would end the process by the signal instead of with exit code 0."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -25,9 +25,9 @@ class Server(uvicorn.Server):
 
 
 async def serve(app: FastAPI, listener: socket.socket, stop: asyncio.Event) -> None:
-    """Until `stop`; requests that are under way get their grace."""
-    # Inherited by every connection. uvloop sets it by itself, asyncio only for some sockets: without it the body of an
-    # answer waits 40 ms for the client's acknowledgement of its head.
+    """Serve until `stop`; requests that are running then have `GRACE_S` to end."""
+    # Every connection inherits it. uvloop sets it by itself, asyncio only for some sockets: without it the body of a
+    # response waits 40 ms for the client's acknowledgement of the head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = Server(
         uvicorn.Config(

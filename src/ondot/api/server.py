@@ -1,6 +1,6 @@
 """The API as one ASGI application: routes, errors as problem+json, request metrics.
 
-Everything it needs comes in as arguments; `ondot.app` builds it and decides what is mounted beside it.
+It gets everything it needs as arguments; `ondot.app` builds it, and mounts the pages beside it.
 """
 
 import time
@@ -18,7 +18,7 @@ from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecution
 from ondot.api.dependencies import Services
 from ondot.api.fast_path import Entry, FastPath
 from ondot.api.guard import HEADERS, Guard
-from ondot.api.intake import Released
+from ondot.api.intake import ReleaseBody
 from ondot.api.openapi import describe
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.routes import (
@@ -44,11 +44,11 @@ from ondot.telemetry.log_throttle import LogThrottle
 from ondot.telemetry.metrics import REQUESTS
 
 RETRY_AFTER_S = "2"
-UNAVAILABLE_TOLD_S = 10.0
+UNAVAILABLE_LOGGED_EVERY_S = 10.0
 LONGEST_PATH = 200
 
 PARTS = (jobs, backfills, skipped, schedules, executions, explain, dead_letters, pools, fleet, audit)
-"""In the order in which the reference tells of them."""
+"""In the order of the reference."""
 BODIES = (
     JobBody,
     BackfillBody,
@@ -63,7 +63,7 @@ BODIES = (
 )
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Those with a series of their own in the metrics: clients may send any word."""
+"""Methods with a series of their own in the metrics: clients may send any word."""
 
 ENTRIES = {
     prefix + path: Entry(path, answer)
@@ -79,29 +79,29 @@ def build_api(services: Services) -> FastAPI:
         title="ondot",
         version=__version__,
         description="Register work; ondot runs it on the dot, on a fleet of workers, and can prove that it did.",
-        docs_url=None,  # the pages bring one that needs no network
+        docs_url=None,  # the pages have one that needs no network
         redoc_url=None,
-        redirect_slashes=False,  # it would send the client to whatever its Host header names
+        redirect_slashes=False,  # the redirect would go to the host of the client's Host header
     )
     app.state.services = services
-    app.state.unavailable = LogThrottle(UNAVAILABLE_TOLD_S)
+    app.state.unavailable = LogThrottle(UNAVAILABLE_LOGGED_EVERY_S)
     app.include_router(health.router)
-    for prefix, shown in (("/v1", True), ("/api/v1", False)):
+    for prefix, is_documented in (("/v1", True), ("/api/v1", False)):
         for part in PARTS:
-            app.include_router(part.router, prefix=prefix, include_in_schema=shown)
-    app.add_exception_handler(OndotError, _refused)  # type: ignore[arg-type]
-    app.add_exception_handler(RequestValidationError, _bad_parameters)  # type: ignore[arg-type]
-    app.add_exception_handler(HTTPException, _not_routed)  # type: ignore[arg-type]
-    app.add_exception_handler(Exception, _fault)
-    app.add_middleware(FastPath, entries=ENTRIES, render_error=_refused)
-    app.add_middleware(Released, intake=services.intake)
-    app.add_middleware(Guard, auth=services.auth, refused=_refused)
-    app.add_middleware(Measured)
+            app.include_router(part.router, prefix=prefix, include_in_schema=is_documented)
+    app.add_exception_handler(OndotError, _render_error)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _render_bad_parameters)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _render_no_route)  # type: ignore[arg-type]
+    app.add_exception_handler(Exception, _render_bug)
+    app.add_middleware(FastPath, entries=ENTRIES, render_error=_render_error)
+    app.add_middleware(ReleaseBody, intake=services.intake)
+    app.add_middleware(Guard, auth=services.auth, render_error=_render_error)
+    app.add_middleware(RequestMetrics)
     describe(app, BODIES)
     return app
 
 
-async def _refused(request: Request, error: OndotError) -> Response:
+async def _render_error(request: Request, error: OndotError) -> Response:
     status = status_of(error)
     headers = {}
     if isinstance(error, Unavailable):
@@ -115,24 +115,24 @@ async def _refused(request: Request, error: OndotError) -> Response:
     return JSONResponse(problem(error, _path(request)), status, headers, CONTENT_TYPE)
 
 
-async def _bad_parameters(request: Request, error: RequestValidationError) -> Response:
-    """Query parameters and headers: bodies are read by `wire`."""
+async def _render_bad_parameters(request: Request, error: RequestValidationError) -> Response:
+    """Query parameters and headers; `document` reads the bodies."""
     words = "; ".join(f"{'.'.join(str(part) for part in fault['loc'][1:])}: {fault['msg']}" for fault in error.errors())
-    return await _refused(request, InvalidParameters(f"{words}."))
+    return await _render_error(request, InvalidParameters(f"{words}."))
 
 
-async def _not_routed(request: Request, error: HTTPException) -> Response:
-    """No such path, or not by this method."""
+async def _render_no_route(request: Request, error: HTTPException) -> Response:
+    """The path does not exist, or not with this method."""
     code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-request")
     headers = dict(error.headers or {})
     allowed = ", ".join(sorted(_methods_at(request)))
     if error.status_code == 405 and allowed:
         headers["Allow"] = allowed
     path = _path(request)
-    at_its_end = ", and no path ends in a slash" if path.endswith("/") else ""
+    no_slash = " Paths do not end in a slash." if path.endswith("/") else ""
     detail = {
-        404: f"There is nothing at {path}: see /docs for what there is{at_its_end}.",
-        405: f"{request.method} is not possible here" + (f": use {allowed}." if allowed else "."),
+        404: f"There is nothing at {path}.{no_slash} See /docs for all paths.",
+        405: f"{request.method} is not allowed here." + (f" Use {allowed}." if allowed else ""),
     }.get(error.status_code, str(error.detail))
     body = {
         "type": TYPE + code,
@@ -145,13 +145,13 @@ async def _not_routed(request: Request, error: HTTPException) -> Response:
 
 
 def _path(request: Request) -> str:
-    """What was asked for, and no more of it than anybody reads. Not by the URL, which is built with the Host header."""
+    """The path of the request, shortened. Not from the URL, which is built with the Host header."""
     path: str = request.scope["path"]
     return path[:LONGEST_PATH]
 
 
 def _methods_at(request: Request) -> set[str]:
-    """All methods that a path knows: Starlette tells those of the first route that fits."""
+    """All methods of a path: Starlette returns those of the first route that fits."""
     methods: set[str] = set()
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         scope = {**request.scope, "method": method}
@@ -160,18 +160,18 @@ def _methods_at(request: Request) -> set[str]:
     return methods
 
 
-async def _fault(request: Request, error: Exception) -> Response:
-    """A bug of ours: told in the log, not to the caller."""
+async def _render_bug(request: Request, error: Exception) -> Response:
+    """A bug in ondot: the log has the details, the response has none."""
     path = _path(request)
     log.error("request.failed", path=path, method=request.method, exc_info=error)
-    told = OndotError("ondot met an error of its own; its log has the details under request.failed.")
-    # Sent from outside of the guard, which completes all other answers.
+    failure = OndotError("ondot failed with an internal error. Its log has the details under request.failed.")
+    # Sent outside of the guard, which adds the headers to all other responses.
     headers = {name.decode(): value.decode() for name, value in HEADERS}
-    return JSONResponse(problem(told, path), 500, headers, CONTENT_TYPE)
+    return JSONResponse(problem(failure, path), 500, headers, CONTENT_TYPE)
 
 
-class Measured:
-    """Counts requests by route; plain ASGI, since a streamed answer must pass through unbuffered."""
+class RequestMetrics:
+    """Counts requests by route; plain ASGI, because a streamed response must pass unbuffered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -180,18 +180,18 @@ class Measured:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began_s = time.perf_counter()
+        started_s = time.perf_counter()
         status = 500
 
-        async def sending(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send_noting_status)
         finally:
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if scope["method"] in METHODS else "other"
-            REQUESTS.labels(method, route, status).observe(time.perf_counter() - began_s)
+            REQUESTS.labels(method, route, status).observe(time.perf_counter() - started_s)

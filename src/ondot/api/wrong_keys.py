@@ -1,7 +1,8 @@
-"""How many wrong keys each address sent in the last minute: after some, the answer is 429 until the minute is over.
+"""Counts the wrong keys of each address in a minute: after `ALLOWED` the response is 429 until the minute is over.
 
-Keys have 160 random bits and are not guessed; this is for what keeps trying, and for whoever watches it. A right key
-from the same address works all the same. In bounded memory: the address that was quiet longest is forgotten first.
+Keys have 160 random bits and cannot be guessed; the count slows down clients that keep trying, and makes them visible.
+A right key from the same address still works. The memory is bounded: the address that was quiet longest is forgotten
+first.
 """
 
 from ipaddress import ip_address
@@ -18,29 +19,29 @@ ADDRESSES_KEPT: Final = 10_000
 class WrongKeys:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int]] = {}
-        """By address: when its minute began, and how many since."""
+        """By address: the start of its minute, and the wrong keys since then."""
 
-    def note(self, address: str) -> None:
-        """One more. Raises if that is too many."""
+    def count(self, address: str) -> None:
+        """Count one more wrong key. Raises if there were too many."""
         now_s = monotonic()
         network = network_of(address)
-        began_s, count = self._seen.pop(network, (now_s, 0))
-        if now_s - began_s >= WINDOW_S:
-            began_s, count = now_s, 0
+        started_s, wrong = self._seen.pop(network, (now_s, 0))
+        if now_s - started_s >= WINDOW_S:
+            started_s, wrong = now_s, 0
         if len(self._seen) >= ADDRESSES_KEPT:
             del self._seen[next(iter(self._seen))]
-        self._seen[network] = began_s, count + 1
-        if count >= ALLOWED:
-            wait_s = int(WINDOW_S - (now_s - began_s)) + 1
+        self._seen[network] = started_s, wrong + 1
+        if wrong >= ALLOWED:
+            wait_s = int(WINDOW_S - (now_s - started_s)) + 1
             raise TooManyWrongKeys(
-                f"{ALLOWED} wrong API keys came from this address within a minute. Send the right one, which works at"
-                f" once. After {wait_s} s wrong ones are answered with 401 again.",
+                f"This address sent {ALLOWED} wrong API keys within a minute. Send the right key: it works at once."
+                f" In {wait_s} s the response to a wrong key is 401 again.",
                 retry_after_s=wait_s,
             )
 
 
 def network_of(address: str) -> str:
-    """An IPv6 address by its /64, which one machine has whole."""
+    """The /64 of an IPv6 address, because one machine has all of it; an IPv4 address as it is."""
     if ":" not in address:
         return address
     try:

@@ -1,4 +1,4 @@
-"""`/v1/audit`: who did what, and when (T6). And who asks, by the name that goes into it."""
+"""`/v1/audit`: who did what, and when (T6)."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,13 +18,13 @@ router = APIRouter(tags=["audit"], dependencies=[Depends(only_known_parameters)]
 
 
 class AuditOut(BaseModel):
-    """One thing that somebody did."""
+    """One action of a person or a program."""
 
     id: UUID
     at: datetime
-    actor: str = Field(description=f"The name of the API key; `{LOCAL}` where none is asked for.")
+    actor: str = Field(description=f"The name of the API key; `{LOCAL}` where none is required.")
     action: str = Field(examples=["dead_letter.replay"])
-    subject: UUID | None = Field(description="What it was done to: an execution, an operation.")
+    subject: UUID | None = Field(description="The id of the job, execution or operation that it changed.")
     detail: Any
 
 
@@ -36,17 +36,19 @@ class AuditList(Page[AuditOut]):
 async def audit(
     services: RequestServices,
     tenant_no: Tenant,
-    subject: Annotated[str | None, Query(description="only what was done to this")] = None,
-    action: Annotated[str | None, Query(max_length=63, description="only this, for example dead_letter.replay")] = None,
+    subject: Annotated[str | None, Query(description="only actions on this id")] = None,
+    action: Annotated[
+        str | None, Query(max_length=63, description="only this action, for example dead_letter.replay")
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> AuditList:
-    """What was done by people and programs, newest first."""
+    """Actions of people and programs, newest first."""
     async with services.database.connection() as connection:
         rows = await list_audit(
             connection,
             tenant_no,
-            subject=_subject(subject),
+            subject=_parse_subject(subject),
             action=action,
             before=parse_cursor(cursor),
             limit=limit + 1,
@@ -60,7 +62,7 @@ async def audit(
     )
 
 
-def _subject(written: str | None) -> UUID | None:
+def _parse_subject(written: str | None) -> UUID | None:
     try:
         return None if written is None else UUID(written)
     except ValueError:

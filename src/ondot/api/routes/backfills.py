@@ -1,4 +1,4 @@
-"""`/v1/jobs/{id}/backfill`: run the fires of a past range, see how far it is, cancel it (S7)."""
+"""`/v1/jobs/{id}/backfill`: run the fires of a past range, show the progress, cancel (S7)."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from ondot.api.dependencies import ByCaller, RequestServices, Tenant
 from ondot.api.openapi import takes
 from ondot.api.parameters import JobPath, Limit, id_in_path, only_known_parameters
 from ondot.api.request_body import JsonBody, Key, idempotency_of
-from ondot.api.routes.jobs import job_row
+from ondot.api.routes.jobs import load_job
 from ondot.document.requests import BackfillBody, backfill_request
 from ondot.flow.backfill import Backfill, cancel_backfill, count_backfill, start_backfill
 from ondot.model.errors import NotFound
@@ -25,7 +25,7 @@ BackfillPath = Annotated[UUID, Depends(id_in_path("backfill", parameter="backfil
 
 
 class BackfillOut(BaseModel):
-    """A backfill and how far it is."""
+    """A backfill and its progress."""
 
     id: UUID
     job_id: UUID
@@ -35,12 +35,12 @@ class BackfillOut(BaseModel):
     order: Literal["oldest", "newest"]
     concurrency: int
     total: int = Field(description="Fires in the range.")
-    existing: int = Field(description="Fires passed over so far, since they had an execution already.")
-    made: int = Field(description="Executions made so far.")
-    open: int = Field(description="Executions of it that have not ended.")
+    existing: int = Field(description="Fires left out so far because they already had an execution.")
+    made: int = Field(description="Executions created so far.")
+    open: int = Field(description="Its executions that have not ended.")
     succeeded: int
     failed: int
-    stopped: int = Field(description="Cancelled with the backfill, or skipped since the job was paused.")
+    stopped: int = Field(description="Cancelled with the backfill, or skipped because the job was paused.")
     created_at: datetime
     ended_at: datetime | None
 
@@ -50,11 +50,11 @@ class BackfillList(BaseModel):
 
 
 class BackfillCountOut(BaseModel):
-    """What a backfill would do."""
+    """How many fires a backfill would run."""
 
     dry_run: Literal[True] = True
     total: int = Field(description="Fires in the range.")
-    existing: int = Field(description="Those that have an execution already.")
+    existing: int = Field(description="Fires that already have an execution.")
     to_run: int
 
 
@@ -72,9 +72,9 @@ async def backfill_job(
     id_: JobPath,
     body: JsonBody,
     by: ByCaller,
-    key: Key = None,
+    _key: Key = None,
 ) -> Response:
-    """Run the fires of a past range that have no execution yet, behind live work; with `dry_run` only count them."""
+    """Run the fires of a past range that have no execution yet, after live work; with `dry_run` only count them."""
     wanted = backfill_request(body)
     backfill = Backfill(wanted.from_at, wanted.to_at, wanted.order == "newest", wanted.concurrency)
     if wanted.dry_run:
@@ -87,7 +87,7 @@ async def backfill_job(
         JobId(id_),
         backfill,
         render=lambda row: _out(row).model_dump_json(),
-        idempotency=idempotency_of(request, key),
+        idempotency=idempotency_of(request),
         by=by,
     )
     return Response(text, status_code=202, media_type="application/json")
@@ -96,7 +96,7 @@ async def backfill_job(
 @router.get("/jobs/{id}/backfills", response_model=BackfillList)
 async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPath, limit: Limit = 50) -> BackfillList:
     """The backfills of a job, newest first."""
-    row = await job_row(services, tenant_no, JobId(id_))
+    row = await load_job(services, tenant_no, JobId(id_))
     async with services.database.connection() as connection:
         rows = await list_backfills(connection, tenant_no, row.id, limit=limit)
     return BackfillList(items=[_out(backfill) for backfill in rows])
@@ -106,7 +106,7 @@ async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPa
 async def get_backfill(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath
 ) -> BackfillOut:
-    """One backfill, and how far it is."""
+    """One backfill and its progress."""
     async with services.database.connection() as connection:
         rows = await list_backfills(connection, tenant_no, JobId(id_), id_=backfill_id)
     if not rows:
@@ -118,7 +118,7 @@ async def get_backfill(
 async def cancel_one_backfill(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath, by: ByCaller
 ) -> BackfillOut:
-    """No further executions of it: what waits is cancelled, what runs may end."""
+    """Start no further executions of a backfill. Those that wait are cancelled, those that run may end."""
     return _out(await cancel_backfill(services.database, tenant_no, JobId(id_), backfill_id, by=by))
 
 

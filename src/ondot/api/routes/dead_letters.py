@@ -1,4 +1,4 @@
-"""`/v1/dead-letters`: list, group, inspect, replay, discard; operations on all that match a filter (E10, O8)."""
+"""`/v1/dead-letters`: list, group, show, replay, discard; operations on all letters that match a filter (E10, O8)."""
 
 import re
 from datetime import datetime, timedelta
@@ -73,12 +73,12 @@ OperationPath = Annotated[UUID, Depends(id_in_path("operation"))]
 
 OfJob = Annotated[UUID | None, Query(description="only letters of this job")]
 OfPool = Annotated[str | None, Query(max_length=63, description="only letters of this pool")]
-Alike = Annotated[str | None, Query(max_length=64, description="only errors that are alike")]
+Alike = Annotated[str | None, Query(max_length=64, description="only letters of this group of similar errors")]
 Part = Annotated[str | None, Query(max_length=200, description="part of the error's message")]
 
 COUNTED_OR_STARTED: dict[int | str, dict[str, Any]] = {
-    200: {"model": LettersDone | LetterCount, "description": "By ids: what became of each. With `dry_run`: the count."},
-    202: {"model": OperationOut, "description": "By filter: it goes on in the background."},
+    200: {"model": LettersDone | LetterCount, "description": "By ids: the result for each. With `dry_run`: the count."},
+    202: {"model": OperationOut, "description": "By filter: it continues in the background."},
 }
 
 
@@ -92,20 +92,22 @@ async def list_dead_letters(
     from_at: Instant = None,
     to_at: Instant = None,
     q: Part = None,
-    state: Annotated[LetterState, Query(description="open ones, or what became of them")] = "open",
+    state: Annotated[LetterState, Query(description="open letters, or those that were replayed or discarded")] = "open",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> LetterList:
-    """FAILED executions that wait for a person, newest failure first; `from_at` and `to_at` bound the failure."""
+    """FAILED executions that wait for a person, latest failure first; `from_at` and `to_at` bound the failure."""
     wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
     async with services.database.connection() as connection:
-        rows = await list_letters(connection, tenant_no, wanted, state=state, before=_place(cursor), limit=limit + 1)
+        rows = await list_letters(
+            connection, tenant_no, wanted, state=state, before=_parse_position(cursor), limit=limit + 1
+        )
         page = rows[:limit]
         specs = await services.database.specs.find(connection, [(row.job_id, row.job_version) for row in page])
     named = {version: spec.name for version, spec in specs.items()}
     return LetterList(
         items=[letter_out(row, named.get((row.job_id, row.job_version))) for row in page],
-        next_cursor=_cursor(page[-1]) if len(rows) > limit else None,
+        next_cursor=_render_cursor(page[-1]) if len(rows) > limit else None,
     )
 
 
@@ -121,7 +123,7 @@ async def group_dead_letters(
     q: Part = None,
     limit: Limit = 100,
 ) -> LetterGroupList:
-    """Open letters whose errors are alike, the group with the newest failure first."""
+    """Open letters, grouped by similar errors, the group with the latest failure first."""
     wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
     async with services.database.connection() as connection:
         groups = await group_letters(connection, tenant_no, wanted, limit=limit, jobs=JOBS_OF_A_GROUP)
@@ -131,16 +133,16 @@ async def group_dead_letters(
 
 @router.post("/dead-letters/replay", responses=COUNTED_OR_STARTED | QUEUE_FULL, openapi_extra=takes(ReplayBody))
 async def replay_dead_letters(
-    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, key: Key = None
+    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, _key: Key = None
 ) -> Response:
-    """Run letters again: by ids at once, all that match a filter in the background, at a bounded rate."""
+    """Run letters again: by ids at once, by filter in the background, at a bounded rate."""
     wanted = replay_request(body)
     how = replay_of(wanted)
     if wanted.dry_run:
-        return await _counted(services, tenant_no, wanted)
+        return await _count(services, tenant_no, wanted)
     if wanted.ids is None:
-        return await _started(request, services, tenant_no, wanted, how, actor, key)
-    idempotency = idempotency_of(request, key)
+        return await _start(request, services, tenant_no, wanted, how, actor)
+    idempotency = idempotency_of(request)
 
     async def pools() -> dict[str, int]:
         async with services.database.connection() as connection:
@@ -162,21 +164,21 @@ async def replay_dead_letters(
 
 @router.post("/dead-letters/discard", responses=COUNTED_OR_STARTED, openapi_extra=takes(DiscardBody))
 async def discard_dead_letters(
-    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, key: Key = None
+    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, _key: Key = None
 ) -> Response:
-    """Letters that nobody wants to run again, with the reason why. Their executions stay in history."""
+    """Discard letters that should not run again, with a reason. Their executions stay in history."""
     wanted = discard_request(body)
     if wanted.dry_run:
-        return await _counted(services, tenant_no, wanted)
+        return await _count(services, tenant_no, wanted)
     if wanted.ids is None:
-        return await _started(request, services, tenant_no, wanted, Replay(), actor, key)
+        return await _start(request, services, tenant_no, wanted, Replay(), actor)
     text = await discard(
         services.database,
         tenant_no,
         wanted.execution_ids,
         by=By(actor, wanted.reason),
         render=lambda entries: done_out(entries).model_dump_json(),
-        idempotency=idempotency_of(request, key),
+        idempotency=idempotency_of(request),
     )
     return _json(text, 200)
 
@@ -185,7 +187,7 @@ async def discard_dead_letters(
 async def list_operations(
     services: RequestServices, tenant_no: Tenant, limit: Limit = 50, cursor: Cursor = None
 ) -> OperationList:
-    """Replays and discards by filter, and how far they are, newest first."""
+    """Replays and discards by filter, with their progress, newest first."""
     async with services.database.connection() as connection:
         rows = await list_bulks(connection, tenant_no, before=parse_cursor(cursor), limit=limit + 1)
     return OperationList(
@@ -196,7 +198,7 @@ async def list_operations(
 
 @router.get("/dead-letters/operations/{id}", response_model=OperationOut)
 async def get_operation(services: RequestServices, tenant_no: Tenant, id_: OperationPath) -> OperationOut:
-    """One operation, and how far it is."""
+    """One operation and its progress."""
     async with services.database.connection() as connection:
         rows = await list_bulks(connection, tenant_no, id_=id_)
     if not rows:
@@ -208,24 +210,24 @@ async def get_operation(services: RequestServices, tenant_no: Tenant, id_: Opera
 async def cancel_operation(
     services: RequestServices, tenant_no: Tenant, actor: Actor, id_: OperationPath
 ) -> OperationOut:
-    """No further letters; what was done stays done."""
+    """Stop an operation: it handles no further letters. Those that it has handled stay as they are."""
     return operation_out(await cancel_bulk(services.database, tenant_no, id_, actor=actor))
 
 
 @router.get("/dead-letters/{execution_id}", response_model=LetterDetail)
 async def get_dead_letter(services: RequestServices, tenant_no: Tenant, execution_id: LetterPath) -> LetterDetail:
-    """One letter: what it ran with, each attempt, what was done about it."""
+    """One letter: its payload, its attempts, and how it was replayed or discarded."""
     async with services.database.connection() as connection:
         row = await get_letter(connection, tenant_no, ExecutionId(execution_id))
         if row is None:
-            raise NotFound(f"There is no dead letter {execution_id}: only executions that FAILED leave one.")
+            raise NotFound(f"There is no dead letter {execution_id}: only a FAILED execution leaves one.")
         attempts = await list_attempts(connection, tenant_no, row.execution_id)
         specs = await services.database.specs.find(connection, [(row.job_id, row.job_version)])
         again = await get_execution(connection, tenant_no, row.replay_id) if row.replay_id else None
     return letter_detail(row, specs.get((row.job_id, row.job_version)), attempts, again.state if again else None)
 
 
-async def _counted(services: Services, tenant_no: TenantNo, wanted: ReplayBody | DiscardBody) -> Response:
+async def _count(services: Services, tenant_no: TenantNo, wanted: ReplayBody | DiscardBody) -> Response:
     async with services.database.connection() as connection:
         if wanted.ids is not None:
             count = await count_open_letters(connection, tenant_no, wanted.execution_ids)
@@ -234,14 +236,13 @@ async def _counted(services: Services, tenant_no: TenantNo, wanted: ReplayBody |
     return _json(LetterCount(count=count).model_dump_json(), 200)
 
 
-async def _started(
+async def _start(
     request: Request,
     services: Services,
     tenant_no: TenantNo,
     wanted: ReplayBody | DiscardBody,
     how: Replay,
     actor: str,
-    key: str | None,
 ) -> Response:
     text = await start_bulk(
         services.database,
@@ -252,7 +253,7 @@ async def _started(
         per_s=wanted.per_s,
         by=By(actor, wanted.reason),
         render=lambda row: operation_out(row).model_dump_json(),
-        idempotency=idempotency_of(request, key),
+        idempotency=idempotency_of(request),
     )
     return _json(text, 202)
 
@@ -279,12 +280,12 @@ def _filter(
     )
 
 
-def _cursor(row: LetterRow) -> str:
+def _render_cursor(row: LetterRow) -> str:
     return f"{(row.failed_at - EPOCH) // MICROSECOND}.{row.execution_id}"
 
 
-def _place(cursor: str | None) -> tuple[datetime, UUID] | None:
-    """The letter that a page begins after."""
+def _parse_position(cursor: str | None) -> tuple[datetime, UUID] | None:
+    """The letter after which a page starts."""
     if cursor is None:
         return None
     found = CURSOR.fullmatch(cursor)

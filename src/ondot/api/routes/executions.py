@@ -28,7 +28,7 @@ from ondot.api.parameters import (
     parse_cursor,
 )
 from ondot.api.request_body import Key, OptionalJsonBody, idempotency_of
-from ondot.api.routes.jobs import specs_of
+from ondot.api.routes.jobs import load_specs
 from ondot.api.views import execution_detail, execution_out
 from ondot.document.fields import Body, PlainText
 from ondot.document.reading import read_form
@@ -45,7 +45,7 @@ from ondot.store.pools import find_pools
 
 LARGEST = 2**31 - 1
 SKIPPED_ARE_RANGES = (
-    "Fires that were missed or paused are kept as ranges, and have no executions: GET /v1/skipped-fires lists them."
+    "Missed fires and fires of a pause are stored as ranges, without executions: GET /v1/skipped-fires lists them."
 )
 CURSOR = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})")
 LONGEST_WAIT_S = 30.0
@@ -57,7 +57,7 @@ router = APIRouter(tags=["executions"], dependencies=[Depends(only_known_paramet
 class CancelBody(Body):
     """Why an execution is cancelled."""
 
-    reason: PlainText | None = Field(default=None, description="Why; it is kept.", examples=["wrong region"])
+    reason: PlainText | None = Field(default=None, description="Why; kept in the audit log.", examples=["wrong region"])
 
 
 class _Identified(msgspec.Struct):
@@ -75,7 +75,7 @@ async def list_all_executions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.ExecutionList:
-    """Executions, live and ended, by when they were due, latest first; `from_at` and `to_at` bound their fire."""
+    """Executions, live and ended, latest fire first; `from_at` and `to_at` bound the fire."""
     from_at, to_at = check_instant("from_at", from_at), check_instant("to_at", to_at)
     async with services.database.connection() as connection:
         pools = await find_pools(connection, [pool]) if pool else {}
@@ -92,7 +92,7 @@ async def list_all_executions(
             to_at=to_at,
             pool_no=pools[pool] if pool else None,
         )
-    specs = await specs_of(services, rows[:limit])
+    specs = await load_specs(services, rows[:limit])
     return responses.ExecutionList(
         items=[execution_out(row, specs.get(row.id)) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
@@ -105,10 +105,10 @@ async def get_one_execution(
     services: RequestServices, tenant_no: Tenant, id_: ExecutionPath
 ) -> responses.ExecutionDetail:
     """One execution with all its attempts."""
-    row = await _execution(services, tenant_no, id_)
+    row = await _load_execution(services, tenant_no, id_)
     async with services.database.connection() as connection:
         attempts = await list_attempts(connection, tenant_no, row.id)
-    specs = await specs_of(services, [row])
+    specs = await load_specs(services, [row])
     return execution_detail(row, specs.get(row.id), attempts)
 
 
@@ -122,30 +122,32 @@ async def execution_logs(
     services: RequestServices,
     tenant_no: Tenant,
     id_: ExecutionPath,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before: the lines after it.")] = None,
+    cursor: Annotated[
+        str | None, Query(description="`next_cursor` of the page before: lists the lines after it.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
     attempt: Annotated[int | None, Query(ge=1, le=LARGEST, description="only of this attempt")] = None,
-    q: Annotated[str | None, Query(max_length=1_000, description="a part of the line, in capitals or not")] = None,
+    q: Annotated[str | None, Query(max_length=1_000, description="a part of the line; case does not matter")] = None,
     wait: Annotated[
         float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for lines if there are none yet")
     ] = 0,
     whole: Annotated[
-        bool, Query(description="the whole text of `attempt` (else the latest), as text; without pages")
+        bool, Query(description="the whole log of `attempt` (default: the latest) as plain text, without pages")
     ] = False,
 ) -> responses.LogList | Response:
-    """What its attempts said: log lines and captured output. To follow, ask again with `next_cursor` and `wait`."""
-    row = await _execution(services, tenant_no, id_)
+    """Log lines and captured output of the attempts. To follow them, ask again with `next_cursor` and `wait`."""
+    row = await _load_execution(services, tenant_no, id_)
     if whole:
         number = attempt or row.attempt_no
         if number > row.attempt_no:
-            raise NotFound(f"There is no attempt {number} of the execution {id_}: it has had {row.attempt_no}.")
+            raise NotFound(f"The execution {id_} has no attempt {number}: its last one is {row.attempt_no}.")
         text = await open_log(services.database, services.objects, tenant_no, row.id, number, q or None)
         return StreamingResponse(text, media_type="text/plain")
-    after = _line(cursor)
+    after = _parse_position(cursor)
     until_s = time.monotonic() + wait
     while True:
         async with services.database.connection() as connection:
-            # In this order: what was said before the end is there when the end is.
+            # In this order: lines that were written before the end are visible once the end is.
             ended = not await is_under_way(connection, tenant_no, row.id)
             lines = await list_log_lines(
                 connection, tenant_no, row.id, after=after, limit=limit, attempt_no=attempt, part=q
@@ -171,8 +173,8 @@ async def execution_logs(
 async def execution_result(
     request: Request, services: RequestServices, tenant_no: Tenant, id_: ExecutionPath
 ) -> Response:
-    """The whole result of an execution that has ended, however large; `null` if it left none."""
-    row = await _execution(services, tenant_no, id_)
+    """The whole result of an execution that has ended, of any size; `null` if it has none."""
+    row = await _load_execution(services, tenant_no, id_)
     stored = await open_result(services.database, services.objects, tenant_no, row.id)
     headers = {"Content-Length": str(stored.size)}
     return StreamingResponse(stored.chunks, media_type="application/json", headers=headers)
@@ -187,11 +189,11 @@ async def execution_result(
 async def cancel_execution(
     services: RequestServices, tenant_no: Tenant, actor: Actor, id_: ExecutionPath, body: OptionalJsonBody
 ) -> responses.ExecutionOut:
-    """Cancel it. What waits is CANCELLED at once; what runs hears of it within two seconds (`cancel_requested_at`), has
-    the job's `cancel_grace` to end, and is ended by force after that."""
+    """Cancel an execution. One that waits is CANCELLED at once. One that runs is notified within two seconds
+    (`cancel_requested_at`), has the job's `cancel_grace` to end, and is then ended by force."""
     reason = None if body is None else read_form(CancelBody, body, 'for example {"reason": "wrong region"}').reason
     row = await cancel(services.database, tenant_no, ExecutionId(id_), actor=actor, reason=reason)
-    specs = await specs_of(services, [row])
+    specs = await load_specs(services, [row])
     return execution_out(row, specs.get(row.id), whole=True)
 
 
@@ -212,11 +214,11 @@ async def retry_execution(
     actor: Actor,
     id_: ExecutionPath,
     body: OptionalJsonBody,
-    key: Key = None,
+    _key: Key = None,
 ) -> Response:
-    """Run it again: the next attempt now if it waits for one (202), a new execution if it has ended (201)."""
+    """Run an execution again: its next attempt now if it waits for one (202), a new execution if it has ended (201)."""
     wanted = retry_request(body)
-    idempotency = idempotency_of(request, key)
+    idempotency = idempotency_of(request)
 
     async def pools() -> dict[str, int]:
         async with services.database.connection() as connection:
@@ -234,12 +236,12 @@ async def retry_execution(
             render=lambda retried: execution_out(retried.execution, retried.spec, whole=True).model_dump_json(),
             idempotency=idempotency,
         )
-    # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
+    # From the text of the response: for a repeated Idempotency-Key it is the text of the first response.
     status = 202 if msgspec.json.decode(text, type=_Identified).id == id_ else 201
     return Response(text, status_code=status, media_type="application/json")
 
 
-async def _execution(services: Services, tenant_no: TenantNo, id_: UUID) -> ExecutionRow:
+async def _load_execution(services: Services, tenant_no: TenantNo, id_: UUID) -> ExecutionRow:
     async with services.database.connection() as connection:
         row = await get_execution(connection, tenant_no, ExecutionId(id_))
     if row is None:
@@ -247,7 +249,7 @@ async def _execution(services: Services, tenant_no: TenantNo, id_: UUID) -> Exec
     return row
 
 
-def _line(cursor: str | None) -> tuple[int, int]:
+def _parse_position(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
         return 0, 0
     written = CURSOR.fullmatch(cursor)

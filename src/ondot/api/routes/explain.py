@@ -1,6 +1,6 @@
 """`/v1/executions/{id}/explain` and `/v1/jobs/{id}/explain` (E17): why it is not running, and when it may start.
 
-Each reason has the fields of `ReasonOut`, and beside them the facts of its code (docs/reference/api.md lists them).
+Each reason has the fields of `ReasonOut`, and also the facts of its code (docs/reference/api.md lists them).
 """
 
 from datetime import datetime
@@ -22,34 +22,34 @@ router = APIRouter(dependencies=[Depends(only_known_parameters)])
 
 
 class ReasonOut(BaseModel):
-    """One thing that it waits for, with the facts of its code as further fields."""
+    """One reason to wait, with the facts of its code as further fields."""
 
     model_config = ConfigDict(extra="allow")
 
     code: Code
     message: str
-    until: datetime | None = Field(description="When that is over; null if it depends on something else.")
+    until: datetime | None = Field(description="When the reason ends; null if it is not known.")
     what_to_do: str | None
 
 
 class ExplanationOut(BaseModel):
     id: UUID
     state: str
-    summary: str = Field(description="For a person.")
-    may_start_at: datetime | None = Field(description="The earliest instant; null where it cannot be known.")
+    summary: str = Field(description="In a sentence, for people.")
+    may_start_at: datetime | None = Field(description="The earliest start; null if it is not known.")
     reasons: list[ReasonOut] = Field(description="The most decisive first.")
     now: datetime = Field(description="By the database's clock.")
 
 
 class FireExplanationOut(BaseModel):
-    """What became of the fire at an instant, with the facts of its code as further fields."""
+    """The outcome of the fire at an instant, with the facts of its code as further fields."""
 
     model_config = ConfigDict(extra="allow")
 
     at: datetime
     code: FireCode
     message: str
-    fire_at: datetime | None = Field(description="The fire that is meant; null if there is none.")
+    fire_at: datetime | None = Field(description="The fire at that instant; null if there is none.")
 
 
 class JobExplanationOut(ExplanationOut):
@@ -62,38 +62,38 @@ class JobExplanationOut(ExplanationOut):
 @router.get("/executions/{id}/explain", tags=["executions"], response_model=ExplanationOut)
 async def explain_one_execution(services: RequestServices, tenant_no: Tenant, id_: ExecutionPath) -> ExplanationOut:
     """Why this execution is not running: what it waits for, until when, and what to do about it."""
-    told = await explain_execution(services.database, tenant_no, ExecutionId(id_))
-    return ExplanationOut(**_explanation(told))
+    explanation = await explain_execution(services.database, tenant_no, ExecutionId(id_))
+    return ExplanationOut(**_explanation_fields(explanation))
 
 
 @router.get("/jobs/{id}/explain", tags=["jobs"], response_model=JobExplanationOut)
 async def explain_one_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, at: Instant = None
 ) -> JobExplanationOut:
-    """Why this job is not running; with `at`, what became of the fire at that instant."""
-    told = await explain_job(services.database, tenant_no, JobId(id_), check_instant("at", at))
+    """Why this job is not running; with `at`, the outcome of the fire at that instant."""
+    found = await explain_job(services.database, tenant_no, JobId(id_), check_instant("at", at))
     return JobExplanationOut(
-        **_explanation(told.job),
-        live=told.live,
-        executions=[ExplanationOut(**_explanation(one)) for one in told.executions],
+        **_explanation_fields(found.job),
+        live=found.live,
+        executions=[ExplanationOut(**_explanation_fields(one)) for one in found.executions],
         skipped_fires=[
             SkippedRange(from_at=entry.from_at, to_at=entry.to_at, reason=entry.reason, count=entry.count)
-            for entry in told.skipped
+            for entry in found.skipped
         ],
-        fire=None if told.fire is None else _fire(told.fire),
+        fire=None if found.fire is None else _fire_out(found.fire),
     )
 
 
-def _fire(told: FireExplanation) -> FireExplanationOut:
-    return FireExplanationOut(at=told.at, code=told.code, message=told.message, fire_at=told.fire_at, **told.facts)
+def _fire_out(fire: FireExplanation) -> FireExplanationOut:
+    return FireExplanationOut(at=fire.at, code=fire.code, message=fire.message, fire_at=fire.fire_at, **fire.facts)
 
 
-def _explanation(told: Explanation) -> dict[str, Any]:
+def _explanation_fields(explanation: Explanation) -> dict[str, Any]:
     return {
-        "id": told.id,
-        "state": told.state,
-        "summary": told.summary,
-        "may_start_at": told.may_start_at,
+        "id": explanation.id,
+        "state": explanation.state,
+        "summary": explanation.summary,
+        "may_start_at": explanation.may_start_at,
         "reasons": [
             ReasonOut(
                 code=reason.code,
@@ -102,7 +102,7 @@ def _explanation(told: Explanation) -> dict[str, Any]:
                 what_to_do=reason.what_to_do,
                 **reason.facts,
             )
-            for reason in told.reasons
+            for reason in explanation.reasons
         ],
-        "now": told.now,
+        "now": explanation.now,
     }

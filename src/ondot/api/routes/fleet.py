@@ -1,5 +1,4 @@
-"""`/v1/nodes` and `/v1/workers`: who plans and who runs, who owns what and since when, and when each was last heard of
-(C1, E1)."""
+"""`/v1/nodes` and `/v1/workers`: the processes that plan and run, what each owns, and its last heartbeat (C1, E1)."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -16,10 +15,10 @@ router = APIRouter(tags=["fleet"], dependencies=[Depends(only_known_parameters)]
 
 
 class PartitionOut(BaseModel):
-    """A slice of the jobs, whose fires its owner plans."""
+    """A slice of the jobs. Its owner plans their fires."""
 
     partition: int
-    epoch: int = Field(description="Grows with every owner.")
+    epoch: int = Field(description="Grows with each owner.")
     owned_since: datetime | None
 
 
@@ -28,70 +27,73 @@ class NodeOut(BaseModel):
 
     id: UUID
     state: Literal["ALIVE", "EXPIRED"] = Field(
-        description="EXPIRED: its lease is over, it went without leaving. Told for an hour."
+        description="EXPIRED: its lease is over, and it did not sign off. Listed for an hour."
     )
     host: str
     pid: int
     release: str
     started_at: datetime
     beat_at: datetime = Field(description="When it last renewed its lease.")
-    expires_at: datetime = Field(description="When its lease is over if it does not.")
+    expires_at: datetime = Field(description="When its lease ends if it does not renew it.")
     stalled_at: datetime | None = Field(
-        description="Since when its loop stands still: it sends no beat, and others take its work over. Null: it moves."
+        description="Since when its loop is stalled: it sends no heartbeat, and other processes take over its work."
+        " Null: not stalled."
     )
-    stalled_in: str | None = Field(description="The line of code in which it stands still.")
-    silent_s: float = Field(description="Seconds since its last beat.")
+    stalled_in: str | None = Field(description="The line of code in which its loop is stalled.")
+    silent_s: float = Field(description="Seconds since its last heartbeat.")
     partitions: list[PartitionOut] = Field(
-        description="What it owns; of an EXPIRED one, what nobody has taken over yet, which is `unowned` too."
+        description="The partitions that it owns. EXPIRED: those that no other node has taken over yet; they are also"
+        " in `unowned`."
     )
 
 
 class NodeList(BaseModel):
-    """Scheduler nodes, oldest first, whether every partition has an owner, and whether everything is held."""
+    """Scheduler nodes, oldest first, partitions without an owner, and whether everything is held."""
 
     partitions: int = Field(description="How many there are.")
-    unowned: list[int] = Field(description="Those without a live owner: the fires of their jobs are not planned.")
+    unowned: list[int] = Field(description="Partitions without a live owner: the fires of their jobs are not planned.")
     held_at: datetime | None = Field(
-        description="Since when no fire is planned and nothing is started: the database may have forgotten what it"
-        " acknowledged, and somebody must look. Null: it is not so."
+        description="Since when no fire is planned and nothing starts: the database may have lost commits that it"
+        " acknowledged, and an operator must check it. Null: nothing is held."
     )
     held_why: str | None
     items: list[NodeOut]
 
 
 class WorkerOut(BaseModel):
-    """A worker process, from its start to its end: one that was lost and comes back has another id."""
+    """A worker process, from its start to its end. A worker that was lost and returns has a new id."""
 
     id: UUID
     state: WorkerState = Field(
-        description="DRAINING: it ends, and takes nothing more. LOST: it fell silent, its work went back to the queue."
-        " GONE: it has ended. The last two are told for ten minutes."
+        description="DRAINING: it is about to end, and leases nothing more. LOST: it sent no heartbeat, and its work"
+        " went back to the queue. GONE: it has ended. LOST and GONE are listed for ten minutes."
     )
     host: str
     pid: int
     release: str
     pools: list[str]
     slots: int = Field(description="Attempts that it can run at once.")
-    running: int = Field(description="Attempts that it runs, as of its last beat.")
+    running: int = Field(description="Attempts that it runs, as of its last heartbeat.")
     started_at: datetime
     beat_at: datetime
-    silent_s: float = Field(description="Seconds since its last beat; of one that has ended, until its end.")
+    silent_s: float = Field(description="Seconds since its last heartbeat; if it has ended, from there to its end.")
     ended_at: datetime | None
     stalled_at: datetime | None = Field(
-        description="Since when its loop stands still: it sends no beat, and others take its work over. Null: it moves."
+        description="Since when its loop is stalled: it sends no heartbeat, and other processes take over its work."
+        " Null: not stalled."
     )
-    stalled_in: str | None = Field(description="The line of code in which it stands still.")
+    stalled_in: str | None = Field(description="The line of code in which its loop is stalled.")
 
 
 class WorkerList(BaseModel):
-    heartbeat_s: float = Field(description="A worker that is silent for longer is declared lost.")
+    heartbeat_s: float = Field(description="A worker that sends no heartbeat for longer is marked lost.")
     items: list[WorkerOut]
     next_cursor: str | None
 
 
 @router.get("/nodes", response_model=NodeList)
 async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) -> NodeList:
-    """Scheduler nodes with the partitions they own, live ones and those that went without leaving."""
+    """Scheduler nodes with the partitions that they own: live ones, and those that expired."""
     async with services.database.connection() as connection:
         nodes = await read_nodes(connection)
     return NodeList(
@@ -111,7 +113,7 @@ async def list_all_workers(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> WorkerList:
-    """Workers, newest first, and what each was last heard to do."""
+    """Workers, newest first, as of their last heartbeats."""
     async with services.database.connection() as connection:
         rows = await list_workers(connection, state=state, before=parse_cursor(cursor), limit=limit + 1)
     return WorkerList(

@@ -1,7 +1,7 @@
-"""`/livez`, `/readyz` and `/metrics`: for machines that watch.
+"""`/livez`, `/readyz` and `/metrics`: for monitoring.
 
-Ready follows the oldest due fire that is not served yet (L7), not "the process is up": alive but not scheduling is the
-classic outage.
+Readiness depends on the oldest due fire that is not served yet (L7), not on "the process is up": alive but not
+scheduling is the classic outage.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ from ondot.store.queue import oldest_due
 from ondot.store.specs import Specs
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
 
-LIMITS_TOLD: Final = 5
+LIMITS_SHOWN: Final = 5
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,7 +42,7 @@ async def ready(request: Request, services: RequestServices, response: Response)
         async with services.database.connection() as connection:
             due = await oldest_due(connection)
             lineage = await read_lineage(connection)
-            held_up = await read_held_back(connection, services.database.specs, None, lines=LIMITS_TOLD)
+            held_back = await read_held_back(connection, services.database.specs, None, lines=LIMITS_SHOWN)
     except Unavailable as error:
         response.status_code = 503
         response.headers["Retry-After"] = "5"
@@ -52,23 +52,24 @@ async def ready(request: Request, services: RequestServices, response: Response)
         response.headers["Retry-After"] = "60"
         return {"status": "held", "why": held_error(lineage.why_not).message}
     limit_s = due.limit_s(services.database.settings.ready_lag_s)
-    limited = _held_back_out(held_up, with_names=await _may_know_names(services, request))
+    limited = _held_back_out(held_back, with_names=await _may_know_names(services, request))
     if due.lag_s <= limit_s:
         return {"status": "ready", "lag_s": round(due.lag_s, 3), **limited}
     response.status_code = 503
     response.headers["Retry-After"] = "5"
-    unplanned = (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0)
+    is_unplanned = (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0)
     why = (
-        "a fire is due and not planned: is a scheduler running (`ondot scheduler`), and well (`ondot fleet`)?"
-        if unplanned
-        else f"a due execution waits in pool {due.pool!r}: is a worker with free slots there"
-        f" (`ondot worker --pool {due.pool}`)?"
+        "a fire is due and not planned. Check that a scheduler runs (`ondot scheduler`) and is alive (`ondot fleet`)."
+        if is_unplanned
+        else f"a due execution waits in pool {due.pool!r}. Check that the pool has a worker with free slots"
+        f" (`ondot worker --pool {due.pool}`)."
     )
     return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why, **limited}
 
 
 async def _may_know_names(services: Services, request: Request) -> bool:
-    """`/readyz` answers everybody, with names only the account that runs ondot without keys: a key is one tenant's."""
+    """Everyone may call `/readyz`. Only the account that runs ondot without keys gets names: a key belongs to one
+    tenant."""
     if services.database.settings.auth != "off":
         return False
     try:
@@ -79,9 +80,9 @@ async def _may_know_names(services: Services, request: Request) -> bool:
 
 
 def _held_back_out(held: HeldBack, *, with_names: bool) -> dict[str, object]:
-    """What waits for limits: no reason not to be ready, since it is as the jobs say, but to be known.
+    """Executions that wait for limits. They are shown, but ondot is still ready: the jobs set these limits.
 
-    `with_names`: jobs and keys are named, too.
+    `with_names`: also the names of jobs and keys.
     """
     return {
         "held_back": held.count,
@@ -100,20 +101,20 @@ def _held_back_out(held: HeldBack, *, with_names: bool) -> dict[str, object]:
 
 @router.get("/metrics")
 async def metrics(services: RequestServices) -> Response:
-    """This process's counters, and what all processes share, read from the database."""
+    """The counters of this process, and gauges of all processes, read from the database."""
     registry = CollectorRegistry()
     up = Gauge("ondot_database_up", "Whether the database answered", registry=registry)
     try:
         async with services.database.connection() as connection:
-            for tell in READ_FROM_THE_DATABASE:
-                await tell(connection, registry)
+            for add_gauges in FROM_THE_DATABASE:
+                await add_gauges(connection, registry)
         up.set(1)
     except Unavailable:
         up.set(0)
     return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _tell_queues(connection: Connection, registry: CollectorRegistry) -> None:
+async def _add_queues(connection: Connection, registry: CollectorRegistry) -> None:
     depth = Gauge(
         "ondot_queue_depth",
         "Due executions waiting for a worker (counted up to 10,000)",
@@ -142,7 +143,7 @@ def _longest_waiting(waiting: Sequence[Depth]) -> frozenset[str]:
     return frozenset(sorted(oldest_s, key=oldest_s.__getitem__, reverse=True)[:POOLS_SHOWN])
 
 
-async def _tell_held_back(connection: Connection, registry: CollectorRegistry) -> None:
+async def _add_held_back(connection: Connection, registry: CollectorRegistry) -> None:
     held = Gauge(
         "ondot_held_back",
         "Due executions held back by a limit of their job or key (counted up to 10,000)",
@@ -156,7 +157,7 @@ async def _tell_held_back(connection: Connection, registry: CollectorRegistry) -
     age.set(found.oldest_s)
 
 
-async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> None:
+async def _add_workers(connection: Connection, registry: CollectorRegistry) -> None:
     workers = Gauge("ondot_workers", "Workers by state", ["state"], registry=registry)
     slots = Gauge("ondot_slots", "Slots of live workers", ["use"], registry=registry)
     rows = await list_workers(connection)
@@ -169,11 +170,11 @@ async def _tell_workers(connection: Connection, registry: CollectorRegistry) -> 
     slots.labels("running").set(sum(row.running for row in alive))
 
 
-async def _tell_nodes(connection: Connection, registry: CollectorRegistry) -> None:
+async def _add_nodes(connection: Connection, registry: CollectorRegistry) -> None:
     live = Gauge("ondot_scheduler_nodes", "Live scheduler nodes", registry=registry)
     stalled = Gauge(
         "ondot_scheduler_nodes_stalled",
-        "Scheduler nodes whose loop stands still, or did when their lease ended within the hour",
+        "Scheduler nodes whose loop is stalled, or was when their lease ended within the hour",
         registry=registry,
     )
     owned = Gauge("ondot_partitions_owned", "Partitions that a live node owns", registry=registry)
@@ -185,7 +186,7 @@ async def _tell_nodes(connection: Connection, registry: CollectorRegistry) -> No
     unowned.set(len(nodes.unowned))
 
 
-async def _tell_jobs(connection: Connection, registry: CollectorRegistry) -> None:
+async def _add_jobs(connection: Connection, registry: CollectorRegistry) -> None:
     jobs = Gauge("ondot_jobs", "Recurring jobs by state", ["state"], registry=registry)
     dead_letters = Gauge("ondot_dead_letters", "Failed executions that wait for a person", registry=registry)
     active, paused = await count_jobs(connection, DEFAULT_TENANT)
@@ -194,27 +195,27 @@ async def _tell_jobs(connection: Connection, registry: CollectorRegistry) -> Non
     dead_letters.set(await count_dead_letters(connection, DEFAULT_TENANT))
 
 
-async def _tell_lineage(connection: Connection, registry: CollectorRegistry) -> None:
+async def _add_lineage(connection: Connection, registry: CollectorRegistry) -> None:
     is_held = Gauge(
-        "ondot_held", "Whether everything is held, since the database may have forgotten", registry=registry
+        "ondot_held", "Whether everything is held because the database may have lost commits", registry=registry
     )
     lineage = await read_lineage(connection)
     is_held.set(lineage is not None and lineage.why_not is not None)
 
 
-async def _tell_found(connection: Connection, registry: CollectorRegistry) -> None:
-    found = Gauge("ondot_found", "What the self-check has ever found, over all processes", ["kind"], registry=registry)
+async def _add_found(connection: Connection, registry: CollectorRegistry) -> None:
+    found = Gauge("ondot_found", "Faults that the self-check found, over all processes", ["kind"], registry=registry)
     for entry in await list_found(connection):
         found.labels(entry.kind).set(entry.count)
 
 
-READ_FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitable[None]], ...]] = (
-    _tell_queues,
-    _tell_held_back,
-    _tell_workers,
-    _tell_nodes,
-    _tell_jobs,
-    _tell_lineage,
-    _tell_found,
+FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitable[None]], ...]] = (
+    _add_queues,
+    _add_held_back,
+    _add_workers,
+    _add_nodes,
+    _add_jobs,
+    _add_lineage,
+    _add_found,
 )
-"""What all processes share; each reads its own, and adds its gauges."""
+"""Each reads a part of the state that all processes share, and adds its gauges."""

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant, services_of, tenant_of
+from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant, actor_of, services_of, tenant_of
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, batch_of, body_of, idempotency_of, parse_body
@@ -36,7 +36,7 @@ from ondot.store.pools import find_pools
 
 LATEST = 10
 READ_ONLY = responses.JobDetail.__annotations__.keys() - SPEC_FIELDS
-"""The fields of an answer that only ondot writes."""
+"""The fields of a response that only ondot writes."""
 
 
 class _Versioned(msgspec.Struct):
@@ -47,25 +47,29 @@ router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
 IfMatch = Annotated[
     str | None,
-    Header(alias="If-Match", description="The ETag of the version that was read: another's change is not overwritten."),
+    Header(
+        alias="If-Match",
+        description="The ETag of the version that was read: if the job has changed, it is 412.",
+    ),
 ]
 
 
+# `fast_path` calls `create_job` and `create_jobs` too, with the request alone: they use no dependency of FastAPI.
+
+
 @router.post("/jobs", status_code=201, response_model=JobOut, responses=QUEUE_FULL, openapi_extra=takes(JobBody))
-async def create_job(request: Request, key: Key = None) -> Response:
+async def create_job(request: Request, _key: Key = None) -> Response:
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
-    services, tenant_no, key = await _asked_to_create(request)
+    services, tenant_no = services_of(request), await tenant_of(request)
     body = await body_of(request)
 
     async def create(moment: Moment) -> str:
         spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
-        return await _submitted(
-            request, services, tenant_no, [spec], moment, created_job_text, idempotency_of(request, key)
-        )
+        return await _submit(request, services, tenant_no, [spec], moment, created_job_text, idempotency_of(request))
 
     text = await services.database.by_clock(create)
-    # Of the answer's text, which for a repeated Idempotency-Key is that of the first time.
-    return _created(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
+    # From the text of the response: for a repeated Idempotency-Key it is the text of the first response.
+    return _json_201(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
 
 
 @router.post(
@@ -75,19 +79,19 @@ async def create_job(request: Request, key: Key = None) -> Response:
     responses=QUEUE_FULL,
     openapi_extra=takes(JobBody, many="jobs"),
 )
-async def create_jobs(request: Request, key: Key = None) -> Response:
-    """Create up to 10,000 jobs in one transaction, all or none; answers in their order."""
-    services, tenant_no, key = await _asked_to_create(request)
+async def create_jobs(request: Request, _key: Key = None) -> Response:
+    """Create up to 10,000 jobs in one transaction, all or none; the response lists them in the same order."""
+    services, tenant_no = services_of(request), await tenant_of(request)
     body = await batch_of(request)
 
     async def create(moment: Moment) -> str:
         specs, idempotency = await parse_body(
             request,
-            lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request, key)),
+            lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request)),
         )
-        return await _submitted(request, services, tenant_no, specs, moment, created_batch_text, idempotency)
+        return await _submit(request, services, tenant_no, specs, moment, created_batch_text, idempotency)
 
-    return _created(await services.database.by_clock(create))
+    return _json_201(await services.database.by_clock(create))
 
 
 @router.get("/jobs", response_model=responses.JobList)
@@ -102,7 +106,7 @@ async def list_all_jobs(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.JobList:
-    """Jobs, newest first. Deleted ones are listed with `state=DELETED` only."""
+    """Jobs, newest first. Deleted ones are listed only with `state=DELETED`."""
     async with services.database.connection() as connection:
         pools = await find_pools(connection, [pool]) if pool else {}
         if pool and pool not in pools:
@@ -114,7 +118,7 @@ async def list_all_jobs(
             limit=limit + 1,
             state=state.value if state else None,
             name=name,
-            labels=_labels(label),
+            labels=_parse_labels(label),
             pool_no=pools[pool] if pool else None,
             part=q,
         )
@@ -130,12 +134,12 @@ async def get_one_job(
 ) -> responses.JobDetail:
     """One job with its latest executions; `ETag` is its version."""
     async with services.database.connection() as connection:
-        row = await job_row(services, tenant_no, JobId(id_))
+        row = await load_job(services, tenant_no, JobId(id_))
         latest = await list_job_executions(
             connection, tenant_no, row.id, limit=LATEST, horizon_s=services.database.settings.horizon_s
         )
         skipped = await list_skipped(connection, tenant_no, row.id, LATEST)
-    specs = await specs_of(services, latest)
+    specs = await load_specs(services, latest)
     response.headers["ETag"] = f'"{row.version}"'
     return {
         **render_job(row, row.updated_at),
@@ -158,15 +162,15 @@ async def update_job(
     by: ByCaller,
     if_match: IfMatch = None,
 ) -> JobOut:
-    """A new version, which takes over at once: fires still to come are taken back and planned anew."""
+    """Store a new version, which is in force at once: planned fires that have not started are planned again."""
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
-        return await parse_body(request, lambda: job_spec(_to_change(body, job), now, current=job.spec))
+        return await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
 
     row = await update(
-        services.database, services.dispatcher, tenant_no, JobId(id_), compute, if_version=_version(if_match), by=by
+        services.database, services.dispatcher, tenant_no, JobId(id_), compute, if_version=_parse_etag(if_match), by=by
     )
-    return _shown(row, response)
+    return _job_response(row, response)
 
 
 @router.patch("/jobs/{id}", response_model=JobOut, openapi_extra=takes_patch())
@@ -179,15 +183,15 @@ async def patch_job(
     by: ByCaller,
     if_match: IfMatch = None,
 ) -> JobOut:
-    """A new version with some fields changed: a merge patch (RFC 7396) on the job's long form.
+    """Store a new version with some fields changed, by a merge patch (RFC 7396) on the job's long form.
 
-    null resets a field to its default; another kind of schedule or target replaces the one there was. A patch that
-    changes nothing makes no new version.
+    null resets a field to its default; another kind of schedule or target replaces the old one. A patch that changes
+    nothing makes no new version.
     """
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
-        # In a thread: a small patch may be of a job whose schedule takes long to check.
-        return await asyncio.to_thread(lambda: patched_spec(job.spec, _to_change(body, job), now))
+        # In a thread: even a small patch may change a job whose schedule is slow to check.
+        return await asyncio.to_thread(lambda: patched_spec(job.spec, _without_read_only(body, job), now))
 
     row = await update(
         services.database,
@@ -195,19 +199,19 @@ async def patch_job(
         tenant_no,
         JobId(id_),
         compute,
-        if_version=_version(if_match),
+        if_version=_parse_etag(if_match),
         only_if_changed=True,
         by=by,
     )
-    return _shown(row, response)
+    return _job_response(row, response)
 
 
 @router.delete("/jobs/{id}", response_model=responses.Deleted)
 async def delete_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, by: ByCaller, if_match: IfMatch = None
 ) -> responses.Deleted:
-    """No further fires: what waits is cancelled, what runs may end."""
-    await delete(services.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
+    """Delete a job. It has no further fires; executions that wait are cancelled, those that run may end."""
+    await delete(services.database, tenant_no, JobId(id_), if_version=_parse_etag(if_match), by=by)
     return responses.Deleted()
 
 
@@ -220,9 +224,9 @@ async def pause_job(
     by: ByCaller,
     if_match: IfMatch = None,
 ) -> JobOut:
-    """No fires until it is resumed."""
-    row = await pause(services.database, tenant_no, JobId(id_), if_version=_version(if_match), by=by)
-    return _shown(row, response)
+    """Pause a job: it has no fires until it is resumed."""
+    row = await pause(services.database, tenant_no, JobId(id_), if_version=_parse_etag(if_match), by=by)
+    return _job_response(row, response)
 
 
 @router.post("/jobs/{id}/resume", response_model=JobOut, openapi_extra=takes(ResumeBody, required=False))
@@ -235,17 +239,17 @@ async def resume_job(
     by: ByCaller,
     if_match: IfMatch = None,
 ) -> JobOut:
-    """Fire again, from now on; the fires of the pause are skipped unless `missed` says otherwise."""
+    """Resume a job: it fires from now on. The fires of the pause are skipped, unless `missed` sets another rule."""
     row = await resume(
         services.database,
         services.dispatcher,
         tenant_no,
         JobId(id_),
         missed=resume_missed(body),
-        if_version=_version(if_match),
+        if_version=_parse_etag(if_match),
         by=by,
     )
-    return _shown(row, response)
+    return _job_response(row, response)
 
 
 @router.post(
@@ -262,14 +266,14 @@ async def run_job(
     id_: JobPath,
     body: OptionalJsonBody,
     by: ByCaller,
-    key: Key = None,
+    _key: Key = None,
 ) -> Response:
-    """Start one execution now, with the job's payload or another; it is no fire."""
+    """Start one execution now, with the job's payload or another one. It does not count as a fire."""
     payload = run_payload(body)
-    idempotency = idempotency_of(request, key)
+    idempotency = idempotency_of(request)
 
     async def pools() -> dict[str, int]:
-        return {(await job_row(services, tenant_no, JobId(id_))).spec.pool: 1}
+        return {(await load_job(services, tenant_no, JobId(id_))).spec.pool: 1}
 
     async with services.room_now(tenant_no, pools, idempotency):
         text = await run_now(
@@ -282,13 +286,13 @@ async def run_job(
             idempotency=idempotency,
             by=by,
         )
-    return Response(text, status_code=201, media_type="application/json")
+    return _json_201(text)
 
 
 @router.get("/jobs/{id}/status", response_model=responses.StatusOut)
 async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath) -> responses.StatusOut:
     """The job's state and that of its latest execution."""
-    row = await job_row(services, tenant_no, JobId(id_))
+    row = await load_job(services, tenant_no, JobId(id_))
     async with services.database.connection() as connection:
         latest = await find_latest_execution(connection, tenant_no, row.id)
     return responses.StatusOut(
@@ -310,8 +314,8 @@ async def job_executions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.ExecutionList:
-    """The executions of one job, by when they were due, latest first."""
-    row = await job_row(services, tenant_no, JobId(id_))
+    """The executions of one job, latest fire first."""
+    row = await load_job(services, tenant_no, JobId(id_))
     async with services.database.connection() as connection:
         rows = await list_job_executions(
             connection,
@@ -322,23 +326,23 @@ async def job_executions(
             horizon_s=services.database.settings.horizon_s,
             state=state.value if state else None,
         )
-    specs = await specs_of(services, rows[:limit])
+    specs = await load_specs(services, rows[:limit])
     return responses.ExecutionList(
         items=[execution_out(execution, specs.get(execution.id)) for execution in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
 
 
-async def specs_of(services: Services, rows: Sequence[ExecutionRow]) -> dict[ExecutionId, JobSpec]:
-    """The specs that these executions run; of one whose job's day was dropped there is none."""
+async def load_specs(services: Services, rows: Sequence[ExecutionRow]) -> dict[ExecutionId, JobSpec]:
+    """The specs that these executions run. A spec is missing if the day of its job was dropped."""
     versions = {row.id: (row.job_id, row.job_version) for row in rows}
     async with services.database.connection() as connection:
         specs = await services.database.specs.find(connection, versions.values())
     return {id_: specs[version] for id_, version in versions.items() if version in specs}
 
 
-async def job_row(services: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
-    """The job, or the refusal that there is none."""
+async def load_job(services: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
+    """Raises NotFound if there is no such job."""
     async with services.database.connection() as connection:
         row = await get_job(connection, tenant_no, job_id)
     if row is None:
@@ -346,13 +350,7 @@ async def job_row(services: Services, tenant_no: TenantNo, job_id: JobId) -> Job
     return row
 
 
-async def _asked_to_create(request: Request) -> tuple[Services, TenantNo, str | None]:
-    """What a route declares as parameters for the documentation, read here: the fast path calls it without FastAPI."""
-    tenant_no = await tenant_of(request)
-    return services_of(request), tenant_no, request.headers.get("idempotency-key")
-
-
-async def _submitted(
+async def _submit(
     request: Request,
     services: Services,
     tenant_no: TenantNo,
@@ -361,9 +359,9 @@ async def _submitted(
     render: Render,
     idempotency: Idempotency | None,
 ) -> str:
-    # One-time jobs come by the thousand a second, and are not in the audit log.
-    recorded = any(spec.recurs or spec.key is not None for spec in specs)
-    by = By((await services.auth.caller(request)).name) if recorded else None
+    # One-time jobs are not in the audit log: there are thousands a second.
+    is_audited = any(spec.recurs or spec.key is not None for spec in specs)
+    by = By(await actor_of(request)) if is_audited else None
     submit = partial(
         services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
     )
@@ -373,12 +371,12 @@ async def _submitted(
         return await submit(on_created=on_created)
 
 
-def _created(text: str, headers: dict[str, str] | None = None) -> Response:
+def _json_201(text: str, headers: dict[str, str] | None = None) -> Response:
     return Response(text, status_code=201, headers=headers, media_type="application/json")
 
 
-def _to_change(body: object, row: JobRow) -> object:
-    """A job that was read may be sent back as it is: what only ondot writes is passed over, unless it would change."""
+def _without_read_only(body: object, row: JobRow) -> object:
+    """A client may send back a job as it read it: fields that only ondot writes are ignored, unless they differ."""
     if not isinstance(body, dict):
         return body
     for name, value, advice in (
@@ -391,21 +389,21 @@ def _to_change(body: object, row: JobRow) -> object:
     return {name: value for name, value in body.items() if name not in READ_ONLY}
 
 
-def _shown(row: JobRow, response: Response) -> JobOut:
+def _job_response(row: JobRow, response: Response) -> JobOut:
     response.headers["ETag"] = f'"{row.version}"'
     return render_job(row, row.updated_at)
 
 
-def _version(if_match: str | None) -> int | None:
+def _parse_etag(if_match: str | None) -> int | None:
     if if_match is None or if_match.strip() == "*":
         return None
     number = if_match.strip().removeprefix("W/").strip('"')
     if not number.isdecimal() or len(number) > 9:
-        raise InvalidParameters(f'If-Match: {if_match[:64]!r} is not an ETag of a job; they look like "3".')
+        raise InvalidParameters(f'If-Match: {if_match[:64]!r} is not the ETag of a job; an ETag looks like "3".')
     return int(number)
 
 
-def _labels(pairs: list[str] | None) -> dict[str, str] | None:
+def _parse_labels(pairs: list[str] | None) -> dict[str, str] | None:
     labels = {}
     for pair in pairs or []:
         name, colon, value = pair.partition(":")

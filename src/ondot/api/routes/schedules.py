@@ -1,6 +1,6 @@
-"""Coming fires (S9): `/v1/schedules/preview` of a schedule that no job has yet, `/v1/jobs/{id}/next` of a job.
+"""Coming fires (S9): `/v1/schedules/preview` of a schedule without a job, `/v1/jobs/{id}/next` of a job.
 
-They are worked out in a thread: a thousand fires of many rules take seconds, and other requests must not wait.
+They are computed in a thread: a thousand fires of many rules take seconds, and other requests must not wait.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ondot.api.dependencies import RequestServices, Services, Tenant
 from ondot.api.openapi import takes
 from ondot.api.parameters import Instant, JobPath, check_instant, only_known_parameters
 from ondot.api.request_body import JsonBody
-from ondot.api.routes.jobs import job_row
+from ondot.api.routes.jobs import load_job
 from ondot.document.requests import PreviewBody, preview_request
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.ids import JobId, TenantNo
@@ -31,13 +31,13 @@ router = APIRouter(tags=["schedules"], dependencies=[Depends(only_known_paramete
 
 @router.post("/schedules/preview", response_model=responses.PreviewOut, openapi_extra=takes(PreviewBody))
 async def preview_schedule(services: RequestServices, tenant_no: Tenant, body: JsonBody) -> responses.PreviewOut:
-    """The next fires of a schedule before it is used, and the schedule in words."""
+    """The next fires of a schedule, and the schedule in words, before a job uses it."""
     now = services.database.clock.now()
     try:
         with allowed(A_REQUEST):
             return responses.preview_out(await asyncio.to_thread(lambda: preview(*preview_request(body, now))))
     except GivenUp as search:
-        message = f"{search.message} Or ask for fewer fires than by this `n`."
+        message = f"{search.message} Or ask for fewer fires with a smaller `n`."
         faults = tuple(Fault(f"/schedule{fault.pointer}", message) for fault in search.faults)
         raise InvalidSchedule(message, faults=faults) from None
 
@@ -50,10 +50,11 @@ async def next_fires(
     n: Annotated[int, Query(ge=1, le=1000, description="how many fires")] = 10,
     after: Instant = None,
 ) -> responses.NextOut:
-    """The next fires, with remarks on those that a clock change moves or repeats. None while paused or deleted."""
+    """The next fires, with a note where a clock change moves or repeats one. None while the job is paused or
+    deleted."""
     now = services.database.clock.now()
     after = check_instant("after", after) or now
-    row = await job_row(services, tenant_no, JobId(id_))
+    row = await load_job(services, tenant_no, JobId(id_))
     assert row.spec.schedule is not None
     schedule = for_job(row.spec.schedule, row.id)
     words = in_words(schedule)
@@ -71,14 +72,14 @@ async def next_fires(
 async def _fires_left(
     services: Services, tenant_no: TenantNo, job_id: JobId, schedule: Schedule, after: datetime, now: datetime
 ) -> int | None:
-    """How many fires `max_fires` leaves after an instant; None: any number."""
+    """How many fires `max_fires` leaves after an instant; None: no limit."""
     if schedule.max_fires is None:
         return None
     async with services.database.connection() as connection:
         timer = await get_timer(connection, tenant_no, job_id)
     if timer is None or timer.fires_left is None:
         return schedule.max_fires
-    # What is planned has been counted already, although it may still be to come.
+    # Planned fires are already counted, although some may be in the future.
     through = timer.fired_through or now
     if after < through:
         counted = await asyncio.to_thread(count_fires, schedule, after, through, schedule.max_fires)

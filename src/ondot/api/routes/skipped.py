@@ -1,4 +1,4 @@
-"""`/v1/skipped-fires`: which fires did not run, of which jobs, and what runs them after all (S9)."""
+"""`/v1/skipped-fires`: the fires that did not run, their jobs, and the command that runs them now (S9)."""
 
 import re
 from datetime import datetime
@@ -30,9 +30,9 @@ async def skipped_fires(
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> responses.SkippedList:
-    """Fires that were recorded as skipped, latest first: since an instant, if none is given in the last 7 days.
+    """Skipped fires, latest first: since an instant, by default in the last 7 days.
 
-    What a calendar leaves out is not listed. Each range has the command that runs its fires after all.
+    Fires that a calendar excludes are not listed. Each range has the command that runs its fires now.
     """
     async with services.database.connection() as connection:
         rows = await list_missed(
@@ -40,7 +40,7 @@ async def skipped_fires(
             services.database.specs,
             tenant_no,
             since=check_instant("since", since),
-            before=_position(cursor),
+            before=_parse_position(cursor),
             limit=limit + 1,
             reasons=reason,
             job_id=None if job_id is None else JobId(job_id),
@@ -60,16 +60,16 @@ async def skipped_fires(
             )
             for row in rows[:limit]
         ],
-        next_cursor=_cursor(rows[limit - 1].position) if len(rows) > limit else None,
+        next_cursor=_render_cursor(rows[limit - 1].position) if len(rows) > limit else None,
     )
 
 
-def _cursor(position: Position) -> str:
+def _render_cursor(position: Position) -> str:
     at, job_id, from_at = position
     return f"{at.isoformat()}.{job_id}.{from_at.isoformat()}".replace("+00:00", "Z")
 
 
-def _position(cursor: str | None) -> Position | None:
+def _parse_position(cursor: str | None) -> Position | None:
     if cursor is None:
         return None
     try:
