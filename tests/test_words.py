@@ -15,13 +15,26 @@ FOUND: Final = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})(?![a-z])", re.IGNOREC
 PACKAGES: Final = tuple(
     f"src/ondot/{name}"
     for name in (
-        *("account", "cli", "doctor", "document", "embedded", "flow", "model", "objects", "ports", "roles", "sdk"),
+        *(
+            "account",
+            "api",
+            "cli",
+            "doctor",
+            "document",
+            "embedded",
+            "flow",
+            "model",
+            "objects",
+            "ports",
+            "roles",
+            "sdk",
+        ),
         *("store", "targets", "telemetry", "testing", "transports", "words"),
     )
 )
 PLACES: Final = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "docs", "tests/stories", "tests/test_documents.py"),
-    *(f"tests/{name}" for name in ("conformance", "document", "embedded", "roles", "targets", "testing")),
+    *(f"tests/{name}" for name in ("api", "conformance", "document", "embedded", "roles", "targets", "testing")),
     *PACKAGES,
     *sorted(f"src/ondot/{path.name}" for path in (ROOT / "src/ondot").glob("*.py")),
 )

@@ -1,4 +1,4 @@
-"""The API over a world: real routes on a real database, its clock turned by hand."""
+"""The API over a world: real routes on a real database, whose clock tests move by hand."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def caller_of(world: World, **settings: Any) -> Caller:
 
 @pytest.fixture
 async def api(world: World) -> AsyncIterator[Caller]:
-    """As on a person's own machine: no key is asked for."""
+    """As on a developer's own machine: no key is required."""
     caller = caller_of(world, auth="off")
     async with caller.http:
         yield caller
@@ -65,7 +65,7 @@ async def api(world: World) -> AsyncIterator[Caller]:
 
 @pytest.fixture
 async def keyed(world: World) -> AsyncIterator[Caller]:
-    """As everywhere else: a key is asked for."""
+    """As in production: a key is required."""
     caller = caller_of(world, auth="on")
     async with caller.http:
         yield caller

@@ -1,4 +1,4 @@
-"""Whatever a person changes is on the audit log, in the transaction of the change (T6)."""
+"""Every change by a person is on the audit log, in the transaction of the change (T6)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ RECURS = {"name": "report", "function": "f", "cron": "0 9 * * *"}
 async def log_of(api: Caller, **filters: Any) -> list[tuple[str, dict[str, Any]]]:
     items = (await api.get("/v1/audit", **filters))["items"]
     assert all(item["actor"] == "local" for item in items)
-    # The clock stands still between two entries, and with it the order of their ids.
+    # The clock does not move between two entries, so that their ids have no order.
     return sorted(((item["action"], item["detail"] or {}) for item in items), key=str)
 
 
@@ -74,7 +74,7 @@ async def test_a_batch_is_one_entry_and_one_time_jobs_are_none(api: Caller) -> N
 
 
 @proves("T6")
-async def test_what_ondot_does_by_itself_is_not_on_the_audit_log(api: Caller) -> None:
+async def test_actions_of_ondot_itself_are_not_on_the_audit_log(api: Caller) -> None:
     job = await api.create(RECURS)
     await pause(api.world.database, DEFAULT_TENANT, JobId(job["id"]), because="5 failures in a row")
     assert [action for action, _ in await log_of(api)] == ["job.create"]

@@ -1,4 +1,4 @@
-"""Who may ask."""
+"""Authentication: with keys and without."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.proves import proves
 
 
 @proves("T1")
-async def test_without_a_key_nothing_is_answered_but_health(keyed: Caller) -> None:
+async def test_without_a_key_only_health_is_answered(keyed: Caller) -> None:
     answer = await keyed.http.get("/v1/jobs")
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert answer.json()["type"] == "urn:ondot:problem:unauthorized"
@@ -18,7 +18,7 @@ async def test_without_a_key_nothing_is_answered_but_health(keyed: Caller) -> No
 
 
 @proves("T1")
-async def test_a_key_opens_and_a_revoked_one_does_not(keyed: Caller) -> None:
+async def test_a_key_is_accepted_until_it_is_revoked(keyed: Caller) -> None:
     key = new_key()
     async with keyed.world.database.connection() as connection:
         await add_key(connection, keyed.world.database.clock.new_id(), DEFAULT_TENANT, "ci", key)
@@ -42,12 +42,12 @@ async def test_a_key_opens_and_a_revoked_one_does_not(keyed: Caller) -> None:
         {"host": ""},
     ],
 )
-async def test_on_a_persons_own_machine_other_sites_pages_are_refused(api: Caller, headers: dict[str, str]) -> None:
+async def test_without_keys_pages_of_other_sites_are_refused(api: Caller, headers: dict[str, str]) -> None:
     answer = await api.http.post("/v1/jobs", json={"name": "x", "function": "f"}, headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (403, "urn:ondot:problem:forbidden")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:1200", "[::1]:1200", "ondot.localhost"])
-async def test_local_names_are_welcome(api: Caller, host: str) -> None:
+async def test_local_names_are_accepted(api: Caller, host: str) -> None:
     answer = await api.http.get("/v1/jobs", headers={"host": host, "origin": f"http://{host}"})
     assert answer.status_code == 200

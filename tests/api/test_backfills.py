@@ -21,7 +21,7 @@ async def hourly(api: Caller) -> str:
 
 
 @proves("S7")
-async def test_a_dry_run_counts_and_makes_nothing(api: Caller) -> None:
+async def test_a_dry_run_counts_and_starts_nothing(api: Caller) -> None:
     job = await hourly(api)
     answer = await api.http.post(f"{job}/backfill", json=body_of(api, 24, dry_run=True))
     assert (answer.status_code, answer.json()) == (200, {"dry_run": True, "total": 24, "existing": 0, "to_run": 24})
@@ -29,7 +29,7 @@ async def test_a_dry_run_counts_and_makes_nothing(api: Caller) -> None:
 
 
 @proves("S7")
-async def test_a_backfill_is_accepted_worked_off_and_told(api: Caller) -> None:
+async def test_a_backfill_is_accepted_run_and_listed_with_its_progress(api: Caller) -> None:
     job = await hourly(api)
     answer = await api.http.post(f"{job}/backfill", json=body_of(api, 5, concurrency=5, order="newest"))
     assert answer.status_code == 202, answer.text
@@ -59,7 +59,7 @@ async def test_a_backfill_of_a_paused_job_is_held_and_can_be_cancelled_twice(api
 
 
 @proves("S7")
-async def test_short_names_of_the_range_are_taken_too(api: Caller) -> None:
+async def test_short_names_of_the_range_are_accepted(api: Caller) -> None:
     job = await hourly(api)
     body = body_of(api, 24, dryRun=True)
     answer = await api.http.post(f"{job}/backfill", json={"from": body["from_at"], "to": body["to_at"], "dryRun": True})
@@ -85,7 +85,7 @@ async def test_a_bad_request_names_the_field(api: Caller, fields: dict[str, Any]
 
 
 @proves("S7", "T1")
-async def test_what_is_not_there_is_not_found(api: Caller) -> None:
+async def test_an_unknown_id_is_not_found(api: Caller) -> None:
     job = await hourly(api)
     assert (await api.http.get(f"{job}/backfills/{uuid4()}")).status_code == 404
     assert (await api.http.get(f"{job}/backfills/nonsense")).status_code == 404
@@ -97,7 +97,7 @@ async def test_what_is_not_there_is_not_found(api: Caller) -> None:
 
 
 @proves("S7", "P2")
-async def test_the_same_key_is_the_same_backfill_and_another_one_meanwhile_is_a_conflict(api: Caller) -> None:
+async def test_the_same_key_returns_the_same_backfill_and_a_second_backfill_is_a_conflict(api: Caller) -> None:
     job = await hourly(api)
     body = body_of(api, 24)
     headers = {"Idempotency-Key": "backfill-1"}

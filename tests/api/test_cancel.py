@@ -7,30 +7,30 @@ from tests.proves import proves
 
 
 @proves("E8", "T6")
-async def test_what_waits_is_cancelled_at_once_and_it_is_told_by_whom_and_why(api: Caller) -> None:
+async def test_a_waiting_execution_is_cancelled_at_once_and_shows_by_which_caller_and_why(api: Caller) -> None:
     id_ = await api.execution_of(await api.create({"function": "f", "in": "10s"}))
     answer = await api.http.post(f"/v1/executions/{id_}/cancel", json={"reason": "wrong region"})
     assert answer.status_code == 202
-    told = answer.json()
-    assert (told["state"], told["reason"]) == ("CANCELLED", "cancelled by local: wrong region")
+    execution = answer.json()
+    assert (execution["state"], execution["reason"]) == ("CANCELLED", "cancelled by local: wrong region")
     [entry] = (await api.get("/v1/audit", subject=id_))["items"]
     assert (entry["action"], entry["actor"], entry["detail"]["reason"]) == ("execution.cancel", "local", "wrong region")
 
 
 @proves("E8")
-async def test_what_runs_is_asked_and_says_since_when(api: Caller) -> None:
+async def test_a_running_execution_is_asked_to_stop_and_shows_since_when(api: Caller) -> None:
     await api.create({"function": "f"})
     worker = await api.world.worker()
     [attempt] = await worker.lease()
     answer = await api.http.post(f"/v1/executions/{attempt.leased.id}/cancel")
     assert answer.status_code == 202
     assert (answer.json()["state"], answer.json()["cancel_requested_at"] is not None) == ("RUNNING", True)
-    told = await api.get(f"/v1/executions/{attempt.leased.id}/explain")
-    assert told["reasons"][0]["code"] == "cancelling"
+    explanation = await api.get(f"/v1/executions/{attempt.leased.id}/explain")
+    assert explanation["reasons"][0]["code"] == "cancelling"
 
 
 @proves("E8")
-async def test_what_has_ended_or_is_not_there_cannot_be_cancelled_and_a_bad_body_is_told(api: Caller) -> None:
+async def test_an_ended_or_unknown_execution_cannot_be_cancelled_and_a_bad_body_is_rejected(api: Caller) -> None:
     await api.create({"function": "f"})
     [id_] = await api.run_all()
     assert (await api.http.post(f"/v1/executions/{id_}/cancel")).status_code == 409
@@ -41,7 +41,7 @@ async def test_what_has_ended_or_is_not_there_cannot_be_cancelled_and_a_bad_body
 
 
 @proves("E16", "P4")
-async def test_a_job_whose_key_is_taken_is_made_and_says_why_it_does_not_run(api: Caller) -> None:
+async def test_a_job_whose_key_is_taken_is_created_and_shows_why_it_does_not_run(api: Caller) -> None:
     first = await api.create({"function": "f", "unique": "invoice-7"})
     second = await api.create({"function": "f", "unique": "invoice-7"})
     reason = f"unique: the job {first['id']} has the key 'invoice-7'"

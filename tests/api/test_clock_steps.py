@@ -21,13 +21,13 @@ from tests.servers import settings_for
 from tests.world import RecordingTransport, World
 
 STEPS = (19, -2, 5, -19, 0, 2)
-"""Where the clock stands, in seconds, one after the other: forwards and backwards by 2 to 24."""
+"""The offsets of the clock in seconds, in order: steps forwards and backwards by 2 to 24."""
 ROUNDED = timedelta(milliseconds=2)
 
 
 @dataclass(slots=True)
 class Stepping:
-    """An API on a database whose clock goes, and is set."""
+    """An API on a database whose clock runs, and is set."""
 
     caller: Caller
 
@@ -111,7 +111,7 @@ async def debounced(api: Stepping) -> list[datetime]:
 
 async def put(api: Stepping) -> list[datetime]:
     world = api.caller.world
-    # Made behind the API's back, so that the update is what notices.
+    # Created without the API, so that the update is the first to notice.
     id_ = await world.value("SELECT id FROM ondot.submit_spec($1::json, ondot.clock() + interval '1 hour')", _FUNCTION)
     job = await api.send("PUT", f"/v1/jobs/{id_}", {"name": "report", "function": "report", "in": 30})
     return [_at(job) - timedelta(seconds=30)]
@@ -139,7 +139,7 @@ _FUNCTION = '{"name": "report", "target": {"kind": "function", "name": "report"}
     [delayed, delayed_by_key, batch, at_once, interval, debounced, put, run_within],
     ids=lambda send: send.__name__,
 )
-async def test_what_is_stored_after_a_step_of_the_database_s_clock_goes_by_the_new_one(
+async def test_rows_stored_after_a_step_of_the_database_s_clock_use_the_new_time(
     stepping: Stepping, send: Callable[[Stepping], Awaitable[list[datetime]]]
 ) -> None:
     for seconds in STEPS:
@@ -152,7 +152,7 @@ async def test_what_is_stored_after_a_step_of_the_database_s_clock_goes_by_the_n
 
 
 @proves("P4", "S12")
-async def test_an_upsert_that_changes_a_job_goes_by_the_new_clock(stepping: Stepping) -> None:
+async def test_an_upsert_that_changes_a_job_uses_the_new_time(stepping: Stepping) -> None:
     for seconds in STEPS:
         body = {"command": ["true"], "key": "k", "every": 100 + seconds}
         await stepping.set_off(seconds)
@@ -176,7 +176,7 @@ async def test_a_backfill_ends_in_the_past_by_the_new_clock(stepping: Stepping) 
 
 @proves("P1", "P4")
 async def test_a_clock_that_agrees_with_no_reading_stores_nothing(api: Caller) -> None:
-    # The estimate stands still, as if every reading were wrong.
+    # The estimate does not move, as if every reading were wrong.
     await api.world.value("UPDATE ondot.hand_clock SET at = at - interval '5 seconds'")
     for body in ({"command": ["true"], "in": 5}, {"command": ["true"], "every": 5}):
         answer = await api.http.post("/v1/jobs", json=body)

@@ -1,4 +1,4 @@
-"""The answer to a create: the fast text equals what FastAPI makes of the same job."""
+"""The answer to a create: the fast text equals the text that FastAPI renders of the same job."""
 
 import re
 from datetime import UTC, datetime, timedelta

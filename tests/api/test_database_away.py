@@ -34,7 +34,8 @@ PROMPTLY_S = 5.0
 
 @pytest.fixture
 def postgres() -> Iterator[EmbeddedPostgres]:
-    """Not the session's: others are on that one. Not under tmp_path: as root the server is another, and kept out."""
+    """Not the session's, which other tests use. Not under tmp_path: as root the server runs as another account,
+    which may not enter it."""
     directory = Path(tempfile.mkdtemp(prefix="ondot-", dir=fastest_directory()))
     directory.chmod(0o755)
     server = EmbeddedPostgres(directory / "home", settings=FAST | {"max_connections": "30"})
@@ -66,7 +67,7 @@ async def serve(database: Database, auth: str) -> tuple[httpx2.AsyncClient, list
 
 
 @proves("L4", "O5", "C7")
-async def test_a_stopped_server_is_503_with_retry_after_everywhere_and_no_longer_when_it_is_back(
+async def test_a_stopped_server_is_503_with_retry_after_on_every_route_until_it_is_back(
     postgres: EmbeddedPostgres,
 ) -> None:
     url = postgres.start()

@@ -15,7 +15,7 @@ LETTERS = "/v1/dead-letters"
 
 
 async def fail(api: Caller, message: str = "it broke", **fields: Any) -> str:
-    """A job that fails for good; gives its execution."""
+    """A job that fails for good; returns its execution."""
     await api.create({"name": "broken", "function": "f", "max_retries": 0, **fields})
     worker = await api.world.worker()
     [attempt] = await worker.lease()
@@ -29,8 +29,8 @@ async def post(
 ) -> dict[str, Any]:
     answer = await api.http.post(path, json=body, headers=headers or {})
     assert answer.status_code == status, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 async def ids(api: Caller, **parameters: Any) -> list[str]:
@@ -38,14 +38,14 @@ async def ids(api: Caller, **parameters: Any) -> list[str]:
 
 
 @proves("E10")
-async def test_letters_are_listed_newest_failure_first_page_by_page(api: Caller) -> None:
+async def test_letters_are_listed_latest_failure_first_page_by_page(api: Caller) -> None:
     made = [await fail(api, f"order {n} is gone") for n in range(5)][::-1]
     assert await ids(api) == made
     first = await api.get(LETTERS, limit=2)
     second = await api.get(LETTERS, limit=2, cursor=first["next_cursor"])
     third = await api.get(LETTERS, limit=2, cursor=second["next_cursor"])
-    told = [item["execution_id"] for page in (first, second, third) for item in page["items"]]
-    assert (told, third["next_cursor"]) == (made, None)
+    listed = [item["execution_id"] for page in (first, second, third) for item in page["items"]]
+    assert (listed, third["next_cursor"]) == (made, None)
     letter = first["items"][0]
     assert (letter["job_name"], letter["state"], letter["pool"], letter["origin"]) == (
         "broken",
@@ -66,12 +66,12 @@ async def test_letters_that_failed_at_the_same_instant_are_paged_without_loss(ap
     worker = await api.world.worker()
     attempts = await worker.lease()
     await worker.complete_all(attempts, failed())
-    told, cursor = [], None
+    listed, cursor = [], None
     for _ in range(3):
         page = await api.get(LETTERS, limit=2, **({"cursor": cursor} if cursor else {}))
-        told += [item["execution_id"] for item in page["items"]]
+        listed += [item["execution_id"] for item in page["items"]]
         cursor = page["next_cursor"]
-    assert sorted(told) == sorted(str(attempt.leased.id) for attempt in attempts)
+    assert sorted(listed) == sorted(str(attempt.leased.id) for attempt in attempts)
 
 
 @proves("E10")
@@ -99,7 +99,7 @@ async def test_letters_are_found_by_each_filter(api: Caller) -> None:
 
 
 @proves("E10")
-async def test_letters_whose_errors_are_alike_are_one_group(api: Caller) -> None:
+async def test_letters_with_similar_errors_are_one_group(api: Caller) -> None:
     first_at = api.world.now
     for n in range(3):
         await fail(api, f"order {n} is gone", name=f"job {n}")
@@ -125,23 +125,28 @@ async def test_letters_whose_errors_are_alike_are_one_group(api: Caller) -> None
 
 
 @proves("E10")
-async def test_a_letter_tells_its_payload_its_attempts_and_what_became_of_it(api: Caller) -> None:
+async def test_a_letter_shows_its_payload_its_attempts_and_its_replay(api: Caller) -> None:
     id_ = await fail(api, payload={"n": 1})
-    told = await api.get(f"{LETTERS}/{id_}")
-    assert (told["payload"], told["state"], told["replay_id"], told["replay_state"]) == ({"n": 1}, "open", None, None)
-    assert [attempt["outcome"] for attempt in told["attempts"]] == ["FAILED"]
+    letter = await api.get(f"{LETTERS}/{id_}")
+    assert (letter["payload"], letter["state"], letter["replay_id"], letter["replay_state"]) == (
+        {"n": 1},
+        "open",
+        None,
+        None,
+    )
+    assert [attempt["outcome"] for attempt in letter["attempts"]] == ["FAILED"]
     done = await post(api, f"{LETTERS}/replay", {"ids": [id_], "payload": {"n": 2}, "reason": "fixed"})
     replay_id = done["items"][0]["replay_id"]
     await api.run_all()
-    told = await api.get(f"{LETTERS}/{id_}")
-    assert (told["state"], told["resolved_by"], told["resolved_reason"]) == ("replayed", "local", "fixed")
-    assert (told["replay_id"], told["replay_state"]) == (replay_id, "SUCCEEDED")
+    letter = await api.get(f"{LETTERS}/{id_}")
+    assert (letter["state"], letter["resolved_by"], letter["resolved_reason"]) == ("replayed", "local", "fixed")
+    assert (letter["replay_id"], letter["replay_state"]) == (replay_id, "SUCCEEDED")
     again = await api.get(f"/v1/executions/{replay_id}")
     assert (again["origin"], again["payload"]) == ("replay", {"n": 2})
 
 
 @proves("E10", "T1")
-async def test_what_is_not_there_is_not_found(api: Caller) -> None:
+async def test_an_unknown_id_is_not_found(api: Caller) -> None:
     for path in (f"{LETTERS}/{uuid4()}", f"{LETTERS}/nonsense", f"{LETTERS}/operations/{uuid4()}"):
         assert (await api.http.get(path)).status_code == 404
     for path in (f"{LETTERS}/operations/{uuid4()}/cancel", f"/v1/executions/{uuid4()}/retry", "/v1/executions/x/retry"):
@@ -149,7 +154,7 @@ async def test_what_is_not_there_is_not_found(api: Caller) -> None:
 
 
 @proves("E10")
-async def test_each_id_is_told_what_became_of_it(api: Caller) -> None:
+async def test_each_id_has_a_result(api: Caller) -> None:
     one, two = await fail(api), await fail(api)
     unknown = str(uuid4())
     assert await post(api, f"{LETTERS}/replay", {"ids": [one, unknown], "dryRun": True}) == {
@@ -164,7 +169,7 @@ async def test_each_id_is_told_what_became_of_it(api: Caller) -> None:
 
 
 @proves("E10", "O8")
-async def test_by_filter_an_operation_is_accepted_worked_off_and_told(api: Caller) -> None:
+async def test_an_operation_by_filter_is_accepted_run_and_shown_with_its_progress(api: Caller) -> None:
     for n in range(3):
         await fail(api, f"order {n} is gone")
     await fail(api, "timed out")
@@ -225,13 +230,13 @@ async def test_a_bad_request_names_the_field_and_what_to_do(
 
 
 @proves("E10")
-async def test_a_payload_that_is_too_large_is_refused(api: Caller) -> None:
+async def test_a_payload_that_is_too_large_is_rejected(api: Caller) -> None:
     answer = await api.http.post(f"{LETTERS}/replay", json={"all": True, "payload": "x" * 1_048_576})
     assert answer.status_code == 413
 
 
 @proves("E10", "P2")
-async def test_the_same_key_is_the_same_replay(api: Caller) -> None:
+async def test_the_same_key_returns_the_same_replay(api: Caller) -> None:
     id_ = await fail(api)
     key = {"Idempotency-Key": "once"}
     first, second = [await post(api, f"{LETTERS}/replay", {"ids": [id_]}, headers=key) for _ in range(2)]
@@ -245,7 +250,7 @@ async def test_the_same_key_is_the_same_replay(api: Caller) -> None:
 
 
 @proves("E10")
-async def test_a_retry_answers_with_the_execution_that_runs(api: Caller) -> None:
+async def test_a_retry_returns_the_execution_that_runs(api: Caller) -> None:
     await api.create({"name": "flaky", "function": "f", "retry": {"jitter": False, "initial": "10m"}})
     worker = await api.world.worker()
     [attempt] = await worker.lease()

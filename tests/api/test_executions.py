@@ -9,34 +9,34 @@ from tests.world import failed
 
 
 @proves("E4", "E5")
-async def test_an_execution_tells_all_its_attempts(api: Caller) -> None:
+async def test_an_execution_shows_all_its_attempts(api: Caller) -> None:
     job = await api.create({"name": "flaky", "function": "f", "retry": {"jitter": False, "initial": "1s"}})
     worker = await api.world.worker()
     [attempt] = await worker.lease()
     await worker.complete(attempt, failed("it broke"))
-    told = await api.get(f"/v1/executions/{attempt.leased.id}")
-    assert (told["state"], told["attempt"], told["failures"]) == ("RETRYING", 1, 1)
+    execution = await api.get(f"/v1/executions/{attempt.leased.id}")
+    assert (execution["state"], execution["attempt"], execution["failures"]) == ("RETRYING", 1, 1)
     await api.world.advance(1)
     [attempt] = await worker.lease()
     running = await api.get(f"/v1/executions/{attempt.leased.id}")
     assert [entry["outcome"] for entry in running["attempts"]] == ["FAILED", None]
     await worker.complete(attempt)
-    told = await api.get(f"/v1/executions/{attempt.leased.id}")
-    assert (told["state"], told["result"], told["job_name"]) == ("SUCCEEDED", "done", "flaky")
-    assert [entry["outcome"] for entry in told["attempts"]] == ["FAILED", "SUCCEEDED"]
-    assert told["attempts"][0]["error"]["message"] == "it broke"
+    execution = await api.get(f"/v1/executions/{attempt.leased.id}")
+    assert (execution["state"], execution["result"], execution["job_name"]) == ("SUCCEEDED", "done", "flaky")
+    assert [entry["outcome"] for entry in execution["attempts"]] == ["FAILED", "SUCCEEDED"]
+    assert execution["attempts"][0]["error"]["message"] == "it broke"
     assert (await api.get(f"/v1/jobs/{job['id']}/status"))["retry_count"] == 1
 
 
 @proves("E10")
-async def test_an_execution_that_failed_for_good_says_why(api: Caller) -> None:
+async def test_an_execution_that_failed_for_good_shows_why(api: Caller) -> None:
     await api.create({"name": "broken", "function": "f", "max_retries": 0})
     worker = await api.world.worker()
     [attempt] = await worker.lease()
     await worker.complete(attempt, failed("no such table"))
-    told = await api.get(f"/v1/executions/{attempt.leased.id}")
-    assert (told["state"], told["error"]["message"]) == ("FAILED", "no such table")
-    assert "no retries" in told["reason"]
+    execution = await api.get(f"/v1/executions/{attempt.leased.id}")
+    assert (execution["state"], execution["error"]["message"]) == ("FAILED", "no such table")
+    assert "no retries" in execution["reason"]
     assert await api.world.count("dead_letter") == 1
 
 
@@ -58,7 +58,7 @@ async def test_executions_are_listed_live_and_ended_newest_first(api: Caller) ->
 
 
 @proves("E14")
-async def test_logs_are_paged_by_a_cursor_and_say_when_they_end(api: Caller) -> None:
+async def test_logs_are_paged_by_a_cursor_and_show_when_they_end(api: Caller) -> None:
     job = await api.create({"name": "chatty", "function": "f"})
     [id_] = await api.run_all()
     at = datetime(2026, 1, 1, tzinfo=UTC)

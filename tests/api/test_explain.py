@@ -13,61 +13,66 @@ ANSWERED = {"id", "state", "summary", "may_start_at", "reasons", "now"}
 
 
 @proves("E17")
-async def test_an_execution_that_waits_for_a_worker_says_so_and_what_to_do(api: Caller) -> None:
+async def test_an_execution_that_waits_for_a_worker_is_explained_with_what_to_do(api: Caller) -> None:
     job = await api.create({"name": "report", "function": "f", "pool": "gpu"})
     id_ = await api.execution_of(job)
-    told = await api.get(f"/v1/executions/{id_}/explain")
-    assert told.keys() == ANSWERED
-    assert (told["id"], told["state"], told["may_start_at"]) == (id_, "PENDING", None)
-    [reason] = told["reasons"]
+    explanation = await api.get(f"/v1/executions/{id_}/explain")
+    assert explanation.keys() == ANSWERED
+    assert (explanation["id"], explanation["state"], explanation["may_start_at"]) == (id_, "PENDING", None)
+    [reason] = explanation["reasons"]
     assert (reason["code"], reason["pool"], reason["until"]) == ("no_worker", "gpu", None)
     assert reason["what_to_do"] == "Start one: `ondot worker --pool gpu`."
-    assert "gpu" in told["summary"]
+    assert "gpu" in explanation["summary"]
 
 
 @proves("E17")
-async def test_a_retry_and_its_end_are_told_with_instants_in_utc(api: Caller) -> None:
+async def test_a_retry_and_its_end_are_explained_with_instants_in_utc(api: Caller) -> None:
     body = {"name": "flaky", "function": "f", "retry": {"max_retries": 1, "jitter": False, "initial": "30s"}}
     await api.create(body)
     worker = await api.world.worker()
     [attempt] = await worker.lease()
     await worker.complete(attempt, failed("it broke"))
-    told = await api.get(f"/v1/executions/{attempt.leased.id}/explain")
-    [reason] = told["reasons"]
+    explanation = await api.get(f"/v1/executions/{attempt.leased.id}/explain")
+    [reason] = explanation["reasons"]
     again_at = f"{api.world.after(30):%Y-%m-%dT%H:%M:%S}"
     assert (reason["code"], reason["error"], reason["retry"]) == ("backoff", "it broke", 1)
-    assert told["may_start_at"].startswith(again_at)
+    assert explanation["may_start_at"].startswith(again_at)
     assert reason["ready_at"].startswith(again_at)
     assert reason["ready_at"].endswith("Z")
     await api.world.advance(30)
     await worker.run_one(failed("it broke"))
-    told = await api.get(f"/v1/executions/{attempt.leased.id}/explain")
-    assert (told["state"], told["reasons"][0]["code"]) == ("FAILED", "ended")
-    assert "ondot dead-letter replay" in told["reasons"][0]["what_to_do"]
+    explanation = await api.get(f"/v1/executions/{attempt.leased.id}/explain")
+    assert (explanation["state"], explanation["reasons"][0]["code"]) == ("FAILED", "ended")
+    assert "ondot dead-letter replay" in explanation["reasons"][0]["what_to_do"]
 
 
 @proves("E17")
-async def test_a_job_tells_its_reasons_its_executions_and_what_it_skipped(api: Caller) -> None:
+async def test_a_job_is_explained_with_its_reasons_its_executions_and_its_skipped_fires(api: Caller) -> None:
     job = await api.create({"name": "report", "function": "f", "every": "1h"})
-    told = await api.get(f"/v1/jobs/{job['id']}/explain")
-    assert told.keys() == ANSWERED | {"live", "executions", "skipped_fires", "fire"}
-    assert [reason["code"] for reason in told["reasons"]] == ["not_due", "no_scheduler"]
-    assert told["reasons"][0]["schedule"] == "Every hour"
-    assert (told["live"], told["executions"], told["skipped_fires"], told["fire"]) == (0, [], [], None)
+    explanation = await api.get(f"/v1/jobs/{job['id']}/explain")
+    assert explanation.keys() == ANSWERED | {"live", "executions", "skipped_fires", "fire"}
+    assert [reason["code"] for reason in explanation["reasons"]] == ["not_due", "no_scheduler"]
+    assert explanation["reasons"][0]["schedule"] == "Every hour"
+    assert (explanation["live"], explanation["executions"], explanation["skipped_fires"], explanation["fire"]) == (
+        0,
+        [],
+        [],
+        None,
+    )
     await api.http.post(f"/v1/jobs/{job['id']}/run")
-    told = await api.get(f"/v1/jobs/{job['id']}/explain")
-    assert [one["reasons"][0]["code"] for one in told["executions"]] == ["no_worker"]
+    explanation = await api.get(f"/v1/jobs/{job['id']}/explain")
+    assert [one["reasons"][0]["code"] for one in explanation["executions"]] == ["no_worker"]
     await api.http.post(f"/v1/jobs/{job['id']}/pause")
-    told = await api.get(f"/v1/jobs/{job['id']}/explain")
-    assert (told["state"], told["reasons"][0]["code"]) == ("PAUSED", "paused")
+    explanation = await api.get(f"/v1/jobs/{job['id']}/explain")
+    assert (explanation["state"], explanation["reasons"][0]["code"]) == ("PAUSED", "paused")
     await api.world.advance(3 * 3600)
     await api.http.post(f"/v1/jobs/{job['id']}/resume")
-    told = await api.get(f"/v1/jobs/{job['id']}/explain")
-    assert [(entry["reason"], entry["count"]) for entry in told["skipped_fires"]] == [("paused", 3)]
+    explanation = await api.get(f"/v1/jobs/{job['id']}/explain")
+    assert [(entry["reason"], entry["count"]) for entry in explanation["skipped_fires"]] == [("paused", 3)]
 
 
 @proves("E17")
-async def test_at_says_what_became_of_a_fire(api: Caller) -> None:
+async def test_a_fire_is_explained_by_its_instant(api: Caller) -> None:
     job = await api.create({"name": "report", "function": "f", "every": "1h"})
     first_at = api.world.after(3600)
     await api.world.advance(3600 - 10)
@@ -86,14 +91,14 @@ async def test_at_says_what_became_of_a_fire(api: Caller) -> None:
 
 @proves("E17")
 @pytest.mark.parametrize("at", ["nine", "2026-11-15T09:00:00", "9999-01-01T00:00:00Z"])
-async def test_an_instant_that_cannot_be_read_is_refused(api: Caller, at: str) -> None:
+async def test_an_instant_that_cannot_be_parsed_is_rejected(api: Caller, at: str) -> None:
     job = await api.create({"name": "report", "function": "f", "every": "1h"})
     answer = await api.http.get(f"/v1/jobs/{job['id']}/explain", params={"at": at})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
 
 
 @proves("E17")
-async def test_what_is_not_there_is_not_found_and_a_misspelt_parameter_is_refused(api: Caller) -> None:
+async def test_an_unknown_id_is_not_found_and_a_misspelt_parameter_is_rejected(api: Caller) -> None:
     for path in (f"/v1/jobs/{uuid4()}", f"/v1/executions/{uuid4()}", "/v1/jobs/nine", "/v1/executions/nine"):
         assert (await api.http.get(f"{path}/explain")).status_code == 404
     job = await api.create({"name": "report", "function": "f"})
@@ -103,13 +108,13 @@ async def test_what_is_not_there_is_not_found_and_a_misspelt_parameter_is_refuse
 
 
 @proves("E17", "T1")
-async def test_explain_asks_for_a_key_where_keys_are_asked_for(keyed: Caller) -> None:
+async def test_explain_needs_a_key_where_keys_are_required(keyed: Caller) -> None:
     for path in (f"/v1/jobs/{uuid4()}", f"/v1/executions/{uuid4()}"):
         assert (await keyed.http.get(f"{path}/explain")).status_code == 401
 
 
 @proves("E17")
-async def test_the_document_of_the_api_tells_explain(api: Caller) -> None:
+async def test_explain_is_in_the_openapi_document(api: Caller) -> None:
     document = await api.get("/openapi.json")
     assert {"/v1/jobs/{id}/explain", "/v1/executions/{id}/explain"} <= document["paths"].keys()
     codes = document["components"]["schemas"]["ReasonOut"]["properties"]["code"]["enum"]

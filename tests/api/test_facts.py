@@ -1,4 +1,4 @@
-"""What the API states is so: facts that were once wrong, each tried as a new user would."""
+"""The API states facts: each of these was wrong once, and is tried as a new user would."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.world import failed
 
 
 @proves("O5")
-async def test_status_says_when_a_job_last_ran_while_its_next_execution_waits(api: Caller) -> None:
+async def test_status_shows_when_a_job_last_ran_while_its_next_execution_waits(api: Caller) -> None:
     job = await api.create({"name": "crawl", "function": "crawl", "every": "3s", "concurrency": 1})
     await api.world.plan()
     await api.world.advance(3)
@@ -47,11 +47,11 @@ async def test_a_one_time_job_that_failed_is_explained_by_its_failure_and_what_t
     job = await api.create({"name": "once", "function": "f", "max_retries": 0})
     worker = await api.world.worker()
     attempt = await worker.run_one(failed("no such table"))
-    told = await api.get(f"/v1/jobs/{job['id']}/explain")
-    assert "FAILED" in told["summary"]
-    assert "no such table" in told["summary"]
-    assert told["reasons"][0]["what_to_do"].endswith(f"`ondot dead-letter replay {attempt.leased.id}`.")
-    assert told["reasons"][0]["execution_id"] == str(attempt.leased.id)
+    explanation = await api.get(f"/v1/jobs/{job['id']}/explain")
+    assert "FAILED" in explanation["summary"]
+    assert "no such table" in explanation["summary"]
+    assert explanation["reasons"][0]["what_to_do"].endswith(f"`ondot dead-letter replay {attempt.leased.id}`.")
+    assert explanation["reasons"][0]["execution_id"] == str(attempt.leased.id)
 
 
 @proves("E17")
@@ -69,7 +69,7 @@ async def test_jobs_that_were_cancelled_or_skipped_or_succeeded_are_explained_by
 
 @proves("O5")
 async def test_executions_are_listed_by_when_they_were_due_over_all_pages(api: Caller) -> None:
-    """An every-3-s job is planned 20 s ahead: by id, its fires of later stood before what ran since."""
+    """A job of every 3 s is planned 20 s ahead: by id, its later fires were listed before executions that ran since."""
     fires = await api.create({"name": "fires", "function": "f", "every": "3s"})
     await api.world.plan()
     for _ in range(6):
@@ -100,7 +100,7 @@ async def test_executions_are_listed_by_when_they_were_due_over_all_pages(api: C
 
 
 @proves("S6", "P4")
-async def test_what_an_outage_has_cost_is_listed_with_its_jobs_until_a_backfill_has_it(api: Caller) -> None:
+async def test_fires_skipped_by_an_outage_are_listed_with_their_jobs_until_a_backfill_runs_them(api: Caller) -> None:
     never = {"misfire": {"policy": "skip"}}
     jobs = [
         await api.create({"name": name, "function": "f", "schedule": {"every": "10s", **never}}) for name in ("a", "b")
@@ -125,11 +125,11 @@ async def test_what_an_outage_has_cost_is_listed_with_its_jobs_until_a_backfill_
     assert (entry["is_backfilled"], entry["what_to_do"]) == (True, None)
 
 
-async def test_a_list_of_skipped_executions_says_where_skipped_fires_are(api: Caller) -> None:
+async def test_a_list_of_skipped_executions_points_to_the_skipped_fires(api: Caller) -> None:
     assert "/v1/skipped-fires" in (await api.get("/v1/executions", state="SKIPPED"))["see"]
     assert (await api.get("/v1/executions"))["see"] is None
 
 
-async def test_a_cursor_of_another_list_is_refused(api: Caller) -> None:
+async def test_a_cursor_of_another_list_is_rejected(api: Caller) -> None:
     answer = await api.http.get("/v1/skipped-fires", params={"cursor": "x"})
     assert answer.status_code == 422

@@ -1,4 +1,4 @@
-"""`/v1/nodes` and `/v1/workers` as a client sees them: who owns what, who is silent, who is gone."""
+"""`/v1/nodes` and `/v1/workers` as a client sees them: which owns what, which is silent, which has ended."""
 
 from datetime import timedelta
 
@@ -20,14 +20,14 @@ async def node(world: World, partitions: int, host: str = "here") -> NodeId:
 
 
 @proves("C1")
-async def test_nodes_tell_what_they_own_with_epochs_and_since_when(api: Caller) -> None:
+async def test_nodes_show_what_they_own_with_epochs_and_since_when(api: Caller) -> None:
     first = await node(api.world, 22)
     began_at = api.world.now
     await api.world.advance(1)
     second = await node(api.world, 40, host="there")
-    told = await api.get("/v1/nodes")
-    assert (told["partitions"], told["unowned"]) == (64, [62, 63])
-    one, other = told["items"]
+    nodes = await api.get("/v1/nodes")
+    assert (nodes["partitions"], nodes["unowned"]) == (64, [62, 63])
+    one, other = nodes["items"]
     assert (one["id"], one["state"], one["host"], one["pid"], one["release"]) == (str(first), "ALIVE", "here", 7, "1.2")
     assert [owned["partition"] for owned in one["partitions"]] == list(range(22))
     assert one["partitions"][0] == {
@@ -43,44 +43,44 @@ async def test_nodes_tell_what_they_own_with_epochs_and_since_when(api: Caller) 
 async def test_a_node_whose_lease_is_over_owns_nothing_until_its_partitions_are_taken(api: Caller) -> None:
     gone = await node(api.world, 64)
     await api.world.advance(6)
-    told = await api.get("/v1/nodes")
-    assert told["unowned"] == list(range(64))
-    assert [(entry["id"], entry["state"], len(entry["partitions"])) for entry in told["items"]] == [
+    nodes = await api.get("/v1/nodes")
+    assert nodes["unowned"] == list(range(64))
+    assert [(entry["id"], entry["state"], len(entry["partitions"])) for entry in nodes["items"]] == [
         (str(gone), "EXPIRED", 64)
     ]
     heir = await node(api.world, 64)
-    told = await api.get("/v1/nodes")
-    assert told["unowned"] == []
-    states = {entry["id"]: (entry["state"], len(entry["partitions"])) for entry in told["items"]}
+    nodes = await api.get("/v1/nodes")
+    assert nodes["unowned"] == []
+    states = {entry["id"]: (entry["state"], len(entry["partitions"])) for entry in nodes["items"]}
     assert states == {str(gone): ("EXPIRED", 0), str(heir): ("ALIVE", 64)}
-    assert {owned["epoch"] for entry in told["items"] for owned in entry["partitions"]} == {2}
+    assert {owned["epoch"] for entry in nodes["items"] for owned in entry["partitions"]} == {2}
 
 
 @proves("C1", "C3")
-async def test_a_beat_from_before_the_clock_was_set_back_makes_nobody_alive(api: Caller) -> None:
+async def test_a_heartbeat_from_before_the_clock_was_set_back_makes_no_node_alive(api: Caller) -> None:
     await node(api.world, 64)
     await api.world.set_clock(api.world.now - timedelta(hours=1))
-    told = await api.get("/v1/nodes")
-    assert (told["items"][0]["state"], told["items"][0]["silent_s"], len(told["unowned"])) == ("EXPIRED", 0, 64)
+    nodes = await api.get("/v1/nodes")
+    assert (nodes["items"][0]["state"], nodes["items"][0]["silent_s"], len(nodes["unowned"])) == ("EXPIRED", 0, 64)
 
 
 @proves("C1")
-async def test_without_nodes_every_partition_is_told_to_have_no_owner(api: Caller) -> None:
+async def test_without_nodes_every_partition_is_unowned(api: Caller) -> None:
     nobody = {"partitions": 64, "unowned": list(range(64)), "items": []}
     assert await api.get("/v1/nodes") == nobody | {"held_at": None, "held_why": None}
 
 
 @proves("C1", "P3")
-async def test_a_hold_of_everything_is_told_with_the_nodes(api: Caller) -> None:
+async def test_a_hold_of_everything_is_shown_with_the_nodes(api: Caller) -> None:
     await node(api.world, 64)
     await hold(api.world)
-    told = await api.get("/v1/nodes")
-    assert (told["held_at"], told["held_why"]) == (api.world.now.isoformat().replace("+00:00", "Z"), WHY)
-    assert (told["unowned"], len(told["items"])) == ([], 1)
+    nodes = await api.get("/v1/nodes")
+    assert (nodes["held_at"], nodes["held_why"]) == (api.world.now.isoformat().replace("+00:00", "Z"), WHY)
+    assert (nodes["unowned"], len(nodes["items"])) == ([], 1)
 
 
 @proves("E1", "E6")
-async def test_workers_tell_pools_slots_and_how_long_they_are_silent(api: Caller) -> None:
+async def test_workers_show_pools_slots_and_how_long_they_are_silent(api: Caller) -> None:
     await api.create({"function": "f"})
     quiet, lost, left = [await api.world.worker() for _ in range(3)]
     await quiet.lease()
@@ -89,9 +89,9 @@ async def test_workers_tell_pools_slots_and_how_long_they_are_silent(api: Caller
         beats, _ = await read_beats(connection)
         assert await lose_worker(connection, next(beat for beat in beats if beat.worker_id == lost.id))
         await leave_worker(connection, left.id)
-    told = await api.get("/v1/workers")
-    assert told["heartbeat_s"] == 10
-    found = {entry["id"]: entry for entry in told["items"]}
+    workers = await api.get("/v1/workers")
+    assert workers["heartbeat_s"] == 10
+    found = {entry["id"]: entry for entry in workers["items"]}
     assert [found[str(worker.id)]["state"] for worker in (quiet, lost, left)] == ["ALIVE", "LOST", "GONE"]
     one = found[str(quiet.id)]
     assert (one["pools"], one["slots"], one["silent_s"], one["ended_at"]) == (["default"], 100, 4, None)
@@ -101,7 +101,7 @@ async def test_workers_tell_pools_slots_and_how_long_they_are_silent(api: Caller
 
 
 @proves("E1")
-async def test_workers_come_in_pages_and_by_state(api: Caller) -> None:
+async def test_workers_are_listed_in_pages_and_by_state(api: Caller) -> None:
     ids = [str((await api.world.worker()).id) for _ in range(3)]
     page = await api.get("/v1/workers", limit=2)
     assert [entry["id"] for entry in page["items"]] == [ids[2], ids[1]]
@@ -124,7 +124,7 @@ async def test_tenants_share_the_workers_of_a_pool_and_see_only_their_own_work_i
 
 
 @proves("P13", "O2", "O5")
-async def test_a_stalled_loop_is_told_until_the_next_beat_and_after_its_worker_is_lost(api: Caller) -> None:
+async def test_a_stalled_loop_is_shown_until_the_next_heartbeat_and_after_its_worker_is_lost(api: Caller) -> None:
     worker = await api.world.worker()
     node_id = NodeId(api.world.database.clock.new_id())
 
@@ -138,9 +138,9 @@ async def test_a_stalled_loop_is_told_until_the_next_beat_and_after_its_worker_i
                 await report_stalled_node(connection, node_id, stalled_s=3, where="plan.py:1 in plan")
 
     await report(of_node=True)
-    [told] = (await api.get("/v1/workers"))["items"]
-    assert (told["state"], told["stalled_in"]) == ("ALIVE", "tasks.py:12 in crawl")
-    assert told["beat_at"] > told["stalled_at"], "it is six seconds, by the database"
+    [worker_out] = (await api.get("/v1/workers"))["items"]
+    assert (worker_out["state"], worker_out["stalled_in"]) == ("ALIVE", "tasks.py:12 in crawl")
+    assert worker_out["beat_at"] > worker_out["stalled_at"], "it is six seconds, by the database"
     [node] = (await api.get("/v1/nodes"))["items"]
     assert (node["state"], node["stalled_in"]) == ("ALIVE", "plan.py:1 in plan")
     metrics = (await api.http.get("/metrics")).text
@@ -150,11 +150,11 @@ async def test_a_stalled_loop_is_told_until_the_next_beat_and_after_its_worker_i
     heard = await worker.beat()
     assert heard is not None
     assert heard.blocking == {"crawl"}, "what blocked is remembered"
-    [told] = (await api.get("/v1/workers"))["items"]
-    assert (told["stalled_at"], told["stalled_in"]) == (None, None)
+    [worker_out] = (await api.get("/v1/workers"))["items"]
+    assert (worker_out["stalled_at"], worker_out["stalled_in"]) == (None, None)
     assert 'ondot_workers{state="stalled"} 0.0' in (await api.http.get("/metrics")).text
     await report(of_node=False)
     async with api.world.database.connection() as connection:
         await connection.execute("UPDATE ondot.worker SET state = 'LOST', ended_at = ondot.clock()")
-    [told] = (await api.get("/v1/workers"))["items"]
-    assert (told["state"], told["stalled_in"]) == ("LOST", "tasks.py:12 in crawl")
+    [worker_out] = (await api.get("/v1/workers"))["items"]
+    assert (worker_out["state"], worker_out["stalled_in"]) == ("LOST", "tasks.py:12 in crawl")

@@ -1,4 +1,4 @@
-"""What machines that watch are told."""
+"""`/livez`, `/readyz` and `/metrics` as monitoring sees them."""
 
 from tests.api.conftest import Caller
 from tests.holding import COMMAND, WHY, hold
@@ -6,7 +6,7 @@ from tests.proves import proves
 
 
 @proves("L7")
-async def test_ready_follows_the_oldest_due_execution_that_nobody_serves(api: Caller) -> None:
+async def test_readiness_follows_the_oldest_due_execution_that_no_worker_serves(api: Caller) -> None:
     assert (await api.get("/readyz"))["status"] == "ready"
     await api.create({"name": "x", "function": "f", "pool": "lonely"})
     await api.world.advance(31)
@@ -16,7 +16,7 @@ async def test_ready_follows_the_oldest_due_execution_that_nobody_serves(api: Ca
 
 
 @proves("L7")
-async def test_ready_follows_the_oldest_fire_that_nobody_plans(api: Caller) -> None:
+async def test_readiness_follows_the_oldest_fire_that_no_scheduler_plans(api: Caller) -> None:
     await api.create({"name": "x", "function": "f", "every": "1h"})
     await api.world.advance(3600 + 31)
     late = await api.http.get("/readyz")
@@ -28,8 +28,8 @@ async def test_ready_follows_the_oldest_fire_that_nobody_plans(api: Caller) -> N
 
 
 @proves("L7", "P13")
-async def test_a_fire_that_is_due_and_not_planned_is_late_soon(api: Caller) -> None:
-    """Fires are planned well ahead: a scheduler that hangs is late by the horizon when the first of them is due."""
+async def test_a_due_fire_that_is_not_planned_is_late_after_seconds(api: Caller) -> None:
+    """Fires are planned ahead: when a scheduler hangs, its first fire that is late is due a horizon later."""
     await api.create({"name": "x", "function": "f", "every": "1h"})
     await api.world.advance(3600 + 4)
     assert (await api.get("/readyz"))["status"] == "ready"
@@ -39,7 +39,7 @@ async def test_a_fire_that_is_due_and_not_planned_is_late_soon(api: Caller) -> N
     assert "ondot fleet" in late.json()["why"]
 
 
-async def test_live_needs_no_database(api: Caller) -> None:
+async def test_liveness_needs_no_database(api: Caller) -> None:
     await api.world.database.close()
     assert (await api.get("/livez"))["status"] == "alive"
 
@@ -54,7 +54,7 @@ async def test_a_database_that_is_away_is_503_with_retry_after(api: Caller) -> N
 
 
 @proves("L7", "P1")
-async def test_a_database_that_may_have_forgotten_something_is_not_ready(api: Caller) -> None:
+async def test_a_database_that_may_have_lost_commits_is_not_ready(api: Caller) -> None:
     assert "ondot_held 0.0" in (await api.http.get("/metrics")).text
     await hold(api.world)
     answer = await api.http.get("/readyz")
@@ -65,7 +65,7 @@ async def test_a_database_that_may_have_forgotten_something_is_not_ready(api: Ca
 
 
 @proves("O2", "T1")
-async def test_metrics_have_a_bounded_number_of_series_whatever_pools_and_methods_are_named(api: Caller) -> None:
+async def test_metrics_have_a_bounded_number_of_series_for_any_pools_and_methods(api: Caller) -> None:
     jobs = [{"name": "x", "function": "f", "pool": f"p{number}"} for number in range(300)]
     await api.create({"name": "x", "function": "f", "pool": "oldest"})
     await api.world.advance(5)
@@ -84,7 +84,7 @@ async def test_metrics_have_a_bounded_number_of_series_whatever_pools_and_method
 
 
 @proves("O2")
-async def test_metrics_tell_depth_lag_and_fleet(api: Caller) -> None:
+async def test_metrics_show_depth_lag_and_fleet(api: Caller) -> None:
     await api.create({"name": "x", "function": "f"})
     await api.world.advance(7)
     text = (await api.http.get("/metrics")).text

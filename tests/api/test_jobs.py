@@ -62,7 +62,7 @@ async def test_a_job_without_a_schedule_runs_now(api: Caller) -> None:
 
 
 @proves("S1", "S2", "S4", "S9")
-async def test_the_long_body_of_the_contract_is_accepted_and_told_in_full(api: Caller) -> None:
+async def test_the_long_body_of_the_contract_is_accepted_and_returned_in_full(api: Caller) -> None:
     job = await api.create(DAILY)
     assert job["schedule_in_words"].startswith("At 09:00")
     assert job["next_fire_at"].endswith("T08:00:00Z")
@@ -115,7 +115,7 @@ async def test_an_instant_is_a_one_time_job(api: Caller, field: str) -> None:
 
 
 @proves("P2")
-async def test_the_same_idempotency_key_gives_the_same_answer_and_one_job(api: Caller) -> None:
+async def test_the_same_idempotency_key_returns_the_same_response_and_creates_one_job(api: Caller) -> None:
     first = await api.create(HELLO, **{"Idempotency-Key": "k1"})
     await api.world.advance(5)
     twins = await asyncio.gather(*(api.create(HELLO, **{"Idempotency-Key": "k1"}) for _ in range(5)))
@@ -136,7 +136,7 @@ async def test_a_batch_is_stored_whole_and_answered_in_its_order(api: Caller) ->
 
 
 @proves("S1")
-async def test_others_are_answered_while_a_large_batch_is_read_and_told(
+async def test_other_requests_are_answered_while_a_large_batch_is_parsed_and_rendered(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, go_on = asyncio.get_running_loop(), threading.Event()
@@ -250,7 +250,7 @@ async def test_run_with_the_same_idempotency_key_runs_once(api: Caller) -> None:
 
 
 @proves("P4", "S8")
-async def test_a_job_tells_which_of_its_fires_were_skipped_and_why(api: Caller) -> None:
+async def test_a_job_shows_which_of_its_fires_were_skipped_and_why(api: Caller) -> None:
     job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
     await api.http.post(f"/v1/jobs/{job['id']}/pause")
     await api.world.advance(35)
@@ -259,7 +259,7 @@ async def test_a_job_tells_which_of_its_fires_were_skipped_and_why(api: Caller) 
     assert (skipped["reason"], skipped["count"]) == ("paused", 3)
 
 
-async def test_a_method_that_is_not_there_is_405_and_tells_those_that_are(api: Caller) -> None:
+async def test_an_unknown_method_is_405_with_the_methods_that_exist(api: Caller) -> None:
     job = await api.create(HELLO)
     answer = await api.http.post(f"/v1/jobs/{job['id']}", json={})
     assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, PATCH, PUT")
@@ -277,7 +277,7 @@ async def test_a_key_that_is_taken_updates_its_job(api: Caller) -> None:
 
 
 @proves("S12")
-async def test_a_keyed_job_to_run_now_runs_once_however_often_it_is_sent(api: Caller) -> None:
+async def test_a_keyed_job_to_run_now_runs_once_if_it_is_sent_several_times(api: Caller) -> None:
     first = await api.create({**HELLO, "key": "import-42"})
     assert len(await api.run_all()) == 1
     await api.world.advance(5)
@@ -287,7 +287,7 @@ async def test_a_keyed_job_to_run_now_runs_once_however_often_it_is_sent(api: Ca
 
 
 @proves("S8", "P10")
-async def test_a_put_makes_a_new_version_that_takes_over_at_once(api: Caller) -> None:
+async def test_a_put_makes_a_new_version_that_takes_effect_at_once(api: Caller) -> None:
     body = {"name": "pulse", "every": "10s", "function": "f", "key": "pulse"}
     job = await api.create(body)
     path = f"/v1/jobs/{job['id']}"
@@ -328,7 +328,7 @@ async def test_if_match_guards_pause_resume_and_delete(api: Caller) -> None:
 
 @proves("S6", "S8")
 @pytest.mark.parametrize(("missed", "runs"), [(None, 0), ("skip", 0), ("once", 1), ("all", 3)])
-async def test_a_resume_runs_what_was_missed_only_if_asked(api: Caller, missed: str | None, runs: int) -> None:
+async def test_a_resume_runs_missed_fires_only_if_asked(api: Caller, missed: str | None, runs: int) -> None:
     job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
     await api.http.post(f"/v1/jobs/{job['id']}/pause")
     await api.world.advance(35)
@@ -339,7 +339,7 @@ async def test_a_resume_runs_what_was_missed_only_if_asked(api: Caller, missed: 
     assert 3 - sum(row["count"] for row in rows) == runs
 
 
-async def test_a_resume_refuses_a_body_that_it_does_not_understand(api: Caller) -> None:
+async def test_a_resume_rejects_an_unknown_body(api: Caller) -> None:
     job = await api.create({"name": "pulse", "every": "10s", "function": "f"})
     answer = await api.http.post(f"/v1/jobs/{job['id']}/resume", json={"missed": "some"})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/missed")
@@ -358,9 +358,7 @@ async def test_a_resume_refuses_a_body_that_it_does_not_understand(api: Caller) 
     ],
     ids=lambda body: body["name"],
 )
-async def test_a_job_that_was_read_can_be_put_back_as_it_is_and_fires_as_before(
-    api: Caller, body: dict[str, Any]
-) -> None:
+async def test_a_job_can_be_put_back_as_it_was_read_and_fires_as_before(api: Caller, body: dict[str, Any]) -> None:
     job = await api.create(body)
     path = f"/v1/jobs/{job['id']}"
     read = await api.get(path)
@@ -368,23 +366,23 @@ async def test_a_job_that_was_read_can_be_put_back_as_it_is_and_fires_as_before(
     await api.world.advance(7)
     again = await api.http.put(path, json=read)
     assert again.status_code == 200, again.text
-    told = again.json()
-    assert {name: told[name] for name in told if name not in {"version", "updated_at"}} == {
-        name: read[name] for name in told if name not in {"version", "updated_at"}
+    stored = again.json()
+    assert {name: stored[name] for name in stored if name not in {"version", "updated_at"}} == {
+        name: read[name] for name in stored if name not in {"version", "updated_at"}
     }
     assert await api.get(f"{path}/next") == fires
     if body.get("key"):
-        # An anchor that nobody chose is still one: the first body again is no change.
-        assert (await api.create(body))["version"] == told["version"]
+        # An anchor that the server chose stays: the first body again is no change.
+        assert (await api.create(body))["version"] == stored["version"]
 
 
 @proves("S9")
-async def test_the_next_fires_of_a_job_are_told(api: Caller) -> None:
+async def test_the_next_fires_of_a_job_are_listed(api: Caller) -> None:
     job = await api.create({"name": "nightly", "cron": "0 3 * * *", "function": "f"})
-    told = await api.get(f"/v1/jobs/{job['id']}/next", n=3)
-    assert len(told["fires"]) == 3
-    assert told["fires"][0]["fire_at"] == job["next_fire_at"]
-    assert told["fires"][0].keys() == {"fire_at", "local", "remark"}
+    coming = await api.get(f"/v1/jobs/{job['id']}/next", n=3)
+    assert len(coming["fires"]) == 3
+    assert coming["fires"][0]["fire_at"] == job["next_fire_at"]
+    assert coming["fires"][0].keys() == {"fire_at", "local", "remark"}
     later = await api.get(f"/v1/jobs/{job['id']}/next", n=1, after="2030-01-01T04:00:00+01:00")
     assert later["fires"][0]["fire_at"] == "2030-01-02T03:00:00Z"
     for bad in ("2030-01-01T04:00:00", "soon", "9999-01-01T00:00:00Z"):
@@ -393,29 +391,29 @@ async def test_the_next_fires_of_a_job_are_told(api: Caller) -> None:
 
 
 @proves("S5", "S9")
-async def test_the_next_fires_of_a_job_with_jitter_tell_when_they_start(api: Caller) -> None:
+async def test_the_next_fires_of_a_job_with_jitter_show_when_they_start(api: Caller) -> None:
     job = await api.create({"name": "pulse", "schedule": {"every": "10s", "jitter": "5s"}, "function": "f"})
-    told = await api.get(f"/v1/jobs/{job['id']}/next", n=2)
+    coming = await api.get(f"/v1/jobs/{job['id']}/next", n=2)
     await api.world.advance(15)
     worker = await api.world.worker()
     await worker.lease()
     executions = (await api.get(f"/v1/jobs/{job['id']}/executions"))["items"]
     ready = {execution["fire_at"]: execution["ready_at"] for execution in executions}
-    assert ready[told["fires"][0]["fire_at"]] == told["fires"][0]["ready_at"]
-    assert {fire["remark"] for fire in told["fires"]} == {"jittered"}
+    assert ready[coming["fires"][0]["fire_at"]] == coming["fires"][0]["ready_at"]
+    assert {fire["remark"] for fire in coming["fires"]} == {"jittered"}
 
 
 @proves("S2", "S9")
-async def test_the_next_fires_of_a_job_with_h_are_those_that_it_has(api: Caller) -> None:
+async def test_the_next_fires_of_a_cron_with_h_are_those_that_the_job_has(api: Caller) -> None:
     job = await api.create({"name": "spread", "cron": "H H * * *", "function": "f"})
-    told = await api.get(f"/v1/jobs/{job['id']}/next", n=2)
-    assert told["fires"][0]["fire_at"] == job["next_fire_at"]
+    coming = await api.get(f"/v1/jobs/{job['id']}/next", n=2)
+    assert coming["fires"][0]["fire_at"] == job["next_fire_at"]
     answer = await api.http.post("/v1/schedules/preview", json={"cron": "H H * * *", "n": 2, "job_id": job["id"]})
-    assert answer.json()["fires"] == told["fires"]
+    assert answer.json()["fires"] == coming["fires"]
 
 
 @proves("S8", "S9")
-async def test_the_next_fires_of_a_job_end_with_those_that_it_may_have(api: Caller) -> None:
+async def test_the_next_fires_of_a_job_end_at_max_fires(api: Caller) -> None:
     job = await api.create({"name": "three", "schedule": {"every": "10s", "max_fires": 3}, "function": "f"})
     path = f"/v1/jobs/{job['id']}/next"
     fires = (await api.get(path))["fires"]
@@ -429,7 +427,7 @@ async def test_the_next_fires_of_a_job_end_with_those_that_it_may_have(api: Call
 
 
 @proves("S9", "S4")
-async def test_a_preview_tells_what_a_clock_change_does(api: Caller) -> None:
+async def test_a_preview_shows_what_a_clock_change_does(api: Caller) -> None:
     answer = await api.http.post(
         "/v1/schedules/preview",
         json={
@@ -438,27 +436,27 @@ async def test_a_preview_tells_what_a_clock_change_does(api: Caller) -> None:
             "n": 2,
         },
     )
-    told = answer.json()
-    assert told.keys() == {"in_words", "fires", "skipped"}
-    assert told["in_words"].startswith("At 02:30")
-    assert told["fires"][0] == {
+    shown = answer.json()
+    assert shown.keys() == {"in_words", "fires", "skipped"}
+    assert shown["in_words"].startswith("At 02:30")
+    assert shown["fires"][0] == {
         "fire_at": "2026-03-29T01:00:00Z",
-        "local": told["fires"][0]["local"],
+        "local": shown["fires"][0]["local"],
         "remark": "shifted",
     }
 
 
 @proves("S9", "S4", "S10")
-async def test_a_preview_of_the_past_is_asked_by_after(api: Caller) -> None:
+async def test_a_preview_of_the_past_starts_at_after(api: Caller) -> None:
     body = {"cron": "0 9 * * *", "end_at": "2021-01-01T00:00:00Z"}
     asked = {"schedule": body, "after": "2020-12-30T12:00:00Z", "n": 5}
-    told = await api.http.post("/v1/schedules/preview", json=asked)
-    assert (told.status_code, [fire["fire_at"] for fire in told.json()["fires"]]) == (200, ["2020-12-31T09:00:00Z"])
+    shown = await api.http.post("/v1/schedules/preview", json=asked)
+    assert (shown.status_code, [fire["fire_at"] for fire in shown.json()["fires"]]) == (200, ["2020-12-31T09:00:00Z"])
     over = await api.http.post("/v1/jobs", json={"function": "f", "schedule": body})
     assert (over.status_code, over.json()["errors"][0]["pointer"]) == (422, "/schedule/end_at")
 
 
-async def test_a_preview_tells_what_is_skipped_and_why(api: Caller) -> None:
+async def test_a_preview_shows_which_fires_are_skipped_and_why(api: Caller) -> None:
     schedule = {
         "cron": "30 2 * * *",
         "timezone": "Europe/Berlin",
@@ -466,20 +464,20 @@ async def test_a_preview_tells_what_is_skipped_and_why(api: Caller) -> None:
         "calendar": {"exclude_dates": ["2026-03-28"]},
     }
     body = {"schedule": schedule, "after": "2026-03-27T12:00:00Z", "n": 2}
-    told = (await api.http.post("/v1/schedules/preview", json=body)).json()
-    assert told["skipped"] == [
+    shown = (await api.http.post("/v1/schedules/preview", json=body)).json()
+    assert shown["skipped"] == [
         {"local": "2026-03-28T02:30:00+01:00", "reason": "date"},
         {"local": "2026-03-29T02:30:00", "reason": "gap"},
     ]
 
 
 @proves("S12")
-async def test_a_job_tells_after_how_many_failures_it_pauses_and_why_it_did(api: Caller) -> None:
+async def test_a_job_shows_after_how_many_failures_it_pauses_and_why_it_did(api: Caller) -> None:
     job = await api.create({"name": "pulse", "every": "10s", "function": "f", "pauseAfterFailures": 2})
     assert (job["pause_after_failures"], job["state_reason"]) == (2, None)
     await pause(api.world.database, DEFAULT_TENANT, JobId(UUID(job["id"])), because="2 failures in a row")
-    told = await api.get(f"/v1/jobs/{job['id']}")
-    assert (told["state"], told["state_reason"]) == ("PAUSED", "2 failures in a row")
+    paused = await api.get(f"/v1/jobs/{job['id']}")
+    assert (paused["state"], paused["state_reason"]) == ("PAUSED", "2 failures in a row")
     assert (await api.http.post(f"/v1/jobs/{job['id']}/resume")).json()["state_reason"] is None
 
 
@@ -487,7 +485,7 @@ async def test_a_job_tells_after_how_many_failures_it_pauses_and_why_it_did(api:
 @pytest.mark.parametrize(
     "id_", ["01a1de89-cd41-7462-b41c-105d59568642", "nonsense", "00000000-0000-0000-0000-00000000000g"]
 )
-async def test_what_is_not_there_is_404_with_a_problem(api: Caller, path: str, id_: str) -> None:
+async def test_an_unknown_path_or_id_is_404_with_a_problem(api: Caller, path: str, id_: str) -> None:
     answer = await api.http.get(f"/v1/jobs/{id_}{path}")
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:ondot:problem:not-found")
 
@@ -522,7 +520,7 @@ async def test_a_get_carries_the_version_as_etag(api: Caller) -> None:
 
 
 @proves("S8")
-async def test_when_it_was_created_stays_the_same_however_it_is_asked_and_changed(api: Caller) -> None:
+async def test_created_at_stays_the_same_in_every_response_and_after_a_change(api: Caller) -> None:
     for body in ({"function": "f", "in": "1h"}, {"function": "f", "every": "1h"}):
         created = await api.create(body)
         path = f"/v1/jobs/{created['id']}"

@@ -1,4 +1,4 @@
-"""API keys: found without a statement for each request, gone within a second of a revoke, and wrong ones slowed."""
+"""API keys: cached, invalid within a second of a revoke; clients with wrong keys are slowed down."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ from tests.ui.serving import Served, served
 from tests.world import World, job
 
 SOON_S = 10.0
-"""Far more than is promised, which is a second: the machine may be busy."""
+"""Far more than the promised second: the machine may be busy."""
 
 
 async def make_key(world: World, name: str = "ci") -> tuple[UUID, dict[str, str]]:
@@ -39,7 +39,7 @@ async def revoke(world: World, id_: UUID) -> None:
 
 @asynccontextmanager
 async def counted(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
-    """How many keys each statement asked for."""
+    """How many keys each statement looked up."""
     asked: list[int] = []
 
     async def counting(connection: Any, hashes: Any) -> Any:
@@ -51,7 +51,7 @@ async def counted(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 @proves("T1")
-async def test_a_key_is_believed_for_half_a_second_and_then_looked_up_again(
+async def test_a_key_is_cached_for_half_a_second_and_then_looked_up_again(
     keyed: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id_, headers = await make_key(keyed.world)
@@ -69,7 +69,9 @@ async def test_a_key_is_believed_for_half_a_second_and_then_looked_up_again(
 
 
 @proves("T1")
-async def test_what_is_formed_unlike_a_key_costs_no_statement(keyed: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_text_that_does_not_look_like_a_key_costs_no_statement(
+    keyed: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with counted(keyed.world, monkeypatch) as asked:
         for wrong in ("x", "ondot_", "ondot_" + "a" * 500, "ondot_ä" * 8, "ondot_" + "a" * 19 + "'", "a b"):
             answer = await keyed.http.get("/v1/jobs", headers=[(b"authorization", f"Bearer {wrong}".encode())])
@@ -78,7 +80,7 @@ async def test_what_is_formed_unlike_a_key_costs_no_statement(keyed: Caller, mon
 
 
 @proves("T1")
-async def test_a_flood_of_keys_goes_in_few_statements_and_a_right_one_among_them_is_found(
+async def test_a_flood_of_keys_needs_few_statements_and_a_right_key_among_them_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, headers = await make_key(world, "right")
@@ -111,17 +113,17 @@ def test_wrong_keys_are_counted_by_address_for_a_minute_in_bounded_memory(monkey
     monkeypatch.setattr("ondot.api.wrong_keys.monotonic", lambda: now_s)
     wrong = WrongKeys()
     for _ in range(wrong_keys.ALLOWED):
-        wrong.note("10.0.0.1")
-        wrong.note("2001:db8::1")
+        wrong.count("10.0.0.1")
+        wrong.count("2001:db8::1")
     for address in ("10.0.0.1", "2001:db8::ffff"):
         with pytest.raises(TooManyWrongKeys):
-            wrong.note(address)
-    wrong.note("10.0.0.2")
-    wrong.note("2001:db8:0:1::1")
+            wrong.count(address)
+    wrong.count("10.0.0.2")
+    wrong.count("2001:db8:0:1::1")
     now_s += wrong_keys.WINDOW_S
-    wrong.note("10.0.0.1")
+    wrong.count("10.0.0.1")
     for number in range(wrong_keys.ADDRESSES_KEPT + 100):
-        wrong.note(f"a{number}")
+        wrong.count(f"a{number}")
     assert len(wrong._seen) == wrong_keys.ADDRESSES_KEPT
 
 

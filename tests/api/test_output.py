@@ -28,7 +28,7 @@ WITHIN_S = 20
 
 
 class Talker:
-    """One attempt of a worker that keeps its output, and the API that shows it."""
+    """One attempt of a worker that stores its output, and the API that shows it."""
 
     def __init__(self, api: Caller, app: FastAPI, worker: Worker, assignment: Assignment, objects: Objects) -> None:
         self.api = api
@@ -85,7 +85,7 @@ async def talker(world: World, tmp_path: Path) -> AsyncIterator[Talker]:
 
 @proves("E14")
 @pytest.mark.parametrize("result", ['{"exact":  1.10}', '["' + "x" * 300_000 + '"]'], ids=["small", "large"])
-async def test_a_result_is_given_whole_and_to_the_letter(talker: Talker, result: str) -> None:
+async def test_a_result_is_returned_whole_and_unchanged(talker: Talker, result: str) -> None:
     early = await talker.api.http.get(f"{talker.path}/result")
     assert early.status_code == 404
     assert "has not ended" in early.json()["detail"]
@@ -98,7 +98,7 @@ async def test_a_result_is_given_whole_and_to_the_letter(talker: Talker, result:
 
 
 @proves("E14")
-async def test_an_execution_that_left_nothing_has_the_result_null(api: Caller) -> None:
+async def test_an_execution_without_a_result_has_the_result_null(api: Caller) -> None:
     await api.create({"name": "broken", "function": "f", "max_retries": 0})
     worker = await api.world.worker()
     assignment = await worker.run_one(failed())
@@ -107,7 +107,7 @@ async def test_an_execution_that_left_nothing_has_the_result_null(api: Caller) -
 
 
 @proves("E14")
-async def test_a_result_that_lies_elsewhere_is_told_of_and_not_a_fault_of_the_server(talker: Talker) -> None:
+async def test_a_result_in_an_unreachable_store_is_not_an_error_of_the_server(talker: Talker) -> None:
     await talker.succeed('"' + "x" * 10_000 + '"')
     talker.app.state.services.objects = None
     answer = await talker.api.http.get(f"{talker.path}/result")
@@ -116,7 +116,7 @@ async def test_a_result_that_lies_elsewhere_is_told_of_and_not_a_fault_of_the_se
 
 
 @proves("E14")
-async def test_the_whole_text_of_an_attempt_is_given_as_text(talker: Talker) -> None:
+async def test_the_whole_log_of_an_attempt_is_returned_as_text(talker: Talker) -> None:
     await talker.say(*(f"line {n}" for n in range(500)))
     await talker.succeed("1")
     assert [line.split(" ", 2)[2] for line in (await talker.text()).splitlines()] == [f"line {n}" for n in range(500)]
@@ -131,7 +131,7 @@ async def test_the_whole_text_of_an_attempt_is_given_as_text(talker: Talker) -> 
 
 
 @proves("E14")
-async def test_lines_are_searched_and_told_apart_by_attempt(talker: Talker) -> None:
+async def test_lines_are_found_by_text_and_by_attempt(talker: Talker) -> None:
     await talker.say("An Error here", "all well", "100% _sure_")
     assert [entry["line"] for entry in (await talker.logs(q="error"))["items"]] == ["An Error here"]
     assert [entry["line"] for entry in (await talker.logs(q="0% _s"))["items"]] == ["100% _sure_"]
@@ -141,12 +141,12 @@ async def test_lines_are_searched_and_told_apart_by_attempt(talker: Talker) -> N
 
 
 @proves("E14")
-async def test_who_waits_gets_the_next_lines_when_they_come(talker: Talker) -> None:
+async def test_a_waiting_request_gets_the_next_lines_when_they_arrive(talker: Talker) -> None:
     await talker.say("first")
     cursor = (await talker.logs(wait=WITHIN_S))["next_cursor"]
     async with asyncio.timeout(WITHIN_S):
         waiting = asyncio.create_task(talker.logs(cursor=cursor, wait=30))
-        # Other requests are served meanwhile, and it has looked once before the line comes.
+        # Other requests are served meanwhile, and it has looked once before the line arrives.
         for _ in range(3):
             assert not (await talker.logs(cursor=cursor))["items"]
         assert not waiting.done()
@@ -157,7 +157,7 @@ async def test_who_waits_gets_the_next_lines_when_they_come(talker: Talker) -> N
 
 
 @proves("E14")
-async def test_who_waits_is_told_of_the_end_at_once(talker: Talker) -> None:
+async def test_a_waiting_request_gets_the_end_at_once(talker: Talker) -> None:
     async with asyncio.timeout(WITHIN_S):
         waiting = asyncio.create_task(talker.logs(wait=30))
         for _ in range(3):

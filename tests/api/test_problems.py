@@ -27,7 +27,7 @@ def test_the_list_of_codes_is_the_tree_of_errors() -> None:
 
 
 @pytest.mark.parametrize("error", ALL, ids=lambda error: error.code)
-def test_the_status_is_the_one_that_the_tree_promises(error: type[OndotError]) -> None:
+def test_the_status_is_the_one_that_the_tree_of_errors_states(error: type[OndotError]) -> None:
     drawn = (
         next(line for line in (errors.__doc__ or "").splitlines() if f"─ {error.__name__} " in f"{line} ")
         if (error is not OndotError)
@@ -68,7 +68,7 @@ def test_facts_are_members_of_their_own_and_fit_into_json() -> None:
     assert body["more"] == {"x": [str(at), None]}
 
 
-def test_a_fact_never_takes_the_place_of_a_member_of_the_standard() -> None:
+def test_a_fact_never_replaces_a_member_of_the_standard() -> None:
     body = problem(NotFound("There is no job.", status="RUNNING", type="job", detail="x", errors=1))
     assert (body["status"], body["type"], body["detail"]) == (404, "urn:ondot:problem:not-found", "There is no job.")
     assert "errors" not in body

@@ -24,7 +24,7 @@ Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadlines of seconds in fractions of one."""
+    """Deadlines of seconds become fractions of a second."""
     monkeypatch.setattr(protocol, "_WITHIN_S", dict.fromkeys(("head", "body", "linger"), QUICK_S))
 
 
@@ -123,7 +123,7 @@ async def test_a_head_that_is_too_large_is_431_or_ends_the_connection(page: Serv
 
 
 @proves("T1")
-async def test_a_head_within_the_limits_is_read_however_it_is_cut(page: Served) -> None:
+async def test_a_head_within_the_limits_is_read_in_pieces_of_any_size(page: Served) -> None:
     sent = HEAD + b"".join(b"x-%d: %s\r\n" % (number, b"a" * 500) for number in range(90)) + b"\r\n"
     async with connected(page) as (reader, writer):
         for at in range(0, len(sent), 5_000):
@@ -138,7 +138,7 @@ async def test_a_head_within_the_limits_is_read_however_it_is_cut(page: Served) 
 @pytest.mark.parametrize(
     "sent", [b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"nonsense\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"]
 )
-async def test_what_is_not_http_is_400(page: Served, sent: bytes) -> None:
+async def test_bytes_that_are_not_http_are_400(page: Served, sent: bytes) -> None:
     async with connected(page) as (reader, writer):
         writer.write(sent)
         status, _, problem = await answer_of(reader)
@@ -155,7 +155,7 @@ async def test_an_upgrade_is_answered_as_a_plain_request(page: Served) -> None:
 
 
 @proves("T1")
-async def test_a_few_requests_may_follow_each_other_unasked_and_thousands_may_not(page: Served) -> None:
+async def test_a_few_requests_may_be_pipelined_and_thousands_may_not(page: Served) -> None:
     async with connected(page) as (reader, writer):
         writer.write(ALLOWED * 10)
         for _ in range(10):
@@ -167,7 +167,7 @@ async def test_a_few_requests_may_follow_each_other_unasked_and_thousands_may_no
 
 @proves("T1")
 @pytest.mark.parametrize("limits", [{"by_address": 20}, {"most": 20, "by_address": 1_000}])
-async def test_a_flood_of_idle_connections_ends_its_own_and_nobody_elses(
+async def test_a_flood_of_idle_connections_closes_only_its_own(
     world: World, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
 ) -> None:
     monkeypatch.setattr(serve, "Connections", lambda: Connections(**limits))
@@ -182,7 +182,7 @@ async def test_a_flood_of_idle_connections_ends_its_own_and_nobody_elses(
         for number, (_, strange) in enumerate(flood):
             strange.write(b"GET" if number % 2 else b"")
         await asyncio.gather(*(has_ended(strange) for strange, _ in flood[:30]))
-        # Whoever sends a request at once is answered; what has shown that it may ask stays.
+        # A client that sends a request at once is answered; a connection with an authorized request stays.
         assert (await page.client.get("/v1/jobs")).status_code == 200
         writer.write(b"GET /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
         assert (await answer_of(reader))[0] == 200
@@ -191,7 +191,9 @@ async def test_a_flood_of_idle_connections_ends_its_own_and_nobody_elses(
 
 
 @proves("T1")
-async def test_an_answer_that_nobody_reads_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_the_client_does_not_read_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(protocol, "READ_WITHIN_S", QUICK_S)
     async with served(world.database) as page:
         host, _, port = page.url.removeprefix("http://").partition(":")
@@ -200,7 +202,7 @@ async def test_an_answer_that_nobody_reads_is_given_up(world: World, monkeypatch
             deaf.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_connect(deaf, (host, int(port)))
-            # Requests until the answers, 100 kB each, have filled every buffer on the way.
+            # Requests until their responses of 100 kB have filled every buffer on the way.
             async with asyncio.timeout(30):
                 while True:
                     try:

@@ -1,4 +1,4 @@
-"""Requests that are strange before anybody looks at what is in them."""
+"""Requests that are rejected before their content is read: endless bodies, unknown parameters, slow schedules."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from ondot.document import parse as wire
 from tests.api.conftest import Caller
 
 
-async def test_a_body_that_never_ends_is_refused_in_bounded_time(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_never_ends_is_rejected_in_bounded_time(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "WITHIN_S", 0.05)
 
     async def endless() -> AsyncIterator[bytes]:
@@ -22,7 +22,7 @@ async def test_a_body_that_never_ends_is_refused_in_bounded_time(api: Caller, mo
     assert "did not end" in answer.json()["detail"]
 
 
-async def test_a_body_that_claims_to_be_huge_is_refused_before_it_is_read(api: Caller) -> None:
+async def test_a_body_that_claims_to_be_huge_is_rejected_before_it_is_read(api: Caller) -> None:
     read = 0
 
     async def counted() -> AsyncIterator[bytes]:
@@ -35,7 +35,7 @@ async def test_a_body_that_claims_to_be_huge_is_refused_before_it_is_read(api: C
     assert read == 0
 
 
-async def test_a_body_that_grows_past_the_limit_is_refused(api: Caller) -> None:
+async def test_a_body_that_grows_past_the_limit_is_rejected(api: Caller) -> None:
     async def growing() -> AsyncIterator[bytes]:
         while True:
             yield b" " * 2**20
@@ -44,7 +44,7 @@ async def test_a_body_that_grows_past_the_limit_is_refused(api: Caller) -> None:
     assert answer.status_code == 413
 
 
-async def test_an_empty_body_is_told_to_be_empty(api: Caller) -> None:
+async def test_an_empty_body_is_rejected_as_empty(api: Caller) -> None:
     answer = await api.http.post("/v1/jobs")
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:ondot:problem:not-json")
     assert "empty" in answer.json()["detail"]
@@ -74,26 +74,26 @@ async def test_a_misspelt_filter_does_not_list_everything(api: Caller) -> None:
         "jobs?state=RUNING",
     ],
 )
-async def test_a_strange_parameter_is_refused_and_no_fault_of_ours(api: Caller, query: str) -> None:
+async def test_a_strange_parameter_is_rejected_without_a_server_error(api: Caller, query: str) -> None:
     answer = await api.http.get(f"/v1/{query}")
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
 
 
 @pytest.mark.parametrize("cursor", ["99999999999.1", "1.99999999999", "1", "-1.2", "1.2.3", "9" * 5000 + ".1"])
-async def test_a_cursor_that_no_log_gave_is_refused(api: Caller, cursor: str) -> None:
+async def test_an_invalid_cursor_of_a_log_is_rejected(api: Caller, cursor: str) -> None:
     job = await api.create({"name": "x", "function": "f"})
     id_ = await api.execution_of(job)
     answer = await api.http.get(f"/v1/executions/{id_}/logs", params={"cursor": cursor})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
 
 
-async def test_a_parameter_that_is_not_valid_is_told_as_one(api: Caller) -> None:
+async def test_an_invalid_parameter_is_rejected_by_name(api: Caller) -> None:
     answer = await api.http.get("/v1/jobs", params={"limit": "many"})
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-parameters")
     assert "limit" in answer.json()["detail"]
 
 
-async def test_a_schedule_that_takes_its_time_lets_others_pass(api: Caller) -> None:
+async def test_a_slow_schedule_does_not_delay_other_requests(api: Caller) -> None:
     rules = [{"cron": f"{n % 60} {n // 60} 15W * *", "timezone": "Europe/Berlin"} for n in range(100)]
     body = {"schedule": {"cron": "0 9 15W * *", "include": rules}, "n": 300}
     order: list[str] = []
@@ -113,7 +113,7 @@ ONE_IN_SIXTY = {
 }
 
 
-async def test_a_schedule_that_takes_too_long_is_refused_wherever_it_comes(api: Caller) -> None:
+async def test_a_schedule_that_takes_too_long_is_rejected_on_every_route(api: Caller) -> None:
     job = await api.create({"name": "x", "function": "f", "cron": "@daily"})
     schedule = {
         "every": "1s",

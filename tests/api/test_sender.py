@@ -1,4 +1,4 @@
-"""What the headers of a request say of where it comes from, for every path, with keys and without."""
+"""Checks of a request's headers for its sender, for every path, with keys and without."""
 
 import string
 from contextlib import suppress
@@ -31,7 +31,7 @@ async def test_without_keys_no_path_answers_a_foreign_host(api: Caller, path: st
     "header",
     ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host", "X-Forwarded-Anything", "True-Client-IP"],
 )
-async def test_without_keys_what_came_through_a_proxy_is_refused_and_told_what_to_do(api: Caller, header: str) -> None:
+async def test_without_keys_a_request_through_a_proxy_is_refused_with_what_to_do(api: Caller, header: str) -> None:
     for path in ("/v1/jobs", "/metrics", "/"):
         answer = await api.http.get(path, headers={header: "127.0.0.1"})
         assert answer.status_code == 403
@@ -69,7 +69,7 @@ async def test_without_keys_only_pages_of_this_server_send_anything_and_only_jso
 
 
 @proves("T1")
-async def test_a_person_may_follow_a_link_from_another_site_and_its_script_may_not_look(api: Caller) -> None:
+async def test_a_person_may_follow_a_link_from_another_site_and_its_scripts_may_not_read(api: Caller) -> None:
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert (await api.http.get("/v1/jobs", headers=link)).status_code == 200
     for change in ({"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors"}):
@@ -79,22 +79,20 @@ async def test_a_person_may_follow_a_link_from_another_site_and_its_script_may_n
 @proves("T1")
 @pytest.mark.parametrize("path", EVERYWHERE)
 @pytest.mark.parametrize("host", ["[", "]", "[::1", "a b", "host:port", "x:99999", "a/b", "u@h", "ä", "a" * 300])
-async def test_a_host_that_is_none_is_400_with_keys_and_without(
-    api: Caller, keyed: Caller, host: str, path: str
-) -> None:
+async def test_an_invalid_host_is_400_with_and_without_keys(api: Caller, keyed: Caller, host: str, path: str) -> None:
     for caller in (api, keyed):
         answer = await caller.http.get(path, headers=[(b"host", host.encode())])
         assert (answer.status_code, answer.json()["type"]) == (400, "urn:ondot:problem:invalid-request")
 
 
 @proves("T1")
-def test_two_hosts_are_none() -> None:
+def test_two_hosts_are_rejected() -> None:
     with pytest.raises(InvalidRequest):
         check_host([(b"host", b"localhost"), (b"host", b"evil.example")])
 
 
 @proves("T1")
-async def test_with_keys_proxies_and_any_host_are_welcome(keyed: Caller) -> None:
+async def test_with_keys_proxies_and_any_host_are_accepted(keyed: Caller) -> None:
     headers = {"host": "jobs.example.com", "x-forwarded-for": "10.0.0.1", "origin": "https://app.example.com"}
     assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 401
     assert (await keyed.http.get("/metrics", headers=headers)).status_code == 200
@@ -102,7 +100,7 @@ async def test_with_keys_proxies_and_any_host_are_welcome(keyed: Caller) -> None
 
 @proves("T1")
 @pytest.mark.parametrize("path", ["/v1/jobs/", "/metrics/", "//evil.example/", "/v1//jobs/"])
-async def test_no_path_sends_a_client_anywhere(api: Caller, keyed: Caller, path: str) -> None:
+async def test_no_path_redirects_a_client(api: Caller, keyed: Caller, path: str) -> None:
     for caller in (api, keyed):
         answer = await caller.http.get(path)
         assert answer.status_code == 404
@@ -124,7 +122,7 @@ async def test_no_path_sends_a_client_anywhere(api: Caller, keyed: Caller, path:
     ),
     st.sampled_from(["GET", "POST", "M-SEARCH"]),
 )
-def test_no_header_is_too_strange_to_be_judged(headers: list[tuple[bytes, bytes]], method: str) -> None:
+def test_all_headers_are_accepted_or_refused(headers: list[tuple[bytes, bytes]], method: str) -> None:
     with suppress(Forbidden, InvalidRequest):
         check_host(headers)
     with suppress(Forbidden):
@@ -132,7 +130,7 @@ def test_no_header_is_too_strange_to_be_judged(headers: list[tuple[bytes, bytes]
 
 
 @proves("T1")
-async def test_every_answer_tells_the_browser_not_to_guess_nor_to_keep_nor_to_frame_it(
+async def test_every_response_forbids_the_browser_to_guess_its_type_to_store_it_or_to_frame_it(
     api: Caller, keyed: Caller
 ) -> None:
     answers: list[Any] = [

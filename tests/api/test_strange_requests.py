@@ -1,4 +1,4 @@
-"""Whatever a request holds, and wherever, the answer is the caller's fault or a good one: never 500 (L7)."""
+"""A request with any content in any place succeeds or is rejected: it is never a 500 (L7)."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
@@ -81,7 +81,7 @@ def routes(app: FastAPI) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def some(values: Sequence[bytes], number: int, step: int) -> Sequence[bytes]:
-    """Each place gets some of the values, and each value comes in many places: all in all would take minutes."""
+    """Each place gets some of the values, each value is in many places: all of them everywhere would take minutes."""
     return values[number % step :: step]
 
 
@@ -98,7 +98,7 @@ async def never_500(page: Served, method: str, path: str, headers: dict[str, byt
 
 @proves("L7")
 @pytest.mark.timeout(180)
-async def test_no_path_is_too_strange(page: Served, app: FastAPI) -> None:
+async def test_no_path_causes_a_server_error(page: Served, app: FastAPI) -> None:
     for number, (method, path, _) in enumerate(route for route in routes(app) if "{" in route[1]):
         for value in some(STRANGE, number, 3):
             await never_500(page, method, filled(path, quote(value, safe="")))
@@ -107,7 +107,7 @@ async def test_no_path_is_too_strange(page: Served, app: FastAPI) -> None:
 
 @proves("L7")
 @pytest.mark.timeout(180)
-async def test_no_parameter_is_too_strange(page: Served, app: FastAPI, world: World) -> None:
+async def test_no_parameter_causes_a_server_error(page: Served, app: FastAPI, world: World) -> None:
     accepted = await world.submit(job("there"))
     [execution] = await world.executions(accepted.id)
     for number, (method, path, described) in enumerate(routes(app)):
@@ -121,7 +121,7 @@ async def test_no_parameter_is_too_strange(page: Served, app: FastAPI, world: Wo
 
 @proves("L7")
 @pytest.mark.timeout(180)
-async def test_no_header_is_too_strange(page: Served, app: FastAPI) -> None:
+async def test_no_header_causes_a_server_error(page: Served, app: FastAPI) -> None:
     sendable = [value for value in STRANGE if value and b"\x00" not in value]
     for number, (method, path, described) in enumerate(routes(app)):
         for at, name in enumerate(HEADERS if described else HEADERS[:2]):
@@ -130,7 +130,7 @@ async def test_no_header_is_too_strange(page: Served, app: FastAPI) -> None:
 
 
 @proves("L7")
-async def test_the_overlong_and_the_outsized_cursor_of_a_log_are_422(api: Caller) -> None:
+async def test_a_cursor_of_a_log_that_is_too_long_or_too_large_is_422(api: Caller) -> None:
     created = await api.create({"name": "x", "function": "f"})
     execution = await api.execution_of(created)
     for cursor in ("1." + "9" * 5000, "00000000000999999999999.1", "2147483648.0", "1.-1", "1", "\u0661.1", "1.1.1"):
