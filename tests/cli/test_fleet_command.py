@@ -73,8 +73,8 @@ def test_a_stalled_process_does_not_count_as_alive_and_is_shown_with_its_line() 
     shown = flat(drawn(nodes=nodes, workers=workers))
     assert "Workers: 1 alive, 1 stalled, 6 of 200 slots busy" in shown
     assert shown.count("STALLED") == 2
-    assert "The scheduler here:7 hangs: its loop stands still at tasks.py:12 in crawl" in shown
-    assert "The worker here:8 hangs: its loop stands still at tasks.py:12 in crawl" in shown
+    assert "The scheduler here:7 is stalled: its event loop is blocked at tasks.py:12 in crawl" in shown
+    assert "The worker here:8 is stalled: its event loop is blocked at tasks.py:12 in crawl" in shown
     assert "silent" not in shown, "reported once"
 
 
@@ -111,7 +111,7 @@ async def test_problems_are_at_the_top_with_what_to_do(world: World) -> None:
     async with served(world.database) as page:
         lines = (await run(page)).out.splitlines()
         expected = flat(" ".join(lines[:12]))
-        assert "! Of 64 partitions 61–63 have no live owner" in expected
+        assert "! Partitions 61–63 of 64 have no live owner" in expected
         assert "! 1 due execution waits in pool mail, the oldest for 6 s, and no worker serves it." in expected
         assert "Start one: ondot worker --pool mail" in expected
         assert "1 worker is silent" in expected
@@ -124,8 +124,8 @@ async def test_problems_are_at_the_top_with_what_to_do(world: World) -> None:
 async def test_an_empty_fleet_shows_what_to_start(world: World) -> None:
     async with served(world.database) as page:
         shown = flat((await run(page)).out)
-        assert "! No scheduler runs: no fire is planned. Start one: ondot scheduler" in shown
-        assert "No worker runs: what comes due will wait" in shown
+        assert "! No scheduler is running, so no fire is planned. Start one: ondot scheduler" in shown
+        assert "No worker is running, so due executions will wait" in shown
     assert (await asyncio.to_thread(ondot, "fleet", url=page.url)).code == 5
 
 
@@ -154,4 +154,4 @@ async def test_the_job_whose_limit_holds_executions_back_is_named_with_it(world:
     async with served(world.database) as page:
         ran = await run(page)
     assert "executions wait for a limit, the oldest for" in flat(ran.out)
-    assert "most of them for the limit of crawl (1 at a time)" in flat(ran.out)
+    assert "most of them wait for crawl's limit: 1 at a time" in flat(ran.out)

@@ -37,8 +37,8 @@ async def test_a_takeover_and_a_pool_without_workers_are_seen_without_a_reload(w
 
         await world.advance(6)
         await page.feed.one_pass()
-        await expect(visitor.page.locator("#health .bad")).to_contain_text("No scheduler runs")
-        await expect(visitor.page.locator("#announce")).to_contain_text("No scheduler runs")
+        await expect(visitor.page.locator("#health .bad")).to_contain_text("No scheduler is running")
+        await expect(visitor.page.locator("#announce")).to_contain_text("No scheduler is running")
         await expect(visitor.page.locator(".strip .unowned")).to_have_count(64)
 
         await node(world, "west", 32)

@@ -37,7 +37,7 @@ async def html_of(page: Served) -> str:
 @proves("O5")
 async def test_an_empty_fleet_says_what_to_start(page: Served) -> None:
     html = await html_of(page)
-    assert "No scheduler runs: no fire is planned." in html
+    assert "No scheduler is running, so no fire is planned." in html
     assert "No worker has started" in html
     assert html.count('class="unowned"') == 64
     assert "<code>ondot scheduler</code>" in html
@@ -57,7 +57,7 @@ async def test_partitions_are_shown_with_their_owners(world: World, page: Served
     await world.advance(6)
     await node(world, "east", 0, first)
     html = await html_of(page)
-    assert "Of 64 partitions 40–63 have no live owner" in html
+    assert "Partitions 40–63 of 64 have no live owner" in html
     assert "40–63: not taken over yet" in html
     assert "Expired" in html
     assert html.count('class="unowned"') == 24
@@ -95,12 +95,12 @@ async def test_a_database_that_is_held_is_told_instead_of_what_to_start(world: W
     await world.advance(3)
     html = await html_of(page)
     assert f"Nothing starts since {world.after(-3):%Y-%m-%d %H:%M:%S} UTC: {WHY}." in re.sub("</?time[^>]*>", "", html)
-    assert f"`{COMMAND}`." in html
-    assert "No scheduler runs" not in html
+    assert f">{COMMAND}</code>." in html
+    assert "No scheduler is running" not in html
     assert "ondot worker --pool mail" not in html
     first = (await page.client.get("/")).text
-    assert "<strong>Held:</strong> nothing has been planned or started for <time" in first
-    assert f"3 s</time>, since {WHY}; " in first
+    assert "<strong>On hold:</strong> nothing has been planned or started for <time" in first
+    assert f"3 s</time>. Reason: {WHY}. " in first
     assert COMMAND in first
     assert "Start one" not in first
 
@@ -144,6 +144,6 @@ async def test_a_stalled_worker_and_scheduler_are_shown_with_their_lines(world: 
         )
     html = await html_of(page)
     assert html.count(">Stalled<") == 2
-    assert "The scheduler east:7 hangs: its loop stands still at plan.py:1 in plan" in html
+    assert "The scheduler east:7 is stalled: its event loop is blocked at plan.py:1 in plan" in html
     assert "at &lt;tasks&gt;.py:12" in html
     assert "<tasks>" not in html

@@ -1,4 +1,4 @@
-"""The line of health: on the dot, or late and why."""
+"""The health line of the first page: on the dot, or late and why."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ def ago(seconds: float) -> datetime:
 
 @proves("L7")
 @pytest.mark.parametrize(("waits_s", "words"), [(None, "0.0 s"), (0.34, "0.3 s")])
-def test_what_starts_within_a_second_is_on_the_dot(waits_s: float | None, words: str) -> None:
+def test_a_queue_younger_than_a_second_is_on_the_dot(waits_s: float | None, words: str) -> None:
     health = judge(fleet(), [pool(waits_s=waits_s)], None, running=0)
     assert (health.level, health.word) == ("good", "On the dot")
     assert health.text == f"the oldest due fire has waited {words}"
@@ -37,37 +37,35 @@ def test_what_starts_within_a_second_is_on_the_dot(waits_s: float | None, words:
 def test_late_names_the_pool_without_a_worker_and_what_to_start() -> None:
     health = judge(fleet(), [pool(waits_s=2), pool("reports", workers=0, waits_s=42)], None, running=0)
     assert (health.level, health.word, health.since) == ("bad", "Late", ago(42))
-    assert health.why == "since no worker serves pool reports"
+    assert health.why == "No worker serves pool reports"
     assert health.command == "ondot worker --pool reports"
 
 
 @proves("L7")
-def test_late_says_that_every_slot_is_busy() -> None:
+def test_late_reports_that_every_slot_is_busy() -> None:
     health = judge(fleet(), [pool(waits_s=5)], None, running=10)
-    assert health.why == "since all 10 slots of pool default are busy"
+    assert health.why == "All 10 slots of pool default are busy"
 
 
 @proves("L7")
-@pytest.mark.parametrize(
-    ("nodes", "why"), [(0, "since no scheduler runs"), (1, "since no scheduler has planned it yet")]
-)
-def test_a_fire_that_nobody_planned_is_late_though_the_queue_is_empty(nodes: int, why: str) -> None:
+@pytest.mark.parametrize(("nodes", "why"), [(0, "No scheduler is running"), (1, "No scheduler has planned it yet")])
+def test_an_unplanned_fire_is_late_even_if_the_queue_is_empty(nodes: int, why: str) -> None:
     health = judge(fleet(nodes=nodes), [pool()], ago(3), running=0)
     assert (health.level, health.since, health.why) == ("bad", ago(3), why)
 
 
 @proves("L7")
 @pytest.mark.parametrize(("nodes", "workers", "command"), [(0, 1, "ondot scheduler"), (1, 0, "ondot worker")])
-def test_a_missing_role_is_told_before_anything_is_late(nodes: int, workers: int, command: str) -> None:
+def test_a_missing_role_is_reported_before_anything_is_late(nodes: int, workers: int, command: str) -> None:
     health = judge(fleet(nodes=nodes, workers=workers), [pool(workers=workers)], None, running=0)
     assert (health.level, health.command) == ("warning", command)
 
 
 @proves("O5", "S6")
-def test_what_an_outage_has_cost_is_said_with_the_place_that_lists_it() -> None:
+def test_fires_missed_in_an_outage_are_reported_with_a_link_to_their_list() -> None:
     health = judge(fleet(), [pool()], None, running=0, missed=Missed(76, 3, False))
-    assert (health.level, health.word) == ("warning", "On the dot again")
-    assert health.text == "76 fires of 3 jobs were missed in an outage and will not run"
+    assert (health.level, health.word) == ("warning", "After an outage")
+    assert health.text == "76 fires of 3 jobs were missed and will not run"
     assert health.link is not None
     assert health.link[0] == "/skipped"
     one = judge(fleet(), [pool()], None, running=0, missed=Missed(1, 1, True))
@@ -77,9 +75,9 @@ def test_what_an_outage_has_cost_is_said_with_the_place_that_lists_it() -> None:
 
 
 @proves("L7", "P3")
-def test_a_hold_is_told_before_anything_that_follows_from_it() -> None:
+def test_a_hold_is_reported_before_the_lateness_that_it_causes() -> None:
     held = replace(fleet(nodes=0, workers=0), held_at=ago(90), held_why="it is another cluster")
     health = judge(held, [pool(workers=0, waits_s=42)], ago(3), running=0)
-    assert (health.level, health.word, health.since, health.command) == ("bad", "Held", ago(90), None)
-    assert health.why.startswith("since it is another cluster; ")
+    assert (health.level, health.word, health.since, health.command) == ("bad", "On hold", ago(90), None)
+    assert health.why.startswith("Reason: it is another cluster. ")
     assert "`ondot doctor --accept-database`" in health.why

@@ -63,11 +63,14 @@ async def test_a_backlog_behind_a_limit_is_said_on_the_first_page_and_the_fleet(
     assert numbers.waiting == f"{waiting}"
     assert [line.job_name for line in numbers.held.lines] == ["crawl"]
     assert (health.level, health.word) == ("warning", "Held back")
-    assert (f"{waiting} due executions" in health.text, "crawl" in health.why) == (True, True)
-    assert health.link == (f"/jobs/{line.job_id}", "the job and its limit")
+    assert (f"{waiting} due executions" in health.text, health.why) == (
+        True,
+        "They wait for crawl's limit: 1 at a time",
+    )
+    assert health.link == (f"/jobs/{line.job_id}", "See the job")
     fleet = (await read_fleet(world.database, DEFAULT_TENANT)).sections["fleet_health"]
     assert isinstance(fleet, FleetHealth)
-    assert any("the limit of crawl (1 at a time)" in trouble.text for trouble in fleet.troubles)
+    assert any("most of them wait for crawl's limit: 1 at a time" in trouble.text for trouble in fleet.troubles)
 
 
 @proves("E13", "L7")

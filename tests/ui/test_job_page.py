@@ -65,7 +65,7 @@ async def test_skipped_ranges_are_told_with_reason_and_count(world: World) -> No
     [skipped] = (await view(world, accepted.id)).skipped
     assert skipped.count is not None
     assert skipped.count > 30
-    assert "the latest of them ran for all" in skipped.reason
+    assert "only the latest of them was run" in skipped.reason
 
 
 @proves("S8", "O5")

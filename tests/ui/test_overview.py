@@ -58,7 +58,7 @@ async def test_a_database_that_is_held_is_the_first_thing_told(world: World) -> 
     await world.submit(job("late"))
     await world.advance(5)
     health = section(await overview_of(world), Health)
-    assert (health.word, health.since) == ("Held", held_at)
+    assert (health.word, health.since) == ("On hold", held_at)
     assert WHY in health.why
     await accept(world)
     assert section(await overview_of(world), Health).word == "Late"
@@ -173,7 +173,7 @@ async def test_fires_that_an_outage_cost_are_counted_with_their_reasons(world: W
     assert recorded > 30
     assert numbers.skipped == recorded
     assert [(entry.count, entry.why) for entry in numbers.skips] == [
-        (str(recorded), "missed in an outage; the latest of them ran for all")
+        (str(recorded), "missed in an outage; only the latest of them was run")
     ]
 
 
@@ -217,7 +217,7 @@ async def test_a_queue_without_a_worker_makes_the_line_of_health_late(world: Wor
     await world.advance(30)
     overview = await overview_of(world)
     health = section(overview, Health)
-    assert (health.level, health.why) == ("bad", "since no worker serves pool reports")
+    assert (health.level, health.why) == ("bad", "No worker serves pool reports")
     assert section(overview, Numbers).waiting == "1"
 
 

@@ -1,4 +1,4 @@
-"""How the page says durations and instants."""
+"""Durations and instants in words."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +22,7 @@ NOON = datetime(2026, 3, 4, 12, 0, 5, tzinfo=UTC)
         (4 * 86400 + 3 * 3600, "4 d 3 h"),
     ],
 )
-def test_a_time_that_passes_has_two_units_at_most(seconds: float, words: str) -> None:
+def test_a_running_duration_has_two_units_at_most(seconds: float, words: str) -> None:
     assert elapsed(seconds) == words
 
 
@@ -30,7 +30,7 @@ def test_a_time_that_passes_has_two_units_at_most(seconds: float, words: str) ->
 @pytest.mark.parametrize(
     ("seconds", "words"), [(-5, "now"), (0.4, "now"), (0.6, "in 1 s"), (11.7, "in 12 s"), (90, "in 1 min 30 s")]
 )
-def test_a_time_to_come_is_counted_down_to_now(seconds: float, words: str) -> None:
+def test_a_future_time_is_counted_down_to_now(seconds: float, words: str) -> None:
     assert ahead(seconds) == words
 
 
@@ -38,7 +38,7 @@ def test_a_time_to_come_is_counted_down_to_now(seconds: float, words: str) -> No
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.0041, "4 ms"), (1.239, "1.24 s"), (12.34, "12.3 s"), (185, "3 min 05 s")]
 )
-def test_how_long_it_took_keeps_the_digits_that_matter(seconds: float, words: str) -> None:
+def test_a_finished_duration_keeps_the_digits_that_matter(seconds: float, words: str) -> None:
     assert took(seconds) == words
 
 
@@ -51,10 +51,10 @@ def test_how_long_it_took_keeps_the_digits_that_matter(seconds: float, words: st
         (timedelta(days=365), "4 Mar 2025 12:00:05 UTC"),
     ],
 )
-def test_an_instant_has_a_date_only_when_it_is_not_todays(before: timedelta, words: str) -> None:
+def test_an_instant_has_a_date_only_if_it_is_not_today(before: timedelta, words: str) -> None:
     assert clock(NOON - before, NOON) == words
 
 
-def test_hovering_shows_the_jobs_zone_where_it_is_another() -> None:
+def test_the_tooltip_has_the_jobs_zone_if_it_is_not_utc() -> None:
     assert zones(NOON) == zones(NOON, "UTC") == "2026-03-04 12:00:05 UTC"
     assert zones(NOON, "Europe/Berlin") == "2026-03-04 12:00:05 UTC · 2026-03-04 13:00:05 Europe/Berlin"

@@ -20,10 +20,10 @@ from ondot.words.fleet import (
     StalledLoop,
     Trouble,
     WorkerBeat,
-    all_well,
-    more_expired,
-    ranges,
-    troubles,
+    count_more_expired,
+    describe_healthy_fleet,
+    find_troubles,
+    format_ranges,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def fleet_screen(seen: Json, now: datetime) -> "Group":
     for trouble in found:
         parts += [_trouble_line(trouble), Text()]
     if not found:
-        parts += [cell(f"{all_well(nodes['partitions'])}.", style="green"), Text()]
+        parts += [cell(f"{describe_healthy_fleet(nodes['partitions'])}.", style="green"), Text()]
     owned = nodes["partitions"] - len(nodes["unowned"])
     for title, drawn, none in (
         (f"Schedulers: {owned} of {nodes['partitions']} partitions owned", node_table(nodes["items"], now), "none"),
@@ -80,7 +80,7 @@ def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
             cell(*_owned(node, now)),
             cell(f"{rough(node['silent_s'])} ago", style=STYLES["EXPIRED"] if node["state"] == "EXPIRED" else ""),
         )
-    if more := more_expired([node["silent_s"] for node in expired[EXPIRED_SHOWN:]]):
+    if more := count_more_expired([node["silent_s"] for node in expired[EXPIRED_SHOWN:]]):
         drawn.add_row(cell(more), cell("EXPIRED", style=STYLES["EXPIRED"]))
     return drawn
 
@@ -90,7 +90,7 @@ def _owned(node: Json, now: datetime) -> Iterator[str]:
     if not partitions:
         yield "none"
         return
-    yield f"{len(partitions)}: {ranges(owned['partition'] for owned in partitions)}"
+    yield f"{len(partitions)}: {format_ranges(owned['partition'] for owned in partitions)}"
     epochs = sorted({owned["epoch"] for owned in partitions})
     yield f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]}"
     since = [at for owned in partitions if (at := instant_of(owned["owned_since"])) is not None]
@@ -135,7 +135,7 @@ def _workers_title(workers: Sequence[Json], heartbeat_s: float) -> str:
 
 def _troubles(seen: Json) -> list[Trouble]:
     nodes, workers = seen["nodes"], seen["workers"]
-    return troubles(
+    return find_troubles(
         partitions=nodes["partitions"],
         unowned=nodes["unowned"],
         live_nodes=sum(node["state"] == "ALIVE" for node in nodes["items"]),

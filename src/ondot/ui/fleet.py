@@ -1,7 +1,7 @@
-"""`/fleet`: scheduler nodes with the partitions each owns, workers, and pools with what waits for them (C1, C7, O5).
+"""`/fleet`: scheduler nodes with their partitions, workers, and pools with the work that waits for them (C1, C7, O5).
 
-Like the first page it is read once for all who watch. Each section is a frozen value; what is wrong comes first, and
-of many workers those that need somebody.
+Like the first page, it is read once for all watchers. Each section is a frozen value. Troubles come first; among many
+workers, those that need attention come first.
 """
 
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ from ondot.words.fleet import (
     StalledLoop,
     Trouble,
     WorkerBeat,
-    all_well,
-    more_expired,
-    ranges,
-    troubles,
+    count_more_expired,
+    describe_healthy_fleet,
+    find_troubles,
+    format_ranges,
     worker_command,
 )
 
@@ -37,9 +37,9 @@ WORKERS_SHOWN: Final = 60
 POOLS_SHOWN: Final = 60
 TROUBLES_SHOWN: Final = 6
 COLOURS: Final = 8
-"""Of owners; their letters tell apart those that share one."""
-WORRYING: Final = {"LOST": 0, "DRAINING": 2, "ALIVE": 3, "GONE": 4}
-"""In which order workers are shown; silent ones come after those that are lost."""
+"""Of owners; owners that share a colour differ in their letters."""
+RANKS: Final = {"LOST": 0, "DRAINING": 2, "ALIVE": 3, "GONE": 4}
+"""The order in which workers are shown; silent workers come right after lost ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class FleetHealth:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A partition, with the letter and the colour of its owner; None: it has no live one."""
+    """A partition, with the letter and the colour of its owner; no letter: it has no live owner."""
 
     no: int
     letter: str | None
@@ -62,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """`letter`: None for one that is not alive. `since`: of what it owns, the first and the last to come."""
+    """`letter`: None if the node is not alive. `since_at`: when it took the latest of its partitions."""
 
     letter: str | None
     colour: int
@@ -82,7 +82,7 @@ class NodeLine:
 
 @dataclass(frozen=True, slots=True)
 class FleetNodes:
-    """`more`: in words, the expired ones that are not among `rows`."""
+    """`more`: the expired nodes that are not among `rows`, in words."""
 
     cells: tuple[Cell, ...]
     rows: tuple[NodeLine, ...]
@@ -117,7 +117,7 @@ class FleetWorkers:
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
-    """`command`: what to type where work waits and nobody serves it; not while everything is held."""
+    """`command`: how to start a worker, if work waits and none serves the pool; None while the database is on hold."""
 
     name: str
     workers: int
@@ -168,7 +168,7 @@ async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
 def _health(
     nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], held: HeldBack, heartbeat_s: float
 ) -> FleetHealth:
-    found = troubles(
+    found = find_troubles(
         partitions=nodes.partitions,
         unowned=nodes.unowned,
         live_nodes=sum(row.is_alive for row in nodes.rows),
@@ -201,7 +201,7 @@ def _health(
         found[0].level if found else "good",
         tuple(found[:TROUBLES_SHOWN]),
         max(len(found) - TROUBLES_SHOWN, 0),
-        all_well(nodes.partitions),
+        describe_healthy_fleet(nodes.partitions),
     )
 
 
@@ -228,8 +228,8 @@ def _nodes(nodes: Nodes) -> FleetNodes:
     return FleetNodes(
         tuple(cells[number] for number in sorted(cells)),
         tuple(lines),
-        more_expired([(nodes.now - row.beat_at).total_seconds() for row in expired[EXPIRED_SHOWN:]]),
-        ranges(nodes.unowned),
+        count_more_expired([(nodes.now - row.beat_at).total_seconds() for row in expired[EXPIRED_SHOWN:]]),
+        format_ranges(nodes.unowned),
         f"{nodes.partitions - len(nodes.unowned)} of {nodes.partitions} partitions have an owner. {owners}",
     )
 
@@ -248,7 +248,7 @@ def _node_line(row: NodeRow, letter: str | None, colour: int) -> NodeLine:
         row.started_at,
         row.beat_at,
         len(row.partitions),
-        ranges(owned.no for owned in row.partitions),
+        format_ranges(owned.no for owned in row.partitions),
         "" if not epochs else str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
         max((owned.owned_since for owned in row.partitions if owned.owned_since), default=None),
     )
@@ -279,12 +279,12 @@ def _workers(workers: list[WorkerRow], heartbeat_s: float) -> FleetWorkers:
         )
         for row in workers[:WORKERS_READ]
     ]
-    lines.sort(key=lambda line: (1 if line.is_silent else WORRYING[line.state], line.started_at, line.id))
+    lines.sort(key=lambda line: (1 if line.is_silent else RANKS[line.state], line.started_at, line.id))
     return FleetWorkers(tuple(lines[:WORKERS_SHOWN]), len(lines), len(workers) > WORKERS_READ)
 
 
 def _pools(pools: list[PoolRow], *, is_held: bool) -> FleetPools:
-    """The one whose work has waited longest comes first."""
+    """The pool whose work has waited longest comes first."""
     ordered = sorted(pools, key=lambda row: (-(row.oldest_waiting_s or 0.0), row.name))
     lines = tuple(_pool_line(row, is_held) for row in ordered[:POOLS_SHOWN])
     return FleetPools(lines, max(len(ordered) - POOLS_SHOWN, 0))

@@ -1,6 +1,6 @@
 """What is wrong with the fleet, in words, and what to do about it: for the page `/fleet` and `ondot fleet` (C1, C7).
 
-Pure: it takes what was read and says what it means, worst first. Nothing is said of what is as it should be.
+Pure: a reading of the fleet in, sentences out, worst first. A healthy fleet has no sentences.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +16,9 @@ from ondot.words.job import HOUR_S, elapsed
 BEHIND_S: Final = 5.0
 """A pool whose workers are all busy is reported when its oldest work has waited for this long."""
 NAMED: Final = 3
-"""So many workers are named in a sentence; of more the rest is counted."""
+"""A sentence names the first 3 workers and counts the others."""
 EXPIRED_SHOWN: Final = 3
-"""Of schedulers that went without leaving the latest are shown, below those that live; the rest is counted."""
+"""The latest schedulers that expired without leaving are shown below the live ones; the others are counted."""
 
 Level = Literal["bad", "warning"]
 
@@ -44,7 +44,7 @@ class WorkerBeat:
 
 @dataclass(frozen=True, slots=True)
 class StalledLoop:
-    """A process that is there, and whose loop stands still: `role` is "worker" or "scheduler"."""
+    """A process that exists but whose event loop is blocked: `role` is "worker" or "scheduler"."""
 
     role: str
     name: str
@@ -60,7 +60,7 @@ class Trouble:
     command: str | None = None
 
 
-def troubles(
+def find_troubles(
     *,
     partitions: int,
     unowned: Sequence[int],
@@ -73,24 +73,24 @@ def troubles(
     held_why: str | None = None,
     held_back: HeldBack | None = None,
 ) -> list[Trouble]:
-    """Worst first. While everything is held, only that: schedulers and workers stand still, and seem to be gone."""
+    """Worst first. During a hold, only the hold: idle schedulers and workers look as if they were gone."""
     if why := why_held(held_at, held_why):
         return [Trouble("bad", f"{why[0].message} {why[0].what_to_do}".removesuffix("."))]
     found = [
-        *_of_nodes(partitions, unowned, live_nodes),
-        *_of_pools(pools),
-        *_of_stalled(stalled),
-        *_of_limits(held_back),
-        *_of_workers(workers, heartbeat_s, any(pool.workers for pool in pools)),
+        *_node_troubles(partitions, unowned, live_nodes),
+        *_pool_troubles(pools),
+        *_stalled_troubles(stalled),
+        *_limit_troubles(held_back),
+        *_worker_troubles(workers, heartbeat_s, any(pool.workers for pool in pools)),
     ]
-    return sorted(found, key=lambda trouble: trouble.level)  # "bad" before "warning", else as they were found
+    return sorted(found, key=lambda trouble: trouble.level)  # "bad" before "warning"; the sort is stable
 
 
-def all_well(partitions: int) -> str:
+def describe_healthy_fleet(partitions: int) -> str:
     return f"All {partitions} partitions have an owner, and every pool with work has workers"
 
 
-def ranges(numbers: Iterable[int]) -> str:
+def format_ranges(numbers: Iterable[int]) -> str:
     """Numbers as people write them: "0–21, 40"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
@@ -101,8 +101,9 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
 
 
-def more_expired(silent_s: Sequence[float]) -> str | None:
-    """The expired schedulers that are not shown, by when each last beat: nobody forgets them while none is alive."""
+def count_more_expired(silent_s: Sequence[float]) -> str | None:
+    """The expired schedulers that are not shown, in words, from how long each is silent: rows stay while no scheduler
+    is alive to remove them."""
     if not silent_s:
         return None
     return f"and {len(silent_s):,} more{' in the last hour' if max(silent_s) <= HOUR_S else ''}"
@@ -112,20 +113,22 @@ def worker_command(pool: str) -> str:
     return "ondot worker" if pool == "default" else f"ondot worker --pool {pool}"
 
 
-def _of_nodes(partitions: int, unowned: Sequence[int], live_nodes: int) -> Iterator[Trouble]:
+def _node_troubles(partitions: int, unowned: Sequence[int], live_nodes: int) -> Iterator[Trouble]:
     if not live_nodes:
-        yield Trouble("bad", "No scheduler runs: no fire is planned", "ondot scheduler")
+        yield Trouble("bad", "No scheduler is running, so no fire is planned", "ondot scheduler")
     elif unowned:
-        which = f"partition {unowned[0]} has" if len(unowned) == 1 else f"partitions {ranges(unowned)} have"
+        one = len(unowned) == 1
+        which = f"Partition {unowned[0]}" if one else f"Partitions {format_ranges(unowned)}"
         yield Trouble(
             "bad",
-            f"Of {partitions} {which} no live owner: fires of their jobs are not planned. A scheduler takes them within"
-            " seconds; if none does, look at the schedulers' logs",
+            f"{which} of {partitions} {'has' if one else 'have'} no live owner, so fires of {'its' if one else 'their'}"
+            f" jobs are not planned. A scheduler takes {'it' if one else 'them'} over within seconds; if none does,"
+            " check the schedulers' logs",
             "ondot scheduler",
         )
 
 
-def _of_pools(pools: Sequence[PoolLoad]) -> Iterator[Trouble]:
+def _pool_troubles(pools: Sequence[PoolLoad]) -> Iterator[Trouble]:
     for pool in sorted(pools, key=lambda pool: -(pool.oldest_s or 0.0)):
         if not pool.waiting:
             continue
@@ -138,45 +141,49 @@ def _of_pools(pools: Sequence[PoolLoad]) -> Iterator[Trouble]:
             yield Trouble("warning", f"{depth}: all {pool.slots:,} slots are busy", worker_command(pool.name))
 
 
-def _of_stalled(stalled: Sequence[StalledLoop]) -> Iterator[Trouble]:
+def _stalled_troubles(stalled: Sequence[StalledLoop]) -> Iterator[Trouble]:
     for one in stalled[:NAMED]:
         yield Trouble(
             "bad",
-            f"The {one.role} {one.name} hangs: its loop stands still at {one.where}. Others take over what it has, and"
-            " it starts again by itself; its log has the stack (loop.stalled)",
+            f"The {one.role} {one.name} is stalled: its event loop is blocked at {one.where}. Others take over its"
+            " work, and it restarts by itself; its log has the stack (loop.stalled)",
         )
 
 
-def _of_limits(held: HeldBack | None) -> Iterator[Trouble]:
+def _limit_troubles(held: HeldBack | None) -> Iterator[Trouble]:
     if held is None or not held.is_behind:
         return
     waits = "execution waits" if held.count == 1 else "executions wait"
-    worst = f": most of them for the limit of {held.lines[0].job_name} ({held.lines[0].limit})" if held.lines else ""
-    yield Trouble("warning", f"{held.counted} due {waits} for a limit, the oldest for {elapsed(held.oldest_s)}{worst}")
+    text = f"{held.counted} due {waits} for a limit, the oldest for {elapsed(held.oldest_s)}"
+    if held.lines:
+        [worst, *_] = held.lines
+        which = "it waits" if held.count == 1 else "most of them wait"
+        text += f"; {which} for {worst.job_name}'s limit: {worst.limit}"
+    yield Trouble("warning", text)
 
 
-def _of_workers(workers: Sequence[WorkerBeat], heartbeat_s: float, any_serves: bool) -> Iterator[Trouble]:
+def _worker_troubles(workers: Sequence[WorkerBeat], heartbeat_s: float, any_serves: bool) -> Iterator[Trouble]:
     if not any_serves:
-        yield Trouble("warning", "No worker runs: what comes due will wait", "ondot worker")
+        yield Trouble("warning", "No worker is running, so due executions will wait", "ondot worker")
     lost = [worker.name for worker in workers if worker.state == "LOST"]
     if lost:
         which = "worker was" if len(lost) == 1 else "workers were"
         yield Trouble(
             "warning",
-            f"{len(lost)} {which} lost in the last 10 minutes: {_named(lost)}. What they ran went back to the queue;"
-            " look there for a kill, a full memory, or a network that was cut",
+            f"{len(lost)} {which} lost in the last 10 minutes: {_list_names(lost)}. Their executions went back to the"
+            " queue. Check those hosts for a killed process, full memory or a cut network",
         )
     silent = [worker for worker in workers if is_silent(worker.state, worker.silent_s, heartbeat_s)]
     if silent:
         longest_s = max(worker.silent_s for worker in silent)
+        names = _list_names([worker.name for worker in silent])
         which = "worker is" if len(silent) == 1 else "workers are"
         yield Trouble(
             "warning",
-            f"{len(silent)} {which} silent, for up to {elapsed(longest_s)}: {_named([one.name for one in silent])}."
-            f" {when_lost(heartbeat_s)}",
+            f"{len(silent)} {which} silent, for up to {elapsed(longest_s)}: {names}. {when_lost(heartbeat_s)}",
         )
 
 
-def _named(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more

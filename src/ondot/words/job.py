@@ -1,9 +1,9 @@
-"""Durations and instants as the page says them; `static/live.js` says the same between two events.
+"""Durations and instants as the pages show them; `static/live.js` writes the same words between two events.
 
-Pure and short on purpose: what is said here is read at a glance, in a column, by somebody in a hurry.
+Pure, and short on purpose: people in a hurry read these words at a glance, in a column.
 
-One rule for every instant of every page: the server writes it in UTC and says so, inside a `<time>`; the script shows
-it in the reader's own zone. The tooltip has UTC and the job's zone. So one page never mixes zones, and without
+One rule for every instant on every page: the server writes it in UTC, marked as UTC, inside a `<time>`; the script
+shows it in the reader's own zone. The tooltip has UTC and the job's zone. So a page never mixes zones, and without
 JavaScript everything is UTC.
 """
 
@@ -17,12 +17,12 @@ from ondot.model.schedule.dst import zone_info
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 WHY_SKIPPED: Final = {
     "paused": "the job was paused",
-    "misfire": "missed in an outage, and its policy does not run them later",
-    "coalesced": "missed in an outage; the latest of them ran for all",
-    "calendar": "left out by its calendar",
+    "misfire": "missed in an outage; the job's policy does not run them later",
+    "coalesced": "missed in an outage; only the latest of them was run",
+    "calendar": "excluded by the job's calendar",
     "deleted": "the job was deleted",
 }
-"""Why fires were recorded and not run, by the reason on record."""
+"""Why fires were recorded and not run, by the recorded reason."""
 ORIGINS: Final = {
     "fire": "a fire of its schedule",
     "backfill": "a backfill",
@@ -30,11 +30,11 @@ ORIGINS: Final = {
     "event": "an event",
     "replay": "a replay",
 }
-"""What made an execution."""
+"""What created an execution."""
 
 
 def elapsed(seconds: float) -> str:
-    """A time that passes: "12 s", "3 min 05 s", "2 h 10 min", "4 d 3 h"."""
+    """A running duration: "12 s", "3 min 05 s", "2 h 10 min", "4 d 3 h"."""
     whole = max(int(seconds), 0)
     if whole < MINUTE_S:
         return f"{whole} s"
@@ -46,24 +46,24 @@ def elapsed(seconds: float) -> str:
 
 
 def ahead(seconds: float) -> str:
-    """A time to come: "in 12 s", and "now" in its last half second."""
+    """A time in the future: "in 12 s", and "now" in the last half second."""
     return "now" if seconds < 0.5 else f"in {elapsed(seconds + 0.5)}"
 
 
 def away(seconds: float) -> str:
-    """A time to come, or one that has passed: "in 12 s", "12 s ago"."""
+    """A time in the future or in the past: "in 12 s", "12 s ago"."""
     return f"{elapsed(-seconds)} ago" if seconds <= -1 else ahead(seconds)
 
 
 def took(seconds: float) -> str:
-    """A time that has passed, with the digits that matter: "4 ms", "1.24 s", "3 min 05 s"."""
+    """A finished duration, with the digits that matter: "4 ms", "1.24 s", "3 min 05 s"."""
     if seconds < 1:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s" if seconds < MINUTE_S else elapsed(seconds)
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """The time of day, with the date when that is not today's: "12:00:05 UTC", "3 Mar 12:00:05 UTC"."""
+    """The time of day, with the date if it is not today: "12:00:05 UTC", "3 Mar 12:00:05 UTC"."""
     utc = at.astimezone(UTC)
     time = f"{utc:%H:%M:%S} UTC"
     if utc.date() == now.astimezone(UTC).date():
@@ -72,7 +72,7 @@ def clock(at: datetime, now: datetime) -> str:
 
 
 def zones(at: datetime, zone: str | None = None) -> str:
-    """An instant in UTC, and in the job's zone where that is another: what hovering over a time shows."""
+    """The tooltip of a time: the instant in UTC, and in the job's zone if it is another."""
     utc = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     if zone is None or zone == "UTC":
         return utc
@@ -80,7 +80,7 @@ def zones(at: datetime, zone: str | None = None) -> str:
 
 
 def zone_of_job(spec: JobSpec | None) -> str | None:
-    """The zone that the job's schedule is written in; None where it has none: an interval, or an instant in UTC."""
+    """The zone of the job's schedule; None if it has none: an interval, or an instant in UTC."""
     when = None if spec is None or spec.schedule is None else spec.schedule.when
     if isinstance(when, Once) and when.timezone == "UTC":
         return None
@@ -88,5 +88,5 @@ def zone_of_job(spec: JobSpec | None) -> str | None:
 
 
 def one_line(text: str) -> str:
-    """Whatever spaces and lines it had, as one line."""
+    """The text on one line, with single spaces."""
     return " ".join(text.split())
