@@ -33,10 +33,10 @@ async def test_a_backfill_is_accepted_run_and_listed_with_its_progress(api: Call
     job = await hourly(api)
     answer = await api.http.post(f"{job}/backfill", json=body_of(api, 5, concurrency=5, order="newest"))
     assert answer.status_code == 202, answer.text
-    begun = answer.json()
-    assert (begun["state"], begun["total"], begun["order"], begun["ended_at"]) == ("RUNNING", 5, "newest", None)
+    started = answer.json()
+    assert (started["state"], started["total"], started["order"], started["ended_at"]) == ("RUNNING", 5, "newest", None)
     await api.world.work_off()
-    assert (await api.get(f"{job}/backfills/{begun['id']}"))["open"] == 5
+    assert (await api.get(f"{job}/backfills/{started['id']}"))["open"] == 5
     await api.run_all()
     await api.world.advance(1)
     await api.world.work_off()
@@ -49,9 +49,9 @@ async def test_a_backfill_is_accepted_run_and_listed_with_its_progress(api: Call
 @proves("S7")
 async def test_a_backfill_of_a_paused_job_is_held_and_can_be_cancelled_twice(api: Caller) -> None:
     job = await hourly(api)
-    begun = (await api.http.post(f"{job}/backfill", json=body_of(api, 5))).json()
+    started = (await api.http.post(f"{job}/backfill", json=body_of(api, 5))).json()
     await api.http.post(f"{job}/pause")
-    path = f"{job}/backfills/{begun['id']}"
+    path = f"{job}/backfills/{started['id']}"
     assert (await api.get(path))["state"] == "HELD"
     for _ in range(2):
         answer = await api.http.post(f"{path}/cancel")

@@ -33,14 +33,14 @@ async def fill(caller: Caller, **fields: str) -> None:
         await caller.create(NOW | fields)
 
 
-async def sent(caller: Caller, body: object, path: str = "/v1/jobs", **headers: str) -> httpx2.Response:
+async def send(caller: Caller, body: object, path: str = "/v1/jobs", **headers: str) -> httpx2.Response:
     return await caller.http.post(path, json=body, headers=headers)
 
 
 @proves("C7")
 async def test_the_refusal_of_a_full_queue_states_the_pool_its_depth_and_what_to_do(small: Caller) -> None:
     await fill(small, pool="mail")
-    answer = await sent(small, NOW | {"pool": "mail"})
+    answer = await send(small, NOW | {"pool": "mail"})
     assert answer.status_code == 429, answer.text
     problem = answer.json()
     assert problem["type"] == "urn:ondot:problem:queue-full"
@@ -57,28 +57,28 @@ async def test_the_refusal_of_a_full_queue_states_the_pool_its_depth_and_what_to
 @proves("C7")
 async def test_accepted_work_runs_and_makes_room(small: Caller) -> None:
     await fill(small)
-    assert (await sent(small, NOW)).status_code == 429
+    assert (await send(small, NOW)).status_code == 429
     assert len(await small.run_all()) == CEILING
     await small.world.advance(1)
     await fill(small)
-    assert (await sent(small, NOW)).status_code == 429
+    assert (await send(small, NOW)).status_code == 429
 
 
 @proves("C7")
 async def test_another_pool_has_a_queue_of_its_own(small: Caller) -> None:
     await fill(small, pool="mail")
     await fill(small, pool="web")
-    assert (await sent(small, {"jobs": [NOW, NOW | {"pool": "web"}]}, "/v1/jobs/batch")).status_code == 429
-    assert (await sent(small, {"jobs": [NOW]}, "/v1/jobs/batch")).status_code == 201
+    assert (await send(small, {"jobs": [NOW, NOW | {"pool": "web"}]}, "/v1/jobs/batch")).status_code == 429
+    assert (await send(small, {"jobs": [NOW]}, "/v1/jobs/batch")).status_code == 201
 
 
 @proves("C7")
 async def test_recurring_jobs_and_work_for_later_are_accepted_by_a_full_queue(small: Caller) -> None:
     await fill(small)
     for body in ({"every": "5s"}, {"cron": "* * * * *"}, {"in": "1h"}):
-        assert (await sent(small, NOW | body)).status_code == 201
+        assert (await send(small, NOW | body)).status_code == 201
     for body in ({}, {"in": "10s"}):
-        assert (await sent(small, NOW | body)).status_code == 429
+        assert (await send(small, NOW | body)).status_code == 429
 
 
 @proves("C7")
@@ -88,19 +88,19 @@ async def test_work_for_later_counts_from_when_it_is_due(small: Caller) -> None:
     await small.world.advance(4.5)
     await small.create(NOW)
     await small.world.advance(0.7)  # too soon for another reading
-    answer = await sent(small, NOW)
+    answer = await send(small, NOW)
     assert (answer.status_code, answer.json()["waiting"]) == (429, CEILING + 1)
     await small.run_all()
     await small.world.advance(1)
-    assert (await sent(small, NOW)).status_code == 201
+    assert (await send(small, NOW)).status_code == 201
 
 
 @proves("C7")
 async def test_many_jobs_for_later_are_accepted_at_once_while_nothing_is_due(small: Caller) -> None:
-    answers = await asyncio.gather(*(sent(small, NOW | {"in": "15s"}) for _ in range(4 * CEILING)))
+    answers = await asyncio.gather(*(send(small, NOW | {"in": "15s"}) for _ in range(4 * CEILING)))
     assert {answer.status_code for answer in answers} == {201}
     await fill(small)
-    assert (await sent(small, NOW)).status_code == 429
+    assert (await send(small, NOW)).status_code == 429
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_jobs_that_their_own_key_refuses_or_replaces_do_not_count(
         await small.create(NOW | fields)
     for _ in range(CEILING - taken):
         await small.create(NOW)
-    assert (await sent(small, NOW)).status_code == 429
+    assert (await send(small, NOW)).status_code == 429
 
 
 @proves("C7", "C3")
@@ -138,23 +138,23 @@ async def test_work_expected_by_a_clock_that_was_ahead_is_dropped_after_it_is_se
 @proves("C7", "P2")
 async def test_a_repeated_create_gets_its_answer_and_not_429(small: Caller) -> None:
     key = str(uuid4())
-    first = await sent(small, NOW, **{"Idempotency-Key": key})
+    first = await send(small, NOW, **{"Idempotency-Key": key})
     for _ in range(CEILING - 1):
         await small.create(NOW)
-    again = await sent(small, NOW, **{"Idempotency-Key": key})
+    again = await send(small, NOW, **{"Idempotency-Key": key})
     assert (again.status_code, again.json()) == (201, first.json())
-    assert (await sent(small, NOW | {"name": "x"}, **{"Idempotency-Key": key})).status_code == 422
-    assert (await sent(small, NOW, **{"Idempotency-Key": str(uuid4())})).status_code == 429
+    assert (await send(small, NOW | {"name": "x"}, **{"Idempotency-Key": key})).status_code == 422
+    assert (await send(small, NOW, **{"Idempotency-Key": str(uuid4())})).status_code == 429
 
 
 @proves("C7", "P2", "S12")
 async def test_a_repeated_create_adds_nothing_to_the_queue(small: Caller) -> None:
     for _ in range(3 * CEILING):
-        assert (await sent(small, NOW, **{"Idempotency-Key": "one"})).status_code == 201
+        assert (await send(small, NOW, **{"Idempotency-Key": "one"})).status_code == 201
         await small.create(NOW | {"key": "mine"})
     for _ in range(CEILING - 2):
         await small.create(NOW)
-    assert (await sent(small, NOW)).status_code == 429
+    assert (await send(small, NOW)).status_code == 429
 
 
 @proves("C7", "S12")
@@ -164,7 +164,7 @@ async def test_a_job_that_exists_by_its_key_may_be_sent_again(small: Caller) -> 
     for _ in range(CEILING - 1):
         await small.create(NOW)
     assert (await small.create(body))["id"] == first["id"]
-    assert (await sent(small, NOW | {"key": "other"})).status_code == 429
+    assert (await send(small, NOW | {"key": "other"})).status_code == 429
 
 
 @proves("C7", "E10")
@@ -173,23 +173,23 @@ async def test_run_now_retries_and_replays_are_refused_too(small: Caller, world:
     broken = await (await world.worker()).run_one(failed())
     recurring = await small.create(NOW | {"every": "1h"})
     id_ = broken.leased.id
-    asked = [
+    requests = [
         (f"/v1/jobs/{recurring['id']}/run", {}),
         (f"/v1/executions/{id_}/retry", {}),
         ("/v1/dead-letters/replay", {"ids": [str(id_)]}),
     ]
     await fill(small)
-    for path, body in asked:
-        assert (await sent(small, body, path)).status_code == 429, path
-    assert (await sent(small, {"ids": [str(id_)], "dry_run": True}, "/v1/dead-letters/replay")).status_code == 200
+    for path, body in requests:
+        assert (await send(small, body, path)).status_code == 429, path
+    assert (await send(small, {"ids": [str(id_)], "dry_run": True}, "/v1/dead-letters/replay")).status_code == 200
     await small.run_all()
     await world.advance(1)
-    assert [(await sent(small, body, path)).status_code for path, body in asked[:2]] == [201, 201]
+    assert [(await send(small, body, path)).status_code for path, body in requests[:2]] == [201, 201]
 
 
 @proves("C7")
 async def test_requests_at_the_same_moment_are_accepted_only_while_there_is_room(small: Caller) -> None:
-    answers = await asyncio.gather(*(sent(small, NOW) for _ in range(40)))
+    answers = await asyncio.gather(*(send(small, NOW) for _ in range(40)))
     assert sorted(answer.status_code for answer in answers) == [201] * CEILING + [429] * (40 - CEILING)
     async with small.world.database.connection() as connection:
         assert await read_pool_depths(connection, DEFAULT_TENANT, ["default"], 100) == {"default": CEILING}
@@ -207,23 +207,23 @@ async def test_the_depth_is_read_once_a_second_for_any_number_of_requests(
         return await read_pool_depths(*arguments)
 
     monkeypatch.setattr(backpressure, "read_pool_depths", counted)
-    await asyncio.gather(*(sent(small, NOW) for _ in range(20)))
+    await asyncio.gather(*(send(small, NOW) for _ in range(20)))
     assert readings == 1
     await small.world.advance(0.9)
-    await sent(small, NOW)
-    await sent(small, NOW | {"in": "1h"})
+    await send(small, NOW)
+    await send(small, NOW | {"in": "1h"})
     assert readings == 1
     await small.world.advance(0.2)
-    await sent(small, NOW | {"in": "1h"})
+    await send(small, NOW | {"in": "1h"})
     assert readings == 1  # it adds nothing to the queue, so the depth is not read
-    await sent(small, NOW)
+    await send(small, NOW)
     assert readings == 2
 
 
 @proves("C7", "L4")
 async def test_all_waiting_requests_get_503_while_the_database_is_away(small: Caller) -> None:
     await small.world.database.close()
-    answers = await asyncio.gather(*(sent(small, NOW) for _ in range(10)))
+    answers = await asyncio.gather(*(send(small, NOW) for _ in range(10)))
     assert {answer.status_code for answer in answers} == {503}
 
 

@@ -126,7 +126,9 @@ def test_the_instant_of_a_relative_schedule_is_never_remembered() -> None:
     assert new_job_spec(body, NOW) != new_job_spec(body, later)
 
 
-def shown(spec: JobSpec, state: JobState, reason: str | None, next_fire_at: datetime | None) -> tuple[Accepted, Any]:
+def render_slowly(
+    spec: JobSpec, state: JobState, reason: str | None, next_fire_at: datetime | None
+) -> tuple[Accepted, Any]:
     job = Accepted(ID, fill_in_schedule(spec, ID, NOW), state, 1, next_fire_at, NOW, reason)
     out = _ANSWER.dump_python(_ANSWER.validate_python(render_job(job, NOW), extra="forbid"), mode="json")
     return job, out
@@ -144,7 +146,7 @@ def test_the_fast_text_of_a_job_is_that_of_the_slow_way(
         spec = job_spec(read_json(msgspec.json.encode(body), max_bytes=10**6), NOW)
     except InvalidBody:
         return
-    job, out = shown(spec, state, reason, next_fire_at)
+    job, out = render_slowly(spec, state, reason, next_fire_at)
     assert created_job_text([job]) == msgspec.json.encode(out).decode()
     assert created_batch_text([job, job]) == msgspec.json.encode({"items": [out, out]}).decode()
 

@@ -46,16 +46,16 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def addressed(path: str) -> str:
+def fill_path(path: str) -> str:
     for name in ("{id}", "{execution_id}", "{backfill_id}"):
         path = path.replace(name, AN_ID)
     return path.replace("{name}", "default")
 
 
-async def asked(client: httpx2.AsyncClient, method: str, path: str, body: object = None) -> httpx2.Response:
+async def call(client: httpx2.AsyncClient, method: str, path: str, body: object = None) -> httpx2.Response:
     began_s = time.monotonic()
-    answer = await client.request(method, addressed(path), json=body)
-    assert time.monotonic() - began_s < PROMPTLY_S, f"{method} {path} took its time"
+    answer = await client.request(method, fill_path(path), json=body)
+    assert time.monotonic() - began_s < PROMPTLY_S, f"{method} {path} was slow"
     return answer
 
 
@@ -77,7 +77,7 @@ async def test_a_stopped_server_is_503_with_retry_after_on_every_route_until_it_
     await database.read_clock()
     client, gets = await serve(database, "off")
     keyed, _ = await serve(database, "on")
-    assert (await asked(client, "GET", "/v1/jobs")).status_code == 200
+    assert (await call(client, "GET", "/v1/jobs")).status_code == 200
     postgres.stop()
     calls = [
         *(("GET", path, None) for path in (*gets, "/readyz", *PAGES)),
@@ -85,20 +85,20 @@ async def test_a_stopped_server_is_503_with_retry_after_on_every_route_until_it_
     ]
     assert {"/v1/nodes", "/v1/workers", "/v1/pools"} <= {path for _, path, _ in calls}
     for method, path, body in calls:
-        answer = await asked(client, method, path, body)
+        answer = await call(client, method, path, body)
         assert answer.status_code == 503, f"{method} {path}: {answer.text}"
         assert int(answer.headers["retry-after"]) > 0
         is_page = path in PAGES
         assert answer.headers["content-type"].startswith("text/html" if is_page else "application/"), path
         assert ("Nothing is lost" in answer.text) == is_page
     for path in WITHOUT_A_DATABASE:
-        assert (await asked(client, "GET", path)).status_code == 200, path
-    assert "ondot_database_up 0.0" in (await asked(client, "GET", "/metrics")).text
+        assert (await call(client, "GET", path)).status_code == 200, path
+    assert "ondot_database_up 0.0" in (await call(client, "GET", "/metrics")).text
     key = {"authorization": "Bearer ondot_" + "a" * 40}
     assert (await keyed.get("/v1/jobs", headers=key)).status_code == 503
     assert postgres.start() == url
-    assert (await asked(client, "POST", "/v1/jobs", POSTS["/v1/jobs"])).status_code == 201
-    assert (await asked(client, "GET", "/fleet")).status_code == 200
+    assert (await call(client, "POST", "/v1/jobs", POSTS["/v1/jobs"])).status_code == 201
+    assert (await call(client, "GET", "/fleet")).status_code == 200
     await client.aclose()
     await keyed.aclose()
     await database.close()

@@ -175,13 +175,18 @@ async def test_an_operation_by_filter_is_accepted_run_and_shown_with_its_progres
     await fail(api, "timed out")
     body = {"filter": {"q": "gone", "fromAt": "2020-01-01T00:00:00Z"}, "rate": 8, "payload": None, "version": "current"}
     assert (await post(api, f"{LETTERS}/replay", body | {"dry_run": True}))["count"] == 3
-    begun = await post(api, f"{LETTERS}/replay", body, 202)
-    assert (begun["action"], begun["state"], begun["total"], begun["done"]) == ("replay", "RUNNING", 3, 0)
-    assert (begun["rate"], begun["version"], begun["edited_payload"], begun["actor"]) == (8, "current", True, "local")
-    assert begun["filter"] == {"q": "gone", "from_at": "2020-01-01T00:00:00Z"}
+    bulk = await post(api, f"{LETTERS}/replay", body, 202)
+    assert (bulk["action"], bulk["state"], bulk["total"], bulk["done"]) == ("replay", "RUNNING", 3, 0)
+    assert (bulk["rate"], bulk["version"], bulk["edited_payload"], bulk["actor"]) == (
+        8,
+        "current",
+        True,
+        "local",
+    )
+    assert bulk["filter"] == {"q": "gone", "from_at": "2020-01-01T00:00:00Z"}
     await bulk_pass(api.world.database, api.world.dispatcher)
-    assert (await api.get(f"{LETTERS}/operations/{begun['id']}"))["done"] == 2
-    answer = await api.http.post(f"{LETTERS}/operations/{begun['id']}/cancel")
+    assert (await api.get(f"{LETTERS}/operations/{bulk['id']}"))["done"] == 2
+    answer = await api.http.post(f"{LETTERS}/operations/{bulk['id']}/cancel")
     assert (answer.status_code, answer.json()["state"]) == (200, "CANCELLED")
     everything = await post(api, f"{LETTERS}/discard", {"all": True, "reason": "clean up"}, 202)
     assert everything["total"] == 2
@@ -189,7 +194,7 @@ async def test_an_operation_by_filter_is_accepted_run_and_shown_with_its_progres
     assert [item["id"] for item in listed] == [everything["id"]]
     page = await api.get(f"{LETTERS}/operations", limit=1)
     rest = await api.get(f"{LETTERS}/operations", cursor=page["next_cursor"])
-    assert [item["id"] for item in rest["items"]] == [begun["id"]]
+    assert [item["id"] for item in rest["items"]] == [bulk["id"]]
 
 
 @proves("E10")
@@ -243,8 +248,8 @@ async def test_the_same_key_returns_the_same_replay(api: Caller) -> None:
     assert first == second
     assert first["items"][0]["result"] == "replayed"
     again = {"Idempotency-Key": "operation"}
-    begun = [await post(api, f"{LETTERS}/discard", {"all": True, "reason": "x"}, 202, again) for _ in range(2)]
-    assert begun[0] == begun[1]
+    started = [await post(api, f"{LETTERS}/discard", {"all": True, "reason": "x"}, 202, again) for _ in range(2)]
+    assert started[0] == started[1]
     reused = await api.http.post(f"{LETTERS}/replay", json={"all": True}, headers=key)
     assert reused.status_code == 422
 

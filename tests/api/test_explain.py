@@ -9,7 +9,7 @@ from tests.api.conftest import Caller
 from tests.proves import proves
 from tests.world import failed
 
-ANSWERED = {"id", "state", "summary", "may_start_at", "reasons", "now"}
+FIELDS = {"id", "state", "summary", "may_start_at", "reasons", "now"}
 
 
 @proves("E17")
@@ -17,7 +17,7 @@ async def test_an_execution_that_waits_for_a_worker_is_explained_with_what_to_do
     job = await api.create({"name": "report", "function": "f", "pool": "gpu"})
     id_ = await api.execution_of(job)
     explanation = await api.get(f"/v1/executions/{id_}/explain")
-    assert explanation.keys() == ANSWERED
+    assert explanation.keys() == FIELDS
     assert (explanation["id"], explanation["state"], explanation["may_start_at"]) == (id_, "PENDING", None)
     [reason] = explanation["reasons"]
     assert (reason["code"], reason["pool"], reason["until"]) == ("no_worker", "gpu", None)
@@ -50,7 +50,7 @@ async def test_a_retry_and_its_end_are_explained_with_instants_in_utc(api: Calle
 async def test_a_job_is_explained_with_its_reasons_its_executions_and_its_skipped_fires(api: Caller) -> None:
     job = await api.create({"name": "report", "function": "f", "every": "1h"})
     explanation = await api.get(f"/v1/jobs/{job['id']}/explain")
-    assert explanation.keys() == ANSWERED | {"live", "executions", "skipped_fires", "fire"}
+    assert explanation.keys() == FIELDS | {"live", "executions", "skipped_fires", "fire"}
     assert [reason["code"] for reason in explanation["reasons"]] == ["not_due", "no_scheduler"]
     assert explanation["reasons"][0]["schedule"] == "Every hour"
     assert (explanation["live"], explanation["executions"], explanation["skipped_fires"], explanation["fire"]) == (

@@ -66,8 +66,8 @@ async def test_a_heartbeat_from_before_the_clock_was_set_back_makes_no_node_aliv
 
 @proves("C1")
 async def test_without_nodes_every_partition_is_unowned(api: Caller) -> None:
-    nobody = {"partitions": 64, "unowned": list(range(64)), "items": []}
-    assert await api.get("/v1/nodes") == nobody | {"held_at": None, "held_why": None}
+    empty = {"partitions": 64, "unowned": list(range(64)), "items": []}
+    assert await api.get("/v1/nodes") == empty | {"held_at": None, "held_why": None}
 
 
 @proves("C1", "P3")
@@ -149,7 +149,7 @@ async def test_a_stalled_loop_is_shown_until_the_next_heartbeat_and_after_its_wo
     assert "ondot_scheduler_nodes_stalled 1.0" in metrics
     heard = await worker.beat()
     assert heard is not None
-    assert heard.blocking == {"crawl"}, "what blocked is remembered"
+    assert heard.blocking == {"crawl"}, "the function that blocked is remembered"
     [worker_out] = (await api.get("/v1/workers"))["items"]
     assert (worker_out["stalled_at"], worker_out["stalled_in"]) == (None, None)
     assert 'ondot_workers{state="stalled"} 0.0' in (await api.http.get("/metrics")).text

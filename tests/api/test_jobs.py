@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ondot.api.routes import jobs
+from ondot.api.routes import create
 from ondot.flow.change.change import pause
 from ondot.flow.submit import FEW
 from ondot.model.ids import DEFAULT_TENANT, JobId
@@ -140,26 +140,26 @@ async def test_other_requests_are_answered_while_a_large_batch_is_parsed_and_ren
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, go_on = asyncio.get_running_loop(), threading.Event()
-    begun = {"job_specs": asyncio.Event(), "created_batch_text": asyncio.Event()}
+    started = {"job_specs": asyncio.Event(), "created_batch_text": asyncio.Event()}
 
-    def held(name: str) -> None:
-        real = getattr(jobs, name)
+    def hold(name: str) -> None:
+        real = getattr(create, name)
 
         def slow(*arguments: Any, **options: Any) -> Any:
-            loop.call_soon_threadsafe(begun[name].set)
-            assert go_on.wait(10), f"{name} keeps the loop from all others"
+            loop.call_soon_threadsafe(started[name].set)
+            assert go_on.wait(10), f"{name} blocks the loop for all other requests"
             go_on.clear()
             return real(*arguments, **options)
 
-        monkeypatch.setattr(jobs, name, slow)
+        monkeypatch.setattr(create, name, slow)
 
-    for name in begun:
-        held(name)
+    for name in started:
+        hold(name)
     bodies = [{"function": "f", "cron": f"{n} 9 * * *"} for n in range(FEW + 1)]
     batch = asyncio.create_task(
         api.http.post("/v1/jobs/batch", json={"jobs": bodies}, headers={"Idempotency-Key": "large"})
     )
-    for name, event in begun.items():
+    for name, event in started.items():
         await asyncio.wait_for(event.wait(), 20)
         await api.create(HELLO, **{"Idempotency-Key": name})
         go_on.set()

@@ -38,16 +38,16 @@ async def revoke(world: World, id_: UUID) -> None:
 
 
 @asynccontextmanager
-async def counted(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
+async def keys_looked_up(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
     """How many keys each statement looked up."""
-    asked: list[int] = []
+    batches: list[int] = []
 
     async def counting(connection: Any, hashes: Any) -> Any:
-        asked.append(len(hashes))
+        batches.append(len(hashes))
         return await find_owners(connection, hashes)
 
     monkeypatch.setattr("ondot.api.known_keys.find_owners", counting)
-    yield asked
+    yield batches
 
 
 @proves("T1")
@@ -57,10 +57,10 @@ async def test_a_key_is_cached_for_half_a_second_and_then_looked_up_again(
     id_, headers = await make_key(keyed.world)
     now_s = 1000.0
     monkeypatch.setattr("ondot.api.known_keys.monotonic", lambda: now_s)
-    async with counted(keyed.world, monkeypatch) as asked:
+    async with keys_looked_up(keyed.world, monkeypatch) as batches:
         for _ in range(5):
             assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 200
-        assert asked == [1]
+        assert batches == [1]
         await revoke(keyed.world, id_)
         now_s += 0.49
         assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 200
@@ -72,11 +72,11 @@ async def test_a_key_is_cached_for_half_a_second_and_then_looked_up_again(
 async def test_text_that_does_not_look_like_a_key_costs_no_statement(
     keyed: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with counted(keyed.world, monkeypatch) as asked:
+    async with keys_looked_up(keyed.world, monkeypatch) as batches:
         for wrong in ("x", "ondot_", "ondot_" + "a" * 500, "ondot_ä" * 8, "ondot_" + "a" * 19 + "'", "a b"):
             answer = await keyed.http.get("/v1/jobs", headers=[(b"authorization", f"Bearer {wrong}".encode())])
             assert answer.status_code == 401
-    assert asked == []
+    assert batches == []
 
 
 @proves("T1")
@@ -86,10 +86,10 @@ async def test_a_flood_of_keys_needs_few_statements_and_a_right_key_among_them_i
     _, headers = await make_key(world, "right")
     right = headers["authorization"].removeprefix("Bearer ")
     keys = KnownKeys(world.database)
-    async with counted(world, monkeypatch) as asked:
+    async with keys_looked_up(world, monkeypatch) as batches:
         found = await asyncio.gather(*(keys.find(key) for key in [*(new_key() for _ in range(500)), right]))
     assert [owner.name for owner in found if owner] == ["right"]
-    assert len(asked) <= 3
+    assert len(batches) <= 3
 
 
 @proves("T1")

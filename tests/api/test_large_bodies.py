@@ -211,7 +211,7 @@ async def test_others_are_answered_while_a_large_body_is_decoded(api: Caller, mo
     def slow(raw: bytes, **options: Any) -> object:
         if len(raw) > LARGE:
             loop.call_soon_threadsafe(begun.set)
-            assert go_on.wait(10), "a large body keeps the loop from all others"
+            assert go_on.wait(10), "a large body blocks the loop for all other requests"
         return real(raw, **options)
 
     monkeypatch.setattr(request_body, "read_json", slow)

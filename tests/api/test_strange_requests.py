@@ -44,7 +44,7 @@ STRANGE: tuple[bytes, ...] = (
 )
 HEADERS = ("origin", "idempotency-key", "if-match", "authorization", "cookie", "accept", "content-type", "range", "x-y")
 PAGES = ("/jobs", "/executions", "/dead-letters", "/schedules", "/fleet", "/", "/docs", "/ui/static/{name}")
-ASKED_BY_PAGES = (
+PAGE_PARAMETERS = (
     "q",
     "state",
     "pool",
@@ -85,9 +85,9 @@ def some(values: Sequence[bytes], number: int, step: int) -> Sequence[bytes]:
     return values[number % step :: step]
 
 
-def filled(path: str, value: str) -> str:
+def fill_path(path: str, value: str) -> str:
     begin, _, rest = path.partition("{")
-    return path if not rest else filled(begin + value + rest.partition("}")[2], value)
+    return path if not rest else fill_path(begin + value + rest.partition("}")[2], value)
 
 
 async def never_500(page: Served, method: str, path: str, headers: dict[str, bytes] | None = None) -> None:
@@ -101,8 +101,8 @@ async def never_500(page: Served, method: str, path: str, headers: dict[str, byt
 async def test_no_path_causes_a_server_error(page: Served, app: FastAPI) -> None:
     for number, (method, path, _) in enumerate(route for route in routes(app) if "{" in route[1]):
         for value in some(STRANGE, number, 3):
-            await never_500(page, method, filled(path, quote(value, safe="")))
-        await never_500(page, method, filled(path, "ffffffff-ffff-ffff-ffff-ffffffffffff"))
+            await never_500(page, method, fill_path(path, quote(value, safe="")))
+        await never_500(page, method, fill_path(path, "ffffffff-ffff-ffff-ffff-ffffffffffff"))
 
 
 @proves("L7")
@@ -113,10 +113,10 @@ async def test_no_parameter_causes_a_server_error(page: Served, app: FastAPI, wo
     for number, (method, path, described) in enumerate(routes(app)):
         ids = str(execution.id) if "/executions/" in path else str(accepted.id) if "/jobs/" in path else AN_ID
         names = [found["name"] for found in described.get("parameters", ()) if found["in"] == "query"]
-        for at, name in enumerate(names or (ASKED_BY_PAGES if path in PAGES[:4] else ("unknown",))):
+        for at, name in enumerate(names or (PAGE_PARAMETERS if path in PAGES[:4] else ("unknown",))):
             for value in some(STRANGE, number + at, 5 if names else len(STRANGE)):
-                await never_500(page, method, f"{filled(path, ids)}?{name}={quote(value, safe='')}")
-        await never_500(page, method, f"{filled(path, ids)}?%00=%ff&=&&=&{'a=b&' * 500}")
+                await never_500(page, method, f"{fill_path(path, ids)}?{name}={quote(value, safe='')}")
+        await never_500(page, method, f"{fill_path(path, ids)}?%00=%ff&=&&=&{'a=b&' * 500}")
 
 
 @proves("L7")
@@ -126,7 +126,7 @@ async def test_no_header_causes_a_server_error(page: Served, app: FastAPI) -> No
     for number, (method, path, described) in enumerate(routes(app)):
         for at, name in enumerate(HEADERS if described else HEADERS[:2]):
             for value in some(sendable, number + at, len(sendable)):
-                await never_500(page, method, filled(path, AN_ID), {name: value})
+                await never_500(page, method, fill_path(path, AN_ID), {name: value})
 
 
 @proves("L7")

@@ -24,6 +24,7 @@ from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.routes import (
     audit,
     backfills,
+    create,
     dead_letters,
     executions,
     explain,
@@ -47,7 +48,7 @@ RETRY_AFTER_S = "2"
 UNAVAILABLE_LOGGED_EVERY_S = 10.0
 LONGEST_PATH = 200
 
-PARTS = (jobs, backfills, skipped, schedules, executions, explain, dead_letters, pools, fleet, audit)
+PARTS = (create, jobs, backfills, skipped, schedules, executions, explain, dead_letters, pools, fleet, audit)
 """In the order of the reference."""
 BODIES = (
     JobBody,
@@ -68,7 +69,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 ENTRIES = {
     prefix + path: Entry(path, answer)
     for prefix in ("/v1", "/api/v1")
-    for path, answer in (("/jobs", jobs.create_job), ("/jobs/batch", jobs.create_jobs))
+    for path, answer in (("/jobs", create.create_job), ("/jobs/batch", create.create_jobs))
 }
 
 log = get_logger()

@@ -1,35 +1,29 @@
-"""`/v1/jobs`: create, list, get, update, patch, delete, pause, resume, run, status, executions."""
+"""`/v1/jobs`: list, get, update, patch, delete, pause, resume, run, status, executions."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant, actor_of, services_of, tenant_of
+from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
-from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, batch_of, body_of, idempotency_of, parse_body
-from ondot.api.views import created_batch_text, created_job_text, execution_out
+from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of, parse_body
+from ondot.api.views import execution_out
 from ondot.document.body import JobBody
-from ondot.document.parse import job_spec, job_specs, new_job_spec, patched_spec
+from ondot.document.parse import job_spec, patched_spec
 from ondot.document.render import SPEC_FIELDS, JobOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
-from ondot.flow.idempotency import Idempotency
 from ondot.flow.run_now import run_now
-from ondot.flow.submit import Render
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
-from ondot.store.audit import By
-from ondot.store.clock import Moment
 from ondot.store.executions import ExecutionRow, find_latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
 from ondot.store.pools import find_pools
@@ -38,60 +32,15 @@ LATEST = 10
 READ_ONLY = responses.JobDetail.__annotations__.keys() - SPEC_FIELDS
 """The fields of a response that only ondot writes."""
 
-
-class _Versioned(msgspec.Struct):
-    version: int
-
-
 router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
 IfMatch = Annotated[
     str | None,
     Header(
         alias="If-Match",
-        description="The ETag of the version that was read: if the job has changed, it is 412.",
+        description="The ETag of the version that was read. If the job has changed since then, the response is 412.",
     ),
 ]
-
-
-# `fast_path` calls `create_job` and `create_jobs` too, with the request alone: they use no dependency of FastAPI.
-
-
-@router.post("/jobs", status_code=201, response_model=JobOut, responses=QUEUE_FULL, openapi_extra=takes(JobBody))
-async def create_job(request: Request, _key: Key = None) -> Response:
-    """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
-    services, tenant_no = services_of(request), await tenant_of(request)
-    body = await body_of(request)
-
-    async def create(moment: Moment) -> str:
-        spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
-        return await _submit(request, services, tenant_no, [spec], moment, created_job_text, idempotency_of(request))
-
-    text = await services.database.by_clock(create)
-    # From the text of the response: for a repeated Idempotency-Key it is the text of the first response.
-    return _json_201(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
-
-
-@router.post(
-    "/jobs/batch",
-    status_code=201,
-    response_model=responses.JobBatch,
-    responses=QUEUE_FULL,
-    openapi_extra=takes(JobBody, many="jobs"),
-)
-async def create_jobs(request: Request, _key: Key = None) -> Response:
-    """Create up to 10,000 jobs in one transaction, all or none; the response lists them in the same order."""
-    services, tenant_no = services_of(request), await tenant_of(request)
-    body = await batch_of(request)
-
-    async def create(moment: Moment) -> str:
-        specs, idempotency = await parse_body(
-            request,
-            lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request)),
-        )
-        return await _submit(request, services, tenant_no, specs, moment, created_batch_text, idempotency)
-
-    return _json_201(await services.database.by_clock(create))
 
 
 @router.get("/jobs", response_model=responses.JobList)
@@ -286,7 +235,7 @@ async def run_job(
             idempotency=idempotency,
             by=by,
         )
-    return _json_201(text)
+    return Response(text, status_code=201, media_type="application/json")
 
 
 @router.get("/jobs/{id}/status", response_model=responses.StatusOut)
@@ -348,31 +297,6 @@ async def load_job(services: Services, tenant_no: TenantNo, job_id: JobId) -> Jo
     if row is None:
         raise NotFound(f"There is no job {job_id}.")
     return row
-
-
-async def _submit(
-    request: Request,
-    services: Services,
-    tenant_no: TenantNo,
-    specs: Sequence[JobSpec],
-    moment: Moment,
-    render: Render,
-    idempotency: Idempotency | None,
-) -> str:
-    # One-time jobs are not in the audit log: there are thousands a second.
-    is_audited = any(spec.recurs or spec.key is not None for spec in specs)
-    by = By(await actor_of(request)) if is_audited else None
-    submit = partial(
-        services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
-    )
-    if services.backpressure is None:
-        return await submit()
-    async with services.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as on_created:
-        return await submit(on_created=on_created)
-
-
-def _json_201(text: str, headers: dict[str, str] | None = None) -> Response:
-    return Response(text, status_code=201, headers=headers, media_type="application/json")
 
 
 def _without_read_only(body: object, row: JobRow) -> object:

@@ -1,0 +1,97 @@
+"""`POST /v1/jobs` and `/v1/jobs/batch`: create jobs, one or up to 10,000.
+
+`fast_path` calls these two functions too, with the request alone. So they use no dependency of FastAPI; the parameters
+that they declare only document them.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from ondot.api import responses
+from ondot.api.backpressure import QUEUE_FULL
+from ondot.api.dependencies import Services, actor_of, services_of, tenant_of
+from ondot.api.openapi import takes
+from ondot.api.parameters import only_known_parameters
+from ondot.api.request_body import Key, batch_of, body_of, idempotency_of, parse_body
+from ondot.api.views import created_batch_text, created_job_text
+from ondot.document.body import JobBody
+from ondot.document.parse import job_specs, new_job_spec
+from ondot.document.render import JobOut
+from ondot.flow.idempotency import Idempotency
+from ondot.flow.submit import Render
+from ondot.model.ids import TenantNo
+from ondot.model.job import JobSpec
+from ondot.store.audit import By
+from ondot.store.clock import Moment
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
+
+
+@router.post("/jobs", status_code=201, response_model=JobOut, responses=QUEUE_FULL, openapi_extra=takes(JobBody))
+async def create_job(request: Request, _key: Key = None) -> Response:
+    """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
+    services, tenant_no = services_of(request), await tenant_of(request)
+    body = await body_of(request)
+
+    async def create(moment: Moment) -> str:
+        spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
+        return await _submit(request, services, tenant_no, [spec], moment, created_job_text, idempotency_of(request))
+
+    text = await services.database.by_clock(create)
+    # From the text of the response: for a repeated Idempotency-Key it is the text of the first response.
+    return _json_201(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
+
+
+@router.post(
+    "/jobs/batch",
+    status_code=201,
+    response_model=responses.JobBatch,
+    responses=QUEUE_FULL,
+    openapi_extra=takes(JobBody, many="jobs"),
+)
+async def create_jobs(request: Request, _key: Key = None) -> Response:
+    """Create up to 10,000 jobs in one transaction, all or none; the response lists them in the same order."""
+    services, tenant_no = services_of(request), await tenant_of(request)
+    body = await batch_of(request)
+
+    async def create(moment: Moment) -> str:
+        specs, idempotency = await parse_body(
+            request,
+            lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request)),
+        )
+        return await _submit(request, services, tenant_no, specs, moment, created_batch_text, idempotency)
+
+    return _json_201(await services.database.by_clock(create))
+
+
+async def _submit(
+    request: Request,
+    services: Services,
+    tenant_no: TenantNo,
+    specs: Sequence[JobSpec],
+    moment: Moment,
+    render: Render,
+    idempotency: Idempotency | None,
+) -> str:
+    # One-time jobs are not in the audit log: there are thousands a second.
+    is_audited = any(spec.recurs or spec.key is not None for spec in specs)
+    by = By(await actor_of(request)) if is_audited else None
+    submit = partial(
+        services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
+    )
+    if services.backpressure is None:
+        return await submit()
+    async with services.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as on_created:
+        return await submit(on_created=on_created)
+
+
+def _json_201(text: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(text, status_code=201, headers=headers, media_type="application/json")
