@@ -208,7 +208,7 @@ class Settings(BaseSettings):
     @field_validator("shell_env")
     @classmethod
     def _is_a_list_of_names(cls, names: str | None) -> str | None:
-        if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in _listed(names)):
+        if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in _split_names(names)):
             raise ValueError("must be names of variables separated by commas, e.g. JAVA_HOME,NODE_ENV")
         return names
 
@@ -237,7 +237,7 @@ class Settings(BaseSettings):
 
     @property
     def shell_variables(self) -> list[str]:
-        return _listed(self.shell_env)
+        return _split_names(self.shell_env)
 
     @property
     def needs_database_url(self) -> str:
@@ -249,7 +249,7 @@ class Settings(BaseSettings):
         return self.database_url
 
 
-def _listed(names: str | None) -> list[str]:
+def _split_names(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]
 
 

@@ -211,7 +211,7 @@ def worker_id_from_host() -> None:
 
 def any_answer_is_success() -> None:
     """A receiver that refuses is taken for one that accepts."""
-    _put(http, "_failed", lambda answer, _now: Succeeded(answer.as_json()))
+    _put(http, "_report_failure", lambda answer, _now: Succeeded(answer.as_json()))
 
 
 def repeats_the_call() -> None:

@@ -52,19 +52,19 @@ def problem(error: OndotError, instance: str | None = None) -> dict[str, object]
         "type": f"{TYPE}{error.code}",
         "title": error.title,
         "status": status_of(error),
-        "detail": _bounded(error.message),
+        "detail": _shorten(error.message),
     }
     if instance is not None:
         body["instance"] = instance
     if isinstance(error, InvalidBody) and error.faults:
         body["errors"] = [
-            {"pointer": _bounded(fault.pointer), "detail": _bounded(fault.message)} for fault in error.faults
+            {"pointer": _shorten(fault.pointer), "detail": _shorten(fault.message)} for fault in error.faults
         ]
     body.update({name: _plain(fact) for name, fact in error.facts.items() if name not in _OWN_MEMBERS})
     return body
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     """The text may quote the request: a name of a megabyte is not sent back."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 

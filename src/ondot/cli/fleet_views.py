@@ -77,7 +77,7 @@ def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
         drawn.add_row(
             cell(f"{node['host']}:{node['pid']}", node["id"], f"ondot {node['release']}", style="bold"),
             cell(state, style=STYLES[state]),
-            cell(*_owned(node, now)),
+            cell(*_describe_owned(node, now)),
             cell(f"{rough(node['silent_s'])} ago", style=STYLES["EXPIRED"] if node["state"] == "EXPIRED" else ""),
         )
     if more := count_more_expired([node["silent_s"] for node in expired[EXPIRED_SHOWN:]]):
@@ -85,7 +85,7 @@ def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
     return drawn
 
 
-def _owned(node: Json, now: datetime) -> Iterator[str]:
+def _describe_owned(node: Json, now: datetime) -> Iterator[str]:
     partitions = node["partitions"]
     if not partitions:
         yield "none"

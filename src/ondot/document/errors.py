@@ -100,7 +100,7 @@ def faults_of(error: ValidationError, model: type[BaseModel], written: Written) 
         field = _find_field(model, inner)
         match found["type"]:
             case "extra_forbidden":
-                message = _unknown(path, model, inner)
+                message = _describe_unknown(path, model, inner)
             case "missing":
                 message = f"`{'.'.join(path)}` is missing{_meaning(field)}{_example(field)}."
             case "sentence":
@@ -146,7 +146,7 @@ def describe_value(value: object) -> str:
             return "an object"
 
 
-def _unknown(path: Path, model: type[BaseModel], inner: Path) -> str:
+def _describe_unknown(path: Path, model: type[BaseModel], inner: Path) -> str:
     place: type[BaseModel] = model
     for name in inner[:-1]:
         field = place.model_fields.get(name)

@@ -79,14 +79,14 @@ def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
         schedule = None if written is None else _plain_once(written, now)
         if (written is None) is (schedule is None):
             text = _ENCODER.encode({name: value for name, value in raw.items() if name not in _LEFT_OUT})
-            known = _remembered(text) if len(text) <= _LONGEST_REMEMBERED else None
+            known = _recall(text) if len(text) <= _LONGEST_REMEMBERED else None
             if known is not None and (schedule is None or known.debounce is None):
                 return structs.replace(known, payload=encode_payload(raw.get("payload"), pointer), schedule=schedule)
     return job_spec(raw, now, pointer=pointer)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(text: bytes) -> JobSpec | None:
+def _recall(text: bytes) -> JobSpec | None:
     """The spec of this body; None if it has faults, which need a pointer, or a schedule, which needs the time."""
     try:
         spec = job_spec(_DECODER.decode(text), EPOCH)

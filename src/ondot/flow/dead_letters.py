@@ -138,7 +138,7 @@ async def _resolve(
         locked = await lock_letters(work.connection, tenant_no, ids)
         letters = [letter for letter in locked.values() if letter.resolution is None]
         results = {entry.id: entry for entry in await resolve(work, letters)}
-        text = render([results.get(id_) or _untouched(id_, locked.get(id_)) for id_ in ids])
+        text = render([results.get(id_) or _report_untouched(id_, locked.get(id_)) for id_ in ids])
         await store_response(work, idempotency, text)
     count = sum(entry.is_done for entry in results.values())
     log.info(event, count=count, refused=len(ids) - count, actor=by.actor)
@@ -166,7 +166,7 @@ async def start_bulk(
         bulk = NewBulk(id_, action, filter, by.actor, by.reason, per_s, how.payload, how.current_version)
         await insert_bulk(work.connection, tenant_no, bulk, total=total, created_at=now)
         detail = {"filter": filter, "total": total}
-        await record_change(work.connection, tenant_no, by, _audited(action), id_, detail)
+        await record_change(work.connection, tenant_no, by, _audit_action(action), id_, detail)
         [row] = await list_bulks(work.connection, tenant_no, id_=id_)
         text = render(row)
         await store_response(work, idempotency, text)
@@ -248,7 +248,7 @@ async def _discard_letters(work: Work, letters: Sequence[LockedLetter], by: By, 
     await record_all(connection, tenant_no, by.actor, "dead_letter.discard", [(id_, detail) for id_ in ids])
 
 
-def _untouched(id_: ExecutionId, letter: LockedLetter | None) -> LetterDone:
+def _report_untouched(id_: ExecutionId, letter: LockedLetter | None) -> LetterDone:
     if letter is None:
         return LetterDone(id_, "not_found", detail=f"There is no dead letter {id_}.")
     what = f"{letter.resolution} by {letter.resolved_by}"
@@ -261,5 +261,5 @@ def _detail(by: By, operation: UUID | None) -> dict[str, object]:
     return {"reason": by.reason, "operation": operation}
 
 
-def _audited(action: BulkAction) -> Literal["dead_letter.replay", "dead_letter.discard"]:
+def _audit_action(action: BulkAction) -> Literal["dead_letter.replay", "dead_letter.discard"]:
     return "dead_letter.replay" if action == "replay" else "dead_letter.discard"

@@ -28,7 +28,7 @@ _UNITS_S: Final = (604_800.0, 86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 def seconds(written: object) -> float:
     """The duration in seconds, never negative. Raises ValueError with the expected form as its text."""
     if isinstance(written, (int, float)) and not isinstance(written, bool):
-        return _checked(written)
+        return _check(written)
     if not isinstance(written, str) or len(written) > _LONGEST_TEXT:
         raise ValueError(EXPECTED)
     text = written.strip()
@@ -37,7 +37,7 @@ def seconds(written: object) -> float:
         if _ISO_CALENDAR.match(text):
             raise ValueError('a duration of fixed length, which months and years do not have: use days, such as "P30D"')
         raise ValueError(EXPECTED)
-    return _checked(sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS_S, strict=False) if n))
+    return _check(sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS_S, strict=False) if n))
 
 
 def as_written(duration_s: float) -> int | float:
@@ -45,7 +45,7 @@ def as_written(duration_s: float) -> int | float:
     return int(duration_s) if duration_s.is_integer() else duration_s
 
 
-def _checked(value: float) -> float:
+def _check(value: float) -> float:
     try:
         duration_s = float(value)
     except OverflowError:

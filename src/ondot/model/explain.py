@@ -72,7 +72,7 @@ def _may_start_at(facts: ExecutionFacts, reasons: tuple[Reason, ...]) -> datetim
 def _reasons(facts: ExecutionFacts) -> list[Reason]:
     match facts.state:
         case State.SUCCEEDED | State.FAILED | State.CANCELLED | State.SKIPPED:
-            return [_ended(facts)]
+            return [_explain_end(facts)]
         case State.RUNNING:
             return [*_cancelling(facts), _running(facts)]
         case State.BLOCKED:
@@ -87,7 +87,7 @@ def _reasons(facts: ExecutionFacts) -> list[Reason]:
             return [*waits, *_no_function(facts), *_start_deadline(facts)]
 
 
-def _ended(facts: ExecutionFacts) -> Reason:
+def _explain_end(facts: ExecutionFacts) -> Reason:
     because = f": {WHY_ENDED.get(facts.reason, facts.reason)}" if facts.reason else ""
     error = _in_a_line(facts.error)
     if error and facts.state is State.FAILED:
@@ -211,7 +211,7 @@ def _slots(facts: ExecutionFacts, line: Line) -> Reason | None:
     limit = line.limit or 1
     if line.held.count + line.ahead < limit:
         return None
-    taken = _taken(line.held) if line.held.count >= limit else "earlier executions go first"
+    taken = _describe_slots(line.held) if line.held.count >= limit else "earlier executions go first"
     is_due = facts.ready_at <= facts.now
     waits = "Waiting for" if is_due else "At present it would wait for"
     message = (
@@ -259,7 +259,7 @@ def _policy(line: Line, is_due: bool) -> str:
     return ""
 
 
-def _taken(held: HeldSlots) -> str:
+def _describe_slots(held: HeldSlots) -> str:
     states = [holder.state for holder in held.holders]
     retrying = states.count(State.RETRYING)
     words = f"{pluralize(held.count, 'slot')} {'is' if held.count == 1 else 'are'} taken"
@@ -285,7 +285,7 @@ def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
     name = f"The pool {pool.name!r}"
     ahead = sum(facts.queue_ahead.values())
     if pool.concurrency is not None and pool.held.count >= pool.concurrency:
-        message = f"{name} runs at most {pool.concurrency:,} at a time: {_taken(pool.held)}."
+        message = f"{name} runs at most {pool.concurrency:,} at a time: {_describe_slots(pool.held)}."
         advice = f"Wait for one of them, or raise the concurrency of {pool.name!r}."
         return [Reason("pool_concurrency", message, None, advice, {"limit": pool.concurrency} | _holding(pool.held))]
     if pool.every_s is not None:

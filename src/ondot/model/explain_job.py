@@ -66,23 +66,23 @@ def _reasons(facts: JobFacts) -> list[Reason]:
             message = f"The job was deleted at {since}."
             return [Reason("deleted", message, None, "Create it again.", {"since": facts.updated_at})]
         case JobState.PAUSED:
-            return [_paused(facts), *_catching_up(facts)]
+            return [_explain_pause(facts), *_catching_up(facts)]
         case JobState.ENDED:
-            return [_ended(facts)]
+            return [_explain_end(facts)]
         case JobState.ACTIVE:
             late = facts.timer_at is not None and facts.timer_at <= facts.now
             # A planned fire needs no scheduler; later ones do. While everything is held, the schedulers do nothing.
             needs_one = facts.held_at is None and (facts.timer_at is not None or facts.owed)
             missing = _no_scheduler(facts) if needs_one else []
             due = [_not_due(facts)] if facts.next_fire_at is not None and facts.next_fire_at > facts.now else []
-            ended = [_ended(facts)] if facts.timer_at is None and not due and not facts.owed else []
+            ended = [_explain_end(facts)] if facts.timer_at is None and not due and not facts.owed else []
             first = why_held(facts.held_at, facts.held_why) if facts.live or not ended else []
             if late:
                 return [*first, *missing, _late_plan(facts), *_costly(facts), *_catching_up(facts), *due]
             return [*first, *_catching_up(facts), *due, *missing, *ended, *_costly(facts)]
 
 
-def _paused(facts: JobFacts) -> Reason:
+def _explain_pause(facts: JobFacts) -> Reason:
     why = f": {facts.state_reason}" if facts.state_reason else ", by hand"
     first = "fix the cause of the failures, then resume it" if facts.state_reason else "resume it"
     return Reason(
@@ -105,7 +105,7 @@ def _last_run(last: Explanation) -> Reason:
     )
 
 
-def _ended(facts: JobFacts) -> Reason:
+def _explain_end(facts: JobFacts) -> Reason:
     schedule = facts.schedule
     if facts.fires_left == 0:
         why = (

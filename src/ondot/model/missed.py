@@ -9,8 +9,8 @@ def what_to_do(job_id: JobId, from_at: datetime, to_at: datetime, *, is_backfill
     """The command that runs the fires of a range after all; None once a backfill has them."""
     if is_backfilled:
         return None
-    return f"ondot job backfill {job_id} --from {_written(from_at)} --to {_written(to_at)}"
+    return f"ondot job backfill {job_id} --from {_format(from_at)} --to {_format(to_at)}"
 
 
-def _written(instant: datetime) -> str:
+def _format(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -149,7 +149,7 @@ def advance(
         fires=tuple(fires),
         catch_up=run[0] if len(run) == 1 else None,
         owed=OwedRange(run[0], run[-1], len(run)) if len(run) > 1 else None,
-        skipped=_skipped(schedule, timer, missed, [*run, *fires]) if missed or schedule.calendar else (),
+        skipped=_list_skipped(schedule, timer, missed, [*run, *fires]) if missed or schedule.calendar else (),
         next_fire_at=next_fire_at,
         fired_through=max(settled, default=None),
         fires_left=fires_left,
@@ -239,7 +239,7 @@ def settled_range(schedule: Schedule, after: datetime, now: datetime, *, paused:
     return calendar_range(schedule, after, now + _MICROSECOND)
 
 
-def _skipped(
+def _list_skipped(
     schedule: Schedule, timer: Timer, missed: _Missed | None, fires: list[datetime]
 ) -> tuple[SkippedRange, ...]:
     """The ranges to record as not run: missed, or excluded by the calendar."""

@@ -36,10 +36,10 @@ def visible(text: str) -> str:
     """The text with invisible characters shown by their numbers; line breaks and tabs stay."""
     if text.isprintable() and _BLANK_LETTERS.isdisjoint(text):
         return text
-    return "".join(_escaped(char) if char not in "\n\t" and _is_hidden(char) else char for char in text)
+    return "".join(_escape(char) if char not in "\n\t" and _is_hidden(char) else char for char in text)
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     """As JSON writes it, so that text in JSON means the same."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))

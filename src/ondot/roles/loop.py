@@ -58,7 +58,7 @@ async def every(
     `passes`: records that a pass is under way and should end within `within_s`.
     """
     if passes is not None:
-        one_pass = _recorded(one_pass, passes, name, within_s)
+        one_pass = _record(one_pass, passes, name, within_s)
     wake = wake or asyncio.Event()
     failures = 0
     longest_s = LONGEST_PAUSE_S
@@ -87,7 +87,7 @@ async def every(
                 await wake.wait()
 
 
-def _recorded(
+def _record(
     one_pass: Callable[[], Awaitable[int]], passes: Passes, name: str, within_s: float
 ) -> Callable[[], Awaitable[int]]:
     async def recorded_pass() -> int:

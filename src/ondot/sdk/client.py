@@ -141,7 +141,7 @@ class Client(Requests):
 
     async def cancel_execution(self, id_: Id, reason: str | None = None) -> Json:
         """End it: at once if it waits. A running one is asked to stop, and stopped by force after its grace period."""
-        return await self._call("POST", f"/v1/executions/{_segment(id_)}/cancel", body=_given(reason=reason))
+        return await self._call("POST", f"/v1/executions/{_segment(id_)}/cancel", body=_leave_out_none(reason=reason))
 
     async def retry_execution(
         self,
@@ -153,7 +153,7 @@ class Client(Requests):
         idempotency_key: str | None = None,
     ) -> Json:
         """Run it again: start the next attempt now if it waits for one; create a new execution if it has ended."""
-        body = _given(version=version, reason=reason, payload=payload)
+        body = _leave_out_none(version=version, reason=reason, payload=payload)
         return await self._make(f"/v1/executions/{_segment(id_)}/retry", body, idempotency_key)
 
     async def explain_execution(self, id_: Id) -> Json:
@@ -188,7 +188,7 @@ class Client(Requests):
     ) -> Json:
         """Run dead letters again: by `ids` at once, by `filter` or `all` in the background; `dry_run` only counts."""
         which = _letters(ids, filter, all, rate, dry_run)
-        body = which | _given(payload=payload, version=version, reason=reason)
+        body = which | _leave_out_none(payload=payload, version=version, reason=reason)
         return await self._make("/v1/dead-letters/replay", body, idempotency_key)
 
     async def discard_dead_letters(
@@ -256,7 +256,7 @@ def _segment(id_: Id) -> str:
     return quote(str(id_), safe="")
 
 
-def _given(**fields: Any) -> Json:
+def _leave_out_none(**fields: Any) -> Json:
     """The fields that were given; a payload of None counts as given."""
     return {
         name: value
@@ -269,5 +269,5 @@ def _letters(
     ids: Sequence[Id] | None, filter_: Mapping[str, Any] | None, all_: bool, rate: int | None, dry_run: bool
 ) -> Json:
     bounds = None if filter_ is None else {name: plain(value) for name, value in filter_.items() if value is not None}
-    which = _given(ids=None if ids is None else [str(id_) for id_ in ids], filter=bounds, rate=rate)
+    which = _leave_out_none(ids=None if ids is None else [str(id_) for id_ in ids], filter=bounds, rate=rate)
     return which | ({"all": True} if all_ else {}) | ({"dry_run": True} if dry_run else {})

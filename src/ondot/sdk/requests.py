@@ -90,7 +90,7 @@ class Requests:
         answer = body_of(response)
         if response.is_success and isinstance(answer, dict):
             return answer
-        raise error_of(response.status_code, answer, _shown(self._client()))
+        raise error_of(response.status_code, answer, _show_url(self._client()))
 
     async def _send(
         self,
@@ -118,10 +118,10 @@ class Requests:
         try:
             yield
         except httpx2.TimeoutException as error:
-            raise Unavailable(f"{_shown(client)} did not answer within {self._timeout_s:g} s.") from error
+            raise Unavailable(f"{_show_url(client)} did not answer within {self._timeout_s:g} s.") from error
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise Unavailable(
-                f"No ondot server can be reached at {_shown(client)} ({error}). "
+                f"No ondot server can be reached at {_show_url(client)} ({error}). "
                 "Start one with `ondot up`, or set its address: ONDOT_URL=http://host:1200."
             ) from error
 
@@ -156,7 +156,7 @@ class Requests:
         )
 
 
-def _shown(client: "httpx2.AsyncClient") -> str:
+def _show_url(client: "httpx2.AsyncClient") -> str:
     return without_userinfo(str(client.base_url))
 
 

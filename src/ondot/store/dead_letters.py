@@ -235,13 +235,13 @@ async def lock_letters(
 ) -> dict[ExecutionId, LockedLetter]:
     """These letters, open or not, locked until the transaction ends."""
     rows = await connection.fetch(_SQL["lock_letters"].text, tenant_no, ids)
-    return {row["execution_id"]: _locked(row) for row in rows}
+    return {row["execution_id"]: _read_locked(row) for row in rows}
 
 
 async def take_letters(connection: Connection, turn: BulkTurn, limit: int) -> list[LockedLetter]:
     """Lock the next open letters of an operation; letters that others have locked are skipped."""
     rows = await connection.fetch(_SQL["take_letters"].text, *turn.columns, limit)
-    return [_locked(row) for row in rows]
+    return [_read_locked(row) for row in rows]
 
 
 async def has_passed_over(
@@ -378,7 +378,7 @@ def _letter(row: dict[str, Any]) -> LetterRow:
     return LetterRow(**(row | {"error": _decode(row["error"])}))
 
 
-def _locked(row: Record) -> LockedLetter:
+def _read_locked(row: Record) -> LockedLetter:
     ended = Ended(row["execution_id"], row["job_id"], row["job_version"], row["own_payload"])
     return LockedLetter(ended, row["resolution"], row["resolved_by"], row["replay_id"], row.get("failed_at"))
 

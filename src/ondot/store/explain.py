@@ -70,14 +70,14 @@ async def read_executions(
 ) -> list[ExecutionFacts]:
     """The facts of executions, and for those that wait, what they wait for."""
     waits = [one.row for one in found if one.row["state"] in _WAITS]
-    held = await _held(connection, tenant_no, waits) if waits else {}
+    held = await _read_slots(connection, tenant_no, waits) if waits else {}
     workers = await _workers(connection, waits, heartbeat_s) if waits else {}
     suspects = await _suspects(connection, [row for row in waits if row["class"] == PriorityClass.SUSPECT])
     ahead = await _queue_ahead(connection, tenant_no, waits) if waits else {}
     return [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead, heartbeat_s) for one in found]
 
 
-async def _held(connection: Connection, tenant_no: TenantNo, waits: Sequence[Record]) -> dict[UUID, HeldSlots]:
+async def _read_slots(connection: Connection, tenant_no: TenantNo, waits: Sequence[Record]) -> dict[UUID, HeldSlots]:
     gates = {row["gate_id"] for row in waits if row["gate_id"] is not None}
     gates |= {row["pool_gate"] for row in waits if row["pool_concurrency"] is not None}
     if not gates:

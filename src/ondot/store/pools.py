@@ -55,7 +55,7 @@ class Pools:
         """The number of each pool that a tenant names. Raises `InvalidBody` for one that it may not use."""
         if tenant_no == DEFAULT_TENANT:
             return await self.register(connection, names)
-        found = await self._known(connection, names)
+        found = await self._find_known(connection, names)
         for name in names:
             if name not in found:
                 fault = f"Unknown pool {name!r}: use a pool of this installation, or ask its owner to create it."
@@ -64,13 +64,13 @@ class Pools:
 
     async def register(self, connection: Connection, names: Collection[str]) -> dict[str, PoolNo]:
         """The number of each pool, created where it is new."""
-        found = await self._known(connection, names)
+        found = await self._find_known(connection, names)
         if new := sorted(set(names) - found.keys()):
             await connection.execute(_SQL["add_pools"].text, new)
             found |= await self._find(connection, new)
         return found
 
-    async def _known(self, connection: Connection, names: Collection[str]) -> dict[str, PoolNo]:
+    async def _find_known(self, connection: Connection, names: Collection[str]) -> dict[str, PoolNo]:
         known = {name: self._numbers[name] for name in names if name in self._numbers}
         missing = [name for name in names if name not in known]
         return known | await self._find(connection, missing) if missing else known

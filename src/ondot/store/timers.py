@@ -205,7 +205,7 @@ async def take_skipped(
 ) -> list[Recorded]:
     """Remove and return the ranges that contain one of these fires."""
     rows = await connection.fetch(_SQL["take_skipped"].text, tenant_no, job_id, fires)
-    return [_recorded(row) for row in rows]
+    return [_read_recorded(row) for row in rows]
 
 
 async def take_calendar(
@@ -213,9 +213,9 @@ async def take_calendar(
 ) -> list[Recorded]:
     """Remove and return ranges that the calendar skips and that overlap an interval; `to_at` None: without an end."""
     rows = await connection.fetch(_SQL["take_calendar"].text, tenant_no, job_id, from_at, to_at)
-    return [_recorded(row) for row in rows]
+    return [_read_recorded(row) for row in rows]
 
 
-def _recorded(row: Record) -> Recorded:
+def _read_recorded(row: Record) -> Recorded:
     skipped = SkippedRange(row["from_at"], row["to_at"], row["reason"], row["count"])
     return Recorded(skipped, row["job_version"], row["at"])

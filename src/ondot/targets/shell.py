@@ -117,7 +117,7 @@ class ShellCaller(Target[ShellTarget]):
             await process.end(self._kill_after_s)
             return timed_out(call.timeout_s, "The program and all its processes were ended.")
         forced = await process.end(call.cancel.grace_s)
-        return _cancelled(await process.wait(0), process, call.cancel.grace_s, forced=forced)
+        return _report_cancel(await process.wait(0), process, call.cancel.grace_s, forced=forced)
 
 
 def facts(call: Call) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _report(exit_code: int, process: Process, limits: Limits) -> Succeeded | Fai
     return Failed(AttemptError("signal", message, detail=detail, facts={"signal": name, **limit}))
 
 
-def _cancelled(exit_code: int | None, process: Process, grace_s: float, *, forced: bool) -> Cancelled:
+def _report_cancel(exit_code: int | None, process: Process, grace_s: float, *, forced: bool) -> Cancelled:
     if exit_code is None:
         return Cancelled("It was ended by SIGKILL after its grace, and is not gone yet.", forced=True)
     if forced:

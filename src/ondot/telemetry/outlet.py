@@ -38,10 +38,10 @@ class Outlet:
         self._encoding = beneath.encoding or "utf-8"
         self._is_copy = False
         self._begin()
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._start_in_fork)
         atexit.register(self.drain)
 
-    def _forked(self) -> None:
+    def _start_in_fork(self) -> None:
         """A forked copy has no thread, perhaps a lock that is never released, and no loop that could block."""
         self._is_copy = True
         self._begin()

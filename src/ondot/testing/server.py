@@ -61,18 +61,18 @@ class Server:
 def server() -> Server:
     """The server of this process. Starting the embedded one takes a second or two."""
     url = os.environ.get(VARIABLE)
-    return _named(url) if url else _embedded()
+    return _use_url(url) if url else _find_embedded()
 
 
 @cache
-def _named(url: str) -> Server:
+def _use_url(url: str) -> Server:
     if urlsplit(url).scheme not in {"postgresql", "postgres"}:
         raise Misconfigured(f"{VARIABLE} must start with postgresql://, e.g. postgresql://user:password@host/database.")
     return Server(url)
 
 
 @cache
-def _embedded() -> Server:
+def _find_embedded() -> Server:
     """The only thing that outlives a world: a server for each world would cost each a second."""
     place = fastest_directory()
     _remove_leftovers(place)

@@ -152,7 +152,7 @@ class World:
             return [call for call in made if call.job_id == id_or_name]
         found = [call for call in made if id_or_name in {call.job, call.target}]
         if not found and id_or_name not in self._app.handlers and id_or_name not in self._created:
-            raise self._unknown(id_or_name, {*self._app.handlers, *self._created, *(call.job for call in made)})
+            raise self._not_found(id_or_name, {*self._app.handlers, *self._created, *(call.job for call in made)})
         return found
 
     async def executions(self, job: Job) -> list[Execution]:
@@ -213,7 +213,7 @@ class World:
         """Of one job; of several with the same name, the recurring one."""
         if isinstance(id_or_name := _id_or_name(job), UUID):
             return id_or_name
-        found = [row for row in await self._named(id_or_name) if row.state != "DELETED"]
+        found = [row for row in await self._find_by_name(id_or_name) if row.state != "DELETED"]
         if not found:
             raise NotFound(f"The job {id_or_name!r} is deleted, or has no schedule of its own.")
         recurring = [row for row in found if row.spec.recurs]
@@ -224,14 +224,14 @@ class World:
 
     async def _jobs(self, job: Job) -> list[JobRow]:
         if not isinstance(id_or_name := _id_or_name(job), UUID):
-            return await self._named(id_or_name)
+            return await self._find_by_name(id_or_name)
         async with self._database.connection() as connection:
             row = await get_job(connection, DEFAULT_TENANT, JobId(id_or_name))
         if row is None:
             raise NotFound(f"There is no job {id_or_name} in this world.")
         return [row]
 
-    async def _named(self, name: str) -> list[JobRow]:
+    async def _find_by_name(self, name: str) -> list[JobRow]:
         async with self._database.connection() as connection:
             rows = [
                 row
@@ -241,10 +241,10 @@ class World:
             if rows or name in self._app.handlers:
                 return rows
             known = await list_jobs(connection, DEFAULT_TENANT, limit=MANY)
-        raise self._unknown(name, {*self._app.handlers, *(row.spec.name for row in known)})
+        raise self._not_found(name, {*self._app.handlers, *(row.spec.name for row in known)})
 
     @staticmethod
-    def _unknown(name: str, known: set[str]) -> NotFound:
+    def _not_found(name: str, known: set[str]) -> NotFound:
         close = get_close_matches(name, known, n=1)
         advice = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
         return NotFound(f"No job of this world is named {name!r}: {advice}")

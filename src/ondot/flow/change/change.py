@@ -221,7 +221,7 @@ async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | N
     )
     timer = await _timer_for(work, job, updated, timer)
     # The versions hold the old and the new spec; a payload does not belong into the audit log.
-    detail = {"from_version": job.version, "version": updated.version, "changed": _changed(job.spec, spec)}
+    detail = {"from_version": job.version, "version": updated.version, "changed": _list_changes(job.spec, spec)}
     wakes = await _write(work, job, updated, timer, "job.update", detail, pool_no=pool_no, by=by)
     return [*((pool_no, ready_at) for ready_at in moved), *wakes]
 
@@ -294,7 +294,7 @@ async def _read(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> J
     return row
 
 
-def _changed(old: JobSpec, new: JobSpec) -> list[str]:
+def _list_changes(old: JobSpec, new: JobSpec) -> list[str]:
     return [field for field in JobSpec.__struct_fields__ if getattr(old, field) != getattr(new, field)]
 
 

@@ -80,7 +80,7 @@ def exclusion_at(calendar: Calendar, zone: str, fire_at: datetime) -> Exclusion 
         if reason is not None:
             return Exclusion(reason, aware(_day_ends(zone, at, day)))
     if calendar.blackouts:
-        prepared = _sorted(calendar)
+        prepared = _sort(calendar)
         index = bisect_right(prepared.begins_at, fire_at) - 1
         if index >= 0 and fire_at < prepared.ends_at[index]:
             return Exclusion("blackout", prepared.ends_at[index])
@@ -119,7 +119,7 @@ def _reason_of_day(calendar: Calendar, day: date) -> Reason | None:
     off = None if calendar.exclude_holidays is None else _days_off(calendar.exclude_holidays, day.year)
     if off is not None and day in off.holidays:
         return "holiday"
-    if calendar.exclude_dates and day.isoformat() in _sorted(calendar).dates:
+    if calendar.exclude_dates and day.isoformat() in _sort(calendar).dates:
         return "date"
     if calendar.business_days and (day.weekday() >= _SATURDAY if off is None else day in off.weekends):
         return "weekend"
@@ -148,7 +148,7 @@ def _day_ends(zone: str, at: datetime, day: date) -> datetime:
 
 
 @lru_cache(maxsize=128)  # 200 kB for a thousand dates and a thousand blackouts
-def _sorted(calendar: Calendar) -> _Sorted:
+def _sort(calendar: Calendar) -> _Sorted:
     begins_at: list[datetime] = []
     ends_at: list[datetime] = []
     for from_at, to_at in sorted((window.from_at.astimezone(UTC), window.to_at) for window in calendar.blackouts):

@@ -221,7 +221,7 @@ def _split(text: str) -> list[str]:
 
 def _values(text: str, fields: list[str], index: int) -> frozenset[int]:
     """The values of one field, parsed alone so that an error can name the field."""
-    values = _allowed(fields[index], index)
+    values = _parse_field(fields[index], index)
     if values is None:
         _refuse_field(text, index, fields[index])
     return values
@@ -229,13 +229,13 @@ def _values(text: str, fields: list[str], index: int) -> frozenset[int]:
 
 def allowed_values(field: str, index: int) -> frozenset[int]:
     """The values of one field of `Expression.fields` that has plain values only."""
-    values = _allowed(field, index)
+    values = _parse_field(field, index)
     assert values is not None, "the field was parsed before"
     return values
 
 
 @lru_cache(maxsize=2048)
-def _allowed(field: str, index: int) -> frozenset[int] | None:
+def _parse_field(field: str, index: int) -> frozenset[int] | None:
     """Cached: fields repeat far more often than expressions do, above all those that H spreads."""
     alone = ["*"] * 6
     alone[index] = field

@@ -72,7 +72,7 @@ def _preview(schedule: Schedule, after: datetime, n: int) -> Preview:
     is_cut = len(instants) in {n, schedule.max_fires}
     until_at = instants[-1] if instants and is_cut else schedule.end_at or _outlook(begin_at)
     skipped = heapq.merge(
-        *(_swallowed(rule, schedule.calendar, begin_at, until_at) for rule in rules_of(schedule)),
+        *(_find_in_gaps(rule, schedule.calendar, begin_at, until_at) for rule in rules_of(schedule)),
         _left_out(schedule, after, until_at),
         key=lambda pair: pair[0],
     )
@@ -138,7 +138,7 @@ def _remark_of_once(once: Once, fire_at: datetime) -> Remark | None:
     return None if once.wall in {None, wall} else "shifted"
 
 
-def _swallowed(
+def _find_in_gaps(
     rule: When, calendar: Calendar | None, after: datetime, until: datetime
 ) -> "Iterator[tuple[datetime, Skipped]]":
     """The slots in skipped hours, each with the instant of its clock change."""

@@ -68,7 +68,7 @@ class Child(asyncio.Protocol):
         self._transactions = transactions
         self._up = up
         self._sending = threading.Lock()
-        self._messages = Messages(DOWN, self._received)
+        self._messages = Messages(DOWN, self._receive)
         self._running: dict[int, tuple[asyncio.Task[None], Cancel]] = {}
 
     def send(self, message: Up) -> None:
@@ -84,7 +84,7 @@ class Child(asyncio.Protocol):
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def _received(self, message: Down) -> None:
+    def _receive(self, message: Down) -> None:
         match message:
             case Begin():
                 cancel = Cancel(message.grace_s)

@@ -66,7 +66,7 @@ class Child(asyncio.Protocol):
         self._down: asyncio.WriteTransport | None = None
         self._up: asyncio.ReadTransport | None = None
         self._up_ended = asyncio.Event()
-        self._messages = Messages(UP, self._received)
+        self._messages = Messages(UP, self._receive)
         self._reason = ""
         self._life = asyncio.create_task(self._live(), name="ondot child")
 
@@ -214,24 +214,24 @@ class Child(asyncio.Protocol):
         # A process that has closed its only way to report never will. One that is exiting is gone by then.
         asyncio.get_running_loop().call_later(EXITS_WITHIN_S, self.kill, "ended by its worker: it closed its pipe")
 
-    def _received(self, message: Up) -> None:
+    def _receive(self, message: Up) -> None:
         match message:
             case Ready():
                 self.is_ready = True
                 self.changed.set()
             case Said():
-                if child_call := self._unreported(message.call_no):
+                if child_call := self._find_unreported(message.call_no):
                     child_call.call.say(message.stream, message.line)
             case Progressed():
-                if child_call := self._unreported(message.call_no):
+                if child_call := self._find_unreported(message.call_no):
                     child_call.call.progress(message.fraction, message.message, message.checkpoint)
             case Done():
                 if message.left_behind:
                     self.is_retired = self.left_behind = True
-                if child_call := self._unreported(message.call_no):
+                if child_call := self._find_unreported(message.call_no):
                     child_call.end(message.succeeded or message.failed or message.cancelled)
 
-    def _unreported(self, call_no: int) -> ChildCall | None:
+    def _find_unreported(self, call_no: int) -> ChildCall | None:
         child_call = self._calls.get(call_no)
         return None if child_call is None or child_call.report.done() else child_call
 

@@ -122,7 +122,7 @@ class FunctionCaller(Target[FunctionTarget]):
     def _prepare(self, spec: FunctionTarget, call: Call) -> tuple[Handler[..., Any], Attempt, "partial[Any]"] | Failed:
         handler = self._handlers.get(spec.name)
         if handler is None:
-            return self._unknown(spec.name)
+            return self._report_unknown(spec.name)
         arguments = _arguments(call.payload)
         if isinstance(arguments, Failed):
             return arguments
@@ -212,7 +212,7 @@ class FunctionCaller(Target[FunctionTarget]):
             )
         return "It swallowed its cancellation (CancelledError) and is still running." if attempt.runs else ""
 
-    def _unknown(self, name: str) -> Failed:
+    def _report_unknown(self, name: str) -> Failed:
         known = ", ".join(sorted(self._handlers)[:20]) or "none"
         message = f"This worker has no function {one_line(name)!r}; it has: {known}."
         return Failed(AttemptError("unknown_function", message))
@@ -328,9 +328,9 @@ class _Forks:
 
     def __init__(self) -> None:
         self.count = 0
-        os.register_at_fork(after_in_child=self._forked)
+        os.register_at_fork(after_in_child=self._start_in_fork)
 
-    def _forked(self) -> None:
+    def _start_in_fork(self) -> None:
         self.count += 1
 
 

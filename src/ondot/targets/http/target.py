@@ -68,7 +68,7 @@ class HttpCaller(Target[HttpTarget]):
         except TimeoutError as error:
             if deadline.expired():
                 was_asked = bool(call.cancel.requested) or call.timeout_s is None
-                return _dropped(phases) if was_asked else phases.report_total(call.timeout_s or 0.0)
+                return _report_cancel(phases) if was_asked else phases.report_total(call.timeout_s or 0.0)
             return phases.report() if phases.expired else _not_answered(error)
         except (aiohttp.ClientError, OSError, ValueError, PrivateAddress) as error:
             return _not_sent(error)
@@ -100,7 +100,7 @@ class HttpCaller(Target[HttpTarget]):
             await request.__aexit__(*sys.exc_info())
         if 200 <= answer.status < 300:
             return Succeeded(answer.as_json())
-        return _failed(answer, self._now())
+        return _report_failure(answer, self._now())
 
     def _open(self) -> aiohttp.ClientSession:
         """At the first call: a session belongs to the running loop."""
@@ -177,13 +177,13 @@ def _drop(deadline: asyncio.Timeout) -> None:
         deadline.reschedule(asyncio.get_running_loop().time())
 
 
-def _dropped(phases: Phases) -> Cancelled:
+def _report_cancel(phases: Phases) -> Cancelled:
     if not phases.connected:
         return Cancelled("It was cancelled before there was a connection: nothing was sent.")
     return Cancelled("The call was dropped; its receiver may still have done its work.", forced=True)
 
 
-def _failed(answer: Answer, now: datetime) -> Failed:
+def _report_failure(answer: Answer, now: datetime) -> Failed:
     status = answer.status
     try:
         phrase = f"{status} {HTTPStatus(status).phrase}"
