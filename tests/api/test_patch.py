@@ -161,6 +161,8 @@ REFUSED: list[tuple[object, str, tuple[str, ...]]] = [
     ({"target": {"http": None}}, "/target", ("exactly one of", "got none")),
     ({"function": "f", "command": ["ls"]}, "/command", ("exactly one of",)),
     ({"retry": {"backoff": "listed", "delays": None}}, "/retry/delays", ("Give `delays`",)),
+    ({"retry": {"backoff": {}}}, "/retry/backoff", ("must be",)),
+    ({"retry": {"backoff": ["fixed"]}}, "/retry/backoff", ("must be",)),
     ({"overlap": "some"}, "/overlap", ('"allow"', 'got the text "some"')),
     ({"rate": {"per": "1m"}}, "/rate/limit", ("is missing",)),
     ({"unique": "k"}, "/unique", ("this one recurs",)),

@@ -51,7 +51,7 @@ def merge(base: dict[str, object], patch: dict[str, object], form: type[BaseMode
     if isinstance(schedule, dict) and isinstance(changes, dict) and _names_a_zone(changes.get("rrule")):
         schedule.pop("timezone", None)
     retry, changes = base.get("retry"), patch.get("retry")
-    if isinstance(retry, dict) and isinstance(changes, dict) and changes.get("backoff") not in {None, "listed"}:
+    if isinstance(retry, dict) and isinstance(changes, dict) and changes.get("backoff") not in (None, "listed"):
         base["retry"] = {name: value for name, value in retry.items() if name != "delays"}
     if "concurrency_key" in patch and patch["concurrency_key"] is None:
         base = {name: value for name, value in base.items() if name not in {"key_concurrency", "key_rate"}}
