@@ -49,6 +49,12 @@ async def test_a_patch_is_described_as_a_part_of_a_job(api: Caller) -> None:
     assert schemas["ScheduleBodyPatch"]["properties"]["include"]["anyOf"][0]["items"]["$ref"].endswith("/RuleBody")
 
 
+async def test_no_schema_is_named_after_a_module(api: Caller) -> None:
+    """Two classes of one name would be: a generated client would then change with each move of a file."""
+    document = (await api.http.get("/openapi.json")).json()
+    assert [name for name in document["components"]["schemas"] if "__" in name] == []
+
+
 async def test_the_schema_has_the_short_texts(api: Caller) -> None:
     document = (await api.http.get("/openapi.json")).json()
     properties = document["components"]["schemas"]["JobBody"]["properties"]

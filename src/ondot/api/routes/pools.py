@@ -41,7 +41,7 @@ class PoolBody(Body):
     )
 
 
-class RateOut(BaseModel):
+class PoolRateOut(BaseModel):
     limit: int
     per: float
     burst: int
@@ -64,7 +64,7 @@ class PoolOut(BaseModel):
         " Counted among the first 10,000 lines of all pools."
     )
     concurrency: int | None
-    rate: RateOut | None
+    rate: PoolRateOut | None
     created_at: datetime
 
 
@@ -124,7 +124,7 @@ async def _row(services: Services, tenant_no: TenantNo, name: str) -> PoolRow:
 
 
 def _out(row: PoolRow) -> PoolOut:
-    rate = None if row.rate is None else RateOut(limit=row.rate.limit, per=row.rate.per_s, burst=row.rate.burst)
+    rate = None if row.rate is None else PoolRateOut(limit=row.rate.limit, per=row.rate.per_s, burst=row.rate.burst)
     return PoolOut(
         name=row.name,
         workers=row.workers,
