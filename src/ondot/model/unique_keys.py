@@ -82,7 +82,9 @@ def decide_claim(wish: Wish, job_id: JobId, held: Claim | None, now: datetime) -
             if held.count < wish.limit:
                 return Runs(Claim(job_id, held.since_at, held.since_at + window, held.count + 1, is_live=True))
             ends = (held.since_at + window).isoformat()
-            return Skipped(held, f"throttle: {held.count} jobs with the key {wish.key!r} ran already, until {ends}")
+            return Skipped(
+                held, f"throttle: the key {wish.key!r} takes no more jobs until {ends} ({held.count} so far)"
+            )
         case Debounce():
             before = held if held is not None and is_put_off(held, now) else None
             since_at = before.since_at if before else now
