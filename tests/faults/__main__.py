@@ -1,4 +1,4 @@
-"""`make faults`: a campaign on demand, for ten minutes or for hours; its files stay where it says."""
+"""`make faults`: a campaign on demand, for ten minutes or for hours. It prints where it leaves its files."""
 
 import argparse
 import asyncio
@@ -16,27 +16,37 @@ DISK_MB = 3000
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    asked.add_argument("--seconds", type=float, default=600, help="how long faults are injected (default: 600)")
-    asked.add_argument(
-        "--seed", type=int, default=None, help="which workload and which faults (default: another each time)"
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600, help="how long faults are injected (default: 600)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of the workload and the faults (default: a random one)"
     )
-    asked.add_argument("--jobs", type=int, default=None, help=f"how many jobs (default: {JOBS_A_SECOND} a second)")
-    asked.add_argument("--schedulers", type=int, default=3)
-    asked.add_argument("--workers", type=int, default=4)
-    asked.add_argument("--apis", type=int, default=2)
-    asked.add_argument(
-        "--kinds", default=None, help="kinds of faults, with commas (default: all that this machine can)"
+    parser.add_argument("--jobs", type=int, default=None, help=f"how many jobs (default: {JOBS_A_SECOND} per second)")
+    parser.add_argument("--schedulers", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--apis", type=int, default=2)
+    parser.add_argument(
+        "--kinds", default=None, help="kinds of faults, separated by commas (default: all that this machine can inject)"
     )
-    asked.add_argument("--namespaces", type=int, default=None, help="schedulers in network namespaces of their own")
-    asked.add_argument("--slack", type=float, default=1.0, help="seconds of lateness that the machine may add")
-    asked.add_argument("--directory", type=Path, default=None, help="where the books and the report go")
-    asked.add_argument("--at-once", type=int, default=2, help="sequences of faults that blow at the same time")
-    asked.add_argument("--no-standby", action="store_true", help="no failover to a synchronous standby")
-    asked.add_argument(
-        "--disk", type=int, default=None, metavar="MB", help="a small disk that can be filled; needs root"
+    parser.add_argument(
+        "--namespaces", type=int, default=None, help="how many schedulers run in their own network namespace"
     )
-    how = asked.parse_args()
+    parser.add_argument(
+        "--slack", type=float, default=1.0, help="seconds that a busy machine may add to the bounds of lateness"
+    )
+    parser.add_argument(
+        "--directory", type=Path, default=None, help="where to write the journal, the logs and the report"
+    )
+    parser.add_argument("--at-once", type=int, default=2, help="how many sequences of faults run at the same time")
+    parser.add_argument("--no-standby", action="store_true", help="without failover to a synchronous standby")
+    parser.add_argument(
+        "--disk",
+        type=int,
+        default=None,
+        metavar="MB",
+        help="size of a disk for PostgreSQL that can be filled; needs root",
+    )
+    how = parser.parse_args()
     seed = random.randrange(1_000_000) if how.seed is None else how.seed
     directory = (how.directory or Path("var") / "faults" / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}").resolve()
     campaign = Campaign(
@@ -54,7 +64,7 @@ def main() -> None:
         slack_s=how.slack,
     )
     directory.mkdir(parents=True, exist_ok=True)
-    sys.stdout.write(f"seed {seed}, {how.seconds:g} s, files in {directory}\n")
+    sys.stdout.write(f"Seed {seed}, {how.seconds:g} s of faults. Files: {directory}\n")
     sys.stdout.flush()
     verdict, report = asyncio.run(campaign.run(directory))
     sys.stdout.write(report.text)

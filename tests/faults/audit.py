@@ -1,15 +1,15 @@
 """The audit of a run that has come to rest: does every execution, attempt, call, slot and effect add up?
 
-Reads the database and the books of the receiver, and nothing that ondot says of itself: no API, no store, no model but
-the specs of the jobs. Gives a list of violations; an empty one is the proof. Each check is one promise:
+Reads the database and the books of the receiver, and nothing that ondot reports: no API, no store, no model but the
+specs of the jobs. Returns a list of violations; an empty one is the proof. Each check is one promise:
 
-    lost, not_ended             what was accepted has an execution, and each came to its end (P1, P3)
+    lost, not_ended             every accepted job has an execution, and each has ended (P1, P3)
     attempts, times, budgets    every attempt is on record with outcome and cause, numbered without a gap (E4, E6)
     calls, at_most_once         the receiver's books and the database agree, call by call (P5, P8)
     concurrency, overlap,       limits by job and by key were kept at every instant (E12, E13)
     order, unique, deadline,    as were order, uniqueness, start deadlines and rates (E13, E16)
     rate_tokens, rate_starts
-    left_over                   nothing is held by what has ended (E13)
+    left_over                   executions that have ended hold nothing (E13)
     dead_letters, effects       FAILED has a dead letter, and a transaction its effect, exactly (E10, E11)
 """
 
@@ -31,8 +31,9 @@ from tests.faults.ledger import Call
 TRANSACTIONAL = "transacts"
 HELD = ("ready", "waiting", "gated", "slot", "lease")
 STARTS_LATE = 3
-"""Starts of a rate that may come closer together than it says: a token is taken up to 250 ms before the start, and who
-took one may be killed before it starts, so that its start waits for another worker and falls together with others."""
+"""How many starts may be closer together than their rate: a token is taken up to 250 ms before the start, and the
+worker
+that took one may be killed before it, so that the start waits for another worker and coincides with others."""
 TOKEN_SLACK = timedelta(milliseconds=1)
 
 
@@ -58,7 +59,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One that has ended, with all its attempts: also the one that succeeded, which stands in history alone."""
+    """An execution that has ended, with all its attempts: also the one that succeeded, which only history has."""
 
     row: asyncpg.Record
     spec: JobSpec
@@ -90,21 +91,21 @@ class Run:
     skipped: Counter[UUID]
     live_jobs: set[UUID] = field(default_factory=set)
     closed_jobs: set[UUID] = field(default_factory=set)
-    """Paused or deleted: nobody can say from here how many of their fires were still to come."""
+    """Paused or deleted jobs: from here it is unknown how many of their fires were still to come."""
     accepted_at: Mapping[UUID, datetime] = field(default_factory=dict)
-    """When a job was acknowledged, where that is known: from then on it lived, whatever its fire."""
+    """When a job was acknowledged, if that is known: from then on it lived, whatever its fire."""
 
     def calling(self, kind: type) -> Iterator[Execution]:
         return (execution for execution in self.executions.values() if isinstance(execution.spec.target, kind))
 
 
 async def audit(connection: asyncpg.Connection, calls: Sequence[Call]) -> list[Violation]:
-    """Everything that does not add up."""
+    """Return everything that does not add up."""
     return violations_of(await read_run(connection, calls))
 
 
 def violations_of(run: Run, off: Collection[UUID] = ()) -> list[Violation]:
-    """`off` are executions whose times tell nothing, for the database's clock was set while they lived."""
+    """`off` are executions with meaningless times: the database's clock was set while they lived."""
     timed = replace(run, executions={id_: one for id_, one in run.executions.items() if id_ not in off})
     found = [violation for check in CHECKS for violation in check(run)]
     return [*found, *(violation for check in TIMED for violation in check(timed))]
@@ -118,10 +119,10 @@ async def read_run(connection: asyncpg.Connection, calls: Sequence[Call]) -> Run
     for row in await connection.fetch("SELECT job_id, version, spec FROM ondot.job_version ORDER BY version"):
         specs[row["job_id"], row["version"]] = jobs[row["job_id"]] = decode_spec(row["spec"])
     attempts: dict[UUID, list[Attempt]] = defaultdict(list)
-    for row in await connection.fetch("SELECT *, error::text AS told FROM ondot.attempt ORDER BY attempt_no"):
+    for row in await connection.fetch("SELECT *, error::text AS error_text FROM ondot.attempt ORDER BY attempt_no"):
         attempts[row["execution_id"]].append(_attempt(row, row["outcome"]))
     executions = {}
-    for row in await connection.fetch("SELECT *, error::text AS told FROM ondot.history"):
+    for row in await connection.fetch("SELECT *, error::text AS error_text FROM ondot.history"):
         tried = attempts[row["id"]]
         if row["state"] == "SUCCEEDED":
             tried.append(_attempt(row, "SUCCEEDED"))
@@ -147,11 +148,11 @@ async def read_run(connection: asyncpg.Connection, calls: Sequence[Call]) -> Run
 
 
 def _attempt(row: asyncpg.Record, outcome: str) -> Attempt:
-    error = None if row["told"] is None else json.loads(row["told"])
+    error = None if row["error_text"] is None else json.loads(row["error_text"])
     return Attempt(row["attempt_no"], outcome, row["started_at"], row["ended_at"], row["worker_id"], error)
 
 
-# What came to its end ------------------------------------------------------------------------------------------------
+# Ends ------------------------------------------------------------------------------------------------------------
 
 
 def check_lost(run: Run) -> Iterator[Violation]:
@@ -160,7 +161,7 @@ def check_lost(run: Run) -> Iterator[Violation]:
     fires = Counter(row["job_id"] for row in rows if row["origin"] == "fire")
     for job_id, spec in run.jobs.items():
         wanted = 1 if not spec.recurs else spec.schedule.max_fires if spec.schedule else None
-        # What a misfire policy skips does not count for the fires that a job may have.
+        # Fires that a misfire policy skips do not count against `max_fires`.
         found = fires[job_id] + (0 if spec.recurs else run.skipped[job_id])
         if wanted is not None and found != wanted and job_id not in run.live_jobs | run.closed_jobs:
             yield Violation("lost", f"job {job_id}", f"{spec.name}: {found} of {wanted} fires have an end on record")
@@ -169,7 +170,7 @@ def check_lost(run: Run) -> Iterator[Violation]:
 def check_not_ended(run: Run) -> Iterator[Violation]:
     for row in run.not_ended:
         if row["job_id"] not in run.live_jobs:
-            yield Violation("not_ended", str(row["id"]), f"is {row['state']} with worker {row['worker_id']}")
+            yield Violation("not_ended", str(row["id"]), f"is still {row['state']}, worker {row['worker_id']}")
 
 
 def check_attempts(run: Run) -> Iterator[Violation]:
@@ -177,7 +178,7 @@ def check_attempts(run: Run) -> Iterator[Violation]:
         numbers = [attempt.no for attempt in execution.attempts]
         last = execution.row["attempt_no"]
         if numbers != list(range(1, last + 1)):
-            yield Violation("attempts", str(execution.id), f"{numbers} are on record, and attempt_no is {last}")
+            yield Violation("attempts", str(execution.id), f"recorded attempts are {numbers}, but attempt_no is {last}")
         for attempt in execution.attempts:
             causeless = attempt.outcome != "SUCCEEDED" and not (attempt.error or {}).get("code")
             if causeless and not (attempt.outcome == "CANCELLED" and execution.row["reason"]):
@@ -191,7 +192,7 @@ def check_attempts(run: Run) -> Iterator[Violation]:
 
 
 def check_times(run: Run) -> Iterator[Violation]:
-    """One attempt after the other, each from its start to its end; no call before it, no success before its answer."""
+    """Attempts do not overlap; no call before its attempt, no success before its answer."""
     called = defaultdict(list)
     for call in run.calls:
         called[call.execution_id, call.attempt].append(call)
@@ -201,14 +202,16 @@ def check_times(run: Run) -> Iterator[Violation]:
                 yield Violation("attempts", str(execution.id), f"attempt {attempt.no} has no duration")
             for call in called[execution.id, attempt.no]:
                 if call.at_s < attempt.started_at.timestamp():
-                    yield Violation("calls", str(execution.id), f"attempt {attempt.no} called before it began")
+                    yield Violation("calls", str(execution.id), f"attempt {attempt.no} called before it started")
                 if attempt.outcome == "SUCCEEDED" and (call.answered_s or 0.0) > attempt.ended_at.timestamp():
                     yield Violation(
                         "calls", str(execution.id), f"attempt {attempt.no} SUCCEEDED before it was answered"
                     )
         for before, after in pairwise(execution.attempts):
             if after.started_at < before.ended_at:
-                yield Violation("attempts", str(execution.id), f"attempt {after.no} began before {before.no} ended")
+                yield Violation(
+                    "attempts", str(execution.id), f"attempt {after.no} started before attempt {before.no} ended"
+                )
 
 
 def check_budgets(run: Run) -> Iterator[Violation]:
@@ -216,14 +219,14 @@ def check_budgets(run: Run) -> Iterator[Violation]:
         outcomes = Counter(attempt.outcome for attempt in execution.attempts)
         failures, losses = outcomes["FAILED"] + outcomes["TIMED_OUT"], outcomes["WORKER_LOST"]
         if (failures, losses) != (execution.row["failures"], execution.row["losses"]):
-            told = f"{execution.row['failures']} failures and {execution.row['losses']} losses"
-            yield Violation("budgets", str(execution.id), f"{told} were counted, {failures} and {losses} happened")
+            counted = f"counted {execution.row['failures']} failures and {execution.row['losses']} losses"
+            yield Violation("budgets", str(execution.id), f"{counted}, but {failures} and {losses} happened")
         retry = execution.spec.retry
         if failures > retry.max_retries + 1 or losses > retry.max_worker_losses + 1:
-            yield Violation("budgets", str(execution.id), f"{failures} failures, {losses} losses: more than it may")
+            yield Violation("budgets", str(execution.id), f"{failures} failures and {losses} losses are over budget")
 
 
-# What the receiver knows ---------------------------------------------------------------------------------------------
+# The receiver's books ------------------------------------------------------------------------------------------------
 
 
 def check_calls(run: Run) -> Iterator[Violation]:
@@ -231,7 +234,7 @@ def check_calls(run: Run) -> Iterator[Violation]:
     for call in run.calls:
         made[call.execution_id, call.attempt].append(call)
         if call.token != call.attempt:
-            yield Violation("calls", str(call.execution_id), f"attempt {call.attempt} bore the token {call.token}")
+            yield Violation("calls", str(call.execution_id), f"attempt {call.attempt} sent the token {call.token}")
     for execution in run.calling(HttpTarget):
         for attempt in execution.attempts:
             calls = made.pop((execution.id, attempt.no), [])
@@ -249,10 +252,12 @@ def _attempt_against_calls(execution: Execution, attempt: Attempt, calls: list[C
     if attempt.outcome == "SUCCEEDED" and not any(status and 200 <= status < 300 for status in statuses):
         yield Violation("calls", str(execution.id), f"{name}, but the receiver answered {statuses}")
     if attempt.outcome == "PREEMPTED" and calls:
-        yield Violation("calls", str(execution.id), f"{name} is said not to have begun, but called")
+        yield Violation("calls", str(execution.id), f"{name} was recorded as not started, but made a call")
     error = attempt.error or {}
     if error.get("code") == "http_status" and error.get("status") not in statuses:
-        yield Violation("calls", str(execution.id), f"{name} with {error.get('status')}, the receiver said {statuses}")
+        yield Violation(
+            "calls", str(execution.id), f"{name} with {error.get('status')}, but the receiver answered {statuses}"
+        )
 
 
 def check_at_most_once(run: Run) -> Iterator[Violation]:
@@ -263,11 +268,11 @@ def check_at_most_once(run: Run) -> Iterator[Violation]:
             yield Violation("at_most_once", str(execution.id), f"was called {calls[execution.id]} times")
 
 
-# What limits promise -------------------------------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------------------------------
 
 
 def most_at_once(spans: Sequence[tuple[datetime, datetime]]) -> int:
-    """How many of them were open at the busiest instant; one that ends as another begins is not open with it."""
+    """How many spans were open at the busiest instant; one that ends as another starts does not overlap it."""
     steps = sorted([(end, -1) for _, end in spans] + [(start, 1) for start, _ in spans])
     most = now = 0
     for _, step in steps:
@@ -288,11 +293,11 @@ def check_concurrency(run: Run) -> Iterator[Violation]:
             spans[f"key {limits.key}", limits.key_concurrency] += tried
     for (name, limit), entries in spans.items():
         if (most := most_at_once(entries)) > limit:
-            yield Violation("concurrency", name, f"{most} ran at once, and {limit} may")
+            yield Violation("concurrency", name, f"{most} ran at once, the limit is {limit}")
 
 
 def check_overlap(run: Run) -> Iterator[Violation]:
-    """Lives, not attempts: between two attempts of one execution nobody else begins."""
+    """Lives, not attempts: no other execution starts between two attempts of one."""
     lives: dict[tuple[UUID, int], list[tuple[datetime, datetime]]] = defaultdict(list)
     for execution in run.executions.values():
         limits = execution.spec.limits
@@ -300,11 +305,11 @@ def check_overlap(run: Run) -> Iterator[Violation]:
             lives[execution.row["job_id"], limits.concurrency or 1].append(execution.life)
     for (job_id, limit), entries in lives.items():
         if (most := most_at_once(entries)) > limit:
-            yield Violation("overlap", f"job {job_id}", f"{most} executions lived at once, and {limit} may")
+            yield Violation("overlap", f"job {job_id}", f"{most} executions lived at once, the limit is {limit}")
 
 
 def check_order(run: Run) -> Iterator[Violation]:
-    """One after another, retries included, in the order in which they were due."""
+    """One after another, retries included, in the order of their due times."""
     by_key: dict[str, list[Execution]] = defaultdict(list)
     for execution in run.executions.values():
         if execution.spec.limits is not None and execution.spec.limits.order_key is not None and execution.attempts:
@@ -313,7 +318,7 @@ def check_order(run: Run) -> Iterator[Violation]:
         executions.sort(key=lambda execution: (execution.row["fire_at"], execution.id))
         for before, after in pairwise(executions):
             if after.attempts[0].started_at < before.row["ended_at"]:
-                yield Violation("order", f"key {key}", f"{after.id} began before {before.id} had ended")
+                yield Violation("order", f"key {key}", f"{after.id} started before {before.id} had ended")
 
 
 def check_rate(run: Run) -> Iterator[Violation]:
@@ -334,14 +339,14 @@ def check_rate(run: Run) -> Iterator[Violation]:
 
 
 def _rate_of(check: str, name: str, rate: Rate, instants: list[datetime], at_once: int) -> Iterator[Violation]:
-    """Of any that follow each other, the last may be no sooner after the first than a full bucket allows."""
+    """In any sequence, the time from first to last is at least what a full bucket allows."""
     instants.sort()
     every = timedelta(seconds=rate.every_s)
     for number, instant in enumerate(instants):
         for ahead in range(at_once, min(at_once + 20, len(instants) - number)):
             least = every * (ahead + 1 - at_once) - TOKEN_SLACK
             if (span := instants[number + ahead] - instant) < least:
-                message = f"{ahead + 1} within {span.total_seconds():.3f} s from {instant} on, of {rate}"
+                message = f"{ahead + 1} within {span.total_seconds():.3f} s from {instant} on, the rate is {rate}"
                 yield Violation(check, name, message)
                 return
 
@@ -363,22 +368,24 @@ def check_deadline(run: Run) -> Iterator[Violation]:
     for execution in run.executions.values():
         if execution.spec.start_deadline_s is None:
             continue
-        # Of what was to run at once, from when it was stored: PostgreSQL may have kept its client waiting.
+        # A job without a schedule counts from when it was stored: PostgreSQL may have kept its client waiting.
         from_at = max(execution.row["fire_at"], run.accepted_at.get(execution.row["job_id"], execution.row["fire_at"]))
         start_by = from_at + timedelta(seconds=execution.spec.start_deadline_s)
         begun = [attempt for attempt in execution.attempts if attempt.outcome != "PREEMPTED"]
         if begun and begun[0].started_at > start_by:
-            yield Violation("deadline", str(execution.id), f"began at {begun[0].started_at}, and was to by {start_by}")
+            yield Violation(
+                "deadline", str(execution.id), f"started at {begun[0].started_at}, the deadline was {start_by}"
+            )
 
 
-# What is left --------------------------------------------------------------------------------------------------------
+# Rows left over ------------------------------------------------------------------------------------------------------
 
 
 def check_left_over(run: Run) -> Iterator[Violation]:
     if not run.live_jobs:
         for table, count in run.left_over.items():
             if count:
-                yield Violation("left_over", table, f"{count} rows are left, and nothing runs")
+                yield Violation("left_over", table, f"{count} rows are left, but nothing runs")
 
 
 def check_dead_letters(run: Run) -> Iterator[Violation]:
@@ -403,4 +410,4 @@ CHECKS: Sequence[Check] = (check_lost, check_not_ended, check_attempts, check_bu
                            check_left_over, check_dead_letters, check_effects)  # fmt: skip
 TIMED: Sequence[Check] = (check_times, check_concurrency, check_overlap, check_order, check_rate, check_unique,
                           check_deadline)  # fmt: skip
-"""They compare instants by the database's clock."""
+"""Checks that compare instants of the database's clock."""

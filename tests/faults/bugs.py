@@ -1,7 +1,7 @@
 """Roles with a bug: `python -m tests.faults.bugs BUG scheduler …` is `ondot scheduler …` with that bug planted in it.
 
-The test of the harness: each of these was somebody's real bug, and must be caught by a campaign. They are planted from
-here, so that ondot itself has no switch for them; one whose place is not there any more fails at once.
+They test the harness: each was a real bug of some scheduler, and a campaign must catch it. They are planted from here,
+so that ondot itself has no switch for them. A bug whose place in the code is gone fails at once.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ondot.targets.http import target as http
 
 DREAM_S = 1.5
 LONG_DREAM_S = 8.0
-"""How long who plans by an old look takes over it; the longer is longer than the horizon of a campaign."""
+"""The pause between the read of the timers and the plan; the long one is longer than the horizon of a campaign."""
 
 
 def _rewrite(queries: dict[str, Query], name: str, *pairs: tuple[str, str]) -> None:
@@ -39,7 +39,7 @@ def _rewrite(queries: dict[str, Query], name: str, *pairs: tuple[str, str]) -> N
 
 
 def _put(place: object, name: str, value: object) -> Any:
-    """Put it in the place of what is there; gives what was."""
+    """Replace an attribute; return its old value."""
     before = getattr(place, name)
     setattr(place, name, value)
     return before
@@ -47,7 +47,7 @@ def _put(place: object, name: str, value: object) -> Any:
 
 # Planning ------------------------------------------------------------------------------------------------------------
 
-_STANDS_THERE = "AND version = s.version AND next_fire_at = s.expected_at"
+_IS_UNMOVED = "AND version = s.version AND next_fire_at = s.expected_at"
 _IS_NEW = "ON CONFLICT (job_id, fire_at) WHERE origin IN ('fire', 'backfill') DO NOTHING"
 
 
@@ -56,7 +56,7 @@ def _owns_all() -> None:
 
 
 def _dreams(seconds: float) -> None:
-    """Between the look at the timers and the plan."""
+    """Pause between the read of the timers and the plan."""
 
     async def look_and_dream(*args: Any, **kwargs: Any) -> Any:
         found = await look(*args, **kwargs)
@@ -67,17 +67,17 @@ def _dreams(seconds: float) -> None:
 
 
 def no_compare_and_set() -> None:
-    """Timers are moved by who looked at them long ago, wherever they stand by now."""
+    """A node moves timers that it read long ago, wherever they are by now."""
     _owns_all()
     _dreams(LONG_DREAM_S)
-    _rewrite(timers._SQL, "plan_fires", (_STANDS_THERE, ""))
+    _rewrite(timers._SQL, "plan_fires", (_IS_UNMOVED, ""))
 
 
 def no_unique_key() -> None:
-    """Two nodes plan the same timers, neither compares where they stood, and fires have no unique key."""
+    """Two nodes plan the same timers, do not compare where they were, and fires have no unique key."""
     _owns_all()
     _dreams(DREAM_S)
-    _rewrite(timers._SQL, "plan_fires", (_STANDS_THERE, ""), (_IS_NEW, ""))
+    _rewrite(timers._SQL, "plan_fires", (_IS_UNMOVED, ""), (_IS_NEW, ""))
     _rewrite(owed._SQL, "make_owed", (_IS_NEW, ""))
 
     async def drop_it_and_look(connection: Any, *args: Any, **kwargs: Any) -> Any:
@@ -91,11 +91,11 @@ def cadence_from_now() -> None:
     """The next fire of an interval is counted from when this one was planned, not from when it was due."""
 
     def drifts(schedule: Any, timer: Any, *, now: datetime, **more: Any) -> Any:
-        told = step(schedule, timer, now=now, **more)
-        if told.next_fire_at is None or not hasattr(schedule.when, "every_s"):
-            return told
+        advanced = step(schedule, timer, now=now, **more)
+        if advanced.next_fire_at is None or not hasattr(schedule.when, "every_s"):
+            return advanced
         later = timedelta(microseconds=now.microsecond)
-        return structs.replace(told, next_fire_at=told.next_fire_at + later)
+        return structs.replace(advanced, next_fire_at=advanced.next_fire_at + later)
 
     step = _put(plan, "advance", drifts)
 
@@ -110,7 +110,7 @@ def early() -> None:
 
 
 def skips_silently() -> None:
-    """What is skipped is not recorded."""
+    """Skipped fires are not recorded."""
 
     async def keeps_quiet(*_args: Any, **_kwargs: Any) -> None:
         return None
@@ -121,7 +121,7 @@ def skips_silently() -> None:
 
 
 def never_takes_over() -> None:
-    """What a dead node owned stays its own."""
+    """The partitions of a dead node stay with it."""
     _rewrite(nodes._SQL, "take_partitions", ("p.owner IS NULL\n       OR NOT EXISTS", "p.owner IS NULL AND NOT EXISTS"))
 
 
@@ -129,7 +129,7 @@ def never_takes_over() -> None:
 
 
 def forgets_to_take_back() -> None:
-    """A pause or a delete leaves in the queue what was planned ahead."""
+    """A pause or a delete leaves executions that were planned ahead in the queue."""
 
     async def takes_nothing(*_args: Any, **_kwargs: Any) -> list[Any]:
         return []
@@ -138,7 +138,7 @@ def forgets_to_take_back() -> None:
 
 
 def ack_before_commit() -> None:
-    """A create is acknowledged when it is about to be stored."""
+    """A create is acknowledged before it is stored."""
 
     async def says_so_first(self: group_commit.GroupCommit, tenant_no: Any, requests: Sequence[Any]) -> None:
         specs = [spec for request in requests for spec in request.specs]
@@ -156,14 +156,14 @@ def ack_before_commit() -> None:
 def forgets_keys() -> None:
     """An idempotency key is not looked up."""
 
-    async def never_heard_of_it(*_args: Any, **_kwargs: Any) -> None:
+    async def is_unknown(*_args: Any, **_kwargs: Any) -> None:
         return None
 
     async def all_are_free(_connection: Any, _tenant_no: Any, keys: Sequence[tuple[str, bytes, str]]) -> frozenset[str]:
         return frozenset(key for key, _, _ in keys)
 
-    _put(idempotency, "take_key", never_heard_of_it)
-    _put(idempotency, "store_answer", never_heard_of_it)
+    _put(idempotency, "take_key", is_unknown)
+    _put(idempotency, "store_answer", is_unknown)
     _put(group_commit, "take_keys", all_are_free)
 
 
@@ -171,12 +171,12 @@ def forgets_keys() -> None:
 
 
 def beats_though_hung() -> None:
-    """A thread beats, and nobody looks whether the loop moves."""
+    """A thread sends heartbeats, and nothing checks whether the loop moves."""
     _put(pulse.Pulse, "_watch", lambda _self: None)
 
 
 def waits_for_its_log() -> None:
-    """A line is written by who logs it, however long that takes."""
+    """The thread that logs a line writes it, however long that takes."""
     _put(process, "unblock_output", lambda: None)
 
 
@@ -184,12 +184,12 @@ def waits_for_its_log() -> None:
 
 
 def no_polling() -> None:
-    """Work is looked for when a wake-up comes, and never otherwise."""
+    """Workers look for work only after a wake-up."""
     _put(leasing, "POLL_S", 3600.0)
 
 
 def worker_id_from_host() -> None:
-    """All workers of a host have one id, which is used again."""
+    """All workers of a host share one id, which is used again."""
     shared = uuid5(NAMESPACE_DNS, socket.gethostname())
 
     def named_by_its_host(self: worker.Incarnation, database: Any, *args: Any) -> None:
@@ -210,7 +210,7 @@ def worker_id_from_host() -> None:
 
 
 def any_answer_is_success() -> None:
-    """A receiver that refuses is taken for one that accepts."""
+    """Any answer of a receiver counts as a success."""
     _put(http, "_report_failure", lambda answer, _now: Succeeded(answer.as_json()))
 
 
@@ -225,7 +225,7 @@ def repeats_the_call() -> None:
 
 
 def forgets_outcomes() -> None:
-    """Outcomes that PostgreSQL did not take at the first try are dropped."""
+    """Outcomes that were not stored at the first try are dropped."""
 
     async def tries_once(self: complete.Completer, batch: list[Any]) -> None:
         try:
@@ -243,15 +243,15 @@ _IS_ITS_OWN = (
 
 
 def no_token() -> None:
-    """An outcome counts whoever brings it, of whichever attempt."""
+    """An outcome counts from any worker and for any attempt."""
     _rewrite(outcomes._SQL, "succeed_executions", _IS_ITS_OWN)
     _rewrite(outcomes._SQL, "complete_executions", _IS_ITS_OWN)
-    # And a worker that was declared lost is not told.
+    # And a worker that was marked lost does not notice.
     _rewrite(workers._SQL, "beat_worker", (" AND state IN ('ALIVE', 'DRAINING')", ""))
 
 
 def no_gates() -> None:
-    """Limits are read, and not kept."""
+    """Limits are read and not enforced."""
     for module in (run_now, plan, change, settle, backfill):
         _put(module, "encode_stages", lambda *_args: None)
     _put(jobs, "encode_stages", lambda *_args: None)
@@ -261,7 +261,7 @@ def no_gates() -> None:
 
 
 def never_recovers() -> None:
-    """Nobody looks after what a dead worker ran."""
+    """The work of a dead worker is not recovered."""
 
     async def looks_away(*_args: Any, **_kwargs: Any) -> int:
         return 0
@@ -270,7 +270,7 @@ def never_recovers() -> None:
 
 
 def recovers_by_age() -> None:
-    """What has run for a while is taken for lost."""
+    """Executions that have run for a while count as lost."""
     _rewrite(
         workers._SQL,
         "find_orphaned_leases",
@@ -280,14 +280,14 @@ def recovers_by_age() -> None:
 
 
 def recovers_by_id() -> None:
-    """What a lost worker had is given back, whoever runs it by now."""
+    """The work of a lost worker is recovered, even if another worker runs it by now."""
     _rewrite(
         workers._SQL,
         "find_lost_executions",
         ("e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = l.worker_id", "e.id = m.id"),
         ("l.id AS lease_id, l.worker_id", "l.id AS lease_id, e.worker_id"),
     )
-    # Its leases stay for a while, as those do whose deletion was lost.
+    # Its leases stay for a while, as after a lost deletion.
     _rewrite(outcomes._SQL, "complete_executions", ("cardinality($2)\n), counted", "-1\n), counted"))
 
 

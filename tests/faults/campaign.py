@@ -1,10 +1,10 @@
 """A campaign: a fleet of real processes under a workload and a weather of faults, then the judgement.
 
 the workload submits and changes jobs of all kinds by HTTP    → acks.jsonl
-the weather kills, freezes, cuts, restarts by a seed          → faults.jsonl
-the receiver writes down every call                           → calls.jsonl
-the checker compares all three with the database, when all has come to rest
-the report says what was injected, what was checked, and how to repeat it → faults.md, faults.json
+the weather kills, freezes, cuts, restarts from a seed        → faults.jsonl
+the receiver records every call                               → calls.jsonl
+the checker compares all three with the database, when all work has ended
+the report states what was injected, what was checked, and how to repeat it → faults.md, faults.json
 """
 
 import asyncio
@@ -50,7 +50,7 @@ SELECT (SELECT count(*) FROM ondot.execution) + (SELECT count(*) FROM ondot.leas
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What is to be done; the same seed and sizes give the same workload and the same faults."""
+    """The parameters of a run; the same seed and sizes make the same workload and the same faults."""
 
     seconds: float
     seed: int
@@ -60,23 +60,23 @@ class Campaign:
     apis: int = 2
     kinds: Sequence[str] | None = None
     focus: tuple[str, ...] = ()
-    """Only these kinds of jobs (`tests.faults.mix`); none: all of them."""
+    """Only these kinds of jobs (`tests.faults.mix`); empty: all of them."""
     bug: str | None = None
     lease_s: float = 5.0
     heartbeat_s: float = 10.0
     horizon_s: float = 20.0
     slack_s: float = 1.0
-    """What a loaded machine may add to the bounds of lateness."""
+    """How much a loaded machine may add to the bounds of lateness."""
     calm_within_s: float = 90.0
     calm_s: tuple[float, float] = (1.0, 4.0)
     """The pauses between faults."""
     in_namespaces: int = 0
     at_once: int = 1
-    """Sequences of faults that blow at the same time."""
+    """How many sequences of faults run at the same time."""
     standby: bool = False
     """A synchronous standby, to which the run may fail over."""
     disk_mb: int | None = None
-    """A small disk of its own for PostgreSQL, which can be filled; needs root."""
+    """The size of a separate disk for PostgreSQL that can be filled; needs root."""
     settings: dict[str, str] = field(default_factory=dict)
 
     async def run(self, directory: Path) -> tuple[Verdict, Report]:
@@ -139,9 +139,11 @@ class Campaign:
             verdict = await judge(connection, books, acks, log, began_s=began_s, ended_s=ended_s, bounds=bounds)
             verdict.violations += await _found_by_itself(connection)
         if left:
-            told = f"{left} live rows after {self.calm_within_s:g} s"
-            verdict.violations.append(Violation("not_calm", "fleet", told))
-        verdict.violations += [Violation("exited", name, "ended though nobody killed it") for name in weather.exited]
+            message = f"{left} live rows are left after {self.calm_within_s:g} s"
+            verdict.violations.append(Violation("not_calm", "fleet", message))
+        verdict.violations += [
+            Violation("exited", name, "ended, but the harness did not kill it") for name in weather.exited
+        ]
         if not verdict.clean:
             await _keep_tables(postgres, directory)
         schedulers = [member for member in stage.fleet.members if member.role == "scheduler"]
@@ -160,7 +162,7 @@ class Campaign:
         return verdict, written
 
     async def _calm(self, postgres: Postgres) -> int:
-        """Until nothing runs, waits or is to come; gives what is left when that takes too long."""
+        """Wait until nothing runs, waits or is due; return the rows that are left when that takes too long."""
         deadline_s = time.monotonic() + self.calm_within_s
         left = -1
         while left and time.monotonic() < deadline_s:
@@ -171,13 +173,13 @@ class Campaign:
 
 
 async def _found_by_itself(connection: asyncpg.Connection) -> list[Violation]:
-    """What ondot's own self-check has found: each is a bug."""
+    """The findings of ondot's own self-check: each is a bug."""
     rows = await connection.fetch("SELECT kind, count, example::text FROM ondot.found")
     return [Violation("self_check", row["kind"], f"{row['count']} found: {row['example']}") for row in rows]
 
 
 async def _keep_tables(postgres: Postgres, directory: Path) -> None:
-    """What the database knows of a run that went wrong: the server goes with the run."""
+    """Save the tables of a failed run, because its server is removed."""
     async with _connected(postgres) as connection:
         for name in KEPT:
             query = f"SELECT * FROM ondot.{name}"

@@ -1,9 +1,10 @@
 """The judgement of a fault run: did every promise hold, for every fire, every call and every acknowledged request?
 
-Everything in `tests.faults.audit` (P5, P7, P8, P11), then every fire against an oracle (`fires`: P3, P4, P9, P10), how
-late it began and for which faults (`lateness`: L1 to L5), and here what was acknowledged (P1) and that one key made one
-object (P2). The database's tables, the receiver's books, the client's journal and the log of faults; nothing that ondot
-says of itself. What only ondot could say (P6: refused *and counted*) or what no run shows (P12) is not judged.
+It runs everything in `tests.faults.audit` (P5, P7, P8, P11), then compares every fire with an oracle (`fires`: P3, P4,
+P9, P10) and judges how late it started under which faults (`lateness`: L1 to L5). Here it checks that acknowledged
+requests took effect (P1), and that one key made one object (P2). It reads the database's tables, the receiver's books,
+the client's journal and the log of faults, and nothing that ondot reports. Promises that only ondot could report (P6:
+refused *and counted*) or that no run shows (P12) are not judged.
 """
 
 from collections import Counter, defaultdict
@@ -98,28 +99,28 @@ def _off(evidence: Evidence) -> set[UUID]:
     }
 
 
-# What was asked for (P1, P2) -----------------------------------------------------------------------------------------
+# Requests (P1, P2) ---------------------------------------------------------------------------------------------------
 
 
 def check_creates(evidence: Evidence, _: datetime) -> Iterator[Violation]:
-    """What was acknowledged is there, once; what was unclear is there once or not at all."""
+    """An acknowledged job exists once; an unclear one exists once or not at all."""
     for name, operations in evidence.operations.items():
         rows = evidence.jobs.get(name, ())
         creates = [operation for operation in operations if operation.op in {"create", "repeat"}]
         acked = [operation for operation in creates if operation.is_acked]
         ids = {operation.answer.get("id") for operation in acked}
         if len(rows) > 1:
-            yield Violation("two_objects", name, f"{len(rows)} jobs came of one key: {[str(row.id) for row in rows]}")
+            yield Violation("two_objects", name, f"one key made {len(rows)} jobs: {[str(row.id) for row in rows]}")
         if len(ids) > 1:
-            yield Violation("two_objects", name, f"one key was answered with {sorted(map(str, ids))}")
+            yield Violation("two_objects", name, f"one key got different answers: {sorted(map(str, ids))}")
         for id_ in ids - {str(row.id) for row in rows}:
-            yield Violation("lost_ack", f"create {name}", f"was acknowledged as {id_}, and is not there")
+            yield Violation("lost_ack", f"create {name}", f"was acknowledged as {id_}, but does not exist")
         if rows and all(operation.outcome == "refused" for operation in creates):
-            yield Violation("not_refused", name, "was refused, and is there")
+            yield Violation("not_refused", name, "was refused, but exists")
 
 
 def check_batches(evidence: Evidence, _: datetime) -> Iterator[Violation]:
-    """All or none of a batch."""
+    """A batch is stored as a whole or not at all."""
     batches: defaultdict[str, list[str]] = defaultdict(list)
     for name, operations in evidence.operations.items():
         if operations[0].key is not None and operations[0].key.startswith("batch "):
@@ -127,19 +128,19 @@ def check_batches(evidence: Evidence, _: datetime) -> Iterator[Violation]:
     for key, names in batches.items():
         there = sum(bool(evidence.jobs.get(name)) for name in names)
         if there not in {0, len(names)}:
-            yield Violation("half_a_batch", key, f"{there} of its {len(names)} jobs are there")
+            yield Violation("half_a_batch", key, f"{there} of its {len(names)} jobs exist")
 
 
 def check_states(evidence: Evidence, ended_at: datetime) -> Iterator[Violation]:
-    """The job stands where its last acknowledged operation has put it, or where an unclear one may have."""
+    """The job is in the state of its last acknowledged operation, or in that of an unclear one."""
     for name, operations in evidence.operations.items():
         worlds = spans(operations, ended_at, evidence.steps)[-1].worlds
         allowed = {STATES[world.standing] for world in worlds if world.standing in STATES}
         for row in evidence.jobs.get(name, ()):
             last = [operation.op for operation in operations if operation.is_acked and operation.op in LASTING]
             if allowed and row.state not in allowed:
-                told = f"the job is {row.state}, and should be {' or '.join(sorted(allowed))}"
-                yield Violation("lost_ack", f"{last[-1] if last else 'create'} {name}", told)
+                message = f"the job is {row.state}, but should be {' or '.join(sorted(allowed))}"
+                yield Violation("lost_ack", f"{last[-1] if last else 'create'} {name}", message)
 
 
 LASTING = {"create", "pause", "resume", "delete"}
@@ -156,10 +157,10 @@ def check_versions(evidence: Evidence, _: datetime) -> Iterator[Violation]:
                 for (id_, number), mark in evidence.marks.items()
                 if id_ == UUID(operation.job_id) and number <= version
             }
-            # The newest at that time: an upsert that changes nothing, and one that was sent twice, make no new one.
+            # The newest at that time: an upsert that changes nothing, or that was sent twice, makes no new version.
             if marks.get(version) != wanted:
-                told = f"version {version} was acknowledged with {wanted!r}, and has {marks.get(version)!r}"
-                yield Violation("lost_ack", f"{operation.op} {name}", told)
+                message = f"version {version} was acknowledged with {wanted!r}, but has {marks.get(version)!r}"
+                yield Violation("lost_ack", f"{operation.op} {name}", message)
 
 
 def _mark_of(operation: Operation) -> str | None:
@@ -168,7 +169,7 @@ def _mark_of(operation: Operation) -> str | None:
 
 
 def check_runs(evidence: Evidence, _: datetime) -> Iterator[Violation]:
-    """A run-now is one execution, however often it was sent."""
+    """A run-now makes one execution, however often it was sent."""
     by_hand = [fired for executions in evidence.fired.values() for fired in executions if fired.origin == "run"]
     marks = Counter(fired.mark for fired in by_hand)
     ids = {str(fired.id) for fired in by_hand}
@@ -176,13 +177,13 @@ def check_runs(evidence: Evidence, _: datetime) -> Iterator[Violation]:
     for name, operation in _each(evidence.operations, "run"):
         asked.add(mark := _mark_of(operation))
         if marks[mark] > 1:
-            yield Violation("two_objects", f"run {name}", f"{marks[mark]} executions came of one key: {mark!r}")
+            yield Violation("two_objects", f"run {name}", f"one key made {marks[mark]} executions: {mark!r}")
         if operation.is_acked and operation.answer["execution_id"] not in ids:
-            told = f"was acknowledged as {operation.answer['execution_id']}, and is not there"
-            yield Violation("lost_ack", f"run {name}", told)
+            message = f"was acknowledged as {operation.answer['execution_id']}, but does not exist"
+            yield Violation("lost_ack", f"run {name}", message)
     for fired in by_hand:
         if fired.mark not in asked:
-            yield Violation("phantom", f"run {fired.id}", "nobody asked for it")
+            yield Violation("phantom", f"run {fired.id}", "no request asked for it")
 
 
 def check_cancels(evidence: Evidence, _: datetime) -> Iterator[Violation]:
@@ -192,9 +193,9 @@ def check_cancels(evidence: Evidence, _: datetime) -> Iterator[Violation]:
         if not operation.is_acked:
             continue
         if id_ not in found:
-            yield Violation("lost_ack", f"cancel {name}", f"the execution {id_} is not there any more")
+            yield Violation("lost_ack", f"cancel {name}", f"the execution {id_} no longer exists")
         elif operation.answer.get("state") == "CANCELLED" and found[id_].state != "CANCELLED":
-            yield Violation("lost_ack", f"cancel {name}", f"{id_} was CANCELLED, and is {found[id_].state}")
+            yield Violation("lost_ack", f"cancel {name}", f"{id_} was CANCELLED, but is {found[id_].state}")
 
 
 def _each(operations: Mapping[str, Sequence[Operation]], op: str) -> Iterator[tuple[str, Operation]]:
@@ -211,7 +212,7 @@ OF_OPERATIONS: Sequence[Callable[[Evidence, datetime], Iterator[Violation]]] = (
 )
 
 
-# What is there (P3, P5, P7) -------------------------------------------------------------------------------------------
+# Stored rows (P3, P5, P7) ---------------------------------------------------------------------------------------------
 
 
 def check_one_for_each_fire(evidence: Evidence) -> Iterator[Violation]:
@@ -227,7 +228,7 @@ def check_ends(evidence: Evidence) -> Iterator[Violation]:
     for executions in evidence.fired.values():
         for fired in executions:
             if ends[fired.id] > 1:
-                yield Violation("ended_twice", str(fired.id), "is in history and lives")
+                yield Violation("ended_twice", str(fired.id), "is in history, but still lives")
             if fired.has_ended and fired.state not in ENDS:
                 yield Violation("ended_twice", str(fired.id), f"is in history as {fired.state}")
     if evidence.owed:
@@ -235,7 +236,7 @@ def check_ends(evidence: Evidence) -> Iterator[Violation]:
 
 
 def check_causes(evidence: Evidence) -> Iterator[Violation]:
-    """A cause on record is true: who lost an execution was lost by then, and ondot itself does not fail."""
+    """A recorded cause is true: a worker that lost an execution was lost by then, and ondot itself does not fail."""
     for execution in evidence.run.executions.values():
         for attempt in execution.attempts:
             code = (attempt.error or {}).get("code")
@@ -245,8 +246,8 @@ def check_causes(evidence: Evidence) -> Iterator[Violation]:
                 continue
             over_at = evidence.workers[attempt.worker_id]
             if over_at is None or (over_at > attempt.ended_at and not evidence.is_off(attempt.ended_at, over_at)):
-                told = f"attempt {attempt.no} was given back at {attempt.ended_at}, and its worker lived"
-                yield Violation("false_loss", str(execution.id), told)
+                message = f"attempt {attempt.no} was recovered at {attempt.ended_at}, but its worker was alive"
+                yield Violation("false_loss", str(execution.id), message)
 
 
 def check_calls_name_their_fire(evidence: Evidence) -> Iterator[Violation]:
@@ -259,14 +260,14 @@ def check_calls_name_their_fire(evidence: Evidence) -> Iterator[Violation]:
             and call.job_id is not None
             and (call.job_id, call.fire_at) != (fired.job_id, fired.fire_at)
         ):
-            told = f"a call named {call.job_id} at {call.fire_at}, and it is of {fired.job_id} at {fired.fire_at}"
-            yield Violation("calls", str(call.execution_id), told)
+            message = f"a call named {call.job_id} at {call.fire_at}, but belongs to {fired.job_id} at {fired.fire_at}"
+            yield Violation("calls", str(call.execution_id), message)
 
 
 def check_jobs_were_asked_for(evidence: Evidence) -> Iterator[Violation]:
     for name, rows in evidence.jobs.items():
         if name not in evidence.operations:
-            yield Violation("phantom", f"job {name}", f"nobody asked for {rows[0].id}")
+            yield Violation("phantom", f"job {name}", f"no request asked for {rows[0].id}")
 
 
 OF_RUN: Sequence[Callable[[Evidence], Iterator[Violation]]] = (

@@ -1,6 +1,6 @@
-"""What a fault run has left behind, read once: the database's tables, the receiver's books, the journal, the fault log.
+"""The evidence of a fault run, read once: the database's tables, the receiver's books, the journal, the fault log.
 
-Plain rows and lines, by job; nothing here judges, and nothing asks ondot.
+Plain rows and lines, by job. Nothing here judges, and nothing asks ondot.
 """
 
 import json
@@ -50,7 +50,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """One execution, as the database has it."""
+    """One execution in the database."""
 
     id: UUID
     job_id: UUID
@@ -64,11 +64,11 @@ class Fired:
     has_ended: bool
     ended_at: datetime | None
     mark: str | None
-    """Of the payload that it was run by hand with."""
+    """The mark in the payload of a run-now."""
     started_at: datetime | None
-    """When its first attempt began."""
+    """When its first attempt started."""
     called_at: datetime | None
-    """When its receiver heard of it first."""
+    """When the receiver got its first call."""
 
     @property
     def is_fire(self) -> bool:
@@ -97,7 +97,7 @@ class Evidence:
     run: Run
     calls: Sequence[Call]
     operations: Mapping[str, Sequence[Operation]]
-    """By the name of the job, in the order in which they were asked."""
+    """By the name of the job, in the order of the requests."""
     faults: Sequence[Fault]
     steps: Sequence[ClockStep]
     jobs: Mapping[str, Sequence[JobRow]]
@@ -107,12 +107,12 @@ class Evidence:
     ranges: Mapping[UUID, Sequence[SkippedRange]]
     owed: int
     workers: Mapping[UUID, datetime | None]
-    """When each incarnation was over; None: it lives."""
+    """When each incarnation ended; None: it lives."""
 
     def is_off(self, from_at: datetime, to_at: datetime) -> bool:
-        """Whether the database's clock was off at some time in between: then no two clocks can be compared.
+        """Whether the database's clock was off at some time in between: then two clocks cannot be compared.
 
-        Both are instants of that clock: if it was set back in between, the second is the earlier one.
+        Both are instants of that clock: if it was set back in between, the second is earlier than the first.
         """
         from_at, to_at = sorted((from_at, to_at))
         return any(step.from_at <= to_at and from_at <= step.to_at for step in self.steps)
@@ -189,8 +189,8 @@ async def _read_marks(connection: asyncpg.Connection) -> dict[tuple[UUID, int], 
 
 
 def _mark(payload: str | None) -> str | None:
-    told = json.loads(payload) if payload else None
-    return told.get("mark") if isinstance(told, dict) else None
+    decoded = json.loads(payload) if payload else None
+    return decoded.get("mark") if isinstance(decoded, dict) else None
 
 
 def _job(row: asyncpg.Record) -> JobRow:
@@ -212,7 +212,7 @@ def _grouped(pairs: Iterable[tuple[Name, Thing]]) -> dict[Name, list[Thing]]:
 
 
 def _step(fault: Fault) -> ClockStep:
-    """By either clock, with some room at its ends: what a node sleeps by follows the clock a moment later."""
+    """By either clock, with some room at both ends: a node's estimate of the clock follows a moment later."""
     room, by = timedelta(seconds=2), timedelta(seconds=float(fault.detail["seconds"]))
     from_at, to_at = datetime.fromtimestamp(fault.began_s, UTC), datetime.fromtimestamp(fault.ended_s, UTC)
     return ClockStep(from_at + min(by, timedelta(0)) - room, to_at + max(by, timedelta(0)) + room, by)

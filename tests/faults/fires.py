@@ -1,9 +1,9 @@
-"""Every fire of a run by what became of it: executed once, skipped with a reason, or wrong (P3, P4, P9, P10).
+"""Every fire of a run by its end: executed once, skipped with a reason, or wrong (P3, P4, P9, P10).
 
-A fire is (job, instant). The oracle says which must be, which may be; the database has executions and skipped ranges.
-One end on record is right, none is *lost*, two are *doubled*; one that nobody expected is a *phantom*. By the first
-start and by the receiver's books none may be *early*, nor begin after an acknowledged pause or delete, nor run a
-version that was superseded before it began.
+A fire is (job, instant). The oracle lists the fires that must be and that may be; the database has executions and
+skipped ranges. One recorded end is right, none is *lost*, two are *doubled*; an unexpected one is a *phantom*. By the
+first start and by the receiver's books, no fire is *early*, starts after an acknowledged pause or delete, or runs a
+version that was superseded before the start.
 """
 
 from collections import Counter, defaultdict
@@ -24,13 +24,13 @@ GRACE_S = 60.0
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted, and what was found wrong."""
+    """The counts and the violations."""
 
     counts: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     caught_up: set[tuple[object, datetime]] = field(default_factory=set)
-    """Fires of a pause that was over: they run behind live work, and are not late."""
+    """Fires of a pause that has ended: they run behind live work, and are not late."""
 
     def found(self, check: str, subject: object, message: str) -> None:
         self.violations.append(Violation(check, str(subject), message))
@@ -90,8 +90,8 @@ def _sort_recurring(
         tally.caught_up.add((row.id, instant))
         _sort_one(name, instant, executions.pop(instant, []), covered.holding(instant), tally, must=True)
     for instant, phantoms in executions.items():
-        told = f"{phantoms[0].id} is {phantoms[0].state}, and nobody asked for a fire then"
-        tally.found("phantom", f"{name} at {instant}", told)
+        message = f"{phantoms[0].id} is {phantoms[0].state}, but the schedule has no fire then"
+        tally.found("phantom", f"{name} at {instant}", message)
     _look_at_pauses(evidence, row, operations, expected.paused, tally)
     _look_at_ranges(evidence, name, operations, covered.ranges, tally)
 
@@ -103,11 +103,12 @@ def _sort_one(
     tally.counts["fires"] += bool(must or ends)
     if ends == 0 and must:
         tally.counts["lost"] += 1
-        tally.found("lost_fire", f"{name} at {instant}", "has no execution, and is in no skipped range")
+        tally.found("lost_fire", f"{name} at {instant}", "has no execution and is in no skipped range")
     elif ends > 1:
         tally.counts["doubled"] += 1
-        told = [f"{fired.id} {fired.state}" for fired in executions] + [f"skipped ({entry.reason})" for entry in ranges]
-        tally.found("doubled_fire", f"{name} at {instant}", f"has {ends} ends on record: {', '.join(told)}")
+        found = [f"{fired.id} {fired.state}" for fired in executions]
+        found += [f"skipped ({entry.reason})" for entry in ranges]
+        tally.found("doubled_fire", f"{name} at {instant}", f"has {ends} ends on record: {', '.join(found)}")
     elif executions:
         _count(executions[0], tally)
     elif ranges:
@@ -130,14 +131,14 @@ def _sort_once(
 ) -> None:
     executions = [fired for fired in evidence.fired.get(row.id, ()) if fired.is_fire]
     expected = expect_once(operations, ended_at, evidence.steps)
-    # A job that was stored must fire, if nobody has ended it, also when its client never heard of that.
+    # A stored job must fire unless it was deleted, also if its client got no answer.
     was_unclear = not any(operation.is_acked for operation in operations if operation.op == "create")
     must = expected.must or (was_unclear and len(operations) == 1)
     ranges = list(evidence.ranges.get(row.id, ()))
     for fired in executions:
         if not any(from_at <= fired.fire_at <= to_at for from_at, to_at in expected.windows):
-            told = f"{fired.id} fired at {fired.fire_at}, and was to at {expected.windows}"
-            tally.found("phantom", row.name, told)
+            message = f"{fired.id} fired at {fired.fire_at}, expected at {expected.windows}"
+            tally.found("phantom", row.name, message)
     instant = executions[0].fire_at if executions else expected.windows[0][0]
     _sort_one(row.name, instant, executions, ranges, tally, must=must)
 
@@ -145,7 +146,7 @@ def _sort_once(
 def _look_at_pauses(
     evidence: Evidence, row: JobRow, operations: Sequence[Operation], paused: Sequence[datetime], tally: Tally
 ) -> None:
-    """What ran of the fires of a pause: none, unless the resume asked for the latest, or for all."""
+    """Of the fires of a pause none ran, unless the resume asked for the latest or for all."""
     asked = {(operation.body or {}).get("missed", "skip") for operation in operations if operation.op == "resume"}
     ran = [
         fired
@@ -154,14 +155,14 @@ def _look_at_pauses(
     ]
     most = None if "all" in asked else 1 if "once" in asked else 0
     if most is not None and len(ran) > most:
-        told = f"{len(ran)} fires of a pause ran, and the resume asked for {most}: {[f'{fired.id}' for fired in ran]}"
-        tally.found("paused_fire", row.name, told)
+        ids = [f"{fired.id}" for fired in ran]
+        tally.found("paused_fire", row.name, f"{len(ran)} fires of a pause ran, the resume asked for {most}: {ids}")
 
 
 def _look_at_ranges(
     evidence: Evidence, name: str, operations: Sequence[Operation], ranges: Sequence[SkippedRange], tally: Tally
 ) -> None:
-    """Skipped ranges have a known reason and the right count, and a misfire is none before its grace is over."""
+    """Skipped ranges have a known reason and the right count, and no misfire is recorded before its grace is over."""
     schedules = [
         operation.body["schedule"]
         for operation in operations
@@ -179,8 +180,8 @@ def _look_at_ranges(
         if len(schedules) == 1 and entry.count is not None:
             inside = instants(schedules[0], entry.from_at - timedelta(microseconds=1), entry.to_at)
             if len(inside) != entry.count:
-                told = f"{entry.from_at} to {entry.to_at} says {entry.count} fires, and has {len(inside)}"
-                tally.found("skipped", name, told)
+                message = f"{entry.from_at} to {entry.to_at} records {entry.count} fires, but has {len(inside)}"
+                tally.found("skipped", name, message)
 
 
 # Never early, never after the end ------------------------------------------------------------------------------------
@@ -190,18 +191,20 @@ def _too_soon(evidence: Evidence, name: str, executions: Sequence[Fired]) -> Ite
     for fired in executions:
         if not fired.is_fire:
             continue
-        for told, instant in (("by the database's clock", fired.started_at), ("as its receiver saw", fired.called_at)):
+        for clock, instant in (("the database's clock", fired.started_at), ("its receiver's books", fired.called_at)):
             if instant is not None and instant < fired.fire_at - CLOCKS_AGREE:
                 if evidence.is_off(instant, fired.fire_at):
                     continue
                 early_s = (fired.fire_at - instant).total_seconds()
-                yield Violation("early", f"{name} at {fired.fire_at}", f"{fired.id} began {early_s:.3f} s early {told}")
+                yield Violation(
+                    "early", f"{name} at {fired.fire_at}", f"{fired.id} was {early_s:.3f} s early by {clock}"
+                )
 
 
 def _after_the_end(
     evidence: Evidence, name: str, operations: Sequence[Operation], executions: Sequence[Fired]
 ) -> Iterator[Violation]:
-    """None begins in a pause or after a delete, none by a version that another has superseded."""
+    """No execution starts in a pause, after a delete, or with a superseded version."""
     changes = [operation for operation in operations if operation.outcome != "refused"]
     for number, operation in enumerate(changes):
         if operation.acked_s is None:
@@ -217,8 +220,8 @@ def _after_the_end(
                 continue
             after_s = (fired.started_at - acked_at).total_seconds()
             if operation.op in {"pause", "delete"} and fired.started_at < until:
-                told = f"{fired.id} of {fired.fire_at} began {after_s:.3f} s after the {operation.op} was acknowledged"
-                yield Violation(f"after_{operation.op}", name, told)
+                message = f"{fired.id} of {fired.fire_at} started {after_s:.3f} s after the acknowledged {operation.op}"
+                yield Violation(f"after_{operation.op}", name, message)
             if operation.op in {"update", "upsert"} and fired.version < version:
-                told = f"{fired.id} of {fired.fire_at} began by version {fired.version}, {after_s:.3f} s after"
-                yield Violation("superseded", name, f"{told} version {version} was acknowledged")
+                message = f"{fired.id} of {fired.fire_at} started with version {fired.version}, {after_s:.3f} s after"
+                yield Violation("superseded", name, f"{message} version {version} was acknowledged")

@@ -1,8 +1,8 @@
-"""Roles as real processes on a database of a test's own: started, frozen, killed, looked at, and ended by their ids.
+"""Roles as real processes on a test's own database: started, frozen, killed, watched, and ended by their ids.
 
-Each process writes its log to a file, whose events a test can wait for. A member may have a database URL of its own (a
-proxy's), a wrong clock, a network namespace or a planted bug; restarted it is the same member in a new process.
-Whatever a test does, all that was started is ended when the fleet is left: frozen ones too.
+Each process writes its log to a file, and a test can wait for its events. A member may have its own database URL (a
+proxy's), a wrong clock, a network namespace or a planted bug. After a restart it is the same member in a new process.
+Every process that was started is ended when the fleet is left, frozen ones too.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ ROOT = Path(__file__).parent.parent.parent
 APP = "tests.faults.hostile:app"
 LOOK_AGAIN_S = 0.03
 BUSY = 3.0
-"""How long things may take is said for a quiet machine; a busy one gets more time before a test gives up."""
-COULD_NOT_BEGIN = (1, 2)
-"""What Python and the command line exit with; hostile functions take other codes."""
+"""Timeouts are written for a quiet machine; on a busy one they are longer by this factor."""
+COULD_NOT_START = (1, 2)
+"""Exit codes of Python and of the command line; hostile functions use other codes."""
 FAKETIME = "libfaketimeMT.so.1"
 EFFECTS = """
 CREATE TABLE IF NOT EXISTS public.effect (
@@ -54,9 +54,9 @@ Fact = TypeVar("Fact")
 class Launch:
     """How a member is started, and started again.
 
-    `bug`: with that planted bug (tests.faults.bugs). `clock`: what libfaketime makes of the time of day, such as
-    "+3600s" or "+0 x1.01"; for schedulers and APIs, since under it Python's `time.sleep` fails, which workers use
-    around shell targets. `pipe`: the log goes through a pipe, which may be left unread.
+    `bug`: the bug planted in it (tests.faults.bugs). `clock`: a setting of libfaketime, such as "+3600s" or
+    "+0 x1.01"; only for schedulers and APIs, because Python's `time.sleep` fails under it, and workers use that around
+    shell targets. `pipe`: the log goes through a pipe, which may be left unread.
     """
 
     words: tuple[str, ...]
@@ -83,7 +83,7 @@ class Launch:
 
     @property
     def hang(self) -> Path:
-        """While this file is there, a loop that was made to hang does."""
+        """A hung loop stays so while this file exists."""
         return self.log.with_suffix(".hang")
 
     def _faketime(self) -> dict[str, str]:
@@ -91,19 +91,19 @@ class Launch:
             return {}
         library = _faketime_library()
         if library is None:
-            raise RuntimeError("No libfaketime on this machine: install faketime, or leave wrong clocks out.")
+            raise RuntimeError("This machine has no libfaketime. Install faketime, or leave wrong clocks out.")
         return {"LD_PRELOAD": str(library), "FAKETIME": self.clock, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
 
 @dataclass(slots=True)
 class Member:
-    """One role of the fleet: its process, and the next one if it is started again."""
+    """One role of the fleet: its process, and the next one after a restart."""
 
     name: str
     launch: Launch
     process: psutil.Popen
     born_at_byte: int = 0
-    """Where in the log its present process began."""
+    """Where the present process starts in the log."""
 
     @property
     def role(self) -> str:
@@ -114,7 +114,7 @@ class Member:
         return self.launch.log
 
     def events(self, name: str, *, from_byte: int = 0) -> list[dict[str, Any]]:
-        """What it has logged under this name. Its last line may be half written."""
+        """The log events with this name. The last line may be half written."""
         events = []
         for line in self.log.read_bytes()[from_byte:].decode(errors="replace").splitlines():
             if f'"event": "{name}"' in line:
@@ -127,8 +127,8 @@ class Member:
             self.process.send_signal(number)
 
     @property
-    def stands(self) -> bool:
-        """Its present process runs, and has said that it has begun."""
+    def is_up(self) -> bool:
+        """Its present process runs, and has logged that it started."""
         return self.runs and bool(self.events(f"{self.role}.started", from_byte=self.born_at_byte))
 
     @property
@@ -146,7 +146,7 @@ class Member:
         self.signal(signal.SIGCONT)
 
     def hang(self) -> None:
-        """Its main loop stands still; its other threads go on."""
+        """Block its main loop; its other threads go on."""
         self.launch.hang.touch()
         self.signal(signal.SIGURG)
 
@@ -154,20 +154,20 @@ class Member:
         self.launch.hang.unlink(missing_ok=True)
 
     def restart(self, *, clock: str | None = None) -> None:
-        """A new process under the same name, once the old one has ended; by the right clock unless one is given."""
+        """Start a new process under the same name after the old one has ended; with the right clock by default."""
         if self.runs:
-            raise RuntimeError(f"{self.name} runs: kill or stop it first")
+            raise RuntimeError(f"{self.name} is running. Kill or stop it first.")
         self.launch = replace(self.launch, clock=clock)
         self.born_at_byte = self.log.stat().st_size
         self.process = self.launch.start()
 
     async def kill(self) -> None:
-        """`kill -9`, and until it is gone."""
+        """`kill -9`, and wait until it is gone."""
         self.signal(signal.SIGKILL)
         await asyncio.to_thread(self.process.wait, 10)
 
     async def stop(self, within_s: float = 20.0) -> int:
-        """As a service manager does; gives the exit code."""
+        """Stop it as a service manager does; return the exit code."""
         self.thaw()
         self.signal(signal.SIGTERM)
         return int(await asyncio.to_thread(self.process.wait, within_s * BUSY))
@@ -196,7 +196,7 @@ class Fleet:
         netns: Namespace | None = None,
         piped: bool = False,
     ) -> Member:
-        """A process of these words. `url`: its own way to the database; see `Launch` for the rest."""
+        """Start `ondot` with these words. `url`: its own way to the database; see `Launch` for the rest."""
         name = f"{name or words[0]}-{len(self.members)}"
         environment = self.settings | ({"ONDOT_DATABASE_URL": url} if url else {})
         log = self.directory / f"{name}.log"
@@ -214,17 +214,17 @@ class Fleet:
     def worker(self, *words: str, slots: int = 20, **how: Any) -> Member:
         return self.start("worker", "--slots", str(slots), "--allow-shell", *words, APP, **how)
 
-    async def stands(self, *members: Member, within_s: float = 30.0) -> None:
-        """Until each of them has begun."""
+    async def wait_until_up(self, *members: Member, within_s: float = 30.0) -> None:
+        """Wait until each of them has started."""
 
-        async def all_stand() -> bool | None:
-            return all(member.stands for member in members) or None
+        async def all_up() -> bool | None:
+            return all(member.is_up for member in members) or None
 
         names = ", ".join(member.name for member in members)
-        await self.until(all_stand, within_s=within_s, what=f"{names} stand")
+        await self.until(all_up, within_s=within_s, what=f"{names} are up")
 
     async def submit(self, *bodies: dict[str, Any]) -> list[UUID]:
-        """Store jobs as the API would; gives their ids."""
+        """Store jobs as the API would; return their ids."""
         now = self.database.clock.now()
         specs = [job_spec({"name": "hostile", **body}, now) for body in bodies]
         ids = await submit(
@@ -240,7 +240,7 @@ class Fleet:
         await cancel(self.database, DEFAULT_TENANT, ExecutionId(execution_id), actor="test")
 
     async def ended(self, job_ids: Sequence[UUID], *, within_s: float) -> list[asyncpg.Record]:
-        """The executions of these one-time jobs once all have ended, in the order of the jobs."""
+        """Wait until these one-time jobs have ended; return their executions in the order of the jobs."""
 
         async def all_ended() -> list[asyncpg.Record] | None:
             rows = await self.connection.fetch("SELECT * FROM ondot.history WHERE job_id = ANY ($1)", job_ids)
@@ -249,14 +249,14 @@ class Fleet:
         return await self.until(all_ended, within_s=within_s, what=f"all of {len(job_ids)} executions ended")
 
     async def attempts(self, execution_id: UUID) -> list[asyncpg.Record]:
-        """Those on record: all but the one that succeeded."""
+        """The recorded attempts: all but the one that succeeded."""
         rows: list[asyncpg.Record] = await self.connection.fetch(
             "SELECT * FROM ondot.attempt WHERE execution_id = $1 ORDER BY attempt_no", execution_id
         )
         return rows
 
     async def noted(self, what: str, *, count: int = 1, within_s: float) -> list[dict[str, Any]]:
-        """What functions have written down, once there are so many of it."""
+        """Wait until functions have written this many notes; return them."""
 
         async def enough() -> list[dict[str, Any]] | None:
             lines = self.notes.read_text().splitlines() if self.notes.exists() else []
@@ -273,15 +273,15 @@ class Fleet:
         return await self.until(enough, within_s=within_s, what=f"{count} of {event!r} in the log of {member.name}")
 
     async def until(self, look: Callable[[], Awaitable[Fact | None]], *, within_s: float, what: str) -> Fact:
-        """Look for a fact until it is there. Raises TimeoutError that says what it was, and RuntimeError as soon
-        as a process could not even begin: nobody has to wait for what will not come."""
+        """Look again and again until there is a result. Raises TimeoutError with `what`, and RuntimeError as soon as a
+        process could not start, so that a test does not wait in vain."""
         deadline_s = time.monotonic() + within_s * BUSY
         while (fact := await look()) is None:
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"not within {within_s * BUSY:g} s: {what}")
+                raise TimeoutError(f"waited {within_s * BUSY:g} s for: {what}")
             for member in self.members:
-                if member.process.poll() in COULD_NOT_BEGIN:
-                    raise RuntimeError(f"{member.name} could not begin:\n{member.log.read_text()[-2000:]}")
+                if member.process.poll() in COULD_NOT_START:
+                    raise RuntimeError(f"{member.name} could not start:\n{member.log.read_text()[-2000:]}")
             await asyncio.sleep(LOOK_AGAIN_S)
         return fact
 
@@ -297,7 +297,7 @@ class Fleet:
 
 @asynccontextmanager
 async def a_fleet(url: str, directory: Path, **settings: str) -> AsyncIterator[Fleet]:
-    """No process yet. Settings by their names without the prefix; the heartbeat is short: losses are soon known."""
+    """A fleet without processes; settings by their names without the prefix. A short heartbeat detects losses soon."""
     own = {name: value for name, value in settings.items() if name != "database_url"}
     database = await open_database(settings_for(url, **{"lease_s": "1", **own}))
     connection = await asyncpg.connect(url)
@@ -331,5 +331,5 @@ def _faketime_library() -> Path | None:
 
 
 def clocks_available() -> bool:
-    """Whether members can be given a wrong clock here."""
+    """Whether members can have a wrong clock on this machine."""
     return _faketime_library() is not None

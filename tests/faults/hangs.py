@@ -1,8 +1,8 @@
 """A role whose loop can be made to hang: `python -m tests.faults.hangs scheduler …` is `ondot scheduler …`.
 
-SIGURG blocks the main thread, and with it the loop, for as long as the file of ONDOT_TEST_HANG is there: as a lock
-that is never released would, or a call that does not return. Other threads go on. SIGURG, since it is ignored while
-the process has not come so far that it can hang.
+SIGURG blocks the main thread, and with it the loop, for as long as the file of ONDOT_TEST_HANG exists: as a lock that
+is never released would, or a call that does not return. Other threads go on. SIGURG, because a process ignores it until
+its handler is installed.
 """
 
 import os

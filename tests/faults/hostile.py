@@ -1,10 +1,10 @@
-"""Functions as they should not be, for real workers to run: `ondot worker tests.faults.hostile:app`.
+"""Badly written functions for real workers to run: `ondot worker tests.faults.hostile:app`.
 
-They hang, swallow their cancellation, fork, leak, flood, die by signals, fail at random, commit and go on. What a test
-must know of them they write to the file that `ONDOT_TEST_NOTES` names, one line at a time, so that it is there however
-their process ends. What is random is a hash of the execution's id and its attempt: the same in every run of an id.
+They hang, swallow their cancellation, fork, leak, flood, die by signals, fail at random, commit and go on. They write
+notes for a test to the file that `ONDOT_TEST_NOTES` names, one line at a time, so that a note survives however their
+process ends. Random choices are a hash of the execution's id and its attempt: the same in every run of an id.
 """
-# ruff: noqa: T201 - printing and blocking is what they are for
+# ruff: noqa: T201 - they print and block on purpose
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ _KEPT: list[Any] = []
 
 
 def note(ctx: Context, what: str, **facts: object) -> None:
-    """One line, in one write: nobody else's comes between, and a kill leaves it whole or not there."""
+    """One line in one write: lines do not mix, and a kill leaves the line whole or leaves none."""
     line = {
         "what": what,
         "execution_id": str(ctx.execution_id),
@@ -48,7 +48,7 @@ def dice(execution_id: UUID | str, attempt: int) -> int:
     return int.from_bytes(sha256(f"{execution_id}/{attempt}".encode()).digest()[:4]) % 100
 
 
-# Good neighbours -----------------------------------------------------------------------------------------------------
+# Well-behaved --------------------------------------------------------------------------------------------------------
 
 
 @app.job
@@ -65,8 +65,8 @@ def naps_in_a_thread(ctx: Context, seconds: float = 0.2) -> int:
 
 @app.job
 async def works_together(ctx: Context, seconds: float = 0.5) -> None:
-    """Tells that it runs before it naps, so that a test can wait until many are under way."""
-    note(ctx, "begun")
+    """Writes a note before it sleeps, so that a test can wait until many run."""
+    note(ctx, "started")
     await asyncio.sleep(seconds)
 
 
@@ -74,13 +74,13 @@ async def works_together(ctx: Context, seconds: float = 0.5) -> None:
 async def fails_at_random(ctx: Context, percent: int = 40) -> str:
     await asyncio.sleep(0.02)
     if dice(ctx.execution_id, ctx.attempt) < percent:
-        raise ValueError(f"the dice of attempt {ctx.attempt} are against it")
+        raise ValueError(f"attempt {ctx.attempt} fails by its dice")
     return "lucky"
 
 
 @app.job
 async def goes_on(ctx: Context, steps: int = 5, seconds: float = 0.05) -> int:
-    """Checkpoints after each step; an attempt after a crash begins where the last one is known to have been."""
+    """Checkpoints after each step; an attempt after a crash goes on from the last known checkpoint."""
     first = ctx.checkpoint["step"] if ctx.checkpoint else 0
     for step in range(first, steps):
         await asyncio.sleep(seconds)
@@ -101,61 +101,61 @@ async def transacts(ctx: Context, before_s: float = 0.0, inside_s: float = 0.0, 
     await asyncio.sleep(after_s)
 
 
-# Those that will not end ---------------------------------------------------------------------------------------------
+# Never end -----------------------------------------------------------------------------------------------------------
 
 
 @app.job
 def hangs(ctx: Context) -> None:
-    note(ctx, "begun")
+    note(ctx, "started")
     threading.Event().wait()
 
 
 @app.job
 async def blocks_its_loop(ctx: Context, seconds: float = 3600.0) -> int:
-    """What everybody writes once: an `async` function that waits without `await`."""
+    """A common mistake: an `async` function that blocks without `await`."""
 
     async def of_a_part() -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
+        time.sleep(seconds)  # noqa: ASYNC251 - it blocks on purpose
 
-    note(ctx, "begun")
+    note(ctx, "started")
     await asyncio.gather(asyncio.sleep(0), of_a_part())
     return ctx.attempt
 
 
 @app.job
 async def swallows_its_cancellation(ctx: Context) -> None:
-    note(ctx, "begun")
+    note(ctx, "started")
     while True:
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            note(ctx, "heard")
+            note(ctx, "cancelled")
 
 
 @app.job
 async def heeds(ctx: Context) -> None:
-    note(ctx, "begun")
+    note(ctx, "started")
     try:
         await asyncio.sleep(3600)
     except asyncio.CancelledError:
-        note(ctx, "heard")
+        note(ctx, "cancelled")
         raise
 
 
 @app.job
 def heeds_in_a_thread(ctx: Context) -> None:
-    note(ctx, "begun")
+    note(ctx, "started")
     while not ctx.cancelled:
         time.sleep(0.02)
-    note(ctx, "heard")
+    note(ctx, "cancelled")
 
 
-# Those that die ------------------------------------------------------------------------------------------------------
+# Die -----------------------------------------------------------------------------------------------------------------
 
 
 @app.job
 async def kills_its_worker(ctx: Context, number: int = signal.SIGKILL, after_s: float = 0.0) -> None:
-    note(ctx, "begun")
+    note(ctx, "started")
     await asyncio.sleep(after_s)
     os.kill(os.getpid(), number)
     await asyncio.sleep(3600)
@@ -163,16 +163,16 @@ async def kills_its_worker(ctx: Context, number: int = signal.SIGKILL, after_s: 
 
 @app.job
 def exits_its_worker(ctx: Context, code: int = 3) -> None:
-    note(ctx, "begun")
+    note(ctx, "started")
     os._exit(code)
 
 
-# Those that leave something behind -----------------------------------------------------------------------------------
+# Leave something behind ----------------------------------------------------------------------------------------------
 
 
 @app.job
 def forks(ctx: Context) -> int:
-    """The copy of the worker comes back from the function too, and must not go on as a second worker."""
+    """The forked copy returns from the function too, and must not go on as a second worker."""
     pid = os.fork()
     if not pid:
         note(ctx, "copy")
@@ -182,12 +182,12 @@ def forks(ctx: Context) -> int:
 
 
 @app.job
-def begets(ctx: Context) -> None:
-    """A child and its child, which outlive the function; the test ends them by the ids in the notes."""
+def starts_children(ctx: Context) -> None:
+    """A child and a grandchild that outlive the function; the test ends them by the ids in the notes."""
     grandchild = "import subprocess, sys; print(subprocess.Popen(['sleep', '30']).pid, flush=True)"
     child = subprocess.Popen([sys.executable, "-c", grandchild], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    note(ctx, "begot", pids=[int(child.stdout.readline())])
+    note(ctx, "child", pids=[int(child.stdout.readline())])
     child.wait()
 
 
@@ -200,6 +200,6 @@ def leaks(ctx: Context, megabytes: int = 4, files: int = 20) -> None:
 @app.job
 async def floods(ctx: Context, lines: int = 200_000) -> None:
     for number in range(lines):
-        print(f"line {number} of a flood that nobody will ever read to its end")
+        print(f"line {number} of a flood that is too long to read")
         if number % 1_000 == 0:
             await asyncio.sleep(0)

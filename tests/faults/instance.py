@@ -1,7 +1,7 @@
-"""One PostgreSQL process with its data: made, started until it answers, stopped in every mode, frozen and thawed.
+"""One PostgreSQL process with its data: made, started, stopped in every mode, frozen and thawed.
 
-Over TCP on 127.0.0.1, since what is tried is a network. As root it runs under another account, as PostgreSQL demands,
-so its directory must be one that this account can reach. It ends with the process that started it.
+It listens on TCP on 127.0.0.1, because the network is under test. As root it runs under another account, as PostgreSQL
+demands, so its directory must be one that this account can reach. It ends with the process that started it.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ DURABLE = {
     "autovacuum_naptime": "10s",
     "max_wal_size": "256MB",
     "log_min_messages": "warning",
-    # A synchronous standby that comes back only after the default 5 s would hold up every commit for as long.
+    # A synchronous standby that reconnects only after the default 5 s would block every commit for as long.
     "wal_retrieve_retry_interval": "100ms",
 }
 
 
 class Instance:
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
-        """Nothing is made yet; `directory` is there, and open to other accounts."""
+        """Makes nothing yet; `directory` exists and is open to other accounts."""
         self.directory = directory
         self.data = directory / "data"
         self.log = directory / "postgresql.log"
@@ -64,7 +64,7 @@ class Instance:
         return self._server is not None and self._server.alive()
 
     async def make(self) -> None:
-        """Empty data, with nothing but a superuser whom everybody on this machine may be."""
+        """Make empty data, with a superuser that every account of this machine may use."""
         self.data.mkdir(mode=0o700)
         self.give_away(self.data)
         command = [str(self._binaries / "initdb"), f"--pgdata={self.data}", f"--username={ROLE}", "--auth=trust"]
@@ -75,13 +75,13 @@ class Instance:
             raise RuntimeError(f"initdb failed:\n{said.decode(errors='replace')}")
 
     def give_away(self, path: Path) -> None:
-        """To the account that the server runs under."""
+        """Change the owner to the account of the server."""
         if self._account:
             for each in (path, *path.rglob("*")):
                 os.chown(each, self._account.uid, self._account.gid, follow_symlinks=False)
 
     async def start(self) -> None:
-        """Until it answers, after whatever it has to recover."""
+        """Start it, and wait until it has recovered and answers."""
         if self.runs:
             return
         (self.data / "postmaster.pid").unlink(missing_ok=True)
@@ -112,7 +112,7 @@ class Instance:
         raise RuntimeError(f"PostgreSQL {what}; its last lines:\n{self.log.read_text(errors='replace')[-2000:]}")
 
     async def stop(self, mode: Mode = "fast") -> None:
-        """Until it is gone; nothing happens if it is."""
+        """Stop it, and wait until it is gone; does nothing if it is."""
         if self._server is None or not self._server.alive():
             return
         self.thaw()
@@ -125,7 +125,7 @@ class Instance:
         self._server.alive()
 
     def freeze(self) -> None:
-        """The postmaster first, so that nobody is born meanwhile."""
+        """The postmaster first, so that no backend starts meanwhile."""
         for process in self._processes():
             with suppress(psutil.NoSuchProcess):
                 process.suspend()

@@ -1,8 +1,8 @@
-"""The journal of a run: every operation that was asked of the API, and what its client knows of it. Written, read back.
+"""The journal of a run: every request to the API, and what its client knows about the result. Written, and read back.
 
-One line of JSON for each operation, flushed when its client is done with it. `acked_s` is when the 2xx had come; an
-operation took effect between `asked_s` and then. `unclear` is one that may have taken effect, at any time from
-`asked_s` on: an answer that never came, a 5xx, a client that gave up on purpose. `refused` has changed nothing.
+One line of JSON for each operation, flushed when its client is done with it. `acked_s` is when the 2xx arrived; the
+operation took effect between `asked_s` and then. An `unclear` operation may have taken effect at any time from
+`asked_s` on: no answer arrived, or a 5xx, or the client gave up on purpose. A `refused` one has changed nothing.
 """
 
 import json
@@ -16,7 +16,7 @@ Outcome = Literal["acked", "refused", "unclear"]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`job` is the name that the workload gave, one for each job: the thread that leads to what the database has."""
+    """`job` is the name that the workload chose, unique for each job: it leads to the rows in the database."""
 
     op: str
     job: str
@@ -24,14 +24,14 @@ class Operation:
     asked_s: float
     outcome: Outcome
     key: str | None = None
-    """The Idempotency-Key it was sent with, over all its tries; members of a batch share one."""
+    """The Idempotency-Key of all its tries; members of a batch share one."""
     job_id: str | None = None
     acked_s: float | None = None
     status: int | None = None
     answer: dict[str, Any] = field(default_factory=dict)
     tries: int = 1
     was_unclear: bool = False
-    """At least one try had no clear answer: should it take effect after all, then late."""
+    """At least one try had no clear answer: it may take effect late."""
 
     @property
     def is_acked(self) -> bool:

@@ -1,7 +1,8 @@
-"""Every kind of fault that the weather knows: how it is done, to whom, how often, and how long it lasts.
+"""Every kind of fault that the weather can inject: what it does, its target, its weight and how long it lasts.
 
-Each is a function that begins the fault, waits, ends it, and starts again what died; it undoes itself also when it is
-interrupted. What it gives is told in the log. A statement is recognised by its block's name, which is sent with it.
+Each is a function that starts the fault, waits, ends it, and restarts the processes that died. It undoes the fault also
+when it is interrupted. The detail that it returns goes to the log. Statements are recognised by the name of their
+block, which is sent with them.
 """
 
 import asyncio
@@ -23,19 +24,19 @@ WRONG_CLOCKS = ("+3600s", "-3600s", "+0 x1.02", "+0 x0.98")
 TERMINATED_SHARE = 0.3
 RESTARTS = 3
 FIRST_WAIT_S = 5.0
-"""How long who is to be frozen inside a statement may take to send one."""
+"""How long to wait for the statement inside which a process is frozen."""
 REGISTERS_WITHIN_S = 30.0
 LONG_RUN_S = 300.0
 LONGER_RUN_S = 120.0
 
-Told = dict[str, Any]
+Detail = dict[str, Any]
 Target = Literal["scheduler", "two schedulers", "worker", "api", "proxied", "in a namespace", "postgres"]
 Unit = Literal["seconds", "leases", "heartbeats"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault to come: after a pause, to whom, for how long, and the seed of its own random choices."""
+    """One fault: its pause before, its target, how long it lasts, and the seed of its own random choices."""
 
     kind: str
     target: str
@@ -46,7 +47,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    inject: Callable[[Scene, Fault], Awaitable[Told]]
+    inject: Callable[[Scene, Fault], Awaitable[Detail]]
     target: Target
     weight: float = 1.0
     lasts: tuple[float, float] = (0.0, 0.0)
@@ -54,33 +55,33 @@ class Kind:
     needs: frozenset[str] = frozenset()
     behind_proxy: bool = False
     least_run_s: float = 0.0
-    """Shorter runs could not hold it."""
+    """Runs shorter than this leave it out."""
     once: bool = False
 
 
 # Processes -----------------------------------------------------------------------------------------------------------
 
 
-async def kill(scene: Scene, fault: Fault) -> Told:
+async def kill(scene: Scene, fault: Fault) -> Detail:
     member = scene.members[fault.target]
     await member.kill()
     await scene.revive(member)
     return {}
 
 
-async def kill_twice(scene: Scene, fault: Fault) -> Told:
-    """Two deaths within one horizon; of the same node if there is only one."""
+async def kill_twice(scene: Scene, fault: Fault) -> Detail:
+    """Two kills within one horizon; of the same node if there is only one."""
     first, second = (scene.members[name] for name in fault.target.split())
     await first.kill()
     first.restart()
     await asyncio.sleep(fault.lasts_s)
     await second.kill()
     second.restart()
-    await scene.stand(first, second)
+    await scene.wait_until_up(first, second)
     return {}
 
 
-async def freeze(scene: Scene, fault: Fault) -> Told:
+async def freeze(scene: Scene, fault: Fault) -> Detail:
     member = scene.members[fault.target]
     member.freeze()
     try:
@@ -90,8 +91,8 @@ async def freeze(scene: Scene, fault: Fault) -> Told:
     return {}
 
 
-async def hang(scene: Scene, fault: Fault) -> Told:
-    """Its loop stands still, and its other threads go on. Over when it moves, or has started again by itself."""
+async def hang(scene: Scene, fault: Fault) -> Detail:
+    """Block the main loop; other threads go on. Ends when the loop moves, or when the process has restarted itself."""
     member = scene.members[fault.target]
     before = len(member.events("process.hung"))
     member.hang()
@@ -102,11 +103,11 @@ async def hang(scene: Scene, fault: Fault) -> Told:
     return {"started_again": len(member.events("process.hung")) > before}
 
 
-async def leave_unread(scene: Scene, fault: Fault) -> Told:
-    """Nobody reads its log any more, whose pipe is full."""
+async def leave_unread(scene: Scene, fault: Fault) -> Detail:
+    """Stop reading the log: its pipe is full."""
     pipe = scene.members[fault.target].launch.pipe
     assert pipe is not None
-    await asyncio.to_thread(pipe.read_no_more)
+    await asyncio.to_thread(pipe.stop_reading)
     try:
         await asyncio.sleep(fault.lasts_s)
     finally:
@@ -114,9 +115,9 @@ async def leave_unread(scene: Scene, fault: Fault) -> Told:
     return {}
 
 
-def freeze_inside(*words: str) -> Callable[[Scene, Fault], Awaitable[Told]]:
-    async def inject(scene: Scene, fault: Fault) -> Told:
-        """Frozen after it has sent a statement and before it has read the answer."""
+def freeze_inside(*words: str) -> Callable[[Scene, Fault], Awaitable[Detail]]:
+    async def inject(scene: Scene, fault: Fault) -> Detail:
+        """Freeze the process after it has sent a statement and before it has read the answer."""
         proxy, member = scene.proxies[fault.target], scene.members[fault.target]
         sent = False
         try:
@@ -135,15 +136,15 @@ def freeze_inside(*words: str) -> Callable[[Scene, Fault], Awaitable[Told]]:
     return inject
 
 
-async def restart(scene: Scene, fault: Fault) -> Told:
+async def restart(scene: Scene, fault: Fault) -> Detail:
     member = scene.members[fault.target]
     ended = await scene.end(member)
     await scene.revive(member)
     return {"ended_by_itself": ended}
 
 
-async def storm(scene: Scene, fault: Fault) -> Told:
-    """Nodes join and leave again, some by their own will, some not."""
+async def storm(scene: Scene, fault: Fault) -> Detail:
+    """Nodes join and leave again: some are stopped, some are killed."""
     chance = random.Random(fault.dice)
     like = scene.members[fault.target].launch
     count = chance.randint(2, 4)
@@ -162,8 +163,8 @@ async def storm(scene: Scene, fault: Fault) -> Told:
     return {"joined": count}
 
 
-async def wrong_clock(scene: Scene, fault: Fault) -> Told:
-    """A node comes back with a clock that is off, or that runs too fast or too slow."""
+async def wrong_clock(scene: Scene, fault: Fault) -> Detail:
+    """Restart a node with a clock that is wrong, too fast or too slow."""
     clock = random.Random(fault.dice).choice(WRONG_CLOCKS)
     member = scene.members[fault.target]
     await scene.end(member)
@@ -176,8 +177,8 @@ async def wrong_clock(scene: Scene, fault: Fault) -> Told:
     return {"clock": clock}
 
 
-async def prune(scene: Scene, fault: Fault) -> Told:
-    """The worker's row is deleted while it runs; over when the process has registered anew."""
+async def prune(scene: Scene, fault: Fault) -> Detail:
+    """Delete the worker's row while it runs. The fault ends when the process has registered again."""
     pid = scene.members[fault.target].process.pid
     connection = await scene.connect()
     try:
@@ -195,20 +196,20 @@ async def prune(scene: Scene, fault: Fault) -> Told:
 # PostgreSQL ----------------------------------------------------------------------------------------------------------
 
 
-async def restart_server(scene: Scene, fault: Fault) -> Told:
+async def restart_server(scene: Scene, fault: Fault) -> Detail:
     await scene.server.restart("immediate")
     return {}
 
 
-async def restart_server_again(scene: Scene, fault: Fault) -> Told:
+async def restart_server_again(scene: Scene, fault: Fault) -> Detail:
     for _ in range(RESTARTS):
         await scene.server.restart("immediate")
         await asyncio.sleep(fault.lasts_s / RESTARTS)
     return {"restarts": RESTARTS}
 
 
-async def terminate(scene: Scene, fault: Fault) -> Told:
-    """A stream of terminated backends."""
+async def terminate(scene: Scene, fault: Fault) -> Detail:
+    """Terminate backends, again and again."""
     chance = random.Random(fault.dice)
     terminated = 0
     with suppress(TimeoutError):
@@ -219,22 +220,22 @@ async def terminate(scene: Scene, fault: Fault) -> Told:
     return {"terminated": terminated}
 
 
-def reply_lost(*words: str) -> Callable[[Scene, Fault], Awaitable[Told]]:
-    async def inject(scene: Scene, fault: Fault) -> Told:
-        """Committed, and nobody hears of it; the fault lies in wait for as long as it lasts."""
+def reply_lost(*words: str) -> Callable[[Scene, Fault], Awaitable[Detail]]:
+    async def inject(scene: Scene, fault: Fault) -> Detail:
+        """Commit a statement and drop its reply; the fault waits for such a statement for as long as it lasts."""
         proxy = scene.proxies[fault.target]
         proxy.drop_reply_after(*words)
-        return await _lie_in_wait(proxy, fault.lasts_s)
+        return await _wait_for_strike(proxy, fault.lasts_s)
 
     return inject
 
 
-async def away(scene: Scene, fault: Fault) -> Told:
+async def away(scene: Scene, fault: Fault) -> Detail:
     await scene.server.away(fault.lasts_s)
     return {}
 
 
-async def freeze_server(scene: Scene, fault: Fault) -> Told:
+async def freeze_server(scene: Scene, fault: Fault) -> Detail:
     scene.server.freeze()
     try:
         await asyncio.sleep(fault.lasts_s)
@@ -243,13 +244,13 @@ async def freeze_server(scene: Scene, fault: Fault) -> Told:
     return {}
 
 
-async def old_snapshot(scene: Scene, fault: Fault) -> Told:
+async def old_snapshot(scene: Scene, fault: Fault) -> Detail:
     async with scene.server.hold_snapshot():
         await asyncio.sleep(fault.lasts_s)
     return {}
 
 
-async def slow_commits(scene: Scene, fault: Fault) -> Told:
+async def slow_commits(scene: Scene, fault: Fault) -> Detail:
     ms = random.Random(fault.dice).randint(20, 100)
     await scene.server.slow_commits(ms)
     try:
@@ -259,13 +260,13 @@ async def slow_commits(scene: Scene, fault: Fault) -> Told:
     return {"ms": ms}
 
 
-async def crowd(scene: Scene, fault: Fault) -> Told:
+async def crowd(scene: Scene, fault: Fault) -> Detail:
     return {"taken": await scene.server.crowd(fault.lasts_s, random.Random(fault.dice))}
 
 
-def step_clock(sign: int) -> Callable[[Scene, Fault], Awaitable[Told]]:
-    async def inject(scene: Scene, fault: Fault) -> Told:
-        """The database's clock is set, and set right again."""
+def step_clock(sign: int) -> Callable[[Scene, Fault], Awaitable[Detail]]:
+    async def inject(scene: Scene, fault: Fault) -> Detail:
+        """Step the database's clock, and set it right again."""
         seconds = sign * random.Random(fault.dice).randint(2, 20)
         await scene.server.step_clock(seconds)
         try:
@@ -277,8 +278,8 @@ def step_clock(sign: int) -> Callable[[Scene, Fault], Awaitable[Told]]:
     return inject
 
 
-async def disk_full(scene: Scene, fault: Fault) -> Told:
-    """No table can grow any more; or worse, the log of changes cannot, and the server goes down."""
+async def disk_full(scene: Scene, fault: Fault) -> Detail:
+    """Fill the disk: no table can grow, or worse, the WAL cannot, and the server goes down."""
     worse = random.Random(fault.dice).random() < 0.5
     try:
         await scene.server.fill_disk(up_to_the_log=worse)
@@ -288,7 +289,7 @@ async def disk_full(scene: Scene, fault: Fault) -> Told:
     return {"up_to_the_log": worse}
 
 
-async def fail_over(scene: Scene, fault: Fault) -> Told:
+async def fail_over(scene: Scene, fault: Fault) -> Detail:
     await scene.server.fail_over()
     scene.fleet.url = scene.server.url
     for proxy in scene.proxies.values():
@@ -300,8 +301,8 @@ async def fail_over(scene: Scene, fault: Fault) -> Told:
 # Network -------------------------------------------------------------------------------------------------------------
 
 
-def broken(how: Callable[[Proxy], None]) -> Callable[[Scene, Fault], Awaitable[Told]]:
-    async def inject(scene: Scene, fault: Fault) -> Told:
+def broken(how: Callable[[Proxy], None]) -> Callable[[Scene, Fault], Awaitable[Detail]]:
+    async def inject(scene: Scene, fault: Fault) -> Detail:
         proxy = scene.proxies[fault.target]
         how(proxy)
         try:
@@ -313,23 +314,23 @@ def broken(how: Callable[[Proxy], None]) -> Callable[[Scene, Fault], Awaitable[T
     return inject
 
 
-def cut_one_way(way: Way) -> Callable[[Scene, Fault], Awaitable[Told]]:
+def cut_one_way(way: Way) -> Callable[[Scene, Fault], Awaitable[Detail]]:
     return broken(lambda proxy: proxy.cut_one_way(way))
 
 
-async def latency(scene: Scene, fault: Fault) -> Told:
+async def latency(scene: Scene, fault: Fault) -> Detail:
     seconds = round(random.Random(fault.dice).uniform(0.02, 0.3), 3)
     await broken(lambda proxy: proxy.latency(seconds))(scene, fault)
     return {"seconds": seconds}
 
 
-async def reset(scene: Scene, fault: Fault) -> Told:
+async def reset(scene: Scene, fault: Fault) -> Detail:
     proxy = scene.proxies[fault.target]
     proxy.reset_in_the_middle()
-    return await _lie_in_wait(proxy, fault.lasts_s)
+    return await _wait_for_strike(proxy, fault.lasts_s)
 
 
-async def _lie_in_wait(proxy: Proxy, seconds: float) -> Told:
+async def _wait_for_strike(proxy: Proxy, seconds: float) -> Detail:
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -339,7 +340,7 @@ async def _lie_in_wait(proxy: Proxy, seconds: float) -> Told:
         proxy.repair()
 
 
-async def namespace_cut(scene: Scene, fault: Fault) -> Told:
+async def namespace_cut(scene: Scene, fault: Fault) -> Detail:
     namespace = scene.namespaces[fault.target]
     namespace.cut()
     try:

@@ -1,18 +1,19 @@
-"""How late every fire began, for which faults, and whether that was within what is promised (L1 to L5).
+"""How late every fire started, under which faults, and whether that was within the promised bound (L1 to L5).
 
-Late is counted from when a fire was due, or from when its job was acknowledged if that came later, to the start of its
-first attempt by the database, and to the first call by the receiver. It is laid at the door of the faults that overlap
-the time from two seconds before it was due to its start; else of those it had to recover from; else of none.
+Lateness is counted from when a fire was due, or from when its job was acknowledged if that was later. It ends at the
+start of the first attempt in the database, and at the first call in the receiver's books. It is attributed to the
+faults that overlap the time from two seconds before the fire was due to its start; else to those from which the fleet
+was recovering; else to none.
 
-The bound: a second; with a fault, until it is mended or taken over. How long a role may take is in `_recovery_s`.
-Faults in a row add up: whoever looks for lost workers begins anew when it was itself cut off, or has just taken over.
-So after a first bound, faults that began before it are looked at once more; not again, or a fault every few seconds
-would excuse everything.
+The bound is one second; with a fault, until it is repaired or taken over. `_recovery_s` has the time for each role.
+Faults in a row add up: the search for lost workers starts from scratch when its node was cut off or has just taken
+over. So after a first bound, faults that began before it are considered once more. Not again, or a fault every few
+seconds would excuse everything.
 
-Not late, and not judged, is what waits for something else than its time:
+Executions that wait for something else than their time are not judged:
   - jobs with a limit, a rate, an order, a unique key, an overlap policy or a start deadline: they wait for others;
-  - what is caught up after an outage or a pause, and suspects: classes of their own, behind live work;
-  - fires of a job one of whose operations had no clear answer, and of a time in which the database's clock was off.
+  - fires caught up after an outage or a pause, and suspects: they have their own classes, behind live work;
+  - fires of a job with an operation that had no clear answer, and of a time in which the database's clock was off.
 """
 
 from collections import defaultdict
@@ -37,7 +38,7 @@ GRACE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the fleet was set to; `slack_s` is what a loaded machine may add."""
+    """The settings of the fleet; `slack_s` is added for a loaded machine."""
 
     heartbeat_s: float
     lease_s: float
@@ -53,11 +54,11 @@ class Lateness:
     p50_s: float
     count: int
     worst_call_s: float | None = None
-    """As the receivers saw it."""
+    """By the receiver's books."""
 
 
 def judge_lateness(evidence: Evidence, tally: Tally, bounds: Bounds) -> dict[str, Lateness]:
-    """By kind of fault; violations and their number go to the tally."""
+    """Return lateness by kind of fault; violations and their number go to the tally."""
     starts: defaultdict[str, list[float]] = defaultdict(list)
     calls: defaultdict[str, list[float]] = defaultdict(list)
     sky = _Sky(evidence.faults, bounds)
@@ -66,7 +67,7 @@ def judge_lateness(evidence: Evidence, tally: Tally, bounds: Bounds) -> dict[str
             for fired, due_s in _judged(evidence, operations, evidence.fired.get(row.id, ()), tally):
                 began_at = _began_at(fired)
                 assert began_at is not None
-                word = "began" if fired.started_at else f"was {fired.state} without a start,"
+                word = "started" if fired.started_at else f"was {fired.state} without a start,"
                 seen = [(starts, word, began_at)]
                 if fired.called_at is not None:
                     seen.append((calls, "called", fired.called_at))
@@ -79,8 +80,8 @@ def judge_lateness(evidence: Evidence, tally: Tally, bounds: Bounds) -> dict[str
                     if late_s > allowed_s and not is_late:
                         is_late = True
                         under = ", ".join(sky.kinds(due_s, instant.timestamp()))
-                        told = f"{fired.id} {word} {late_s:.2f} s late, and {allowed_s:.2f} s are promised ({under})"
-                        tally.found("late", f"{name} at {fired.fire_at}", told)
+                        message = f"{fired.id} {word} {late_s:.2f} s late; the bound is {allowed_s:.2f} s ({under})"
+                        tally.found("late", f"{name} at {fired.fire_at}", message)
                 tally.counts["late"] += is_late
     return {kind: _summed(late, calls.get(kind)) for kind, late in sorted(starts.items())}
 
@@ -92,12 +93,12 @@ def _summed(starts: Sequence[float], calls: Sequence[float] | None) -> Lateness:
 def _judged(
     evidence: Evidence, operations: Sequence[Operation], executions: Sequence[Fired], tally: Tally
 ) -> Iterator[tuple[Fired, float]]:
-    """The fires whose start is judged, and when each was due."""
+    """The fires with a start to judge, and when each was due."""
     body = operations[0].body or {}
     if WAITS & body.keys():
         return
     established = [operation for operation in operations if operation.op in {"create", "update", "upsert", "resume"}]
-    if any(operation.outcome == "unclear" or _came_twice(operation) for operation in operations):
+    if any(operation.outcome == "unclear" or _may_repeat(operation) for operation in operations):
         return
     for fired in executions:
         began_at = _began_at(fired)
@@ -107,21 +108,21 @@ def _judged(
             continue
         fire_s = fired.fire_at.timestamp()
         if fired.class_no == RECOVERED and began_at.timestamp() - fire_s > _grace_s(body):
-            continue  # it may have been caught up before it was lost: the class does not say so any more
+            continue  # it may have been caught up before it was lost: the class no longer shows that
         before = established if not recurs(operations) else [one for one in established if one.asked_s <= fire_s]
         acked_s = [operation.acked_s for operation in before if operation.acked_s is not None]
         yield fired, max([fire_s + _jitter_s(body), *acked_s])
 
 
 def _began_at(fired: Fired) -> datetime | None:
-    """When it began, or ended without: what was due for long when somebody ended it was late, too."""
+    """When it started, or ended without a start: one that was due long before it was cancelled was late, too."""
     if fired.started_at is not None or fired.ended_at is None or fired.ended_at < fired.fire_at:
         return fired.started_at
     return fired.ended_at
 
 
-def _came_twice(operation: Operation) -> bool:
-    """A change may take effect again, late, by a try of which nobody knows; what has an idempotency key does not."""
+def _may_repeat(operation: Operation) -> bool:
+    """A try without an answer may take effect late and repeat the change, unless it has an idempotency key."""
     return operation.was_unclear and operation.key is None and operation.op != "cancel"
 
 
@@ -137,7 +138,7 @@ def _grace_s(body: Mapping[str, object]) -> float:
 
 
 class _Sky:
-    """The faults of a run, and what each allows."""
+    """The faults of a run, and how much lateness each allows."""
 
     def __init__(self, faults: Sequence[Fault], bounds: Bounds) -> None:
         self.faults = sorted(faults, key=lambda fault: fault.began_s)
@@ -151,32 +152,32 @@ class _Sky:
         return sorted(near) or [HEALTHY]
 
     def allowed_s(self, due_s: float) -> float:
-        """How late it may be, by the faults that it may have met."""
+        """How late a fire may be, by the faults that it may have met."""
         until_s = due_s + HEALTHY_S + self.bounds.slack_s
         for _ in range(ROUNDS):
-            until_s = max(until_s, self._mended_by_s(due_s, until_s) + self.bounds.slack_s)
+            until_s = max(until_s, self._repaired_by_s(due_s, until_s) + self.bounds.slack_s)
         return until_s - due_s
 
-    def _mended_by_s(self, due_s: float, until_s: float) -> float:
+    def _repaired_by_s(self, due_s: float, until_s: float) -> float:
         met = self._overlapping(due_s - BEFORE_S, until_s)
         workers = {fault.target for fault in met if _role(fault) == "worker"}
-        # While PostgreSQL was away nothing could be planned ahead: then it matters who plans.
+        # While PostgreSQL was away nothing could be planned ahead: then the schedulers matter.
         with_others = bool(workers) or any(_role(fault) == "postgres" for fault in met)
         recoveries: dict[str, float] = {}
         base_s = due_s
         for fault in met:
             role = _role(fault)
             if role == "api" or (role == "scheduler" and not with_others) or fault.kind.endswith(".unread"):
-                # A log that nobody reads excuses nothing.
+                # An unread log excuses nothing.
                 continue
-            # One worker's work goes to the others at once; if all of them are hit, it waits until one stands again.
+            # One worker's work goes to the others at once; if all of them are hit, it waits until one is up again.
             is_awaited = role != "worker" or len(workers) >= self.bounds.workers
             base_s = max(base_s, self._over_s(fault) if is_awaited else fault.began_s)
             recoveries[role] = max(recoveries.get(role, 0.0), self._recovery_s(fault, with_others=with_others))
         return base_s + max(HEALTHY_S, sum(recoveries.values()))
 
     def _over_s(self, fault: Fault) -> float:
-        """When there is somebody again. Who hangs starts again by itself, however long it was made to hang."""
+        """When a fault's target works again. A hung process restarts itself, however long the hang was to last."""
         if "hung" not in fault.kind:
             return fault.ended_s
         is_worker = _role(fault) == "worker"
@@ -184,7 +185,7 @@ class _Sky:
         return min(fault.ended_s, fault.began_s + timeout_s + self.bounds.restart_s)
 
     def _overlapping(self, from_s: float, to_s: float) -> list[Fault]:
-        """With the time that each is given to recover."""
+        """The faults that overlap this time, each with its time to recover."""
         return [
             fault
             for fault in self.faults
@@ -206,7 +207,7 @@ class _Sky:
 
 
 def _role(fault: Fault) -> str:
-    """Whom it hits: to cut somebody off is to take them away, and a reply is lost to who asked."""
+    """The role that a fault hits: a network fault counts as one of its target, and so does a lost reply."""
     component = fault.kind.split(".")[0]
     is_of_target = component in {"network", "role"} or "reply_lost" in fault.kind
     return fault.target.split("-")[0] if is_of_target else component

@@ -1,7 +1,7 @@
 """A receiver that is not ondot and keeps books: each call and each answer is a line of a file, flushed at once.
 
-What it answers is a hash of the execution's id and the attempt, so that a run can be told again from its ids alone:
-most get a 200, some a 500 or a 503 with Retry-After, some an answer that takes its time.
+Its answers are a hash of the execution's id and the attempt, so that a run can be reproduced from its ids alone: most
+calls get a 200, some a 500 or a 503 with Retry-After, some a slow answer.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ SLOW_S = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was received; `status` None: it was never answered."""
+    """A received call; `status` None: it was never answered."""
 
     execution_id: UUID
     attempt: int
@@ -65,7 +65,7 @@ class Ledger:
 
     def _write(self, line: dict[str, object]) -> None:
         if self.file.closed:
-            return  # A call that outlived the run: nobody reads it.
+            return  # A call that outlived the run has no reader.
         self.file.write(json.dumps(line) + "\n")
         self.file.flush()
 
@@ -87,7 +87,7 @@ async def keeping_books(path: Path) -> AsyncIterator[Ledger]:
 
 
 def read_books(path: Path) -> Sequence[Call]:
-    """The calls in the order in which they came; two of one attempt are two."""
+    """The calls in the order of their arrival; two calls of one attempt are two."""
     calls: list[Call] = []
     open_calls: dict[tuple[str, int], list[int]] = {}
     for line in path.read_text().splitlines():

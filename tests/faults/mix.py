@@ -1,9 +1,8 @@
-"""The jobs of a fault run: of every kind that ondot has, each with the changes that its life will see, from a seed.
+"""The jobs of a fault run: every kind that ondot has, each with the changes that will be made to it, from a seed.
 
-Light on purpose: calls and functions of milliseconds, some ten fires for each job that recurs, so that two cores carry
-thousands of them beside all that goes wrong. Intervals say where they are anchored, so that every fire can be told
-beforehand. What holds a key of order or uniqueness is asked for one after another: the order of two requests in flight
-is nobody's to say.
+Light on purpose: calls and functions of milliseconds, about ten fires for each recurring job, so that two cores run
+thousands of them beside the faults. Intervals have an explicit anchor, so that every fire is known beforehand. Jobs
+that share an order or unique key are submitted one after another, because two requests in flight have no defined order.
 """
 
 import random
@@ -16,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Chatham"]
 PATIENT = {"max_retries": 2, "initial": "0.2s", "max": "1s", "max_worker_losses": 30}
-"""A budget that the weather itself does not use up."""
+"""A retry budget that the faults alone do not use up."""
 AT_MOST_ONCE = {"max_retries": 0, "max_worker_losses": 0}
 BEYOND_HORIZON_S = 22.0
 FIRES = (5, 12)
@@ -27,7 +26,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change, so many seconds after the job was accepted; of `unclear` ones nobody waits for the answer."""
+    """A change, some seconds after the job was accepted. The client does not wait for an `unclear` answer."""
 
     after_s: float
     op: str
@@ -37,13 +36,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A job and what will be asked of it. `ends`: it comes to rest by itself, when nobody deletes it."""
+    """A job and the changes that will be made to it. `ends`: it ends by itself, without a delete."""
 
     body: Body
     steps: tuple[Step, ...] = ()
     ends: bool = True
     serial: str | None = None
-    """Others with the same are asked for only when this was acknowledged."""
+    """Jobs with the same value are submitted one after another, each after the last was acknowledged."""
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Mix:
     seconds: float
     chance: random.Random
     focus: tuple[str, ...] = ()
-    """Only these kinds; none: all of them."""
+    """Only these kinds; empty: all of them."""
     made: int = 0
 
     def name(self, kind: str) -> str:
@@ -69,14 +68,14 @@ class Mix:
         return {"name": self.name(kind), **given, **more}
 
     def key_of(self, kind: str, of_400: int) -> str:
-        """One of some keys; more of them for more jobs in the same time, so that each stays as busy."""
+        """One of several keys. More jobs in the same time have more keys, so that each key stays as busy."""
         count = max(1, round(of_400 * self.jobs / 400 * 15 / self.seconds))
         return f"{kind} {self.chance.randrange(count)}"
 
     # One-time --------------------------------------------------------------------------------------------------------
 
     def once(self, left_s: float) -> Life:
-        """A job that runs once: now, soon, or beyond what is planned ahead."""
+        """A job that runs once: now, soon, or beyond the horizon."""
         kinds: dict[Callable[[], Life], int] = {
             self._plain: 40,
             self._slow: 5,
@@ -110,11 +109,11 @@ class Mix:
         return Life(self.http("http", priority=self.chance.choice(["high", "normal", "normal", "low"])))
 
     def _slow(self) -> Life:
-        """A call that takes its time: whoever makes it may die meanwhile."""
+        """A slow call: its worker may die meanwhile."""
         return Life(self.http("slow", url=f"{self.receiver_url}?slow_s={self.chance.uniform(1, 2.5):.1f}"))
 
     def _slower(self) -> Life:
-        """Longer than it takes to declare a worker lost: another makes the same call before this one has ended."""
+        """Slower than it takes to mark a worker lost: another repeats the call before this one has ended."""
         return Life(self.http("slower", url=f"{self.receiver_url}?slow_s={self.chance.uniform(4, 6):.1f}"))
 
     def _at_most_once(self) -> Life:
@@ -128,7 +127,7 @@ class Mix:
         return Life(self.function("by key", "naps", {"seconds": self.chance.random() / 2}, **limited))
 
     def _in_time(self) -> Life:
-        # Behind a key that is never free for long: many come too late.
+        # Behind a key that is never free for long: many miss their deadline.
         return Life(self.http("in time", start_deadline="2s", concurrency_key=self.key_of("crowd", 3)))
 
     def _at_a_rate(self) -> Life:
@@ -196,14 +195,14 @@ class Mix:
         return self.chance.choices(list(kinds), list(kinds.values()))[0](left_s)
 
     def _every(self, left_s: float, **more: Any) -> tuple[Body, float]:
-        """An interval, anchored somewhere in the past, and how long a life of some fires is."""
+        """An interval, anchored somewhere in the past, and the length of a life of several fires."""
         period_s = self.chance.choice([1, 1.5, 2, 3, 5])
         anchor_at = datetime.now(UTC) - timedelta(seconds=self.chance.uniform(0, 100))
         life_s = min(period_s * self.chance.randint(*FIRES), max(left_s - 2, 3.0))
         return {"every": f"{period_s}s", "anchor_at": _written(anchor_at), **more}, life_s
 
     def _clocked(self, left_s: float) -> tuple[Body, float]:
-        """By seconds of the clock, in some zone; or, now and then, a recurrence, or an interval."""
+        """A cron expression with seconds in some zone, or an RRULE, or an interval."""
         chance = self.chance.random()
         life_s = min(self.chance.uniform(10, 40), max(left_s - 2, 3.0))
         if chance < 0.35:
@@ -230,7 +229,7 @@ class Mix:
     def _bounded(self, left_s: float) -> Life:
         schedule, life_s = self._clocked(left_s)
         start_at = datetime.now(UTC) + timedelta(seconds=self.chance.uniform(1, 5))
-        end_at = start_at + timedelta(seconds=max(life_s, 20.0))  # the rarest of SECONDS comes once in 19 s
+        end_at = start_at + timedelta(seconds=max(life_s, 20.0))  # the rarest of SECONDS fires once in 19 s
         body = self.http("bounded", schedule={**schedule, **_bounds(start_at, end_at), **self._misfire()})
         return Life(body, ends=(end_at - datetime.now(UTC)).total_seconds() < left_s)
 
@@ -266,7 +265,7 @@ class Mix:
         body = self.http("upserted", schedule=schedule)
         body["key"] = body["name"]
         other, _ = self._clocked(left_s)
-        new = {**body, "schedule": other, "payload": {"mark": f"{body['name']} anew"}}
+        new = {**body, "schedule": other, "payload": {"mark": f"{body['name']} upserted"}}
         steps = (Step(life_s * 0.3, "upsert", new), Step(life_s * 0.6, "upsert", new), Step(life_s, "delete"))
         return Life(body, steps, ends=False)
 
@@ -279,7 +278,7 @@ class Mix:
         return Life(body, (*runs, Step(life_s, "delete")), ends=False)
 
     def _meeting(self, left_s: float) -> Life:
-        """Fires that meet each other: each is slower than its interval."""
+        """Fires that overlap: each takes longer than its interval."""
         limits: Body = self.chance.choice(
             [{"overlap": "skip"}, {"overlap": "queue"}, {"overlap": "cancel"}, {"concurrency": 2}, {"rate": "2/3s"}]
         )
@@ -294,7 +293,7 @@ class Mix:
         return Life(body, (Step(life_s, "delete"),), ends=False)
 
     def _each_minute(self, left_s: float) -> Life:
-        """Five fields: each minute, or a time of the day that comes in this run."""
+        """Five fields: each minute, or a time of the day within this run."""
         zone = self.chance.choice(ZONES)
         local = datetime.now(UTC).astimezone(ZoneInfo(zone)) + timedelta(seconds=self.chance.uniform(5, 90))
         named = f"{local.minute} {local.hour} * * *"
@@ -305,7 +304,7 @@ class Mix:
     # All of them -----------------------------------------------------------------------------------------------------
 
     def lives(self, count: int, left_s: float) -> Iterator[Life]:
-        """So many, made at this moment: their instants count from now."""
+        """Make `count` jobs; their instants count from now."""
         for _ in range(count):
             chance = self.chance.random()
             if self.focus:
@@ -318,7 +317,7 @@ class Mix:
                 yield self.once(left_s)
 
     def _of(self, kind: str, left_s: float) -> Life:
-        """One of a kind by its name, recurring or not."""
+        """Make a job of this kind, recurring or not."""
         make: Callable[..., Life] = getattr(self, f"_{kind}")
         return make(left_s) if "left_s" in signature(make).parameters else make()
 

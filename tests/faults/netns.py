@@ -1,8 +1,8 @@
-"""A role in a network namespace of its own: packets can be made to vanish, as when a cable is pulled.
+"""A role in its own network namespace: packets can be dropped, as when a cable is pulled.
 
-The proxy can only stop forwarding; its kernel still acknowledges what is sent. Here nothing is acknowledged and nothing
-is reset, so a connection is truly half-open, and only its own timeouts end it. Needs root, `ip` and `nft`. The host's
-own tables are left alone: what is dropped is dropped inside the namespace.
+The proxy can only stop forwarding; its kernel still acknowledges packets. Here nothing is acknowledged and nothing is
+reset, so a connection is truly half-open, and only its own timeouts end it. Needs root, `ip` and `nft`. The host's own
+tables are left alone: packets are dropped inside the namespace.
 """
 
 import ipaddress
@@ -53,14 +53,14 @@ class Namespace:
         return ["ip", "netns", "exec", self.name, *words]
 
     def cut(self) -> None:
-        """Packets vanish, both ways."""
+        """Drop all packets, both ways."""
         self._inside("nft", "-f", "-", given=DROP_ALL)
 
     def repair(self) -> None:
         self._inside("nft", "flush", "ruleset")
 
     def remove(self) -> None:
-        """Its end of the link goes with it, and so does the host's. Who runs inside keeps it until then."""
+        """Removes both ends of its link. A process that runs inside keeps the namespace until it ends."""
         for command in (["ip", "link", "delete", self._link], ["ip", "netns", "delete", self.name]):
             subprocess.run(command, check=False, capture_output=True, timeout=RUN_WITHIN_S)
 
@@ -70,7 +70,7 @@ class Namespace:
 
 @cache
 def available() -> bool:
-    """Whether this machine lets us make one, and cut it."""
+    """Whether namespaces can be made and cut on this machine."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nft"))):
         return False
     try:
@@ -87,7 +87,7 @@ def available() -> bool:
 
 
 def names() -> list[str]:
-    """Of all namespaces that this machine has now."""
+    """The names of all namespaces of this machine."""
     return [line.split()[0] for line in _run("ip", "netns", "list").splitlines()]
 
 
@@ -101,7 +101,7 @@ def a_namespace() -> Iterator[Namespace]:
 
 
 def _free_network() -> ipaddress.IPv4Network:
-    """Two addresses that this host does not know a way to yet; another run may look at the same moment."""
+    """Two addresses to which this host has no route yet; another run may look at the same moment."""
     known = _run("ip", "-4", "route", "show", "table", "all")
     for _ in range(TRIES):
         first = random.SystemRandom().randrange(0, ADDRESSES.num_addresses, 4)

@@ -1,9 +1,9 @@
-"""When jobs must have fired, worked out from what was asked of the API alone: no code of ondot, only the calendar.
+"""When jobs must have fired, computed from the requests to the API alone: no code of ondot, only the calendar.
 
-`instants` reads a schedule as docs/reference/schedules.md describes it, second by second and minute by minute:
-slow, and too plain to be wrong in the way that ondot could be. `expect` follows one job through its journal. Between an
-operation and its acknowledgement the job is in two worlds, as it was and as it becomes; a fire that comes in both is a
-`must`, in one a `may`, in none a phantom. An operation that stayed unclear leaves the job in two worlds for good.
+`instants` reads a schedule as docs/reference/schedules.md describes it, second by second and minute by minute: slow,
+and too plain to be wrong in the way that ondot could be. `expect` follows one job through its journal. Between an
+operation and its acknowledgement the job is in two worlds: before and after the change. A fire in both is a `must`, in
+one a `may`, in none a phantom. An operation that stayed unclear leaves the job in two worlds for good.
 """
 
 import re
@@ -19,7 +19,7 @@ from tests.faults.journal import Operation
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 EDGE = timedelta(milliseconds=100)
-"""How far a node's idea of the database's clock may be off: what a new job counts from is read from it."""
+"""How far a node's estimate of the database's clock may be off: a new job counts from it."""
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 PERIODS = {"SECONDLY": SECOND, "MINUTELY": MINUTE, "HOURLY": 60 * MINUTE}
 WEEKDAYS = {"SUN": 0, "MON": 1, "TUE": 2, "WED": 3, "THU": 4, "FRI": 5, "SAT": 6}
@@ -45,7 +45,7 @@ def instant_of(written: str) -> datetime:
 
 
 def instants(schedule: Schedule, after: datetime, until: datetime) -> list[datetime]:
-    """The instants of a schedule after one instant, up to and with another; `max_fires` is not looked at."""
+    """The instants of a schedule after `after`, up to and with `until`; ignores `max_fires`."""
     if "start_at" in schedule:
         after = max(after, instant_of(schedule["start_at"]) - timedelta(microseconds=1))
     if "end_at" in schedule:
@@ -115,7 +115,7 @@ class _Fields:
 
 
 def _shown(cron: _Fields, zone: tzinfo, after: datetime, until: datetime) -> Iterator[tuple[datetime, bool]]:
-    """Real time: every minute at which the clock on the wall shows a time of the expression."""
+    """Real time: every minute at which the local clock shows a time of the expression."""
     instant = after.replace(second=0, microsecond=0)
     while instant <= until:
         if cron.match(instant.astimezone(zone)):
@@ -126,7 +126,7 @@ def _shown(cron: _Fields, zone: tzinfo, after: datetime, until: datetime) -> Ite
 def _named(
     cron: _Fields, zone: tzinfo, after: datetime, until: datetime, dst: dict[str, str]
 ) -> Iterator[tuple[datetime, bool]]:
-    """Fixed times of the day, by the policy for those that the clock leaves out or shows twice."""
+    """Fixed times of the day, with the policies for the skipped and the repeated hour."""
     wall = (after.astimezone(zone) - timedelta(days=1)).replace(second=0, microsecond=0, tzinfo=None)
     last = until.astimezone(zone).replace(tzinfo=None) + timedelta(days=1)
     while wall <= last:
@@ -145,7 +145,7 @@ def _named(
 
 
 def _end_of_gap(before: datetime, behind: datetime, zone: tzinfo) -> datetime:
-    """The instant between two at which the clock jumps."""
+    """The instant between two at which the local clock jumps."""
     offset = before.astimezone(zone).utcoffset()
     instant = before
     while instant < behind and instant.astimezone(zone).utcoffset() == offset:
@@ -180,7 +180,7 @@ Standing = Literal["none", "active", "paused", "deleted"]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """How a job may stand: in which state, by which of its schedules."""
+    """One possible situation of a job: its state, and which of its schedules is in force."""
 
     standing: Standing
     schedule_no: int = -1
@@ -188,7 +188,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when (both included) the job is in one of these worlds."""
+    """A time (both ends included) in which the job is in one of these worlds."""
 
     from_at: datetime
     to_at: datetime
@@ -206,18 +206,18 @@ class ClockStep:
 
 @dataclass(slots=True)
 class Expected:
-    """Instants by what must have become of them; what is in none of these must not be there."""
+    """Instants by what must have become of them; fires at any other instant are wrong."""
 
     must: list[datetime] = field(default_factory=list)
     may: list[datetime] = field(default_factory=list)
     paused: list[datetime] = field(default_factory=list)
-    """They came in a pause that was ended by a change: on record as skipped, unless the resume asked for them."""
+    """Fires in a pause that has ended: recorded as skipped, unless the resume asked for them."""
     silent: list[datetime] = field(default_factory=list)
-    """They came in a pause that has not ended, and have no record."""
+    """Fires in a pause that has not ended: they have no record."""
 
 
 def spans(operations: Sequence[Operation], until: datetime, steps: Sequence[ClockStep] = ()) -> list[Span]:
-    """The worlds of a job, from the first time anybody asked for it; `operations` are all of its journal."""
+    """The worlds of a job, from its first request on; `operations` are its whole journal."""
     found: list[Span] = []
     worlds = frozenset({World("none")})
     schedule_no = -1
@@ -231,7 +231,7 @@ def spans(operations: Sequence[Operation], until: datetime, steps: Sequence[Cloc
         changed = frozenset(_changed(world, operation.op, schedule_no) for world in worlds)
         found.append(Span(reached_at, asked_at, worlds))
         found.append(Span(asked_at, acked_at if operation.is_acked else asked_at, worlds | changed))
-        # Unclear: it may come to pass at any time from now on, whatever else is asked meanwhile.
+        # Unclear: it may take effect at any time from now on, whatever else is requested meanwhile.
         worlds = changed if operation.is_acked else worlds | changed
         reached_at = acked_at if operation.is_acked else asked_at
     found.append(Span(reached_at, until, worlds))
@@ -266,8 +266,8 @@ def expect(
     uncounted: Container[datetime] = (),
     steps: Sequence[ClockStep] = (),
 ) -> Expected:
-    """What must have become of the fires of a recurring job. `uncounted` are those on record as skipped: they do not
-    count for `max_fires`."""
+    """What must have become of the fires of a recurring job. `uncounted` are fires recorded as skipped: they do not
+    count against `max_fires`."""
     life = spans(operations, until, steps)
     schedules = [
         (operation.body or {})["schedule"]
@@ -299,13 +299,13 @@ def _fires_in(world: World, instant: datetime, by_schedule: Sequence[Collection[
 
 
 def _ended_after(life: Sequence[Span], instant: datetime) -> bool:
-    """Whether the pause around an instant was over, for sure, at some time after it."""
+    """Whether the pause around an instant surely ended at some time after it."""
     return any(span.from_at > instant and all(world.standing != "paused" for world in span.worlds) for span in life)
 
 
 @dataclass(slots=True)
 class _Left:
-    """Counts fires against `max_fires`: in the world where none came that only may, and where all of them did."""
+    """Counts fires against `max_fires`: in the world without any fire that only may be, and in the world with all."""
 
     schedules: Sequence[Schedule]
     least: int = 0
@@ -325,14 +325,14 @@ class _Left:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOnce:
-    """Of a one-time job: whether its fire must be there, and where it may be (both ends included)."""
+    """Of a one-time job: whether it must have fired, and when it may have (both ends included)."""
 
     must: bool
     windows: Sequence[tuple[datetime, datetime]]
 
 
 def expect_once(operations: Sequence[Operation], until: datetime, steps: Sequence[ClockStep] = ()) -> ExpectedOnce:
-    """A pause only holds it back. A change that was acknowledged found it not begun: then only the new fire is left."""
+    """A pause only delays it. An acknowledged change found it not started: then only the new fire is left."""
     worlds = spans(operations, until, steps)[-1].worlds
     windows = [
         _once_between(operation, until, steps)

@@ -1,4 +1,4 @@
-"""Who owns which partitions, seen from outside the fleet many times a second: how long takeovers took (C2, L2)."""
+"""The owners of partitions, read from outside the fleet many times a second: how long takeovers took (C2, L2)."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from tests.faults.fleet import Member
 LOOK_EVERY_S = 0.1
 ASK_AT_MOST_S = 1.0
 SEEN_WITHIN_S = 1.0
-"""Looks further apart than this (the database was away) tell nothing of what happened between them."""
+"""Two looks further apart than this (the database was away) do not show what happened between them."""
 GONE = ("scheduler.kill", "scheduler.freeze_long", "scheduler.hung", "scheduler.restart")
 BEFORE_S = 1.0
 
@@ -24,7 +24,7 @@ _OWNERS = "SELECT owner::text, count(*) AS owned FROM ondot.partition GROUP BY o
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How many partitions each node owned; None: nobody."""
+    """How many partitions each node owned; None: no node."""
 
     at_s: float
     owned: Mapping[str | None, int]
@@ -36,7 +36,7 @@ class Owners:
     looks: list[Look] = field(default_factory=list)
 
     async def watch(self) -> None:
-        """Until cancelled; while the database is away there is nothing to see."""
+        """Look until cancelled, except while the database is away."""
         connection: asyncpg.Connection | None = None
         try:
             while True:
@@ -56,9 +56,9 @@ class Owners:
                 connection.terminate()
 
     def takeovers_s(self, faults: Iterable[Mapping[str, Any]], schedulers: Sequence[Member]) -> dict[str, list[float]]:
-        """By kind of fault, how long it took until all that the node had owned had other owners.
+        """By kind of fault, how long it took until all partitions of the node had other owners.
 
-        Only where nothing else befell PostgreSQL or another scheduler meanwhile: they might be what it waited for.
+        Only where PostgreSQL and the other schedulers had no fault meanwhile, which could have delayed it.
         """
         took: dict[str, list[float]] = {}
         members = {member.name: member for member in schedulers}
@@ -72,7 +72,7 @@ class Owners:
         return {kind: sorted(seconds) for kind, seconds in took.items()}
 
     def _takeover_s(self, node_id: str | None, gone_s: float) -> float | None:
-        """None: it owned nothing, or nobody could see it."""
+        """None: it owned nothing, or no look shows it."""
         for before, after in pairwise(self.looks):
             if after.at_s < gone_s:
                 continue
@@ -90,7 +90,7 @@ def _interferes(other: Mapping[str, Any], fault: Mapping[str, Any], seconds: flo
 
 
 def _node_at(member: Member, at_s: float) -> str | None:
-    """The node that this member was at an instant, by its log."""
+    """The node id of this member at an instant, by its log."""
     started = [
         (datetime.fromisoformat(event["timestamp"]).timestamp(), event["node_id"])
         for event in member.events("scheduler.started")

@@ -1,7 +1,8 @@
-"""A database that has come to rest, written by hand without ondot, and what can be planted in it: to audit the audit.
+"""A database that has come to rest, written by hand without ondot, and errors to plant in it: they audit the audit.
 
-It holds one of each that the audit judges: a retry, a dead letter, keys with a limit, an order and a rate, a job whose
-fires must not overlap, a unique one, one with a start deadline, a transaction. As it is, everything adds up.
+It holds one of each kind that the audit judges: a retry, a dead letter, keys with a limit, an order and a rate, a job
+with fires that must not overlap, a unique one, one with a start deadline, a transaction. Without a planted error
+everything adds up.
 """
 
 import json
@@ -57,7 +58,7 @@ class Rest:
         due_s: float = 0.0,
         status: int | None = None,
     ) -> None:
-        """An execution of these attempts: from, to, outcome. With `status` the last was a call that was answered so."""
+        """An execution of these attempts: from, to, outcome. With `status` the last was a call with this answer."""
         id_ = self.ids[name] = UUID(int=2_000 + len(self.ids))
         outcomes = [outcome for _, _, outcome in tries]
         for number, (start_s, end_s, outcome) in enumerate(tries, 1):
@@ -78,7 +79,7 @@ class Rest:
             " job_version, pool_no, attempt_no, failures, losses, class, state, origin, reason)"
             " VALUES ($1, $2, $3, $4, $5, $5, $6, 1, 1, 1, $7, $8, 0, 2, $9, 'fire', $10)",
             *(id_, job_id, WORKER, at(due_s), at(tries[-1][0]), at(tries[-1][1]), len(tries), failures, state),
-            None if state == "SUCCEEDED" else "told",
+            None if state == "SUCCEEDED" else "reason",
         )
         if state == "FAILED":
             await self.connection.execute(
@@ -92,7 +93,7 @@ class Rest:
 
 
 async def at_rest(connection: asyncpg.Connection) -> Rest:
-    """Everything adds up in it. The guard of test databases is off: nothing here came about by transitions."""
+    """Everything adds up in it. The guard of test databases is off, because no transition makes these rows."""
     await connection.execute("SET session_replication_role = replica")
     rest = Rest(connection)
     good = "SUCCEEDED"
@@ -126,7 +127,7 @@ async def at_rest(connection: asyncpg.Connection) -> Rest:
     return rest
 
 
-# What can be planted, each what a bug would leave behind --------------------------------------------------------------
+# Errors to plant, each as a bug would leave it behind -----------------------------------------------------------------
 
 Plant = Callable[[Rest], Awaitable[None]]
 
@@ -151,7 +152,7 @@ async def a_call_of_no_attempt(rest: Rest) -> None:
     rest.calls.append(Call(rest.ids["retried"], 3, 3, at(5).timestamp(), 200))
 
 
-async def a_second_call_of_what_is_called_once(rest: Rest) -> None:
+async def a_second_call_of_a_job_that_is_called_at_most_once(rest: Rest) -> None:
     rest.calls.append(Call(rest.ids["once"], 2, 2, at(5).timestamp(), 200))
 
 
@@ -195,7 +196,7 @@ async def a_fire_between_two_attempts_of_another(rest: Rest) -> None:
     )
 
 
-async def one_that_overtook_its_elder(rest: Rest) -> None:
+async def an_execution_that_overtook_an_earlier_one(rest: Rest) -> None:
     await rest.run("UPDATE ondot.history SET fire_at = $2 WHERE id = $1", rest.ids["ordered 0"], at(0.9))
 
 
@@ -225,7 +226,7 @@ async def a_fire_that_is_lost(rest: Rest) -> None:
     await rest.run("DELETE FROM ondot.history WHERE id = $1", rest.ids["fire 1"])
 
 
-async def an_execution_that_nobody_owns(rest: Rest) -> None:
+async def an_execution_without_an_owner(rest: Rest) -> None:
     await rest.run(
         "INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state,"
         " origin) VALUES ($1, $2, $3, $3, 1, 1, 1, 2, 'PENDING', 'run')",
@@ -241,7 +242,7 @@ async def an_effect_without_its_success(rest: Rest) -> None:
     await rest.run("INSERT INTO public.effect VALUES ($1, 1)", rest.ids["fire 0"])
 
 
-async def an_effect_that_came_twice(rest: Rest) -> None:
+async def a_repeated_effect(rest: Rest) -> None:
     await rest.run("INSERT INTO public.effect VALUES ($1, 2)", rest.ids["effect"])
 
 
@@ -251,7 +252,7 @@ PLANTS: dict[Plant, str] = {
     a_place_left_in_the_queue: "left_over",
     a_call_made_twice: "calls",
     a_call_of_no_attempt: "calls",
-    a_second_call_of_what_is_called_once: "at_most_once",
+    a_second_call_of_a_job_that_is_called_at_most_once: "at_most_once",
     a_call_with_an_old_token: "calls",
     a_success_without_a_call: "calls",
     a_success_that_the_receiver_refused: "calls",
@@ -261,16 +262,16 @@ PLANTS: dict[Plant, str] = {
     a_failure_that_was_not_counted: "budgets",
     two_at_once_of_a_key_for_one: "concurrency",
     a_fire_between_two_attempts_of_another: "overlap",
-    one_that_overtook_its_elder: "order",
+    an_execution_that_overtook_an_earlier_one: "order",
     tokens_too_close_together: "rate_tokens",
     starts_too_close_together: "rate_starts",
     two_of_a_unique_key: "unique",
     a_start_after_its_deadline: "deadline",
     an_execution_that_is_lost: "lost",
     a_fire_that_is_lost: "lost",
-    an_execution_that_nobody_owns: "not_ended",
+    an_execution_without_an_owner: "not_ended",
     a_failure_without_a_dead_letter: "dead_letters",
     an_effect_without_its_success: "effects",
-    an_effect_that_came_twice: "effects",
+    a_repeated_effect: "effects",
 }
-"""What is planted, and the check that must find it."""
+"""Each error to plant, and the check that must find it."""

@@ -1,8 +1,8 @@
-"""The PostgreSQL of a fault run, and everything that can befall one: restarts, absence, terminated backends, a slow or
-a full disk, a crowd, an old snapshot, a clock that steps, a failover to its standby.
+"""The PostgreSQL of a fault run, and everything that can happen to one: restarts, outages, terminated backends, a slow
+or full disk, no free connections, an old snapshot, a clock that steps, a failover to its standby.
 
-A server of the run's own, durable as ondot demands (P1), migrated, and gone with the run. A fault that lasts is a
-method that begins it and one that ends it, or a block.
+Each run has its own server: durable as ondot demands (P1), migrated, and removed with the run. A fault that lasts is a
+pair of methods, one to start it and one to end it, or a context manager.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ ORDER BY backend_start, pid
 
 @cache
 def _template() -> tempfile.TemporaryDirectory[str]:
-    """For the data of a server that was made, migrated and stopped; goes with this process."""
+    """Holds the data of a migrated and stopped server; removed with this process."""
     return tempfile.TemporaryDirectory(prefix="ondot-template-")
 
 
 class Postgres:
     def __init__(self, directory: Path, *, disk_mb: int | None = None, **settings: str) -> None:
-        """`disk_mb`: the data lie on a file system of their own that can be filled; root alone can make one."""
+        """`disk_mb`: put the data on a separate file system that can be filled; only root can make one."""
         self.directory = directory
         self._settings = settings
         self._disk_mb = disk_mb
@@ -66,12 +66,12 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """Of who is the primary now."""
+        """The URL of the present primary."""
         return self._primary.url()
 
     @property
     def failover_url(self) -> str:
-        """Of whoever is the primary, among all there ever were."""
+        """A URL that lists every server of this run and finds the primary among them."""
         ports = [each.port for each in (*self._retired, self._primary, self._standby) if each is not None]
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
         return f"postgresql://{ROLE}@{hosts}/{DATABASE}?sslmode=disable&target_session_attrs=primary"
@@ -89,23 +89,23 @@ class Postgres:
         return self._disk_mb is not None
 
     async def connect(self) -> asyncpg.Connection:
-        """One more connection, which no fault of the harness itself ends."""
+        """Open a connection that no fault of the harness ends."""
         return await asyncpg.connect(self.url, timeout=10, server_settings={"application_name": "harness"})
 
     async def make(self) -> None:
-        """A new server with the schema of this release: a copy of the first that this process made."""
+        """Make a server with the schema of this release: a copy of the first one that this process made."""
         template = Path(_template().name) / "data"
         if template.exists():
             await asyncio.to_thread(shutil.copytree, template, self._primary.data, dirs_exist_ok=True)
             self._primary.give_away(self._primary.data)
             await self._primary.start()
             return
-        await self._make_anew()
+        await self._make_from_scratch()
         await self._primary.stop("fast")
         await asyncio.to_thread(shutil.copytree, self._primary.data, template)
         await self._primary.start()
 
-    async def _make_anew(self) -> None:
+    async def _make_from_scratch(self) -> None:
         await self._primary.make()
         await self._primary.start()
         admin = await asyncpg.connect(self._primary.url("postgres"))
@@ -142,7 +142,7 @@ class Postgres:
         self._primary.thaw()
 
     async def repair(self) -> None:
-        """Whatever was going on: it answers, its clock is right, its disk quick and not full."""
+        """End every fault: it answers, its clock is right, its disk is fast and has room."""
         self.thaw()
         if self._disk_mb is not None:
             await self.free_disk()
@@ -155,7 +155,7 @@ class Postgres:
     async def terminate_backends(
         self, rng: random.Random, *, count: int | None = None, share: float | None = None
     ) -> int:
-        """End so many of the others' connections, or such a share of them; gives how many."""
+        """Terminate this many of the other connections, or this share of them; return how many."""
         connection = await self.connect()
         try:
             return await _terminate(connection, rng, count=count, share=share)
@@ -163,9 +163,9 @@ class Postgres:
             await _close(connection)
 
     async def crowd(self, seconds: float, rng: random.Random, *, share: float = 0.5) -> int:
-        """Take every connection there is, and a share of the others' too: who must connect anew finds no room.
+        """Take every free connection, and a share of the others' too, so that a new connection finds no room.
 
-        Gives how many were taken.
+        Returns how many were taken.
         """
         taken: list[asyncpg.Connection] = []
         try:
@@ -187,7 +187,7 @@ class Postgres:
 
     @asynccontextmanager
     async def hold_snapshot(self) -> AsyncIterator[None]:
-        """While the block lasts nothing that dies can be cleaned away."""
+        """Keep vacuum from removing dead rows while the block runs."""
         connection = await self.connect()
         try:
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -199,14 +199,14 @@ class Postgres:
     # Disk and clock ---------------------------------------------------------------------------------------------------
 
     async def slow_commits(self, ms: int) -> None:
-        """Each commit waits so long before it is flushed, as on a slow disk; 0: as before."""
+        """Delay the flush of each commit, as on a slow disk; 0: as before."""
         if not 0 <= ms <= LONGEST_COMMIT_DELAY_MS:
             raise ValueError(f"PostgreSQL delays a commit by 0 to {LONGEST_COMMIT_DELAY_MS} ms, not by {ms}.")
         await self._set("commit_delay", str(ms * 1000) if ms else None)
         await self._set("commit_siblings", "0" if ms else None)
 
     async def step_clock(self, seconds: float) -> None:
-        """The database's clock is so far off; 0: right again, as it was."""
+        """Put the database's clock off by this much; 0: set it right again."""
         [replaced] = [function.sql for function in functions() if function.name == "clock"]
         if seconds:
             now = "statement_timestamp()"
@@ -218,12 +218,12 @@ class Postgres:
             await _close(connection)
 
     async def fill_disk(self, *, up_to_the_log: bool = False) -> None:
-        """Not a byte is left for new pages, until `free_disk`.
+        """Leave no byte for new pages until `free_disk`.
 
-        `up_to_the_log`: nor in the files that the server keeps in stock for its log of changes, without which it ends.
+        `up_to_the_log`: also use up the WAL files that the server keeps in stock, without which it ends.
         """
         if self._disk_mb is None:
-            raise ValueError("Its disk cannot be filled: make it with disk_mb, as root.")
+            raise ValueError("The disk of this server cannot be filled. Make the server with disk_mb, as root.")
         place = self._primary.directory
         used = os.statvfs(place)
         size = (used.f_blocks - used.f_bfree) * used.f_frsize + LEFT_ON_A_FULL_DISK
@@ -242,7 +242,7 @@ class Postgres:
             await _close(connection)
 
     async def free_disk(self) -> None:
-        """There is room again. A server that found none for its log of changes has ended, and is started."""
+        """Make room again. A server that found no room for its WAL has ended, and is started."""
         _run("mount", "-o", f"remount,size={self._disk_mb}m", str(self._primary.directory))
         try:
             await self._primary.answers()
@@ -261,9 +261,9 @@ class Postgres:
     # Standby ----------------------------------------------------------------------------------------------------------
 
     async def add_standby(self, *, synchronous: bool = True) -> str:
-        """A streaming copy; a synchronous one has every commit before the client hears of it. Gives its URL."""
+        """Add a streaming standby and return its URL. A synchronous one has every commit before its client knows."""
         if self._standby is not None:
-            raise ValueError("It has a standby already.")
+            raise ValueError("This server has a standby already.")
         standby = self._instance(f"standby-{len(self._retired) + 1}")
         command = [str(standby.found / "pg_basebackup"), "-h", "127.0.0.1", "-p", str(self.port), "-U", ROLE]
         command += ["-D", str(standby.data), "-X", "stream", "-c", "fast", "--no-sync"]
@@ -284,9 +284,9 @@ class Postgres:
         return standby.url()
 
     async def fail_over(self) -> None:
-        """The primary ends at once and for good, and the standby takes its place."""
+        """End the primary at once and for good, and promote the standby."""
         if self._standby is None:
-            raise ValueError("There is no standby to fail over to: add_standby first.")
+            raise ValueError("There is no standby to fail over to. Call add_standby first.")
         await self._primary.stop("immediate")
         self._retired.append(self._primary)
         self._primary, self._standby = self._standby, None
@@ -307,7 +307,7 @@ class Postgres:
             await _close(connection)
 
     async def close(self) -> None:
-        """End what runs, whatever state it is in, and take its disks away."""
+        """End every server, whatever its state, and remove its disk."""
         for instance in (self._primary, self._standby, *self._retired):
             if instance is not None:
                 await instance.stop("immediate")
@@ -326,13 +326,13 @@ async def _terminate(
 
 
 async def _close(connection: asyncpg.Connection) -> None:
-    """Also one whose server is gone."""
+    """Also closes a connection whose server is gone."""
     with suppress(*AWAY):
         await connection.close(timeout=5)
 
 
 def _place() -> Path:
-    """Not among pytest's directories: those are closed to others, and as root the server is another."""
+    """Not one of pytest's directories: other accounts cannot read them, and as root the server uses another account."""
     directory = Path(tempfile.mkdtemp(prefix="ondot-faults-", dir="/var/tmp"))
     directory.chmod(0o755)
     return directory
@@ -346,7 +346,7 @@ def _run(*command: str) -> None:
 
 @asynccontextmanager
 async def a_postgres(*, disk_mb: int | None = None, **settings: str) -> AsyncIterator[Postgres]:
-    """A server of one's own, started and migrated. Settings by PostgreSQL's names."""
+    """A separate server, started and migrated. Settings by PostgreSQL's names."""
     directory = _place()
     postgres = Postgres(directory, disk_mb=disk_mb, **settings)
     try:

@@ -1,9 +1,9 @@
 """A TCP proxy between one role and PostgreSQL that breaks the connection in every way a network can.
 
-One for each role process, in the harness's event loop, so that roles are cut off one by one. It reads the protocol's
-messages, since some faults need to know what is said: asyncpg sends a statement's text once, with the name under which
-it is prepared, and from then on only the name; a transaction is over when the server is ready and says that it is
-idle. What is held back is passed on when the fault is mended, as TCP would by sending it again.
+Each role process has its own, in the harness's event loop, so that roles can be cut off one by one. It parses the
+protocol's messages, because some faults depend on the statement: asyncpg sends a statement's text once, with the name
+under which it is prepared, and from then on only the name. A transaction is over when the server reports that it is
+ready and idle. Bytes that are held back are passed on after `repair`, as TCP would by sending them again.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ NO_ENCRYPTION = b"N"
 
 
 class Cut(Exception):
-    """This link is to be reset now."""
+    """Reset this link now."""
 
 
 @dataclass(slots=True)
 class Link:
-    """One connection of a client, and what was said on it."""
+    """One connection of a client, and the state of the protocol on it."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter | None = None
     texts: dict[bytes, bytes] = field(default_factory=dict)
     """The text of each prepared statement, by its name."""
     portals: dict[bytes, bytes] = field(default_factory=dict)
-    """The text of the statement that a portal was made of, by the portal's name."""
+    """The text of a portal's statement, by the portal's name."""
     asked: deque[bool] = field(default_factory=deque)
-    """For each request not answered yet whether its reply is the one to drop."""
+    """For each unanswered request: whether its reply is the one to drop."""
     marks: bool = False
-    """The request under way is marked."""
+    """The request in progress is marked."""
     in_marked_transaction: bool = False
     reply: bytearray = field(default_factory=bytearray)
-    """What the server has answered to the request under way, while that may have to be withheld."""
+    """The answer to the request in progress, kept here while it may have to be withheld."""
     did_nothing: bool = False
-    """The answer under way is an error, or a transaction given up."""
+    """The answer in progress is an error or a rollback."""
 
     def reset(self) -> None:
         for writer in (self.client, self.server):
@@ -84,7 +84,7 @@ class Proxy:
     # Faults -----------------------------------------------------------------------------------------------------------
 
     def latency(self, seconds: float) -> None:
-        """Everything takes so much longer, each way."""
+        """Delay everything by this much, each way."""
         self._latency_s = seconds
 
     def cut(self) -> None:
@@ -109,49 +109,49 @@ class Proxy:
         self._struck.clear()
 
     def drop_reply_after(self, *words: str) -> None:
-        """Once: pass on a statement with one of these words, and when it is committed, cut instead of saying so."""
+        """Once: pass on a statement with one of these words, and reset the connection when it is committed."""
         self._drop_after = tuple(word.encode() for word in words)
         self._struck.clear()
 
     def cut_before_request(self, word: str) -> None:
-        """Once: cut instead of passing on what the client sends with this word in it."""
+        """Once: reset the connection instead of passing on a client message with this word."""
         self._request_word = word.encode()
         self._struck.clear()
 
     def cut_before_reply(self, word: str) -> None:
-        """Once: cut instead of passing on what the server answers with this word in it."""
+        """Once: reset the connection instead of passing on a server message with this word."""
         self._reply_word = word.encode()
         self._struck.clear()
 
     def reset_all(self) -> None:
-        """Reset what is connected; who comes back is welcome."""
+        """Reset all connections; new ones are accepted."""
         self.happened["cuts"] += len(self._links)
         for link in self._links.values():
             link.reset()
 
     def repair(self) -> None:
-        """Nothing is broken any more, and nothing is going to be."""
+        """End every fault, also those that still wait to strike."""
         self._refuses, self._resets_reply, self._latency_s = False, False, 0.0
         self._drop_after, self._request_word, self._reply_word = (), None, None
         for gate in self._open.values():
             gate.set()
 
     def point_at(self, url: str) -> None:
-        """Another server, for connections that come from now on."""
+        """Use another server for new connections."""
         self._behind = urlsplit(url)
 
-    # What can be waited for -------------------------------------------------------------------------------------------
+    # Waiting ----------------------------------------------------------------------------------------------------------
 
     @property
     def was_struck(self) -> bool:
         return self._struck.is_set()
 
     async def struck(self) -> None:
-        """Until the fault that lay in wait has happened."""
+        """Wait until the fault has happened."""
         await self._struck.wait()
 
     async def sent(self, *words: str, hold_replies: bool = False) -> None:
-        """Until a statement with one of these words was passed on; from then on replies may be held until `repair`."""
+        """Wait until a statement with one of these words was passed on; `hold_replies` from then until `repair`."""
         event = asyncio.Event()
         self._waiting[event] = tuple(word.encode() for word in words)
         if hold_replies:
@@ -164,8 +164,8 @@ class Proxy:
 
     # Serving ----------------------------------------------------------------------------------------------------------
 
-    def welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a new connection, in a task that this proxy ends itself."""
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a new connection in a task that `end` cancels."""
         link = Link(writer)
         if self._refuses:
             self.happened["refused"] += 1
@@ -189,7 +189,7 @@ class Proxy:
             del self._links[id(link)]
 
     async def end(self) -> None:
-        """Reset what is connected, and wait until nobody serves it any more."""
+        """Reset all connections, and wait until their tasks have ended."""
         self.repair()
         self.reset_all()
         for task in list(self._serving):
@@ -215,7 +215,7 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _hello(self, link: Link, client: asyncio.StreamReader) -> bytes:
-        """The first message, which has no kind. Encryption is declined here: nothing could be read otherwise."""
+        """Read the first message, which has no kind. Encryption is declined: messages must stay readable."""
         while True:
             head = await client.readexactly(8)
             size, code = struct.unpack("!II", head)
@@ -235,10 +235,10 @@ class Proxy:
         return await asyncio.open_connection(self._behind.hostname, self._behind.port or 5432, limit=AT_ONCE_BYTES)
 
     async def _pump(self, reader: asyncio.StreamReader, link: Link, way: Way) -> None:
-        """Until that side hangs up; what it said before is passed on first."""
+        """Copy one direction until that side closes; everything before is passed on first."""
         assert link.server is not None
         writer = link.server if way == "in" else link.client
-        hear: Callable[[Link, bytes], bytes] = self._hear_client if way == "in" else self._hear_server
+        handle: Callable[[Link, bytes], bytes] = self._on_client if way == "in" else self._on_server
         rest = b""
         while chunk := await reader.read(AT_ONCE_BYTES):
             if self._latency_s:
@@ -248,7 +248,7 @@ class Proxy:
             passed = bytearray()
             try:
                 for message in messages:
-                    passed += hear(link, message)
+                    passed += handle(link, message)
             finally:
                 writer.write(passed)
             await writer.drain()
@@ -256,9 +256,9 @@ class Proxy:
         if way == "out":
             writer.write(link.reply)
 
-    # What is said -----------------------------------------------------------------------------------------------------
+    # Messages ---------------------------------------------------------------------------------------------------------
 
-    def _hear_client(self, link: Link, message: bytes) -> bytes:
+    def _on_client(self, link: Link, message: bytes) -> bytes:
         if self._request_word is not None and self._request_word in message:
             self._request_word = None
             self._strike("requests cut")
@@ -271,15 +271,15 @@ class Proxy:
                 portal, statement, _ = message[5:].split(b"\0", 2)
                 link.portals[portal] = link.texts.get(statement, b"")
             case b"E":
-                self._hear_statement(link, link.portals.get(message[5:].split(b"\0", 1)[0], b""))
+                self._on_statement(link, link.portals.get(message[5:].split(b"\0", 1)[0], b""))
             case b"Q":
-                self._hear_statement(link, message[5:-1])
+                self._on_statement(link, message[5:-1])
                 self._ask(link)
             case b"S":
                 self._ask(link)
         return message
 
-    def _hear_statement(self, link: Link, text: bytes) -> None:
+    def _on_statement(self, link: Link, text: bytes) -> None:
         for event, words in self._waiting.items():
             if any(word in text for word in words):
                 event.set()
@@ -289,16 +289,16 @@ class Proxy:
             link.marks = True
 
     def _ask(self, link: Link) -> None:
-        """A request is complete: the server will say once that it is ready again."""
+        """A request is complete: the server will answer it with one ReadyForQuery."""
         link.asked.append(link.marks)
         link.marks = False
 
-    def _hear_server(self, link: Link, message: bytes) -> bytes:
+    def _on_server(self, link: Link, message: bytes) -> bytes:
         if self._reply_word is not None and self._reply_word in message:
             self._reply_word = None
             self._strike("replies cut")
             raise Cut
-        # What answers no complete request (a statement only prepared, a notification) has no end to wait for.
+        # Messages outside a complete request (a statement only prepared, a notification) have no end to wait for.
         if not link.asked:
             return message
         kind = message[:1]
@@ -313,13 +313,13 @@ class Proxy:
         return self._end_reply(link, is_marked=is_marked, state=message[5:]) if kind == b"Z" else b""
 
     def _end_reply(self, link: Link, *, is_marked: bool, state: bytes) -> bytes:
-        """What of a reply that was kept until its end is passed on."""
+        """Return the part of a kept reply that is passed on."""
         reply, did_nothing = bytes(link.reply), link.did_nothing
         link.reply.clear()
         link.did_nothing = False
         link.asked.popleft()
         link.in_marked_transaction = is_marked and not did_nothing and state == b"T"
-        # Since it was marked the fault may have been mended, or have struck another connection.
+        # Meanwhile the fault may have been repaired, or may have struck another connection.
         if is_marked and not did_nothing and state == b"I" and self._drop_after:
             self._drop_after = ()
             self._strike("replies dropped")
@@ -336,20 +336,20 @@ class Proxy:
         self._struck.set()
 
 
-def _split(said: bytes) -> tuple[list[bytes], bytes]:
-    """The messages that are whole, and the beginning of the next one."""
+def _split(data: bytes) -> tuple[list[bytes], bytes]:
+    """Return the complete messages, and the start of the next one."""
     messages, at = [], 0
-    while len(said) >= at + 5 and len(said) > at + (size := struct.unpack_from("!I", said, at + 1)[0]):
-        messages.append(said[at : at + size + 1])
+    while len(data) >= at + 5 and len(data) > at + (size := struct.unpack_from("!I", data, at + 1)[0]):
+        messages.append(data[at : at + size + 1])
         at += size + 1
-    return messages, said[at:]
+    return messages, data[at:]
 
 
 @asynccontextmanager
 async def a_proxy(url: str, *, host: str = "127.0.0.1") -> AsyncIterator[Proxy]:
     """A proxy to the server of this URL: over TCP, or by the directory of its socket, as `tests.servers` names it."""
     proxy = Proxy(url)
-    server = await asyncio.start_server(proxy.welcome, host, limit=AT_ONCE_BYTES)
+    server = await asyncio.start_server(proxy.accept, host, limit=AT_ONCE_BYTES)
     parts = urlsplit(url)
     port = server.sockets[0].getsockname()[1]
     proxy.url = f"postgresql://{parts.username}@{host}:{port}{parts.path}?sslmode=disable"

@@ -1,4 +1,4 @@
-"""A receiver of HTTP calls that is not ondot: it writes down every call, and its list is the truth of a fault run."""
+"""A receiver of HTTP calls that is not ondot: it records every call, and its list is the truth of a fault run."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ class Receiver:
     url: str = ""
     calls: list[Received] = field(default_factory=list)
     hold: asyncio.Event = field(default_factory=asyncio.Event)
-    """While it is not set, calls are received and not answered."""
+    """While it is not set, calls are recorded and not answered."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def receive(self, request: web.Request) -> web.Response:
@@ -39,7 +39,7 @@ class Receiver:
         return web.json_response({"ok": True})
 
     async def until(self, count: int, *, within_s: float) -> None:
-        """Until so many calls have come."""
+        """Wait for this many calls."""
         async with asyncio.timeout(within_s * BUSY), self._changed:
             await self._changed.wait_for(lambda: len(self.calls) >= count)
 

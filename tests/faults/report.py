@@ -1,6 +1,7 @@
-"""The report of a fault run, for people (markdown) and programs (JSON): what was injected, checked and found.
+"""The report of a fault run, for people (Markdown) and programs (JSON): what was injected, checked and found.
 
-What is wrong comes first. Last comes how to run it again: a seed and the sizes give the same workload and weather.
+Violations come first. The last line is the command that repeats the run: the same seed and sizes make the same workload
+and faults.
 """
 
 import json
@@ -15,7 +16,7 @@ from tests.faults.checker import Verdict
 from tests.faults.evidence import Fault, read_faults
 
 SHOWN = 50
-"""Violations told in words; the JSON has all of them."""
+"""How many violations the text lists; the JSON has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class RunFacts:
     sizes: dict[str, int]
     took_s: float
     takeovers_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """By kind of fault, how long it took until what a node had owned had other owners."""
+    """By kind of fault, how long it took until all partitions of a node had other owners."""
     workload: dict[str, int] = field(default_factory=dict)
 
 
@@ -40,9 +41,9 @@ def report(facts: RunFacts, verdict: Verdict, faults: Path) -> Report:
     return Report("\n".join(_lines(facts, verdict, log)) + "\n", _data(facts, verdict, log))
 
 
-def write_report(told: Report, directory: Path) -> None:
-    (directory / "faults.md").write_text(told.text)
-    (directory / "faults.json").write_text(json.dumps(told.data, indent=2) + "\n")
+def write_report(written: Report, directory: Path) -> None:
+    (directory / "faults.md").write_text(written.text)
+    (directory / "faults.json").write_text(json.dumps(written.data, indent=2) + "\n")
 
 
 def _again(facts: RunFacts) -> str:
@@ -74,7 +75,8 @@ def _data(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> dict[str, 
 
 def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[str]:
     found, counts = verdict.violations, verdict.counts
-    yield f"# Fault run, seed {facts.seed}: {'clean' if verdict.clean else f'{len(found)} violations'}"
+    judgement = "clean" if verdict.clean else "1 violation" if len(found) == 1 else f"{len(found)} violations"
+    yield f"# Fault run, seed {facts.seed}: {judgement}"
     yield ""
     if found:
         by_check = Counter(violation.check for violation in found)
@@ -82,10 +84,12 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
         yield ""
         yield from (f"- {violation}" for violation in found[:SHOWN])
         if len(found) > SHOWN:
-            yield f"- … and {len(found) - SHOWN} more: see faults.json"
+            yield f"- … and {len(found) - SHOWN} more, all in faults.json"
         yield ""
-    sizes = ", ".join(f"{count} {name}" for name, count in facts.sizes.items())
-    yield f"{sizes}; {facts.seconds:g} s of faults, {facts.took_s:.0f} s until all had come to rest."
+    sizes = ", ".join(
+        f"{count} {name.removesuffix('s') if count == 1 else name}" for name, count in facts.sizes.items()
+    )
+    yield f"{sizes}; {facts.seconds:g} s of faults, {facts.took_s:.0f} s until all work had ended."
     yield ""
     yield "| fires checked | executed | skipped | cancelled | lost | doubled | early | late |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -95,8 +99,8 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
     if verdict.skipped:
         yield "Skipped: " + ", ".join(f"{reason} {count}" for reason, count in sorted(verdict.skipped.items())) + "."
     yield (
-        f"{counts['jobs']:,} jobs, {counts['calls']:,} calls received; {counts['acked']:,} requests acknowledged, "
-        f"{counts['acked_lost']} of them lost; {counts['unclear']} stayed unclear."
+        f"{counts['jobs']:,} jobs, {counts['calls']:,} calls received. {counts['acked']:,} requests acknowledged, "
+        f"{counts['acked_lost']} of them lost; {counts['unclear']} without a clear answer."
     )
     for kind, took_s in sorted(facts.takeovers_s.items()):
         yield f"Takeovers after {kind}: {len(took_s)}, p50 {median(took_s):.2f} s, longest {max(took_s):.2f} s."
@@ -104,13 +108,13 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
     yield from _fault_lines(verdict, _injected(log))
     if facts.workload:
         yield ""
-        yield "Asked for: " + ", ".join(f"{name} {count}" for name, count in sorted(facts.workload.items())) + "."
+        yield "Requests: " + ", ".join(f"{name} {count}" for name, count in sorted(facts.workload.items())) + "."
     yield ""
-    yield f"Again: `{_again(facts)}`"
+    yield f"To repeat this run: `{_again(facts)}`"
 
 
 def _fault_lines(verdict: Verdict, injected: dict[str, tuple[int, float]]) -> Iterator[str]:
-    yield "| fault | times | seconds in all | fires under it | started late: p50 | worst | worst as called |"
+    yield "| fault | times | total seconds | fires during it | start lateness: p50 | worst | worst by the receiver |"
     yield "|---|---|---|---|---|---|---|"
     for kind in sorted(injected.keys() | verdict.lateness.keys()):
         count, seconds = injected.get(kind, (0, 0.0))

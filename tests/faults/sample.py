@@ -1,7 +1,8 @@
-"""A small run written by hand without ondot, and what can be planted in it: to judge the checker.
+"""A small run written by hand without ondot, and errors to plant in it: they judge the checker.
 
-One of each that it judges: a job that ran once, one that is called at most once, one that was paused, resumed and
-deleted, one whose schedule was changed, a run by hand, a create of which nobody knows. As it is, everything adds up.
+It has one of each kind that the checker judges: a job that ran once, one that is called at most once, one that was
+paused, resumed and deleted, one with a changed schedule, a run by hand, a create without an answer. Without a planted
+error everything adds up.
 """
 
 import json
@@ -28,7 +29,7 @@ ENDED_S = 30.0
 
 @dataclass(slots=True)
 class Scene:
-    """A run of some seconds: what its client asked for, what its receiver heard, what went wrong, what is stored."""
+    """A run of some seconds: the client's requests, the receiver's calls, the faults, the stored rows."""
 
     rest: Rest
     directory: Path
@@ -40,11 +41,13 @@ class Scene:
         answer = {"id": id_} | more.pop("answer", {})
         acked = None if acked_s is None else at(acked_s).timestamp()
         outcome: Any = "unclear" if acked_s is None else "acked"
-        told = Operation(op, job, more.pop("body", None), at(asked_s).timestamp(), outcome, job_id=id_, acked_s=acked)
-        self.journal.append(replace(told, answer=answer, **more))
+        operation = Operation(
+            op, job, more.pop("body", None), at(asked_s).timestamp(), outcome, job_id=id_, acked_s=acked
+        )
+        self.journal.append(replace(operation, answer=answer, **more))
 
     def change(self, op: str, job: str, **changed: Any) -> None:
-        """Rewrite what the journal says of an operation."""
+        """Rewrite an operation in the journal."""
         [number] = [n for n, one in enumerate(self.journal) if (one.op, one.job) == (op, job)]
         self.journal[number] = replace(self.journal[number], **changed)
 
@@ -145,7 +148,7 @@ async def _fire(scene: Scene, job: str, due_s: float, version: int = 1, *, began
     await rest.run("UPDATE ondot.history SET job_version = $2 WHERE id = $1", rest.ids[name], version)
 
 
-# What can be planted -------------------------------------------------------------------------------------------------
+# Errors to plant -----------------------------------------------------------------------------------------------------
 
 Plant = Callable[[Scene], Awaitable[None]]
 
@@ -164,7 +167,7 @@ async def a_one_time_job_that_never_ran(scene: Scene) -> None:
     await _forget(scene, "plain")
 
 
-async def a_fire_of_a_pause_that_is_on_no_record(scene: Scene) -> None:
+async def a_fire_of_a_pause_without_a_record(scene: Scene) -> None:
     await scene.rest.run("DELETE FROM ondot.skipped")
 
 
@@ -189,7 +192,7 @@ async def a_start_that_is_late(scene: Scene) -> None:
     await fire_late(scene, 1.6)
 
 
-async def a_fire_that_was_due_for_long_when_it_was_deleted(scene: Scene) -> None:
+async def a_fire_that_was_due_long_before_its_job_was_deleted(scene: Scene) -> None:
     await scene.rest.run(
         "UPDATE ondot.history SET state = 'CANCELLED', reason = 'job deleted', started_at = NULL, attempt_no = 0,"
         " worker_id = NULL, ended_at = fire_at + interval '9 s' WHERE id = $1",
@@ -206,7 +209,7 @@ async def a_start_later_than_a_lost_worker_explains(scene: Scene) -> None:
     await fire_late(scene, 4.7)
 
 
-async def a_fire_that_nobody_asked_for(scene: Scene) -> None:
+async def a_fire_outside_the_schedule(scene: Scene) -> None:
     await _fire(scene, "paused", 3.0)
 
 
@@ -235,20 +238,20 @@ async def a_start_by_a_superseded_version(scene: Scene) -> None:
     await scene.rest.run("UPDATE ondot.history SET job_version = 1 WHERE id = $1", scene.rest.ids["updated 6"])
 
 
-async def a_create_that_is_gone(scene: Scene) -> None:
+async def a_lost_create(scene: Scene) -> None:
     await _forget(scene, "at most once")
     await scene.rest.run("DELETE FROM ondot.job_once WHERE name = 'at most once'")
 
 
-async def an_update_that_is_gone(scene: Scene) -> None:
+async def a_lost_update(scene: Scene) -> None:
     await scene.rest.run("UPDATE ondot.job_version SET spec = jsonb_set(spec::jsonb, '{payload}', '{}')::json")
 
 
-async def a_delete_that_is_gone(scene: Scene) -> None:
+async def a_lost_delete(scene: Scene) -> None:
     await scene.rest.run("UPDATE ondot.job SET state = 'ACTIVE' WHERE name = 'paused'")
 
 
-async def a_run_by_hand_that_is_gone(scene: Scene) -> None:
+async def a_lost_run_by_hand(scene: Scene) -> None:
     await _forget(scene, "by hand")
 
 
@@ -272,15 +275,15 @@ async def two_runs_by_hand_of_one_key(scene: Scene) -> None:
     )
 
 
-async def half_a_batch_is_there(scene: Scene) -> None:
+async def half_a_batch(scene: Scene) -> None:
     scene.journal.append(replace(scene.journal[2], job="another of the batch", outcome="unclear", acked_s=None))
 
 
-async def a_refused_job_that_is_there(scene: Scene) -> None:
+async def a_refused_job_that_exists(scene: Scene) -> None:
     scene.change("create", "unclear", outcome="refused", status=422)
 
 
-async def a_job_that_nobody_asked_for(scene: Scene) -> None:
+async def a_job_without_a_request(scene: Scene) -> None:
     await scene.rest.job("nobody's", HTTP)
     await scene.rest.ran("nobody's", scene.rest.jobs["nobody's"], (0.05, 0.1, GOOD), status=200)
 
@@ -304,7 +307,7 @@ async def a_success_that_its_receiver_does_not_know(scene: Scene) -> None:
     scene.rest.calls[:] = [call for call in scene.rest.calls if call.execution_id != scene.rest.ids["paused 8"]]
 
 
-async def a_second_call_of_what_is_called_once(scene: Scene) -> None:
+async def a_second_call_of_a_job_that_is_called_at_most_once(scene: Scene) -> None:
     [call] = [call for call in scene.rest.calls if call.execution_id == scene.rest.ids["at most once"]]
     scene.rest.calls.append(replace(call, attempt=2, token=2))
 
@@ -367,39 +370,39 @@ def fault(kind: str, target: str, began_s: float, ended_s: float, **detail: Any)
 PLANTS: dict[Plant, str] = {
     a_fire_without_an_end: "lost_fire",
     a_one_time_job_that_never_ran: "lost_fire",
-    a_fire_of_a_pause_that_is_on_no_record: "lost_fire",
+    a_fire_of_a_pause_without_a_record: "lost_fire",
     two_executions_of_a_fire: "doubled_fire",
     a_fire_that_ran_and_is_skipped: "doubled_fire",
     a_start_before_its_time: "early",
     a_call_before_its_time: "early",
     a_start_that_is_late: "late",
     a_call_that_is_late: "late",
-    a_fire_that_was_due_for_long_when_it_was_deleted: "late",
+    a_fire_that_was_due_long_before_its_job_was_deleted: "late",
     a_start_later_than_a_lost_worker_explains: "late",
-    a_fire_that_nobody_asked_for: "phantom",
+    a_fire_outside_the_schedule: "phantom",
     a_fire_off_the_beat_after_a_late_one: "phantom",
     a_fire_of_a_pause_that_ran: "paused_fire",
     a_start_in_a_pause: "after_pause",
     a_fire_after_a_delete: "after_delete",
     a_start_by_a_superseded_version: "superseded",
-    a_create_that_is_gone: "lost_ack",
-    an_update_that_is_gone: "lost_ack",
-    a_delete_that_is_gone: "lost_ack",
-    a_run_by_hand_that_is_gone: "lost_ack",
+    a_lost_create: "lost_ack",
+    a_lost_update: "lost_ack",
+    a_lost_delete: "lost_ack",
+    a_lost_run_by_hand: "lost_ack",
     a_cancel_that_did_not_last: "lost_ack",
     two_jobs_of_one_key: "two_objects",
     a_repeated_create_with_another_answer: "two_objects",
     two_runs_by_hand_of_one_key: "two_objects",
-    half_a_batch_is_there: "half_a_batch",
-    a_refused_job_that_is_there: "not_refused",
-    a_job_that_nobody_asked_for: "phantom",
+    half_a_batch: "half_a_batch",
+    a_refused_job_that_exists: "not_refused",
+    a_job_without_a_request: "phantom",
     a_misfire_before_its_grace_was_over: "skipped",
     a_skipped_range_that_counts_wrong: "skipped",
     a_success_that_its_receiver_does_not_know: "calls",
-    a_second_call_of_what_is_called_once: "at_most_once",
+    a_second_call_of_a_job_that_is_called_at_most_once: "at_most_once",
     a_call_with_the_name_of_another_fire: "calls",
     an_execution_that_ended_and_lives: "ended_twice",
     work_taken_from_a_worker_that_lives: "false_loss",
     an_attempt_that_failed_inside: "internal",
 }
-"""What is planted, and the check that must find it."""
+"""Each error to plant, and the check that must find it."""

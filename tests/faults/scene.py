@@ -1,7 +1,7 @@
-"""What faults are done to: the members of a fleet, their proxies and namespaces, and their PostgreSQL.
+"""The targets of faults: the members of a fleet, their proxies and namespaces, and their PostgreSQL.
 
-Also the supervisor: who has died is started again, and who died though nobody killed it is told, since no role may end
-by itself, whatever befalls it (L4).
+It is also their supervisor: it restarts processes that have died, and reports those that the harness did not kill,
+because no role may end by itself, whatever happens to it (L4).
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from tests.faults.netns import Namespace
 from tests.faults.postgres import Postgres
 from tests.faults.proxy import Proxy
 
-STANDS_WITHIN_S = 60.0
+UP_WITHIN_S = 60.0
 ENDS_WITHIN_S = 45.0
-"""A worker's grace is 25 s; then it writes what it owes."""
+"""A worker's grace is 25 s; then it writes its outcomes."""
 LAST_WORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """All of a scene that a forecast depends on."""
+    """Everything about a scene that a forecast depends on."""
 
     schedulers: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Sizes:
     lease_s: float = 5.0
     heartbeat_s: float = 10.0
     has: frozenset[str] = frozenset()
-    """Of `postgres`, `standby`, `disk`, `clocks`, `pipes` (of their logs): what there is."""
+    """Which of `postgres`, `standby`, `disk`, `clocks`, `pipes` (of their logs) exist."""
 
 
 @dataclass(slots=True)
@@ -45,12 +45,12 @@ class Scene:
     postgres: Postgres | None
     proxies: Mapping[str, Proxy]
     namespaces: Mapping[str, Namespace]
-    tell_exit: Callable[[Member, str], None]
-    """What to do about a role that ended though nobody killed it."""
+    report_exit: Callable[[Member, str], None]
+    """Called for a role that ended though the harness did not kill it."""
     members: dict[str, Member] = field(default_factory=dict)
-    """Those that are to stand at the end, by name: all there were at the beginning."""
+    """The members that must be up at the end, by name: all those of the start."""
     busy: set[str] = field(default_factory=set)
-    """Whom something is being done to: faults at the same time are done to different ones."""
+    """Targets of a fault in progress: faults at the same time have different targets."""
 
     def __post_init__(self) -> None:
         self.members = {member.name: member for member in self.fleet.members if member.runs}
@@ -79,14 +79,14 @@ class Scene:
 
     @property
     def server(self) -> Postgres:
-        assert self.postgres is not None, "this fault needs a PostgreSQL of the run's own"
+        assert self.postgres is not None, "this fault needs the run's own PostgreSQL"
         return self.postgres
 
     async def connect(self) -> asyncpg.Connection:
         return await (self.postgres.connect() if self.postgres else asyncpg.connect(self.fleet.url))
 
     async def end(self, member: Member) -> bool:
-        """Stop it gracefully; False: it had to be killed, for it did not end in time."""
+        """Stop it gracefully; False: it did not end in time and was killed."""
         with suppress(psutil.TimeoutExpired):
             await member.stop(ENDS_WITHIN_S)
             return True
@@ -94,30 +94,30 @@ class Scene:
         return False
 
     async def revive(self, *members: Member, clock: str | None = None) -> None:
-        """Start these again, who have ended, and wait until they stand."""
+        """Restart these members, which have ended, and wait until they are up."""
         for member in members:
             member.restart(clock=clock)
-        await self.stand(*members)
+        await self.wait_until_up(*members)
 
-    async def stand(self, *members: Member) -> None:
-        """Until all of these stand. Who ends by itself meanwhile is started again, as a supervisor would."""
-        deadline_s = time.monotonic() + STANDS_WITHIN_S
-        while not all(member.stands for member in members):
+    async def wait_until_up(self, *members: Member) -> None:
+        """Wait until all of these are up. One that ends by itself meanwhile is restarted, as a supervisor would."""
+        deadline_s = time.monotonic() + UP_WITHIN_S
+        while not all(member.is_up for member in members):
             self.supervise()
             if time.monotonic() > deadline_s:
-                told = [f"{each.name}: {last_words(each)}" for each in members if not each.stands]
-                raise TimeoutError("\n".join([f"not within {STANDS_WITHIN_S:g} s do these stand:", *told]))
+                down = [f"{each.name}: {last_words(each)}" for each in members if not each.is_up]
+                raise TimeoutError("\n".join([f"not up within {UP_WITHIN_S:g} s:", *down]))
             await asyncio.sleep(LOOK_AGAIN_S)
 
     def supervise(self) -> None:
-        """Start again who has ended. Faults do so themselves, so whoever is found here ended by itself."""
+        """Restart members that have ended. Faults restart their targets, so a member found here ended by itself."""
         for member in self.members.values():
             if member.name not in self.busy and not member.runs:
-                self.tell_exit(member, f"exit code {member.process.poll()}: {last_words(member)}")
+                self.report_exit(member, f"exit code {member.process.poll()}: {last_words(member)}")
                 member.restart()
 
     async def repair(self) -> None:
-        """Whatever was going on: nothing is broken any more, and every role stands."""
+        """End every fault, and wait until every role is up."""
         for proxy in self.proxies.values():
             proxy.repair()
         for namespace in self.namespaces.values():
@@ -130,7 +130,7 @@ class Scene:
             if member.launch.pipe is not None:
                 member.launch.pipe.read_again()
         self.supervise()
-        await self.stand(*self.members.values())
+        await self.wait_until_up(*self.members.values())
 
 
 def last_words(member: Member) -> str:

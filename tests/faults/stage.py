@@ -1,7 +1,7 @@
-"""The stage of a fault run: schedulers, workers and APIs as real processes, each behind a proxy of its own.
+"""The stage of a fault run: schedulers, workers and APIs as real processes, each behind its own proxy.
 
-Some schedulers may live in network namespaces, where the machine has them. Workers and APIs do not: from inside they
-would not reach the receiver, and nobody would reach them.
+Some schedulers may run in network namespaces, if the machine has them. Workers and APIs do not: from inside they could
+not reach the receiver, and clients could not reach them.
 """
 
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def a_stage(
     in_namespaces: int = 0,
     **settings: str,
 ) -> AsyncIterator[Stage]:
-    """All of them, once every one stands. `in_namespaces`: of the schedulers, so many. Settings as for `a_fleet`."""
+    """All roles, once every one is up. `in_namespaces`: how many of the schedulers. Settings as for `a_fleet`."""
     async with AsyncExitStack() as stack:
         # Before the fleet: its members are ended before their proxies and namespaces go.
         names: list[Namespace] = [stack.enter_context(a_namespace()) for _ in range(in_namespaces)]
@@ -66,5 +66,5 @@ async def a_stage(
             port = free_port()
             put(fleet.api(port, url=proxies[len(stage.proxies)].url, bug=bug, piped=True))
             stage.api_urls.append(f"http://127.0.0.1:{port}")
-        await fleet.stands(*fleet.members, within_s=60)
+        await fleet.wait_until_up(*fleet.members, within_s=60)
         yield stage

@@ -1,8 +1,8 @@
 """A storm over real processes: a mix of jobs, cancels at random, workers killed and frozen by a seeded schedule.
 
-All goes through the API of a real `ondot api`; a real scheduler recovers; two real workers are killed with -9 and
-started again, or frozen past their heartbeat and woken, every few seconds until the last job was submitted. Then the
-storm is over, and what is left may come to its end. What happened is for `tests.faults.audit` to judge.
+All jobs go through the API of a real `ondot api`, and a real scheduler recovers. Every few seconds until the last job
+was submitted, one of two real workers is killed with -9 and restarted, or frozen past its heartbeat and woken. Then the
+storm is over, and the remaining work may end. `tests.faults.audit` judges the result.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ HEARTBEAT_S = 1.0
 FROZEN_S = 2.5 * HEARTBEAT_S
 LONG_S = 60.0
 PATIENT = {"max_retries": 2, "initial": "0.2s", "max": "1s", "max_worker_losses": 30}
-"""A budget that the storm itself does not use up."""
+"""A retry budget that the storm alone does not use up."""
 
 
 @dataclass(slots=True)
@@ -42,17 +42,17 @@ class Storm:
     executions: int
     seed: int
     seconds: float
-    """How long it takes to submit all of them; as long workers are killed and frozen."""
+    """How long the submits take; during that time workers are killed and frozen."""
     workers: list[Member] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     asked_at: dict[str, datetime] = field(default_factory=dict)
     frozen: list[tuple[str, datetime, datetime]] = field(default_factory=list)
-    """Which worker could hear nothing, from when to when."""
+    """Which worker was frozen, from when to when."""
     accepted: list[str] = field(default_factory=list)
     took_s: float = 0.0
 
     async def blow(self) -> None:
-        """Until all was submitted and the workers stand again; what is under way then may still run."""
+        """Until every job was submitted and the workers are up again; executions may still run then."""
         port = free_port()
         api = self.fleet.start("api", "--port", str(port))
         self.fleet.scheduler()
@@ -69,20 +69,20 @@ class Storm:
         self.took_s = time.monotonic() - began_s
 
     async def calm(self, *, within_s: float) -> None:
-        """Until nothing runs, waits or is held any more."""
+        """Wait until nothing runs, waits or is held."""
         began_s = time.monotonic()
-        await self.fleet.until(self._is_calm, within_s=within_s, what="everything ended, and nothing is held")
+        await self.fleet.until(self._is_calm, within_s=within_s, what="everything has ended, and nothing is held")
         self.took_s += time.monotonic() - began_s
 
     async def _is_calm(self) -> bool | None:
-        self._mend()
+        self._restart_dead_workers()
         left = await self.fleet.connection.fetchval(
             "SELECT (SELECT count(*) FROM ondot.execution) + (SELECT count(*) FROM ondot.lease)"
             " + (SELECT count(*) FROM ondot.timer WHERE next_fire_at < 'infinity')"
         )
         return None if left else True
 
-    # What is submitted -----------------------------------------------------------------------------------------------
+    # Submit ----------------------------------------------------------------------------------------------------------
 
     async def _submit(self, client: Client, began_s: float) -> None:
         bodies = list(self._recurring()) + list(self._once())
@@ -93,7 +93,7 @@ class Storm:
             await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
 
     def _recurring(self) -> Iterator[dict[str, Any]]:
-        """Jobs whose fires meet each other: each is slower than its interval."""
+        """Jobs with overlapping fires: each takes longer than its interval."""
         fires = max(6, round(self.seconds / 2))
         slow = {"function": "naps", "payload": {"seconds": 1.4}, "retry": PATIENT}
         schedule = {"every": "1s", "max_fires": fires}
@@ -143,7 +143,7 @@ class Storm:
         return {"name": "by key", "function": "naps", "payload": {"seconds": mix.random()}, **limited}
 
     def _in_time(self, mix: random.Random) -> dict[str, Any]:
-        # Behind a key that is never free for long: many come too late.
+        # Behind a key that is never free for long: many miss their deadline.
         key = f"crowd {mix.randrange(self._keys(3))}"
         return {"name": "in time", "url": self.receiver_url, "start_deadline": "2s", "concurrency_key": key}
 
@@ -179,20 +179,20 @@ class Storm:
         """More keys for more executions in the same time: each is as busy as in the small storm."""
         return max(1, round(of_400 * self.executions / 400 * 15 / self.seconds))
 
-    # What goes wrong -------------------------------------------------------------------------------------------------
+    # Faults ----------------------------------------------------------------------------------------------------------
 
     async def _disturb(self) -> None:
         """Every few seconds one of the workers is killed, or frozen and woken."""
         chance = random.Random(self.seed + 1)
         for number in count():
-            # A worker needs seconds to begin: a long storm whose workers are killed sooner gets nothing done.
+            # A worker needs seconds to start: a long storm that kills workers sooner gets nothing done.
             await asyncio.sleep(chance.uniform(1.0, 3.0) if self.seconds < LONG_S else chance.uniform(3.0, 8.0))
-            self._mend()
+            self._restart_dead_workers()
             worker = chance.choice(self.workers)
             if number % 3 != 1:
                 await worker.kill()
                 self.happened["kills"] += 1
-                self._mend()
+                self._restart_dead_workers()
             else:
                 began_at = datetime.now(UTC)
                 worker.signal(signal.SIGSTOP)
@@ -201,15 +201,15 @@ class Storm:
                 worker.signal(signal.SIGCONT)
                 self.frozen.append((worker.name, began_at, datetime.now(UTC)))
 
-    def _mend(self) -> None:
-        """A worker that has died is started anew, as a supervisor would."""
+    def _restart_dead_workers(self) -> None:
+        """Restart workers that have died, as a supervisor would."""
         for number, worker in enumerate(self.workers):
             if not worker.runs:
                 self.happened["restarts"] += 1
                 self.workers[number] = self.fleet.worker(slots=SLOTS)
 
     async def _cancel(self, client: Client) -> None:
-        """Whatever lives at a random moment, running or waiting; about one in ten."""
+        """Cancel live executions at random moments, running or waiting; about one in ten."""
         chance = random.Random(self.seed + 2)
         while True:
             await asyncio.sleep(chance.expovariate(self.executions / 10 / self.seconds))
@@ -217,30 +217,30 @@ class Storm:
             if row is None:
                 continue
             with suppress(OndotError):  # it has ended in this moment
-                told = await client.cancel_execution(row["id"])
+                cancelled = await client.cancel_execution(row["id"])
                 self.happened["cancels"] += 1
-                if (at := told.get("cancel_requested_at")) is not None and told["state"] == "RUNNING":
-                    self.asked_at[told["id"]] = datetime.fromisoformat(at)
+                if (at := cancelled.get("cancel_requested_at")) is not None and cancelled["state"] == "RUNNING":
+                    self.asked_at[cancelled["id"]] = datetime.fromisoformat(at)
 
     async def _anyone(self, chance: random.Random) -> asyncpg.Record | None:
         state = chance.choice(["RUNNING", "RUNNING", "RUNNING", "RETRYING", "PENDING"])
         rows = await self.fleet.connection.fetch("SELECT id FROM ondot.execution WHERE state = $1", state)
         return chance.choice(rows) if rows else None
 
-    # What there is to tell -------------------------------------------------------------------------------------------
+    # Figures -------------------------------------------------------------------------------------------------------
 
-    def heard_after_s(self) -> list[tuple[float, str]]:
-        """How long after each cancel of running work its worker heard of it, of those that could hear, and who."""
-        heard = []
+    def reached_after_s(self) -> list[tuple[float, str]]:
+        """How long each cancel took to reach a worker that was not frozen; and which execution it was."""
+        reached = []
         for member in self.fleet.members:
-            deaf = [(began_at, ended_at) for name, began_at, ended_at in self.frozen if name == member.name]
+            frozen = [(began_at, ended_at) for name, began_at, ended_at in self.frozen if name == member.name]
             for event in member.events("attempt.cancelled"):
-                heard_at = datetime.fromisoformat(event["timestamp"])
+                reached_at = datetime.fromisoformat(event["timestamp"])
                 asked_at = self.asked_at.get(event["execution_id"])
-                if asked_at is not None and not any(began < heard_at and asked_at < end for began, end in deaf):
-                    who = f"{event['execution_id']} in {member.name} at {event['timestamp']}"
-                    heard.append(((heard_at - asked_at).total_seconds(), who))
-        return sorted(heard)
+                if asked_at is not None and not any(began < reached_at and asked_at < end for began, end in frozen):
+                    which = f"{event['execution_id']} in {member.name} at {event['timestamp']}"
+                    reached.append(((reached_at - asked_at).total_seconds(), which))
+        return sorted(reached)
 
     def refused(self) -> int:
         return sum(len(member.events("completion.refused")) for member in self.fleet.members)
@@ -253,11 +253,11 @@ class Storm:
             "SELECT coalesce(error->>'type', error->>'code') AS why, count(*) FROM ondot.history"
             " WHERE state = 'FAILED' GROUP BY 1 ORDER BY 2 DESC"
         )
-        heard = self.heard_after_s()
-        told = "none was"
-        if heard:
-            p50_s = statistics.median(after_s for after_s, _ in heard)
-            told = f"p50 {p50_s:.2f} s of {len(heard)}, the longest {heard[-1][0]:.2f} s by {heard[-1][1]}"
+        reached = self.reached_after_s()
+        latency = "no cancel of running work"
+        if reached:
+            p50_s = statistics.median(after_s for after_s, _ in reached)
+            latency = f"p50 {p50_s:.2f} s of {len(reached)}, longest {reached[-1][0]:.2f} s: {reached[-1][1]}"
         return "\n".join(
             [
                 f"seed {self.seed}, {len(self.accepted)} jobs in {self.took_s:.0f} s",
@@ -266,6 +266,6 @@ class Storm:
                 "attempts that did not succeed: " + ", ".join(f"{row['outcome']} {row['count']}" for row in outcomes),
                 f"calls received: {calls}; completions refused: {self.refused()}",
                 ", ".join(f"{name} {count}" for name, count in sorted(self.happened.items())),
-                f"cancels of running work heard after: {told}",
+                f"cancels of running work reached their worker after: {latency}",
             ]
         )

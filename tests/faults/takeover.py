@@ -1,8 +1,8 @@
-"""How long it takes until the work of a hung process is done by another: `python -m tests.faults.takeover`.
+"""How long it takes until another process does the work of a hung one: `python -m tests.faults.takeover`.
 
-With the default lease (5 s) and heartbeat (10 s), on a PostgreSQL of its own. Measured from the moment of the hang:
-of a scheduler until another owns all that it owned, of a worker until its execution has begun again, of an API until
-the process has started again and answers.
+With the default lease (5 s) and heartbeat (10 s), on a separate PostgreSQL. Measured from the moment of the hang: for a
+scheduler until another owns all its partitions, for a worker until its execution has started again, for an API until
+the process has restarted and answers.
 """
 
 import argparse
@@ -44,11 +44,11 @@ async def of_scheduler(fleet: Fleet, first: Member, second: Member) -> float:
 
 async def of_worker(fleet: Fleet, workers: dict[int, Member], number: int) -> float:
     [job_id] = await fleet.submit({"function": "works_together", "payload": {"seconds": 3600}, "cancel_grace": "0s"})
-    begun = (await fleet.noted("begun", count=2 * number + 1, within_s=60))[-1]
-    victim = workers[begun["pid"]]
+    started = (await fleet.noted("started", count=2 * number + 1, within_s=60))[-1]
+    victim = workers[started["pid"]]
     began_s = time.time()
     victim.hang()
-    again = (await fleet.noted("begun", count=2 * number + 2, within_s=60))[-1]
+    again = (await fleet.noted("started", count=2 * number + 2, within_s=60))[-1]
     victim.move()
     id_ = await fleet.connection.fetchval("SELECT id FROM ondot.execution WHERE job_id = $1", job_id)
     await fleet.cancel(id_)
@@ -82,7 +82,7 @@ async def measure(times: int, directory: Path) -> dict[str, list[float]]:
         port = free_port()
         first, second, api = fleet.scheduler(), fleet.scheduler(), fleet.api(port)
         workers = {member.process.pid: member for member in (fleet.worker(), fleet.worker())}
-        await fleet.stands(*fleet.members)
+        await fleet.wait_until_up(*fleet.members)
         return {
             "scheduler": [await of_scheduler(fleet, first, second) for _ in range(times)],
             "worker": [await of_worker(fleet, workers, number) for number in range(times)],

@@ -1,6 +1,6 @@
 """Some hundred executions (or ten thousand) in a storm of failures, then an audit; and an audit of the audit.
 
-`ONDOT_TEST_EXECUTIONS` says how many, `ONDOT_TEST_SEED` which storm: docs/explanation/guarantees.md runs the large one.
+`ONDOT_TEST_EXECUTIONS` sets how many, `ONDOT_TEST_SEED` which storm: docs/explanation/guarantees.md runs the large one.
 """
 
 import os
@@ -57,7 +57,7 @@ async def test_the_audit_finds_nothing_where_everything_adds_up(rest: Rest) -> N
 
 
 @pytest.mark.parametrize(("plant", "check"), PLANTS.items(), ids=[plant.__name__ for plant in PLANTS])
-async def test_the_audit_finds_what_was_planted(rest: Rest, plant: Plant, check: str) -> None:
+async def test_the_audit_finds_each_planted_error(rest: Rest, plant: Plant, check: str) -> None:
     await plant(rest)
 
     found = await audit(rest.connection, rest.calls)

@@ -1,8 +1,8 @@
-"""A minute of faults over a fleet of real processes, judged; and the judgement itself, judged by planted bugs.
+"""A minute of faults over a fleet of real processes, judged; and planted bugs that judge the judgement.
 
 `make faults` runs the same for minutes or hours (docs/explanation/guarantees.md). Each of `tests.faults.bugs` is
-planted into every role of a small fleet, whose campaign must then find one of the violations that the bug is known by.
-A campaign without a bug finds nothing: that is the minute.
+planted into every role of a small fleet, and its campaign must find one of the violations that the bug is known by. A
+campaign without a bug finds nothing: the minute shows that.
 """
 
 import os
@@ -18,7 +18,7 @@ from tests.proves import proves
 SEED = int(os.environ.get("ONDOT_TEST_SEED", "6"))
 CAMPAIGNS = 4
 LOADED_S = 20.0
-"""Other tests run beside: lateness is told in the report, and judged by `make faults` on a quiet machine."""
+"""Other tests run at the same time: the report shows lateness, and `make faults` judges it on a quiet machine."""
 MINUTE = Campaign(seconds=60, seed=SEED, jobs=600, schedulers=3, workers=3, apis=2, at_once=2, slack_s=LOADED_S)
 SMALL = Campaign(
     seconds=7,
@@ -51,7 +51,7 @@ async def test_after_a_minute_of_faults_every_promise_was_kept(tmp_path: Path) -
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """By which violations a bug is known, and what a campaign needs to come upon it."""
+    """The violations that a bug is known by, and what a campaign needs to find it."""
 
     checks: frozenset[str]
     campaign: Campaign = SMALL
@@ -62,13 +62,13 @@ def by(*checks: str, **needs: object) -> Known:
 
 
 SLOW_CALLS = {"focus": ("slow",), "jobs": 40}
-"""The one worker always has some of them: who kills it kills a call."""
+"""The one worker always runs some of them, so that a kill of it interrupts a call."""
 PAUSES = {"focus": ("paused",), "jobs": 20, "seconds": 12}
 CHANGES = {"focus": ("deleted", "updated", "paused"), "jobs": 20, "seconds": 10}
 BEYOND = {"focus": ("bounded", "jittered"), "jobs": 14, "seconds": 14}
-"""Lives longer than the horizon: somebody has to plan them."""
+"""Longer than the horizon, so that a scheduler must plan."""
 LONG = {"focus": ("bounded", "jittered"), "jobs": 24, "seconds": 26, "slack_s": 2.0}
-"""Somebody may hang for longer than the horizon, and than it takes to start again."""
+"""Long enough for a hang longer than the horizon and than a restart."""
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
 KNOWN = {
     "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=14, seconds=18),
@@ -97,7 +97,7 @@ KNOWN = {
 }
 
 
-SELDOM = {
+RARE = {
     "early",
     "never_takes_over",
     "forgets_keys",
@@ -107,7 +107,7 @@ SELDOM = {
     "no_gates",
     "waits_for_its_log",
 }
-"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: thirteen are planted in each run."""
+"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: every run plants thirteen others."""
 ALL_BUGS = bool(os.environ.get("ONDOT_TEST_ALL_BUGS"))
 
 
@@ -117,7 +117,7 @@ def test_every_bug_is_known_by_something() -> None:
 
 @pytest.mark.timeout(300)
 async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
-    """What catches the bugs is not the campaign itself."""
+    """So the campaign itself does not cause the violations of the planted bugs."""
     kinds = ("scheduler.kill", "worker.kill", "worker.freeze", "worker.hung", "api.kill", "postgres.restart")
     campaign = replace(SMALL, seconds=14, schedulers=2, workers=2, kinds=kinds, calm_within_s=40.0)
     verdict, report = await campaign.run(tmp_path)
@@ -127,9 +127,9 @@ async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(450)
-@pytest.mark.parametrize("bug", [bug for bug in KNOWN if ALL_BUGS or bug not in SELDOM])
+@pytest.mark.parametrize("bug", [bug for bug in KNOWN if ALL_BUGS or bug not in RARE])
 async def test_a_planted_bug_is_caught(bug: str, tmp_path: Path) -> None:
-    """By the first campaign, as a rule. Whether a fault meets the work that shows the bug is chance: some may look."""
+    """Usually by the first campaign. It is chance whether a fault meets the work that shows the bug."""
     known = KNOWN[bug]
     found: set[str] = set()
     for seed in range(SEED, SEED + CAMPAIGNS):
@@ -140,4 +140,4 @@ async def test_a_planted_bug_is_caught(bug: str, tmp_path: Path) -> None:
         found |= {violation.check for violation in verdict.violations}
         if known.checks & found:
             return
-    pytest.fail(f"{CAMPAIGNS} campaigns did not find it, only {sorted(found)}")
+    pytest.fail(f"{CAMPAIGNS} campaigns did not find the bug, only {sorted(found)}")

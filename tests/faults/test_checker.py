@@ -1,4 +1,4 @@
-"""The checker is itself judged: a small run written by hand is clean, and each wrong that is planted in it is found."""
+"""The checker itself: a small run written by hand is clean, and the checker finds each error that is planted in it."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -42,13 +42,13 @@ async def test_a_run_in_which_everything_adds_up_is_clean_and_counted(scene: Sce
 
 
 @pytest.mark.parametrize(("plant", "check"), PLANTS.items(), ids=[plant.__name__ for plant in PLANTS])
-async def test_the_checker_finds_what_was_planted(scene: Scene, plant: Plant, check: str) -> None:
+async def test_the_checker_finds_each_planted_error(scene: Scene, plant: Plant, check: str) -> None:
     await plant(scene)
 
     assert check in await scene.checks()
 
 
-# What faults explain -------------------------------------------------------------------------------------------------
+# Lateness under faults -----------------------------------------------------------------------------------------------
 
 
 @proves("L1", "L2", "L3", "L4")
@@ -67,7 +67,7 @@ async def test_the_checker_finds_what_was_planted(scene: Scene, plant: Plant, ch
         (fault("worker.kill", "worker-2", 20, 21), 1.6, True),
     ],
 )
-async def test_a_fire_may_be_as_late_as_the_promise_for_its_fault_says(
+async def test_a_fire_may_be_as_late_as_the_bound_of_its_fault(
     scene: Scene, fault_: Fault, late_s: float, is_late: bool
 ) -> None:
     scene.faults.append(fault_)
@@ -89,7 +89,7 @@ async def test_faults_in_a_row_add_up_but_do_not_excuse_everything(scene: Scene)
     assert "late" in await scene.checks()
 
 
-async def test_lateness_is_laid_at_the_door_of_the_faults_around_it(scene: Scene) -> None:
+async def test_lateness_is_attributed_to_the_faults_around_it(scene: Scene) -> None:
     scene.faults += [
         fault("worker.kill", "worker-2", 1.0, 2.2),
         fault("scheduler.kill", "scheduler-0", 8.5, 9.5),
@@ -104,7 +104,7 @@ async def test_lateness_is_laid_at_the_door_of_the_faults_around_it(scene: Scene
     }
 
 
-async def test_what_waits_for_others_is_not_late(scene: Scene) -> None:
+async def test_an_execution_that_waits_for_others_is_not_late(scene: Scene) -> None:
     await fire_late(scene, 5.0)
     for number, operation in enumerate(scene.journal):
         if operation.job == "updated" and operation.op == "create":
@@ -115,7 +115,7 @@ async def test_what_waits_for_others_is_not_late(scene: Scene) -> None:
 
 
 @proves("P9")
-async def test_nothing_is_early_while_the_database_has_another_clock(scene: Scene) -> None:
+async def test_no_start_is_early_while_the_clock_of_the_database_is_off(scene: Scene) -> None:
     await scene.rest.run("UPDATE ondot.history SET started_at = $2 WHERE id = $1", scene.rest.ids["paused 4"], at(1.0))
     assert "early" in await scene.checks()
 
@@ -123,7 +123,7 @@ async def test_nothing_is_early_while_the_database_has_another_clock(scene: Scen
     assert "early" not in await scene.checks()
 
 
-async def test_an_execution_during_which_the_clock_was_set_back_may_end_before_its_fire(scene: Scene) -> None:
+async def test_an_execution_may_end_before_its_fire_if_the_clock_was_set_back_meanwhile(scene: Scene) -> None:
     await scene.rest.run("UPDATE ondot.history SET ended_at = $2 WHERE id = $1", scene.rest.ids["paused 4"], at(-30))
     assert "attempts" in await scene.checks()
 
@@ -131,11 +131,11 @@ async def test_an_execution_during_which_the_clock_was_set_back_may_end_before_i
     assert "attempts" not in await scene.checks()
 
 
-# What may be either way ----------------------------------------------------------------------------------------------
+# Unclear operations --------------------------------------------------------------------------------------------------
 
 
 @proves("P2")
-async def test_what_stayed_unclear_may_be_there_or_not(scene: Scene) -> None:
+async def test_a_job_with_an_unclear_create_may_exist_or_not(scene: Scene) -> None:
     id_ = scene.rest.ids["unclear"]
     scene.rest.calls[:] = [call for call in scene.rest.calls if call.execution_id != id_]
     await scene.rest.run("DELETE FROM ondot.history WHERE id = $1", id_)
@@ -144,7 +144,7 @@ async def test_what_stayed_unclear_may_be_there_or_not(scene: Scene) -> None:
     assert await scene.checks() == set()
 
 
-async def test_a_change_that_stayed_unclear_may_have_been_made_or_not(scene: Scene) -> None:
+async def test_an_unclear_change_may_have_been_made_or_not(scene: Scene) -> None:
     scene.change("delete", "paused", outcome="unclear", acked_s=None)
     await scene.rest.run("UPDATE ondot.job SET state = 'ACTIVE' WHERE name = 'paused'")
     assert await scene.checks() == set()
@@ -153,10 +153,12 @@ async def test_a_change_that_stayed_unclear_may_have_been_made_or_not(scene: Sce
     assert await scene.checks() == set()
 
 
-# What is told --------------------------------------------------------------------------------------------------------
+# Report --------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_report_says_what_was_found_first_and_how_to_run_it_again(scene: Scene, tmp_path: Path) -> None:
+async def test_the_report_starts_with_the_violations_and_ends_with_the_command_that_repeats_the_run(
+    scene: Scene, tmp_path: Path
+) -> None:
     scene.faults.append(fault("worker.kill", "worker-2", 1.0, 2.5))
     facts = RunFacts(
         7,

@@ -1,7 +1,7 @@
-"""Hostile handlers in real workers on a real PostgreSQL: what they do, and to whom (E6, E7, E8, E11).
+"""Hostile handlers in real workers on a real PostgreSQL, and the damage that they do (E6, E7, E8, E11).
 
-Every test starts `ondot scheduler` and `ondot worker tests.faults.hostile:app` as processes of their own, lets the
-handlers of `tests.faults.hostile` loose and looks at what the database, the receiver and the handlers themselves know.
+Every test starts `ondot scheduler` and `ondot worker tests.faults.hostile:app` as separate processes, runs the handlers
+of `tests.faults.hostile`, and compares the database, the receiver's calls and the handlers' own notes.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from tests.proves import proves
 
 pytestmark = pytest.mark.timeout(270)
 
-HEARD_WITHIN_S = 15.0
-"""Two seconds are promised, and kept on a quiet machine; this one may be busy."""
+REACHED_WITHIN_S = 15.0
+"""Two seconds are promised and reached on a quiet machine; this one may be busy."""
 
 
 def function(name: str, timeout: str = "60s", **more: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ async def incarnations(fleet: Fleet, pid: int) -> list[dict[str, Any]]:
 
 
 @proves("E7", "E6")
-async def test_a_plain_function_that_never_returns_costs_its_process_a_new_beginning_and_nobody_else_anything(
+async def test_a_plain_function_that_never_returns_restarts_its_process_and_harms_no_other_execution(
     fleet: Fleet,
 ) -> None:
     worker = fleet.worker()
@@ -80,7 +80,7 @@ async def test_a_plain_function_that_never_returns_costs_its_process_a_new_begin
 
 
 @proves("E7", "E8")
-async def test_an_async_function_that_swallows_its_cancellation_costs_its_process_a_new_beginning_too(
+async def test_an_async_function_that_swallows_its_cancellation_restarts_its_process_too(
     fleet: Fleet,
 ) -> None:
     worker = fleet.worker()
@@ -115,31 +115,31 @@ async def test_a_program_and_a_grandchild_that_ignores_term_are_both_gone_after_
     assert [pid for pid in begun if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"] == []
 
 
-async def kept_of_a_flood(fleet: Fleet, execution_id: UUID) -> bool:
+async def is_flood_cut(fleet: Fleet, execution_id: UUID) -> bool:
     lines = await fleet.connection.fetch("SELECT line FROM ondot.log WHERE execution_id = $1", execution_id)
     return 0 < len(lines) <= 2_200 and any("cut" in row["line"] or "not shown" in row["line"] for row in lines)
 
 
 @proves("E14", "E7")
-async def test_a_flood_is_cut_and_said_to_be_and_leaks_and_forks_do_no_harm(fleet: Fleet) -> None:
+async def test_a_flood_of_output_is_cut_and_marked_so_and_leaks_and_forks_do_no_harm(fleet: Fleet) -> None:
     fleet.worker()
     flood, program, *others = await fleet.submit(
         function("floods"),
         shell("yes 'a flood of the shell' | head -n 2000000", timeout="30s"),
         *[function("leaks")] * 5,
         *[function("forks")] * 3,
-        function("begets"),
+        function("starts_children"),
         *[function("naps")] * 5,
     )
 
     rows = await fleet.ended([flood, program, *others], within_s=60)
 
     assert Counter(row["state"] for row in rows) == {"SUCCEEDED": 16}
-    assert [await kept_of_a_flood(fleet, row["id"]) for row in rows[:2]] == [True, True]
+    assert [await is_flood_cut(fleet, row["id"]) for row in rows[:2]] == [True, True]
     assert [row["result"] for row in rows[7:10]] == ["1"] * 3
     assert len(await fleet.noted("copy", count=3, within_s=1)) == 3
-    [begot] = await fleet.noted("begot", within_s=1)
-    for pid in begot["pids"]:
+    [child] = await fleet.noted("child", within_s=1)
+    for pid in child["pids"]:
         psutil.Process(pid).kill()
 
 
@@ -147,7 +147,7 @@ async def test_a_flood_is_cut_and_said_to_be_and_leaks_and_forks_do_no_harm(flee
 
 
 async def running(fleet: Fleet, job_ids: list[UUID], attempt: int = 1) -> dict[UUID, UUID]:
-    """The executions of these jobs, by job, once this attempt of all is under way."""
+    """Wait until this attempt of every job runs; return the executions by job."""
 
     async def look() -> dict[UUID, UUID] | None:
         rows = await fleet.connection.fetch(
@@ -160,26 +160,28 @@ async def running(fleet: Fleet, job_ids: list[UUID], attempt: int = 1) -> dict[U
 
 
 @proves("E8")
-async def test_running_work_of_every_kind_hears_of_its_cancel_and_the_record_tells_whether_force_was_needed(
+async def test_a_cancel_reaches_running_work_of_every_kind_and_the_record_shows_whether_force_was_needed(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     worker = fleet.worker()
-    heard = tmp_path / "heard"
+    signalled = tmp_path / "signalled"
     async with receiving() as receiver:
         receiver.hold.clear()
         bodies = {
             "async": function("heeds"),
             "plain": function("heeds_in_a_thread"),
-            "shell": shell(f"trap 'date +%s.%N >{heard}; exit 1' TERM; echo up >{heard}; while :; do sleep 0.05; done"),
+            "shell": shell(
+                f"trap 'date +%s.%N >{signalled}; exit 1' TERM; echo up >{signalled}; while :; do sleep 0.05; done"
+            ),
             "http": {"target": {"http": {"url": receiver.url}}},
             "plain by force": function("hangs", cancel_grace="0.5s"),
             "shell by force": shell("trap '' TERM; while :; do sleep 0.05; done", cancel_grace="0.5s"),
         }
         jobs = dict(zip(bodies, await fleet.submit(*bodies.values()), strict=True))
         executions = await running(fleet, list(jobs.values()))
-        await fleet.noted("begun", count=3, within_s=30)
+        await fleet.noted("started", count=3, within_s=30)
         await receiver.until(1, within_s=30)
-        await fleet.until(lambda: _is_written(heard), within_s=30, what="the program is up")
+        await fleet.until(lambda: _is_written(signalled), within_s=30, what="the program is up")
         for execution_id in executions.values():
             await fleet.cancel(execution_id)
         asked = {
@@ -192,7 +194,7 @@ async def test_running_work_of_every_kind_hears_of_its_cancel_and_the_record_tel
         assert {row["state"] for row in rows.values()} == {"CANCELLED"}
         assert all(row["reason"].startswith("cancelled by test") for row in rows.values())
         forced = {kind: json.loads(row["error"])["forced"] for kind, row in rows.items()}
-        # A request has no way to be told: its connection is dropped.
+        # A request cannot be notified: its connection is dropped.
         assert {kind for kind, force in forced.items() if force} == {
             "http",
             *(kind for kind in bodies if "force" in kind),
@@ -200,14 +202,14 @@ async def test_running_work_of_every_kind_hears_of_its_cancel_and_the_record_tel
         for row in rows.values():
             [attempt] = await fleet.attempts(row["id"])
             assert (attempt["outcome"], attempt["attempt_no"]) == ("CANCELLED", 1)
-        told_at = {UUID(line["execution_id"]): line["at_s"] for line in await fleet.noted("heard", within_s=1)}
+        reached_at = {UUID(line["execution_id"]): line["at_s"] for line in await fleet.noted("cancelled", within_s=1)}
         for kind in ("async", "plain"):
-            assert told_at[rows[kind]["id"]] - asked[rows[kind]["id"]] < HEARD_WITHIN_S, kind
-        assert float(heard.read_text().split()[-1]) - asked[rows["shell"]["id"]] < HEARD_WITHIN_S
+            assert reached_at[rows[kind]["id"]] - asked[rows[kind]["id"]] < REACHED_WITHIN_S, kind
+        assert float(signalled.read_text().split()[-1]) - asked[rows["shell"]["id"]] < REACHED_WITHIN_S
         took_s = rows["http"]["ended_at"].timestamp() - asked[rows["http"]["id"]]
-        assert took_s < HEARD_WITHIN_S
+        assert took_s < REACHED_WITHIN_S
         receiver.hold.set()
-    # One function would not end, even by force: only a new beginning of the process is rid of it.
+    # One function does not end even by force: only a restart of its process ends it.
     await fleet.logged(worker, "worker.recycled", within_s=20)
 
 
@@ -219,7 +221,7 @@ async def _is_written(path: Path) -> bool | None:
 
 
 async def keep_up(fleet: Fleet, job_ids: list[UUID], *, within_s: float, start: int = 1) -> list[Member]:
-    """Start a worker anew whenever one has died, as a supervisor would, until all these jobs have ended."""
+    """Restart workers that have died, as a supervisor would, until all these jobs have ended."""
     workers = [fleet.worker() for _ in range(start)]
 
     async def look() -> bool | None:
@@ -229,12 +231,12 @@ async def keep_up(fleet: Fleet, job_ids: list[UUID], *, within_s: float, start: 
         ended = await fleet.connection.fetchval("SELECT count(*) FROM ondot.history WHERE job_id = ANY ($1)", job_ids)
         return True if ended == len(job_ids) else None
 
-    await fleet.until(look, within_s=within_s, what=f"all of {len(job_ids)} ended")
+    await fleet.until(look, within_s=within_s, what=f"all {len(job_ids)} jobs have ended")
     return workers
 
 
 @proves("E6", "P7")
-async def test_what_kills_its_worker_each_time_ends_as_poison_and_its_innocent_neighbours_succeed(
+async def test_a_job_that_kills_its_worker_each_time_ends_as_poison_and_its_innocent_neighbours_succeed(
     fleet: Fleet,
 ) -> None:
     poison, *innocent = await fleet.submit(
@@ -259,7 +261,7 @@ async def test_what_kills_its_worker_each_time_ends_as_poison_and_its_innocent_n
 
 
 @proves("E6")
-async def test_exits_and_signals_of_any_kind_are_a_lost_worker(fleet: Fleet) -> None:
+async def test_exits_and_signals_of_any_kind_count_as_a_lost_worker(fleet: Fleet) -> None:
     bodies = [
         function("exits_its_worker", retry={"max_worker_losses": 0}),
         function("kills_its_worker", payload={"number": int(signal.SIGSEGV)}, retry={"max_worker_losses": 0}),
@@ -274,7 +276,7 @@ async def test_exits_and_signals_of_any_kind_are_a_lost_worker(fleet: Fleet) -> 
 
 
 @proves("E6", "E11", "P6")
-async def test_a_worker_frozen_past_its_heartbeat_and_woken_changes_nothing_more(fleet: Fleet) -> None:
+async def test_a_worker_woken_after_it_was_frozen_past_its_heartbeat_changes_nothing(fleet: Fleet) -> None:
     first = fleet.worker()
     async with receiving() as receiver:
         receiver.hold.clear()
@@ -296,11 +298,11 @@ async def test_a_worker_frozen_past_its_heartbeat_and_woken_changes_nothing_more
         for row in rows:
             assert [attempt["outcome"] for attempt in await fleet.attempts(row["id"])] == ["WORKER_LOST"]
             assert [call.attempt for call in receiver.calls if call.execution_id == str(row["id"])] == [1, 2]
-        # The process goes on, under an id of its own.
+        # The process goes on under a new id.
         [again] = await fleet.submit({"target": {"http": {"url": receiver.url}}})
         await fleet.ended([again], within_s=20)
         await fleet.until(
-            lambda: _lives(fleet, first.process.pid, 2), within_s=20, what="a second life of the first worker"
+            lambda: _lives(fleet, first.process.pid, 2), within_s=20, what="the first worker registers again"
         )
 
 
@@ -309,7 +311,7 @@ async def _lives(fleet: Fleet, pid: int, count: int) -> bool | None:
 
 
 @proves("E11", "P8")
-async def test_an_effect_and_its_success_are_there_together_or_not_at_all_whenever_the_worker_dies(
+async def test_an_effect_and_its_success_are_both_stored_or_neither_whenever_the_worker_dies(
     database_url: str, tmp_path: Path
 ) -> None:
     dice = random.Random(4)
@@ -331,11 +333,11 @@ async def test_an_effect_and_its_success_are_there_together_or_not_at_all_whenev
         effects = Counter(row["execution_id"] for row in await fleet.connection.fetch("SELECT * FROM public.effect"))
     assert effects == Counter(row["id"] for row in rows if row["state"] == "SUCCEEDED")
     assert {row["state"] for row in rows} == {"SUCCEEDED"}
-    assert any(row["losses"] for row in rows), "no kill hit a transaction: nothing was tried"
+    assert any(row["losses"] for row in rows), "no kill hit a transaction: nothing was tested"
 
 
 async def begun(fleet: Fleet, job_ids: list[UUID], *, of_them_ended: int) -> None:
-    """Until all were leased, and so many have ended."""
+    """Wait until all were leased and this many have ended."""
 
     async def look() -> bool | None:
         waiting = await fleet.connection.fetchval(
@@ -344,11 +346,11 @@ async def begun(fleet: Fleet, job_ids: list[UUID], *, of_them_ended: int) -> Non
         ended = await fleet.connection.fetchval("SELECT count(*) FROM ondot.history WHERE job_id = ANY ($1)", job_ids)
         return True if not waiting and ended >= of_them_ended else None
 
-    await fleet.until(look, within_s=30, what=f"all have begun, and {of_them_ended} ended")
+    await fleet.until(look, within_s=30, what=f"all have started, and {of_them_ended} have ended")
 
 
 @proves("E6", "E11")
-async def test_a_transaction_that_two_lost_workers_took_along_still_succeeds(fleet: Fleet) -> None:
+async def test_a_transaction_interrupted_by_two_lost_workers_still_succeeds(fleet: Fleet) -> None:
     [job] = await fleet.submit(function("transacts", payload={"before_s": 1.0}, retry={"max_retries": 0}))
     for attempt in (1, 2):
         worker = fleet.worker()
@@ -363,7 +365,7 @@ async def test_a_transaction_that_two_lost_workers_took_along_still_succeeds(fle
 
 
 @proves("E13")
-async def test_a_rate_is_kept_by_the_starts_though_the_pool_has_a_backlog(fleet: Fleet) -> None:
+async def test_starts_keep_a_rate_though_the_pool_has_a_backlog(fleet: Fleet) -> None:
     backlog = await fleet.submit(*[function("naps", payload={"seconds": 0.3})] * 80)
     limited = await fleet.submit(
         *[function("naps", payload={"seconds": 0.0}, concurrency_key="k", key_rate="3/s")] * 12

@@ -24,7 +24,7 @@ async def test_every_job_survives_a_kill_of_the_whole_process_group() -> None:
                 bodies = [{"name": f"job {n}", "url": receiver.url, "max_retries": 0} for n in range(JOBS)]
                 created = await asyncio.to_thread(up.post, "/v1/jobs/batch", {"jobs": bodies})
                 await receiver.until(JOBS // 4, within_s=30)
-                # Some are in the middle of their call when everything dies.
+                # Some are in the middle of their call when every process dies.
                 receiver.hold.clear()
                 await receiver.until(JOBS // 4 + 25, within_s=30)
             finally:
@@ -40,8 +40,8 @@ async def test_every_job_survives_a_kill_of_the_whole_process_group() -> None:
                 assert set(calls) == set(executions)
                 again = [id_ for id_, count in calls.items() if count > 1]
                 for id_ in again:
-                    told = await asyncio.to_thread(up.get, f"/v1/executions/{id_}")
-                    outcomes = [attempt["outcome"] for attempt in told["attempts"]]
+                    execution = await asyncio.to_thread(up.get, f"/v1/executions/{id_}")
+                    outcomes = [attempt["outcome"] for attempt in execution["attempts"]]
                     assert outcomes == ["WORKER_LOST"] * (len(outcomes) - 1) + ["SUCCEEDED"]
                     assert calls[id_] <= len(outcomes)
                 log = (home / "postgresql.log").read_text()
@@ -51,7 +51,7 @@ async def test_every_job_survives_a_kill_of_the_whole_process_group() -> None:
 
 
 async def _until_all_ended(up: Started) -> list[dict[str, Any]]:
-    """Every execution once all have ended; bounded by the test's own timeout."""
+    """Wait until all executions have ended, bounded by the test's own timeout; return them."""
     while True:
         items: list[dict[str, Any]] = []
         cursor = ""
@@ -82,16 +82,16 @@ async def test_a_worker_killed_in_the_middle_of_a_call_is_started_again_and_its_
                 await receiver.until(2, within_s=30)
                 assert [call.attempt for call in receiver.calls] == [1, 2]
                 assert len({call.execution_id for call in receiver.calls}) == 1
-                told = await _until_ended(up, receiver.calls[0].execution_id)
-                assert (told["job_id"], told["losses"], told["failures"]) == (job["id"], 1, 0)
-                assert [attempt["outcome"] for attempt in told["attempts"]] == ["WORKER_LOST", "SUCCEEDED"]
+                execution = await _until_ended(up, receiver.calls[0].execution_id)
+                assert (execution["job_id"], execution["losses"], execution["failures"]) == (job["id"], 1, 0)
+                assert [attempt["outcome"] for attempt in execution["attempts"]] == ["WORKER_LOST", "SUCCEEDED"]
             finally:
                 assert await asyncio.to_thread(up.stop) == 0
 
 
 async def _until_ended(up: Started, execution_id: str) -> dict[str, Any]:
     while True:
-        told: dict[str, Any] = await asyncio.to_thread(up.get, f"/v1/executions/{execution_id}")
-        if told["ended_at"]:
-            return told
+        execution: dict[str, Any] = await asyncio.to_thread(up.get, f"/v1/executions/{execution_id}")
+        if execution["ended_at"]:
+            return execution
         await asyncio.sleep(0.02)

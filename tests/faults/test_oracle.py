@@ -1,4 +1,4 @@
-"""The oracle against what was worked out by hand, and against ondot's own schedules: here the oracle is on trial."""
+"""The oracle compared with results worked out by hand, and with ondot's own schedules: these tests judge the oracle."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ def at(seconds: float) -> datetime:
     return BEGAN + timedelta(seconds=seconds)
 
 
-def told(
+def an_operation(
     op: str, asked_s: float, acked_s: float | None, *, schedule: dict[str, Any] | None = None, outcome: str = ""
 ) -> Operation:
     known: Outcome = "refused" if outcome == "refused" else "unclear" if acked_s is None else "acked"
@@ -61,7 +61,7 @@ def offsets(found: list[datetime]) -> list[float]:
         ({"at": "2026-11-15T22:00:00+01:00"}, "2026-11-15T20:00Z", "11-15T21:00"),
     ],
 )  # fmt: skip
-def test_the_oracle_says_what_the_documents_say(schedule: dict[str, Any], after: str, wanted: str) -> None:
+def test_the_oracle_follows_the_documented_schedules(schedule: dict[str, Any], after: str, wanted: str) -> None:
     from_at = datetime.fromisoformat(after)
 
     found = instants(schedule, from_at, from_at + timedelta(days=23))
@@ -96,7 +96,7 @@ def _random_schedule(chance: random.Random) -> dict[str, Any]:
 
 @proves("S2", "S3", "S4")
 @pytest.mark.parametrize("seed", range(40))
-def test_the_oracle_and_ondot_agree_around_the_changes_of_the_clocks(seed: int) -> None:
+def test_the_oracle_and_ondot_agree_around_clock_changes(seed: int) -> None:
     chance = random.Random(seed)
     schedule = _random_schedule(chance)
     after = chance.choice(CHANGES_OF_CLOCKS) - timedelta(minutes=chance.randrange(24 * 60))
@@ -104,19 +104,19 @@ def test_the_oracle_and_ondot_agree_around_the_changes_of_the_clocks(seed: int) 
     stored = job_spec({"name": "a", "url": "http://192.0.2.1/", "schedule": schedule}, after).schedule
     assert stored is not None
 
-    told, fire_at = [], next_fire(stored, after)
+    expected, fire_at = [], next_fire(stored, after)
     while fire_at is not None and fire_at <= until:
-        told.append(fire_at)
+        expected.append(fire_at)
         fire_at = next_fire(stored, fire_at)
 
-    assert instants(schedule, after, until) == told, schedule
+    assert instants(schedule, after, until) == expected, schedule
 
 
 @proves("S1", "S2", "S3")
-def test_every_job_of_a_workload_is_accepted_and_the_oracle_tells_its_fires() -> None:
+def test_every_job_of_a_workload_is_accepted_and_the_oracle_knows_its_fires() -> None:
     mix = Mix("http://192.0.2.1/", 600, 60.0, random.Random(5))
     now = datetime.now(UTC)
-    told = 0
+    compared = 0
     for life in mix.lives(600, 60.0):
         bodies = [life.body, *(step.body for step in life.steps if step.op in {"update", "upsert"} and step.body)]
         for body in bodies:
@@ -125,25 +125,25 @@ def test_every_job_of_a_workload_is_accepted_and_the_oracle_tells_its_fires() ->
                 first_at = next_fire(spec.schedule, now)
                 assert first_at is not None
                 assert instants(body["schedule"], now, first_at) == [first_at], body
-                told += 1
-    assert told > 50
+                compared += 1
+    assert compared > 50
     assert mix.made == 600
 
 
 # One job -------------------------------------------------------------------------------------------------------------
 
 
-def test_between_ask_and_answer_a_fire_may_be_and_after_it_must() -> None:
-    journal = [told("create", 0.5, 3.0, schedule=EVERY), told("delete", 7.5, 9.0)]
+def test_a_fire_may_be_between_request_and_answer_and_must_be_after_it() -> None:
+    journal = [an_operation("create", 0.5, 3.0, schedule=EVERY), an_operation("delete", 7.5, 9.0)]
 
     found = expect(journal, at(20))
 
     assert (offsets(found.must), offsets(found.may)) == ([4, 6], [2, 8])
 
 
-def test_an_update_changes_worlds_and_what_both_have_must_be() -> None:
+def test_during_an_update_a_fire_of_both_schedules_must_be() -> None:
     slower = {"every": "4s", "anchor_at": "2026-11-15T12:00:00Z"}
-    journal = [told("create", 0.3, 0.5, schedule=EVERY), told("update", 5.5, 10.5, schedule=slower)]
+    journal = [an_operation("create", 0.3, 0.5, schedule=EVERY), an_operation("update", 5.5, 10.5, schedule=slower)]
 
     found = expect(journal, at(20))
 
@@ -151,12 +151,12 @@ def test_an_update_changes_worlds_and_what_both_have_must_be() -> None:
     assert offsets(found.may) == [6, 10]
 
 
-def test_the_fires_of_a_pause_are_on_record_once_it_is_over() -> None:
+def test_the_fires_of_a_pause_are_on_record_after_it_has_ended() -> None:
     journal = [
-        told("create", 0.3, 0.5, schedule=EVERY),
-        told("pause", 2.5, 3.0),
-        told("resume", 7.0, 7.5),
-        told("pause", 10.5, 11.0),
+        an_operation("create", 0.3, 0.5, schedule=EVERY),
+        an_operation("pause", 2.5, 3.0),
+        an_operation("resume", 7.0, 7.5),
+        an_operation("pause", 10.5, 11.0),
     ]
 
     found = expect(journal, at(16))
@@ -165,11 +165,11 @@ def test_the_fires_of_a_pause_are_on_record_once_it_is_over() -> None:
     assert (offsets(found.paused), offsets(found.silent)) == ([4, 6], [12, 14, 16])
 
 
-def test_what_stays_unclear_leaves_two_worlds_until_the_delete() -> None:
+def test_an_unclear_operation_leaves_two_worlds_until_the_delete() -> None:
     journal = [
-        told("create", 0.3, 0.5, schedule=EVERY),
-        told("pause", 4.5, None),
-        told("delete", 10.5, 10.8),
+        an_operation("create", 0.3, 0.5, schedule=EVERY),
+        an_operation("pause", 4.5, None),
+        an_operation("delete", 10.5, 10.8),
     ]
 
     found = expect(journal, at(20))
@@ -177,28 +177,28 @@ def test_what_stays_unclear_leaves_two_worlds_until_the_delete() -> None:
     assert (offsets(found.must), offsets(found.may)) == ([2, 4], [6, 8, 10])
 
 
-def test_what_was_refused_has_changed_nothing() -> None:
-    journal = [told("create", 0.3, 0.5, schedule=EVERY), told("delete", 1, 1.5, outcome="refused")]
+def test_a_refused_operation_has_changed_nothing() -> None:
+    journal = [an_operation("create", 0.3, 0.5, schedule=EVERY), an_operation("delete", 1, 1.5, outcome="refused")]
 
     assert offsets(expect(journal, at(5)).must) == [2, 4]
 
 
-def test_the_largest_number_of_fires_counts_what_may_have_been_both_ways() -> None:
-    journal = [told("create", 1.0, 3.0, schedule=EVERY | {"max_fires": 3})]
+def test_max_fires_counts_fires_that_may_have_been_both_ways() -> None:
+    journal = [an_operation("create", 1.0, 3.0, schedule=EVERY | {"max_fires": 3})]
 
     found = expect(journal, at(20))
 
     assert (offsets(found.must), offsets(found.may)) == ([4, 6], [2, 8])
 
 
-def test_what_was_skipped_does_not_count() -> None:
-    journal = [told("create", 0.3, 0.5, schedule=EVERY | {"max_fires": 2})]
+def test_skipped_fires_do_not_count_against_max_fires() -> None:
+    journal = [an_operation("create", 0.3, 0.5, schedule=EVERY | {"max_fires": 2})]
 
     assert offsets(expect(journal, at(20), uncounted={at(2)}).must) == [2, 4, 6]
 
 
-def test_a_step_of_the_clock_widens_the_window_of_what_was_asked_in_it() -> None:
-    journal = [told("create", 0.3, 0.5, schedule=EVERY), told("delete", 8.5, 9.0)]
+def test_a_clock_step_widens_the_window_of_operations_in_it() -> None:
+    journal = [an_operation("create", 0.3, 0.5, schedule=EVERY), an_operation("delete", 8.5, 9.0)]
     step = ClockStep(at(8), at(20), timedelta(seconds=4))
 
     found = expect(journal, at(20), steps=[step])
@@ -206,11 +206,11 @@ def test_a_step_of_the_clock_widens_the_window_of_what_was_asked_in_it() -> None
     assert (offsets(found.must), offsets(found.may)) == ([2, 4, 6, 8], [10, 12])
 
 
-def test_a_one_time_job_fires_where_it_was_moved_to_and_may_if_it_was_deleted() -> None:
+def test_a_one_time_job_must_fire_at_its_new_instant_and_may_if_it_was_deleted() -> None:
     first, second = {"at": "2026-11-15T12:00:10Z"}, {"at": "2026-11-15T12:00:14Z"}
-    moved = [told("create", 0.3, 0.5, schedule=first), told("update", 3.0, 3.5, schedule=second)]
+    moved = [an_operation("create", 0.3, 0.5, schedule=first), an_operation("update", 3.0, 3.5, schedule=second)]
 
     assert expect_once(moved, at(30)).windows == [(at(14), at(14))]
     assert expect_once(moved, at(30)).must
-    assert not expect_once([*moved, told("delete", 5, 5.5)], at(30)).must
-    assert expect_once([told("create", 1, 2, schedule={"in": "5s"})], at(30)).windows == [(at(5.9), at(7.1))]
+    assert not expect_once([*moved, an_operation("delete", 5, 5.5)], at(30)).must
+    assert expect_once([an_operation("create", 1, 2, schedule={"in": "5s"})], at(30)).windows == [(at(5.9), at(7.1))]

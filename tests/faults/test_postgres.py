@@ -1,4 +1,4 @@
-"""The PostgreSQL of fault runs: each of its faults is one, and is over when it is over."""
+"""The PostgreSQL of fault runs: each fault has its effect, and none after its end."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ async def client(postgres: Postgres) -> AsyncIterator[asyncpg.Connection]:
 
 
 @proves("P1", "L4")
-async def test_after_a_failover_the_standby_has_every_commit_that_was_acked() -> None:
+async def test_after_a_failover_the_standby_has_every_acknowledged_commit() -> None:
     async with a_postgres() as postgres:
         await postgres.add_standby()
         before = await asyncpg.connect(postgres.failover_url)
@@ -46,9 +46,7 @@ async def test_after_a_failover_the_standby_has_every_commit_that_was_acked() ->
         await after.close()
 
 
-async def test_a_restart_keeps_what_was_committed_and_no_connection(
-    postgres: Postgres, client: asyncpg.Connection
-) -> None:
+async def test_a_restart_keeps_commits_and_drops_connections(postgres: Postgres, client: asyncpg.Connection) -> None:
     await client.execute("CREATE TABLE thing (number integer)")
     await postgres.restart("immediate")
     again = await postgres.connect()
@@ -72,7 +70,7 @@ async def test_backends_are_terminated_and_connections_taken(postgres: Postgres,
         await client.fetchval("SELECT 1")
 
 
-async def test_what_lasts_is_undone(postgres: Postgres, client: asyncpg.Connection) -> None:
+async def test_faults_that_last_are_undone(postgres: Postgres, client: asyncpg.Connection) -> None:
     clock = await client.fetchval(CLOCK)
     await postgres.step_clock(-30)
     assert await client.fetchval("SELECT extract(epoch FROM ondot.clock() - statement_timestamp())::integer") == -30
@@ -94,7 +92,7 @@ async def test_what_lasts_is_undone(postgres: Postgres, client: asyncpg.Connecti
     await fresh.close()
 
 
-async def test_a_full_disk_is_one_and_can_be_freed() -> None:
+async def test_a_disk_can_be_filled_and_freed() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can mount a disk that may be filled")
     async with a_postgres(disk_mb=400) as postgres:

@@ -1,4 +1,4 @@
-"""The fault proxy itself: each fault is what it says, seen by a real asyncpg client on a real PostgreSQL."""
+"""The fault proxy itself: each fault as a real asyncpg client on a real PostgreSQL sees it."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from tests.proves import proves
 
 LOST = (ConnectionError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError)
 SOON_S = 0.3
-"""What a healthy answer takes much less than."""
+"""A healthy answer takes much less."""
 INSERT = "INSERT INTO thing /* a new thing */ VALUES ($1)"
 
 
@@ -42,7 +42,7 @@ async def things(url: str) -> list[int]:
         await direct.close()
 
 
-async def test_what_is_said_passes_both_ways(proxy: Proxy, client: asyncpg.Connection) -> None:
+async def test_messages_pass_both_ways(proxy: Proxy, client: asyncpg.Connection) -> None:
     large = await client.fetchval("SELECT repeat('x', 3000000)")
     await client.executemany(INSERT, [(number,) for number in range(1000)])
 
@@ -51,7 +51,7 @@ async def test_what_is_said_passes_both_ways(proxy: Proxy, client: asyncpg.Conne
     assert proxy.happened == {"connections": 1}
 
 
-async def test_a_server_over_tcp_is_reached_as_well() -> None:
+async def test_a_server_can_be_reached_over_tcp() -> None:
     async with a_postgres() as postgres, a_proxy(postgres.url) as proxy:
         connection = await asyncpg.connect(proxy.url.replace("sslmode=disable", "sslmode=prefer"))
         assert await connection.fetchval("SELECT inet_server_port()") == postgres.port
@@ -59,7 +59,7 @@ async def test_a_server_over_tcp_is_reached_as_well() -> None:
 
 
 @proves("P1", "P2")
-async def test_of_a_dropped_reply_the_statement_is_committed_and_the_client_hears_nothing(
+async def test_a_statement_with_a_dropped_reply_is_committed(
     proxy: Proxy, client: asyncpg.Connection, database_url: str
 ) -> None:
     await client.execute(INSERT, 1)  # from now on only the statement's name is sent
@@ -75,7 +75,7 @@ async def test_of_a_dropped_reply_the_statement_is_committed_and_the_client_hear
 
 
 @proves("P1", "P2")
-async def test_of_a_transaction_the_reply_to_its_commit_is_dropped(
+async def test_a_transaction_loses_the_reply_to_its_commit(
     proxy: Proxy, client: asyncpg.Connection, database_url: str
 ) -> None:
     proxy.drop_reply_after("a new thing")
@@ -88,7 +88,7 @@ async def test_of_a_transaction_the_reply_to_its_commit_is_dropped(
     assert await things(database_url) == [1]
 
 
-async def test_what_was_not_committed_is_answered_and_the_fault_lies_in_wait(
+async def test_statements_that_were_not_committed_are_answered_and_the_fault_waits(
     proxy: Proxy, client: asyncpg.Connection, database_url: str
 ) -> None:
     proxy.drop_reply_after("a new thing")
@@ -105,7 +105,7 @@ async def test_what_was_not_committed_is_answered_and_the_fault_lies_in_wait(
     assert await things(database_url) == [2]
 
 
-async def test_after_a_cut_all_is_reset_and_refused_until_it_is_mended(
+async def test_a_cut_resets_and_refuses_every_connection_until_the_repair(
     proxy: Proxy, client: asyncpg.Connection
 ) -> None:
     proxy.cut()
@@ -122,7 +122,7 @@ async def test_after_a_cut_all_is_reset_and_refused_until_it_is_mended(
 
 
 @proves("L4")
-async def test_on_a_half_open_connection_nothing_is_answered_and_nothing_closed(
+async def test_a_half_open_connection_is_neither_answered_nor_closed(
     proxy: Proxy, client: asyncpg.Connection, database_url: str
 ) -> None:
     proxy.half_open()
@@ -138,7 +138,7 @@ async def test_on_a_half_open_connection_nothing_is_answered_and_nothing_closed(
 
 
 @pytest.mark.parametrize(("way", "arrives"), [("in", []), ("out", [1])])
-async def test_one_way_is_cut_and_the_other_is_not(
+async def test_one_direction_is_cut_and_the_other_is_not(
     proxy: Proxy, client: asyncpg.Connection, database_url: str, way: str, arrives: list[int]
 ) -> None:
     await client.execute(INSERT, 0)
@@ -179,7 +179,7 @@ async def test_a_request_is_cut_off_before_it_arrives(
     assert proxy.happened["requests cut"] == 1
 
 
-async def test_it_tells_when_a_statement_was_sent(proxy: Proxy, client: asyncpg.Connection) -> None:
+async def test_a_test_can_wait_until_a_statement_was_sent(proxy: Proxy, client: asyncpg.Connection) -> None:
     sent = asyncio.create_task(proxy.sent("a new thing"))
     await client.execute("SELECT 1")
     assert not sent.done()
@@ -188,7 +188,7 @@ async def test_it_tells_when_a_statement_was_sent(proxy: Proxy, client: asyncpg.
         await sent
 
 
-async def test_from_a_statement_on_replies_can_be_held(
+async def test_replies_can_be_held_from_a_statement_on(
     proxy: Proxy, client: asyncpg.Connection, database_url: str
 ) -> None:
     sent = asyncio.create_task(proxy.sent("a new thing", hold_replies=True))
@@ -204,9 +204,9 @@ async def test_from_a_statement_on_replies_can_be_held(
 
 
 @proves("L4")
-async def test_in_a_cut_namespace_packets_vanish(database_url: str) -> None:
+async def test_a_cut_namespace_drops_packets(database_url: str) -> None:
     if not netns.available():
-        pytest.skip("no network namespaces here: they need root, ip and nft")
+        pytest.skip("network namespaces need root, ip and nft")
     script = "\n".join(
         [
             "import socket, sys",

@@ -1,4 +1,4 @@
-"""The weather itself: the same seed brings the same faults, a log can be blown again, afterwards every role stands."""
+"""The weather itself: the same seed draws the same faults, a log can be replayed, and afterwards every role is up."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ HOURS_S = 7200.0
 MINUTE_S = 60.0
 BLOW_S = 8.0
 SEED = 23
-"""Its first five faults are five kinds, and short ones."""
+"""Its first five faults are of five kinds, and short."""
 ALL = Sizes(
     schedulers=("scheduler-0", "scheduler-1"),
     workers=("worker-2", "worker-3"),
@@ -30,42 +30,42 @@ ALL = Sizes(
 )
 
 
-def test_the_same_seed_and_sizes_bring_the_same_faults() -> None:
+def test_the_same_seed_and_sizes_draw_the_same_faults() -> None:
     first = list(islice(forecast(7, ALL, HOURS_S), 500))
 
     assert first == list(islice(forecast(7, ALL, HOURS_S), 500))
     assert first != list(islice(forecast(8, ALL, HOURS_S), 500))
 
 
-def test_in_the_long_run_every_kind_comes() -> None:
-    came = Counter(fault.kind for fault in islice(forecast(1, ALL, HOURS_S), 2000))
+def test_a_long_run_draws_every_kind() -> None:
+    drawn = Counter(fault.kind for fault in islice(forecast(1, ALL, HOURS_S), 2000))
 
-    assert came.keys() == KINDS.keys()
-    assert came["postgres.fail_over"] == 1, "there is one standby"
+    assert drawn.keys() == KINDS.keys()
+    assert drawn["postgres.fail_over"] == 1, "there is one standby"
     others = {fault.kind for fault in islice(forecast(1, ALL, HOURS_S, once_too=False), 2000)}
-    assert came.keys() - others == {"postgres.fail_over"}, "of sequences that blow at the same time one fails over"
+    assert drawn.keys() - others == {"postgres.fail_over"}, "only one of several sequences fails over"
 
 
-def test_what_the_fleet_does_not_have_or_the_run_cannot_hold_does_not_come() -> None:
+def test_faults_that_need_a_larger_fleet_or_a_longer_run_are_left_out() -> None:
     bare = Sizes(schedulers=("scheduler-0",), workers=("worker-1",))
-    came = {fault.kind: fault.target for fault in islice(forecast(1, bare, MINUTE_S), 500)}
+    drawn = {fault.kind: fault.target for fault in islice(forecast(1, bare, MINUTE_S), 500)}
 
-    assert {kind.split(".")[0] for kind in came} == {"scheduler", "worker"}
-    assert came.keys().isdisjoint({"scheduler.clock", "scheduler.freeze_inside", "worker.freeze_inside"})
-    assert came["scheduler.kill_twice"] == "scheduler-0 scheduler-0"
+    assert {kind.split(".")[0] for kind in drawn} == {"scheduler", "worker"}
+    assert drawn.keys().isdisjoint({"scheduler.clock", "scheduler.freeze_inside", "worker.freeze_inside"})
+    assert drawn["scheduler.kill_twice"] == "scheduler-0 scheduler-0"
     of_a_minute = {fault.kind for fault in islice(forecast(1, ALL, MINUTE_S), 2000)}
     assert of_a_minute == {name for name, kind in KINDS.items() if not kind.least_run_s}
-    with pytest.raises(ValueError, match="can be done to this fleet"):
+    with pytest.raises(ValueError, match="This fleet can have none of"):
         next(forecast(1, bare, MINUTE_S, kinds=["api"]))
 
 
-def test_kinds_are_chosen_by_name_or_by_how_it_begins() -> None:
-    came = {fault.kind for fault in islice(forecast(1, ALL, MINUTE_S, kinds=["postgres.reply_lost", "api.kill"]), 200)}
+def test_kinds_are_chosen_by_name_or_by_prefix() -> None:
+    drawn = {fault.kind for fault in islice(forecast(1, ALL, MINUTE_S, kinds=["postgres.reply_lost", "api.kill"]), 200)}
 
-    assert came == {"api.kill", *(name for name in KINDS if name.startswith("postgres.reply_lost."))}
+    assert drawn == {"api.kill", *(name for name in KINDS if name.startswith("postgres.reply_lost."))}
 
 
-def test_the_words_by_which_statements_are_recognised_are_sent_with_them() -> None:
+def test_statements_are_sent_with_the_words_that_identify_them() -> None:
     texts = [query.text for noun in nouns() for query in load_queries(noun).values()]
 
     for word in (*SUBMIT, *PLAN, *LEASE, *COMPLETE):
@@ -73,7 +73,7 @@ def test_the_words_by_which_statements_are_recognised_are_sent_with_them() -> No
 
 
 async def _runs_a_job(stage: Stage) -> None:
-    """The connections of the fleet's own are as old as the faults: they are not asked."""
+    """Uses a new connection, because those of the fleet have been through the faults."""
     [job_id] = await stage.fleet.submit({"function": "naps", "payload": {"seconds": 0.01}})
     connection = await stage.postgres.connect()
 
@@ -87,7 +87,7 @@ async def _runs_a_job(stage: Stage) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @proves("C1", "L4")
-async def test_after_a_short_blow_every_fault_is_in_the_log_and_every_role_stands(tmp_path: Path) -> None:
+async def test_after_a_short_run_every_fault_is_in_the_log_and_every_role_is_up(tmp_path: Path) -> None:
     log, again = tmp_path / "faults.jsonl", tmp_path / "again.jsonl"
     quick = ["scheduler.kill", "scheduler.freeze_brief", "worker.kill", "postgres.restart", "network.cut"]
     async with (
@@ -100,19 +100,19 @@ async def test_after_a_short_blow_every_fault_is_in_the_log_and_every_role_stand
 
         assert lines == [json.loads(line) for line in log.read_text().splitlines()]
         assert weather.exited == []
-        came = [fault for _, fault in read_script(log)]
-        assert len(came) >= 2, "more, on a machine that has nothing else to do"
-        assert [(fault.kind, fault.target, fault.pause_s, fault.dice) for fault in came] == [
-            (fault.kind, fault.target, fault.pause_s, fault.dice) for fault in expected[: len(came)]
+        drawn = [fault for _, fault in read_script(log)]
+        assert len(drawn) >= 2, "more on an idle machine"
+        assert [(fault.kind, fault.target, fault.pause_s, fault.dice) for fault in drawn] == [
+            (fault.kind, fault.target, fault.pause_s, fault.dice) for fault in expected[: len(drawn)]
         ]
         assert all(line["began_s"] <= line["ended_s"] for line in lines)
-        assert all(member.stands for member in stage.fleet.members)
+        assert all(member.is_up for member in stage.fleet.members)
         await _runs_a_job(stage)
 
         log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines()[:2]))
         repeated = Weather.from_log(log, stage.fleet, postgres, stage.proxies, log=again)
         await repeated.blow(0)
-        assert [fault for _, fault in read_script(again)] == came[:2]
+        assert [fault for _, fault in read_script(again)] == drawn[:2]
         for (was_s, _), (is_s, _) in zip(read_script(log), read_script(again), strict=True):
             assert is_s >= was_s
-        assert all(member.stands for member in stage.fleet.members)
+        assert all(member.is_up for member in stage.fleet.members)

@@ -1,6 +1,6 @@
 """A pipe for a process's log that the harness reads into a file, or leaves unread: then it is full at once.
 
-What is written to a full pipe waits until somebody reads: for ever, where a log collector hangs.
+A write to a full pipe waits for a reader: for ever, if a log collector hangs.
 """
 
 import fcntl
@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PIPE_BYTES = 4096
-"""The least that Linux allows: soon full."""
+"""The smallest pipe that Linux allows."""
 FILLINGS = (b"." * 1023 + b"\n", b"\n")
 
 
@@ -22,22 +22,22 @@ class LogPipe:
         self._reads = threading.Event()
         self._reads.set()
         self._is_parked = threading.Event()
-        # A description of its own: `theirs` must block.
+        # A separate open file description: `theirs` must block.
         self._filler = os.open(f"/proc/self/fd/{self.theirs}", os.O_WRONLY | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._copy, name="log-pipe", daemon=True)
         self._thread.start()
 
-    def read_no_more(self) -> None:
-        """From here on a write waits."""
+    def stop_reading(self) -> None:
+        """From here on, writes wait."""
         self._is_parked.clear()
         self._reads.clear()
-        # What wakes the reader from its last read.
+        # Wake the reader from its last read.
         self._fill()
         self._is_parked.wait()
         self._fill()
 
     def _fill(self) -> None:
-        """To the last byte: what is short goes in whole, or waits."""
+        """To the last byte: a short write goes in whole or waits."""
         for filling in FILLINGS:
             with suppress(BlockingIOError):
                 while True:

@@ -1,13 +1,13 @@
-"""The weather: faults by a seed, one after the other with pauses between them, each written to a flushed log.
+"""The weather: faults from a seed, one after the other with pauses between them, each written to a flushed log.
 
-Which fault comes when, to whom and for how long is a pure function of the seed and of the sizes of the fleet; a log can
-be blown again, fault by fault at their offsets. Several such sequences may blow at once; what would be done to somebody
-to whom something is being done already is left out. What dies is started again, as a supervisor would; when it is over
-nothing is broken any more and every role stands.
+The kind, time, target and length of each fault are a pure function of the seed and of the sizes of the fleet. A log can
+be replayed, each fault at its offset. Several sequences may run at once; a fault whose target is busy with another one
+is left out. Processes that die are restarted, as a supervisor would. At the end every fault is repaired and every role
+is up.
 
 A line of the log: `kind`, `target` (a member's name, `postgres`, or two names), `began_s` and `ended_s` (seconds of the
-epoch; it ends when who died stands again), and `detail`: what repeats it, and what it did. `role.exited` is no fault of
-ours but a role that ended though nobody killed it.
+epoch; a fault ends when its targets are up again), and `detail`: the values that repeat it, and what it did.
+`role.exited` is not an injected fault: a role ended though the harness did not kill it.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ class Weather:
         namespaces: Mapping[str, Namespace] | None = None,
         at_once: int = 1,
     ) -> None:
-        """`proxies` and `namespaces` by the names of members; `kinds`: only these, by name or by how it begins.
+        """`proxies` and `namespaces` by the names of members; `kinds`: only these, by name or prefix.
 
-        `at_once`: so many sequences of faults blow at the same time, never two to the same target.
+        `at_once`: how many sequences of faults run at the same time, never two on the same target.
         """
-        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._tell_exit)
+        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._report_exit)
         self._seed = seed
         self._kinds = kinds
         self._calm_s = calm_s
@@ -72,21 +72,21 @@ class Weather:
         log: Path,
         namespaces: Mapping[str, Namespace] | None = None,
     ) -> Self:
-        """The faults of a log again, at their offsets, on a fleet of the same sizes."""
+        """Replay the faults of a log, at their offsets, on a fleet of the same sizes."""
         weather = cls(fleet, postgres, proxies, 0, log=log, namespaces=namespaces)
         weather._script = read_script(path)
         return weather
 
     def forecast(self, seconds: float, number: int = 0) -> Iterator[Fault]:
-        """The faults of a run of that length, in their order; without an end. `number`: of the sequence."""
+        """The faults of a run of that length, in order and without an end. `number`: of the sequence."""
         seed = self._seed + 1_000_003 * number
-        # What can be done once in a run is the first sequence's, or each would do it.
+        # Faults that happen once in a run belong to the first sequence, or each would inject them.
         return forecast(
             seed, self._scene.sizes(), seconds, kinds=self._kinds, calm_s=self._calm_s, once_too=number == 0
         )
 
     async def blow(self, seconds: float) -> list[dict[str, Any]]:
-        """For so long (of a log: all of it, if that is longer); gives the lines of its own log."""
+        """Inject faults for this long (a log: all of it, if that is longer); return the lines of its own log."""
         self._began_s = time.time()
         try:
             async with asyncio.TaskGroup() as group:
@@ -106,7 +106,7 @@ class Weather:
             if self._since_s() + fault.pause_s >= seconds:
                 return
             await asyncio.sleep(fault.pause_s)
-            # Near the end a fault lasts no longer than the run; the sequence stays what it is.
+            # Near the end a fault lasts no longer than the run; the sequence stays the same.
             await self._inject(replace(fault, lasts_s=round(min(fault.lasts_s, seconds - self._since_s()), 3)))
 
     async def _blow_by_script(self, at_s: float, fault: Fault) -> None:
@@ -129,7 +129,7 @@ class Weather:
         try:
             detail |= await KINDS[fault.kind].inject(self._scene, fault)
         except CUT_OFF as error:
-            # It needed a server that another fault has taken away.
+            # The fault needed a server that another fault has stopped.
             detail["failed"] = repr(error)
         except BaseException as error:
             detail["failed"] = repr(error)
@@ -138,7 +138,7 @@ class Weather:
             self._scene.busy -= targets
             self._write(fault.kind, fault.target, began_s, detail)
 
-    def _tell_exit(self, member: Member, why: str) -> None:
+    def _report_exit(self, member: Member, why: str) -> None:
         self.exited.append(member.name)
         self._write(EXITED, member.name, time.time(), {"at_s": round(self._since_s(), 3), "why": why})
 
@@ -161,13 +161,13 @@ def forecast(
     calm_s: tuple[float, float] = (1.0, 4.0),
     once_too: bool = True,
 ) -> Iterator[Fault]:
-    """The faults that this seed brings over a fleet of these sizes. Pure, and without an end."""
+    """The faults of this seed for a fleet of these sizes. Pure, and without an end."""
     chance = random.Random(seed)
     able = {name: kind for name, kind in KINDS.items() if _is_asked(name, kinds) and seconds >= kind.least_run_s}
     able = {name: kind for name, kind in able.items() if targets_of(kind, sizes) and (once_too or not kind.once)}
     if not able and once_too:
         raise ValueError(
-            f"None of {list(kinds or KINDS)} can be done to this fleet: name others, or add what they need."
+            f"This fleet can have none of the faults {list(kinds or KINDS)}. Name others, or add what they need."
         )
     while able:
         pause_s = round(chance.uniform(*calm_s), 3)
@@ -182,7 +182,7 @@ def forecast(
 
 
 def targets_of(kind: Kind, sizes: Sizes) -> list[str]:
-    """Whom a kind of fault can be done to; nobody: it cannot be done here."""
+    """The possible targets of a kind of fault; empty: it cannot happen here."""
     if not kind.needs <= sizes.has:
         return []
     match kind.target:
@@ -201,7 +201,7 @@ def targets_of(kind: Kind, sizes: Sizes) -> list[str]:
 
 
 def _is_asked(name: str, kinds: Sequence[str] | None) -> bool:
-    """By its name, or by how that begins: `postgres.reply_lost`, `worker`."""
+    """By its name or prefix: `postgres.reply_lost`, `worker`."""
     return kinds is None or any(name == kind or name.startswith(f"{kind}.") for kind in kinds)
 
 

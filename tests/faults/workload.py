@@ -1,12 +1,12 @@
-"""What users do during a fault run: jobs of all kinds and changes to them, through the HTTP API, spread over its time.
+"""The users of a fault run: they create and change jobs of all kinds through the HTTP API, spread over its time.
 
-A client as a careful user would write one, and no code of ondot's: it goes to another API when one does not answer,
-waits as long as a 503 or 429 says, and asks again with the same Idempotency-Key. On purpose it also does what hasty
-users do: it sends a create twice at once, repeats one that was acknowledged, hangs up before the answer has come.
-Everything it asked, and what it knows of it, goes to the journal: see `tests.faults.journal`.
+A client as a careful user would write one, without code of ondot: it goes to another API when one does not answer,
+waits as long as a 503 or 429 says, and retries with the same Idempotency-Key. On purpose it also does what hasty users
+do: it sends a create twice at once, repeats an acknowledged one, and hangs up before the answer. Every request and its
+result go to the journal: see `tests.faults.journal`.
 
-After an operation of which one try had no clear answer a job is changed no more, but for being deleted: a request that
-was stuck in a frozen process may still come through, and must not undo what was asked after it.
+After an operation with an unclear try a job is only deleted, not changed: a request that was stuck in a frozen process
+may still take effect, and must not undo a later one.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Known:
     life: Life
     id: str
     is_open: bool
-    """Somebody must end it, or it fires for ever."""
+    """It fires for ever unless it is deleted."""
     was_unclear: bool
 
 
@@ -78,9 +78,9 @@ class Workload:
     _room: asyncio.Semaphore = field(init=False)
     _serial: defaultdict[str, asyncio.Lock] = field(init=False)
     _doubtful: set[str] = field(default_factory=set)
-    """Keys of order or uniqueness whose last request had no clear answer: nobody knows what comes after what."""
+    """Order and unique keys with a last request that had no clear answer: their order is unknown."""
     _unanswered: list[Life] = field(default_factory=list)
-    """Jobs that fire for ever, if they were created: no answer came in all the time that patience gave."""
+    """Jobs that fire for ever, if they were created: no answer arrived before the client gave up."""
     _ends_s: float = 0.0
     _next_url: int = 0
 
@@ -91,8 +91,8 @@ class Workload:
         self._serial = defaultdict(asyncio.Lock)
 
     async def run(self) -> None:
-        """Ask for all of it, and for every change that is due before the time is over."""
-        # Of its own: what tasks draw depends on which of them comes first, what is asked for must not.
+        """Create all jobs, and make every change that is due before the time is over."""
+        # A separate generator: the draws of tasks depend on their order, the jobs must not.
         spread = random.Random(self.seed + 2)
         async with self._open(), asyncio.TaskGroup() as group:
             began_s = time.monotonic()
@@ -106,7 +106,7 @@ class Workload:
                 await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
 
     async def settle(self, within_s: float) -> None:
-        """End what would fire for ever; when the weather is over. Raises TimeoutError if the API does not come back."""
+        """After the faults, delete jobs that would fire for ever. Raises TimeoutError if the API does not come back."""
         async with self._open(), asyncio.timeout(within_s), asyncio.TaskGroup() as group:
             for life in self._unanswered:
                 group.create_task(self._create_and_delete(life))
@@ -116,10 +116,10 @@ class Workload:
                     group.create_task(self._change(known, op, None))
                     known.is_open = False
 
-    # What is asked ---------------------------------------------------------------------------------------------------
+    # Requests --------------------------------------------------------------------------------------------------------
 
     def _begin(self, group: asyncio.TaskGroup, lives: list[Life], *, in_batches: bool) -> None:
-        """The simplest of them in one batch, everything else by itself."""
+        """Create the simplest in one batch, every other job by itself."""
         together = [life for life in lives if in_batches and life.ends and not life.steps and life.serial is None]
         if together:
             group.create_task(self._create_batch(together))
@@ -167,7 +167,7 @@ class Workload:
         return self._keep(life, first)
 
     async def _create_and_delete(self, life: Life) -> None:
-        """With the same key: whatever came of the first time, this answer is its answer."""
+        """Create it again with the same key, to get the answer of the first time, and delete it."""
         key = _key_of(life, self.seed)
         reply = await self._ask("POST", "/v1/jobs", life.body, key=key)
         self._write("create", life.body, reply, key)
@@ -217,7 +217,7 @@ class Workload:
             known.is_open = False
 
     async def _cancel_some(self) -> None:
-        """Whatever lives of some job, running or waiting, at random moments."""
+        """Cancel live executions of some jobs, running or waiting, at random moments."""
         pause_s = 100 / CANCELLED_OF_100 * self.seconds / self.jobs
         while (left_s := self._ends_s - time.monotonic()) > 0:
             await asyncio.sleep(min(self._chance.expovariate(1 / pause_s), left_s))
@@ -252,7 +252,7 @@ class Workload:
         give_up: bool = False,
         hasty: bool = False,
     ) -> Reply:
-        """Until there is a clear answer, or patience ends. `hasty` hangs up on the first try, `give_up` for good."""
+        """Retry until a clear answer, or until patience ends. `hasty` hangs up on the first try, `give_up` for good."""
         async with self._room:
             asked_s = time.time()
             until_s = time.monotonic() + PATIENCE_S
@@ -299,11 +299,11 @@ class Workload:
         answer = {name: reply.answer[name] for name in KEPT if name in reply.answer}
         name = known.life.body["name"] if known is not None else (body or {})["name"]
         job_id = known.id if known is not None else answer.get("id")
-        told = Operation(
+        operation = Operation(
             op, name, body, reply.asked_s, reply.outcome, key, job_id, reply.acked_s, reply.status, answer,
             reply.tries, reply.was_unclear,
         )  # fmt: skip
-        self._journal.write([told])
+        self._journal.write([operation])
         self.happened[f"{op} {reply.outcome}"] += 1
 
 

@@ -14,7 +14,7 @@ def fill_logs(*members: Member) -> None:
     """From here on the pipe of its log is full, and stays unread."""
     for member in members:
         assert member.launch.pipe is not None
-        member.launch.pipe.read_no_more()
+        member.launch.pipe.stop_reading()
 
 
 @pytest.mark.timeout(180)
@@ -24,21 +24,21 @@ async def test_roles_with_an_unread_log_plan_recover_and_run(database_url: str, 
     async with a_fleet(database_url, tmp_path, lease_s="0.6", horizon_s="5") as fleet:
         scheduler = fleet.scheduler(piped=True)
         victim, other = fleet.worker(piped=True), fleet.worker("--pool", "other", piped=True)
-        await fleet.stands(scheduler, victim, other)
+        await fleet.wait_until_up(scheduler, victim, other)
         fill_logs(scheduler, victim, other)
         # It logs each of these events: nodes that come and go, a worker that is lost, what is recovered.
         [job_id] = await fleet.submit({"function": "works_together", "payload": {"seconds": 3600}, "max_retries": 0})
-        await fleet.noted("begun", within_s=20)
+        await fleet.noted("started", within_s=20)
         await victim.kill()
         second = fleet.worker()
-        await fleet.noted("begun", count=2, within_s=20)
+        await fleet.noted("started", count=2, within_s=20)
         # Beyond the horizon: a scheduler has to plan it.
         [later] = await fleet.submit({"function": "naps", "in": "7s", "pool": "other"})
         [row] = await fleet.ended([later], within_s=20)
         assert row["state"] == "SUCCEEDED"
         losses = await fleet.connection.fetchval("SELECT losses FROM ondot.execution WHERE job_id = $1", job_id)
         assert losses == 1
-        assert second.stands
+        assert second.is_up
         assert scheduler.launch.pipe is not None
         assert scheduler.events("worker.lost") == []
         scheduler.launch.pipe.read_again()
@@ -55,10 +55,10 @@ async def test_a_function_that_blocks_its_workers_loop_costs_a_takeover_and_then
     """The only worker was ALIVE for ever, with the function, its neighbours and their cancels hung in it."""
     async with a_fleet(database_url, tmp_path) as fleet:
         scheduler, worker = fleet.scheduler(), fleet.worker()
-        await fleet.stands(scheduler, worker)
+        await fleet.wait_until_up(scheduler, worker)
         pid = worker.process.pid
         [neighbour] = await fleet.submit({"function": "works_together", "payload": {"seconds": 3}, "max_retries": 0})
-        await fleet.noted("begun", within_s=20)
+        await fleet.noted("started", within_s=20)
         body = {"function": "blocks_its_loop", "timeout": "1s", "max_retries": 0}
         [blocker] = await fleet.submit(body)
         [stalled] = await fleet.logged(worker, "loop.stalled", within_s=20)
@@ -76,15 +76,17 @@ async def test_a_function_that_blocks_its_workers_loop_costs_a_takeover_and_then
         assert "hostile.py" in error["message"]
         [of_neighbour] = await fleet.attempts(rows[0]["id"])
         assert str(rows[1]["id"]) in json.loads(of_neighbour["error"])["message"]
-        begun = [note for note in await fleet.noted("begun", within_s=1) if note["execution_id"] == str(rows[1]["id"])]
-        assert begun[0]["pid"] == pid
-        assert pid not in {note["pid"] for note in begun[1:]}
+        started = [
+            note for note in await fleet.noted("started", within_s=1) if note["execution_id"] == str(rows[1]["id"])
+        ]
+        assert started[0]["pid"] == pid
+        assert pid not in {note["pid"] for note in started[1:]}
         # The process is the same, as another incarnation. Another execution of the function goes to a child at once,
         # where a cancel ends it.
         assert worker.process.pid == pid
         assert worker.runs
         [again] = await fleet.submit({"function": "blocks_its_loop", "cancel_grace": "0s"})
-        notes = await fleet.noted("begun", count=5, within_s=20)
+        notes = await fleet.noted("started", count=5, within_s=20)
         assert notes[-1]["pid"] != pid
         await fleet.cancel(UUID(notes[-1]["execution_id"]))
         [row] = await fleet.ended([again], within_s=30)
@@ -118,7 +120,7 @@ async def test_the_partitions_of_a_hung_scheduler_are_taken_over_and_it_continue
     """It kept them for ever: its thread went on beating."""
     async with a_fleet(database_url, tmp_path, lease_s="3") as fleet:
         first, second = fleet.scheduler(), fleet.scheduler()
-        await fleet.stands(first, second)
+        await fleet.wait_until_up(first, second)
         await owns(fleet, first, 32)
         await owns(fleet, second, 32)
         # For a moment: it is reported, and goes on.
@@ -145,7 +147,7 @@ async def test_the_partitions_of_a_hung_scheduler_are_taken_over_and_it_continue
 async def test_a_hung_process_that_is_asked_to_stop_ends(database_url: str, tmp_path: Path) -> None:
     async with a_fleet(database_url, tmp_path, lease_s="1") as fleet:
         scheduler = fleet.scheduler()
-        await fleet.stands(scheduler)
+        await fleet.wait_until_up(scheduler)
         scheduler.hang()
         assert await scheduler.stop() == 1
         assert scheduler.events("process.hung")[0]["then"] == "the process ends by force"
@@ -156,14 +158,14 @@ async def test_a_hung_process_that_is_asked_to_stop_ends(database_url: str, tmp_
 async def test_a_cancel_of_an_execution_on_a_hung_worker_is_obeyed(database_url: str, tmp_path: Path) -> None:
     """The stop was acknowledged and never obeyed: no thread was left to obey it, and no process took over."""
     async with a_fleet(database_url, tmp_path) as fleet:
-        await fleet.stands(fleet.scheduler(), fleet.worker())
+        await fleet.wait_until_up(fleet.scheduler(), fleet.worker())
         jobs = await fleet.submit(
             {"function": "works_together", "payload": {"seconds": 3600}, "cancel_grace": "1s"},
             {"function": "blocks_its_loop", "cancel_grace": "1s"},
         )
-        begun = await fleet.noted("begun", count=2, within_s=20)
-        for note in begun:
+        started = await fleet.noted("started", count=2, within_s=20)
+        for note in started:
             await fleet.cancel(UUID(note["execution_id"]))
         rows = await fleet.ended(jobs, within_s=30)
         assert [row["state"] for row in rows] == ["CANCELLED", "CANCELLED"]
-        assert len(await fleet.noted("begun", count=2, within_s=1)) == 2, "it was not called again"
+        assert len(await fleet.noted("started", count=2, within_s=1)) == 2, "it was not called again"

@@ -103,7 +103,7 @@ class Office:
     def calls(self) -> Counter[str]:
         """How often each execution's function was started, as it recorded itself."""
         lines = self.fleet.notes.read_text().splitlines() if self.fleet.notes.exists() else []
-        return Counter(line["execution_id"] for line in map(json.loads, lines) if line["what"] == "begun")
+        return Counter(line["execution_id"] for line in map(json.loads, lines) if line["what"] == "started")
 
     async def settled(self) -> dict[str, int]:
         """How many executions ended in which state, once none is left."""

@@ -40,7 +40,7 @@ async def test_postgresql_away_for_longer_than_every_timeout_costs_only_the_time
 
         job = {"target": {"function": "works_together"}, "payload": {"seconds": CALL_S}, "timeout": "60s"}
         await fleet.submit(*[job] * UNDER_WAY)
-        await fleet.noted("begun", count=UNDER_WAY, within_s=20)
+        await fleet.noted("started", count=UNDER_WAY, within_s=20)
         await postgres.stop("immediate")
         gone_s = time.monotonic()
         refusal = await office.ask("/v1/jobs", {"name": "refused", "function": "naps"})

@@ -32,7 +32,7 @@ async def test_roles_follow_the_primary_and_every_acknowledged_job_is_there_once
             await office.works("before the failover")
             job = {"target": {"function": "works_together"}, "payload": {"seconds": 2}}
             await office.fleet.submit(*[job] * UNDER_WAY)
-            await office.fleet.noted("begun", count=UNDER_WAY, within_s=20)
+            await office.fleet.noted("started", count=UNDER_WAY, within_s=20)
             acked: list[str] = []
             posting = asyncio.create_task(office.post_for_ever(acked))
             while len(acked) < ACKED_BEFORE:

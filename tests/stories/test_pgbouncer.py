@@ -127,12 +127,12 @@ async def test_behind_pgbouncer_everything_is_done_once_though_both_restart(tmp_
             office.open()
             await office.works("behind PgBouncer")
             await office.fleet.submit(*_jobs())
-            await office.fleet.noted("begun", count=OF_EACH // 4, within_s=20)
+            await office.fleet.noted("started", count=OF_EACH // 4, within_s=20)
             bouncer.kill()
             await bouncer.start()
             assert await office.works("PgBouncer restarted") < BACK_WITHIN_S
             await office.fleet.submit(*_jobs())
-            await office.fleet.noted("begun", count=OF_EACH + OF_EACH // 4, within_s=20)
+            await office.fleet.noted("started", count=OF_EACH + OF_EACH // 4, within_s=20)
             await postgres.restart("immediate")
             assert await office.works("PostgreSQL restarted") < BACK_WITHIN_S
 

@@ -88,7 +88,7 @@ async def test_a_migration_and_a_restart_of_every_role_under_load_cost_nothing(
     async with receiving() as receiver, a_fleet(database_url, tmp_path, lease_s="5", heartbeat_s="10") as fleet:
         ports = [free_port(), free_port()]
         roles = [fleet.worker(), fleet.worker(), fleet.scheduler(), fleet.scheduler(), *map(fleet.api, ports)]
-        await fleet.stands(*roles)
+        await fleet.wait_until_up(*roles)
         [recurring] = await fleet.submit({"name": "each second", "every": "1s", "url": receiver.url})
         caller = Caller([f"http://127.0.0.1:{port}" for port in ports], receiver.url)
         calling = asyncio.create_task(caller.call())
@@ -98,7 +98,7 @@ async def test_a_migration_and_a_restart_of_every_role_under_load_cost_nothing(
             before = len(caller.accepted)
             assert await role.stop(within_s=40) == 0
             role.restart()
-            await fleet.stands(role)
+            await fleet.wait_until_up(role)
 
             async def goes_on(before: int = before) -> bool | None:
                 return len(caller.accepted) > before + 10 or None
