@@ -17,7 +17,7 @@ from ondot.model.ids import TenantNo
 from ondot.store import migrate, sql_functions
 from ondot.store.connection import Connection
 from ondot.store.database import check_server, open_database
-from ondot.store.migrate import Status, check_schema, fits, migrate_up, migrations, read_status, release_key
+from ondot.store.migrate import Status, apply, check_schema, fits, migrate_up, migrations, read_status, release_key
 from ondot.store.sql_functions import CONSTANTS, Function, functions
 from tests.proves import proves
 from tests.servers import Server, connected, new_database, settings_for
@@ -296,6 +296,25 @@ WITH_POOL_NO = """
 SELECT c.oid::regclass::text AS name FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = 'ondot'::regnamespace AND c.relkind IN ('r', 'p') AND a.attname = 'pool_no'
 """
+
+
+@proves("O9", "P1", "T1")
+async def test_pools_of_several_tenants_are_not_merged_under_a_fleet_that_runs(world: World) -> None:
+    """An API of the release before would accept jobs into the pools that are gone: nobody would ever run them."""
+    for statement in BEFORE_0014.split(";"):
+        await world.fetch(statement)
+    await world.fetch("DELETE FROM ondot.migration WHERE number = 14")
+    [merging] = [migration for migration in migrations() if migration.number == 14]
+    await world.fetch(
+        "INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at)"
+        " SELECT gen_random_uuid(), 'a', 1, '0.1.0', now, now, now + interval '5 seconds' FROM ondot.clock() AS now"
+    )
+    with pytest.raises(Misconfigured, match=r"0014 was not applied\. Several tenants .* stop every API"):
+        await apply(world.database, merging)
+    assert await world.value("SELECT count(*) FROM ondot.pool WHERE tenant_no <> 1") == 3
+    await world.advance(5)
+    assert await apply(world.database, merging)
+    assert await world.value("SELECT count(*) FROM ondot.pool WHERE tenant_no <> 1") == 0
 
 
 @proves("O9", "T1")

@@ -155,6 +155,8 @@ async def _try_until_locked(database: Database, what: str, action: Callable[[Con
                 # Functions call functions of later files, and on an empty database read tables of later migrations.
                 await connection.execute("SET LOCAL check_function_bodies = off")
                 return await action(connection)
+        except asyncpg.ObjectInUseError as error:
+            raise Misconfigured(f"{what} was not applied. {error.message}") from error
         except asyncpg.LockNotAvailableError as error:
             if not tries_left:
                 raise Unavailable(

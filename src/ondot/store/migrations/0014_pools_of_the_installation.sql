@@ -5,8 +5,17 @@
 --
 -- An installation with one tenant only gets another constraint. Otherwise pools of one name become one: the first tenant's
 -- where it has one, because only its pools were ever served by workers. So nothing runs in the others and no slot of
--- theirs is taken. A process of the release before may remember the number of a pool that is gone: restart it if other
--- tenants have submitted jobs.
+-- theirs is taken. A role of the release before would fail on jobs of other tenants, or accept jobs into a pool whose
+-- number it remembers and that is gone. So such an installation is upgraded at rest, and this refuses while a scheduler
+-- runs.
+
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM ondot.pool WHERE tenant_no <> 1)
+       AND EXISTS (SELECT FROM ondot.node WHERE expires_at > ondot.clock()) THEN
+        RAISE EXCEPTION 'Several tenants have pools, which become pools of the installation: stop every API, scheduler'
+            ' and worker, run `ondot migrate up`, and start them again.' USING ERRCODE = 'object_in_use';
+    END IF;
+END $$;
 
 CREATE TEMPORARY TABLE merged ON COMMIT DROP AS
 SELECT pool_no AS old_no, kept_no
