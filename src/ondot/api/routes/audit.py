@@ -36,9 +36,9 @@ class AuditList(Page[AuditOut]):
 async def audit(
     services: RequestServices,
     tenant_no: Tenant,
-    subject: Annotated[str | None, Query(description="only actions on this id")] = None,
+    subject: Annotated[str | None, Query(description="Only actions on this id.")] = None,
     action: Annotated[
-        str | None, Query(max_length=63, description="only this action, for example dead_letter.replay")
+        str | None, Query(max_length=63, description="Only this action, for example dead_letter.replay.")
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,

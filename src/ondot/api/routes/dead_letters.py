@@ -71,10 +71,10 @@ router = APIRouter(tags=["dead letters"], dependencies=[Depends(only_known_param
 LetterPath = Annotated[UUID, Depends(id_in_path("dead letter", parameter="execution_id"))]
 OperationPath = Annotated[UUID, Depends(id_in_path("operation"))]
 
-OfJob = Annotated[UUID | None, Query(description="only letters of this job")]
-OfPool = Annotated[str | None, Query(max_length=63, description="only letters of this pool")]
-Alike = Annotated[str | None, Query(max_length=64, description="only letters of this group of similar errors")]
-Part = Annotated[str | None, Query(max_length=200, description="part of the error's message")]
+OfJob = Annotated[UUID | None, Query(description="Only letters of this job.")]
+OfPool = Annotated[str | None, Query(max_length=63, description="Only letters of this pool.")]
+OfGroup = Annotated[str | None, Query(max_length=64, description="Only letters of this group of similar errors.")]
+PartOfMessage = Annotated[str | None, Query(max_length=200, description="Part of the error's message.")]
 
 COUNTED_OR_STARTED: dict[int | str, dict[str, Any]] = {
     200: {"model": LettersDone | LetterCount, "description": "By ids: the result for each. With `dry_run`: the count."},
@@ -88,11 +88,13 @@ async def list_dead_letters(
     tenant_no: Tenant,
     job_id: OfJob = None,
     pool: OfPool = None,
-    fingerprint: Alike = None,
+    fingerprint: OfGroup = None,
     from_at: Instant = None,
     to_at: Instant = None,
-    q: Part = None,
-    state: Annotated[LetterState, Query(description="open letters, or those that were replayed or discarded")] = "open",
+    q: PartOfMessage = None,
+    state: Annotated[
+        LetterState, Query(description="Open letters, or those that were replayed or discarded.")
+    ] = "open",
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> LetterList:
@@ -117,10 +119,10 @@ async def group_dead_letters(
     tenant_no: Tenant,
     job_id: OfJob = None,
     pool: OfPool = None,
-    fingerprint: Alike = None,
+    fingerprint: OfGroup = None,
     from_at: Instant = None,
     to_at: Instant = None,
-    q: Part = None,
+    q: PartOfMessage = None,
     limit: Limit = 100,
 ) -> LetterGroupList:
     """Open letters, grouped by similar errors, the group with the latest failure first."""

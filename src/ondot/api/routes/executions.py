@@ -68,8 +68,8 @@ class _Identified(msgspec.Struct):
 async def list_all_executions(
     services: RequestServices,
     tenant_no: Tenant,
-    state: Annotated[State | None, Query(description="only executions in this state")] = None,
-    pool: Annotated[str | None, Query(max_length=63, description="only executions of this pool")] = None,
+    state: Annotated[State | None, Query(description="Only executions in this state.")] = None,
+    pool: Annotated[str | None, Query(max_length=63, description="Only executions of this pool.")] = None,
     from_at: Instant = None,
     to_at: Instant = None,
     limit: Limit = 50,
@@ -126,13 +126,13 @@ async def execution_logs(
         str | None, Query(description="`next_cursor` of the page before: lists the lines after it.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
-    attempt: Annotated[int | None, Query(ge=1, le=LARGEST, description="only of this attempt")] = None,
-    q: Annotated[str | None, Query(max_length=1_000, description="a part of the line; case does not matter")] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=LARGEST, description="Only of this attempt.")] = None,
+    q: Annotated[str | None, Query(max_length=1_000, description="A part of the line; case does not matter.")] = None,
     wait: Annotated[
-        float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for lines if there are none yet")
+        float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for lines if there are none yet.")
     ] = 0,
     whole: Annotated[
-        bool, Query(description="the whole log of `attempt` (default: the latest) as plain text, without pages")
+        bool, Query(description="The whole log of `attempt` (default: the latest) as text, without pages.")
     ] = False,
 ) -> responses.LogList | Response:
     """Log lines and captured output of the attempts. To follow them, ask again with `next_cursor` and `wait`."""

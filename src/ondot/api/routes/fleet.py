@@ -109,7 +109,7 @@ async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) ->
 async def list_all_workers(
     services: RequestServices,
     _tenant_no: Tenant,
-    state: Annotated[WorkerState | None, Query(description="only workers in this state")] = None,
+    state: Annotated[WorkerState | None, Query(description="Only workers in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> WorkerList:

@@ -47,11 +47,11 @@ IfMatch = Annotated[
 async def list_all_jobs(
     services: RequestServices,
     tenant_no: Tenant,
-    state: Annotated[JobState | None, Query(description="only jobs in this state")] = None,
-    name: Annotated[str | None, Query(max_length=200, description="the whole name")] = None,
-    label: Annotated[list[str] | None, Query(description="key:value, may be given several times")] = None,
-    pool: Annotated[str | None, Query(max_length=63, description="only jobs of this pool")] = None,
-    q: Annotated[str | None, Query(max_length=200, description="part of a name")] = None,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
+    name: Annotated[str | None, Query(max_length=200, description="The whole name.")] = None,
+    label: Annotated[list[str] | None, Query(description="`key:value`; may be given several times.")] = None,
+    pool: Annotated[str | None, Query(max_length=63, description="Only jobs of this pool.")] = None,
+    q: Annotated[str | None, Query(max_length=200, description="Part of a name.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.JobList:
@@ -111,7 +111,7 @@ async def update_job(
     by: ByCaller,
     if_match: IfMatch = None,
 ) -> JobOut:
-    """Store a new version, which is in force at once: planned fires that have not started are planned again."""
+    """Store a new version, which is in force at once: fires that are planned and have not started are planned again."""
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
         return await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
@@ -259,7 +259,7 @@ async def job_executions(
     services: RequestServices,
     tenant_no: Tenant,
     id_: JobPath,
-    state: Annotated[State | None, Query(description="only executions in this state")] = None,
+    state: Annotated[State | None, Query(description="Only executions in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.ExecutionList:

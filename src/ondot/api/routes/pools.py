@@ -82,6 +82,7 @@ async def pools(services: RequestServices, tenant_no: Tenant) -> PoolList:
 
 @router.get("/pools/{name}", response_model=PoolOut)
 async def get_pool(services: RequestServices, tenant_no: Tenant, name: PoolPath) -> PoolOut:
+    """One pool: its workers, the work that waits there, and its limits."""
     return await _one(services, tenant_no, name)
 
 

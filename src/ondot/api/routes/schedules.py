@@ -47,11 +47,10 @@ async def next_fires(
     services: RequestServices,
     tenant_no: Tenant,
     id_: JobPath,
-    n: Annotated[int, Query(ge=1, le=1000, description="how many fires")] = 10,
+    n: Annotated[int, Query(ge=1, le=1000, description="How many fires.")] = 10,
     after: Instant = None,
 ) -> responses.NextOut:
-    """The next fires, with a note where a clock change moves or repeats one. None while the job is paused or
-    deleted."""
+    """The next fires, with a remark if a clock change moves or repeats one. None while the job is paused or deleted."""
     now = services.database.clock.now()
     after = check_instant("after", after) or now
     row = await load_job(services, tenant_no, JobId(id_))

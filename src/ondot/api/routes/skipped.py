@@ -24,9 +24,9 @@ async def skipped_fires(
     since: Instant = None,
     reason: Annotated[
         list[str] | None,
-        Query(max_length=10, description="misfire, coalesced, paused or deleted; several may be given"),
+        Query(max_length=10, description="`misfire`, `coalesced`, `paused` or `deleted`; may be given several times."),
     ] = None,
-    job_id: Annotated[UUID | None, Query(description="only of this job")] = None,
+    job_id: Annotated[UUID | None, Query(description="Only of this job.")] = None,
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> responses.SkippedList:
