@@ -56,9 +56,15 @@ def test_nothing_heavy_is_imported_to_start() -> None:
     assert (ran.out, ran.err) == ("[]\n", "")
 
 
-def test_completion_is_there_for_bash_zsh_and_fish() -> None:
-    for shell in ("bash", "zsh", "fish"):
-        assert "ondot" in ondot("--show-completion", shell).out
+@pytest.mark.parametrize(
+    ("shell", "line"), [("bash", "complete -o"), ("zsh", "#compdef"), ("fish", "complete --command")]
+)
+def test_completion_is_there_for_bash_zsh_and_fish(shell: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise Typer looks for a shell among the parent processes, and there may be none.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    shown = ondot("--show-completion", shell).out
+    assert line in shown
+    assert "ondot" in shown
 
 
 @pytest.mark.parametrize(
