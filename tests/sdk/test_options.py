@@ -256,6 +256,10 @@ def test_options_that_a_function_cannot_have_are_refused_as_a_wrong_call(options
             "`throttle` and `debounce` exclude",
         ),
         ({"debounce": {"wait": 5}}, "`debounce.key` is missing"),
+        ({"debounce": {}}, "`debounce.key` is missing"),
+        ({"unique": {"key": None}}, "`unique.key` is missing"),
+        ({"rate": {}}, "`rate.limit` is missing"),
+        ({"timeout": {}}, "`timeout` must be"),
         ({"debounce": {"key": "a", "wait": 5, "maxwait": 6}}, "`maxwait` in `debounce`; did you mean `max_wait`"),
         ({"throttle": {"key": "a", "per": 5, "burst": 1}}, "`burst` in `throttle`"),
         ({"retry": {"retries": 5}}, "`retries` in `retry`; did you mean `max_retries`"),
@@ -266,6 +270,10 @@ def test_options_that_a_function_cannot_have_are_refused_as_a_wrong_call(options
 def test_options_that_no_job_can_have_are_refused_in_the_words_of_the_api(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=rf"^named: .*{words}"):
         Ondot().job(**options)(named)
+
+
+def test_empty_labels_retries_and_schedules_are_as_if_left_out() -> None:
+    assert Ondot().job(labels={}, retry={}, schedule={})(named).body({}) == Ondot().job(named).body({})
 
 
 def test_the_options_of_a_function_are_the_fields_of_a_job() -> None:

@@ -66,6 +66,7 @@ IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter")
 RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures")
 ENQUEUED_ONLY: Final = ("unique", "debounce", "throttle")
 KEYS: Final = ("concurrency_key", "order_key")
+MAY_BE_EMPTY: Final = ("schedule", "retry", "labels")
 
 BY_KEY: Final = {"concurrency": "key_concurrency", "rate": "key_rate"}
 """Limits of the function, and their names in the bodies of its jobs."""
@@ -83,7 +84,11 @@ def read_options(options: Mapping[str, Any], name: str) -> tuple[dict[str, Any],
             advice = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(JobOptions.__annotations__)}."
             raise TypeError(f"A job has no option `{option}`; {advice}")
     given = {option: _to_json(option, value) for option, value in options.items() if option != "name"}
-    given = {option: value for option, value in given.items() if value is not None and value != {}}
+    given = {
+        option: value
+        for option, value in given.items()
+        if value is not None and (value != {} or option not in MAY_BE_EMPTY)
+    }
     origins: dict[Path, Path] = {("schedule", option): (option,) for option in IN_SCHEDULE if option in given}
     schedule = _take_schedule(given)
     _check_company(given, recurs=schedule is not None)
