@@ -3,18 +3,18 @@
 One database for each case, all on one PostgreSQL (fsync and synchronous_commit on): 1,000, 100,000 and 10 million
 executions due and waiting for one tenant; 100,000 waiting for 10 and for 1,000 tenants, evenly (--quick: 1,000 and
 50,000). They are loaded by SQL, as executions of 1,000 jobs with their places in the queue, vacuumed and analysed;
-caches are as that leaves them. No checkpoint falls into the run: the image of each page that is first touched after one
-would be paid by what has waited for long, and not by what has just come. A worker's Leaser then leases batches of
-1,000, ten passes in a row in each database by turns, so that whatever else the machine does falls on all of them. The
-case of 1,000 is filled up again before each pass, outside of what is measured.
+caches are as that leaves them. There is no checkpoint during the run: rows that have waited for long would pay for the
+image of each page that is first touched after it, and new rows would not. A worker's Leaser then leases batches of
+1,000, ten passes in a row in each database by turns, so that other load of the machine affects all of them. The case of
+1,000 is filled up again before each pass, outside the measurement.
 
-A pass is all that stands between free slots and assignments that could be run: survey, lease, definitions of the jobs.
+A pass is everything from free slots to assignments that can be run: survey, lease, definitions of the jobs.
 *cost_us* of each case, for each leased execution, the median of its turns: processor time of the server's backend (by
-the kernel's count) and of the client; *pass_ms*: the median of how long a pass took. *ratio*: cost with the most
-waiting ÷ with 1,000; *tenants_ratio*: cost with 1,000 tenants ÷ with one, both with the same number waiting.
-*server_ratio* and *tenants_server_ratio*: the same of the server alone.
+the kernel's count) and of the client; *pass_ms*: the median duration of a pass. *ratio*: cost with the most waiting ÷
+with 1,000; *tenants_ratio*: cost with 1,000 tenants ÷ with one, both with the same number waiting. *server_ratio* and
+*tenants_server_ratio*: the same of the server alone.
 
-Every pass must bring its whole batch, nothing twice, and what was leased must be RUNNING, under one lease a pass.
+Every pass must return its whole batch, nothing twice, and leased executions must be RUNNING, under one lease per pass.
 """
 
 import sys
@@ -49,7 +49,7 @@ A_STATEMENT = 250_000
 POOL = PoolNo(1)
 A_YEAR_S = 31_536_000.0
 
-# One job's fires are a microsecond apart and in the past; ids and instants grow together, as they do in life.
+# One job's fires are a microsecond apart and in the past; ids and instants grow together, as in production.
 LOAD = """
 WITH new AS MATERIALIZED (
     SELECT (left(ondot.first_id_at(now() - interval '1 hour' + n * interval '100 us')::text, 14) || '7'
@@ -67,7 +67,7 @@ INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id) SELE
 
 @dataclass(slots=True)
 class Case:
-    """One database with its worker, and what its passes took."""
+    """One database with its worker, and the cost of its passes."""
 
     name: str
     waiting: int
@@ -80,7 +80,7 @@ class Case:
     seen: set[UUID] = field(default_factory=set)
     took_s: list[float] = field(default_factory=list)
     turns: list[tuple[float, float]] = field(default_factory=list)
-    """Of every turn: seconds of the server, and of the client."""
+    """For every turn: processor seconds of the server, and of the client."""
 
     @property
     def leased(self) -> int:
@@ -108,13 +108,15 @@ class Case:
         self.leaser.acknowledge()
         ids = {assignment.leased.id for assignment in batch.assignments}
         if len(ids) != BATCH or ids & self.seen:
-            raise RuntimeError(f"{self.name}: a pass brought {len(ids):,} of {BATCH:,}, {len(ids & self.seen):,} twice")
+            raise RuntimeError(
+                f"{self.name}: a pass leased {len(ids):,} of {BATCH:,}, {len(ids & self.seen):,} of them twice"
+            )
         self.seen |= ids
         self.took_s.append(took_s)
         return server_s, client_s
 
     def forget(self) -> None:
-        """What came so far was to warm up."""
+        """Drop the passes so far: they were the warm-up."""
         self.took_s.clear()
         self.turns.clear()
 
@@ -137,11 +139,11 @@ class Case:
             " (SELECT sum(cardinality(execution_ids)) FROM ondot.lease) AS held"
         )
         if row is None or (row["running"], row["held"]) != (self.leased, self.leased):
-            raise RuntimeError(f"{self.name}: {self.leased:,} were leased, and the database says {dict(row or {})}")
+            raise RuntimeError(f"{self.name}: {self.leased:,} were leased, but the database has {dict(row or {})}")
 
 
 def _server_s(pids: list[int]) -> float:
-    """Processor time of these processes, by the nanoseconds that the kernel counts."""
+    """Processor time of these processes, in the kernel's nanoseconds."""
     return sum(int(Path(f"/proc/{pid}/schedstat").read_text("ascii").split()[0]) for pid in pids) / 1e9
 
 
@@ -151,7 +153,7 @@ def named(url: str, name: str) -> str:
 
 
 async def make_databases(made: Fleet, names: list[str]) -> None:
-    """Copies of the migrated database, each with the name of a case."""
+    """Make copies of the migrated database, each with the name of a case."""
     original = urlsplit(made.url).path.lstrip("/")
     connection = await asyncpg.connect(named(made.url, "postgres"))
     try:

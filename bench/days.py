@@ -1,14 +1,14 @@
 """What a year of history costs: plan, pause, resume and the lists of pages, with 8, 365 and 730 day tables.
 
-Each day that is kept is a table of its own in everything that is cut by day. A statement that could read any of them
-has to lock and to plan them all, rows or not; so the tables are empty but for today's, and what grows with their number
-is that cost alone. Steps are repeated on one connection, with the settings that each role has; a worker's is
-*spec_of_once*, which reads what one-time jobs run.
+Each day that is kept is a separate table in everything that is cut by day. A statement that could read any of them must
+lock and plan them all, with or without rows. So the tables are empty except today's, and only that cost grows with
+their number. Steps are repeated on one connection, with the settings of each role; a worker's step is *spec_of_once*,
+which reads the specs of one-time jobs.
 
-Lists are asked for a page that the last days fill; *list_nothing_found* has to look through all days. *ms*: median of
-each step. *locks*: how many it holds at its end, of tables and indexes (what fits the table of locks
-is `max_locks_per_transaction` for each connection). *ratio*: plan with most days by plan with fewest. The server is the
-embedded one, `fsync` and `synchronous_commit` are on.
+Lists read one page, which the last days fill; *list_nothing_found* must look through all days. *ms*: median of each
+step. *locks*: how many locks it holds at its end, of tables and indexes (the table of locks has room for
+`max_locks_per_transaction` per connection). *ratio*: plan with most days ÷ plan with fewest. The server is the embedded
+one, `fsync` and `synchronous_commit` are on.
 """
 
 import sys
@@ -50,7 +50,7 @@ from ondot.store.timers import get_timer
 from ondot.transports.polling import PollingTransport
 
 AHEAD = 8
-"""The days that are made ahead, with today."""
+"""The days that are made ahead, including today."""
 PAGE = 50
 SEED = """
 INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no, attempt_no,
@@ -68,7 +68,7 @@ SELECT ondot.new_id(), 1, 'a', 'b' FROM generate_series(1, {page});
 
 def days(quick: bool) -> Result:
     levels, turns = ((8, 120), 10) if quick else ((8, 365, 730), 30)
-    # As many locks as two years need where each statement takes those of all days: so that both can be measured.
+    # Enough locks for two years, even if each statement takes those of all days, so that both can be measured.
     with fleet(max_locks_per_transaction="1024") as ondot, capture_logs():
         return asyncio.run(_days(ondot.url, levels, turns))
 
@@ -156,7 +156,7 @@ async def _jobs(database: Database, dispatcher: Dispatcher, now: datetime) -> tu
 
 
 async def _plan(connection: Connection, database: Database, job_id: JobId) -> None:
-    """One fire of one job, as a pass that finds one due does."""
+    """Plan one fire of one job, as a pass that finds one due."""
     timer = await get_timer(connection, DEFAULT_TENANT, job_id)
     assert timer is not None
     assert timer.next_fire_at is not None
@@ -168,7 +168,7 @@ async def _plan(connection: Connection, database: Database, job_id: JobId) -> No
         connection, database.clock, [planning], now=at - timedelta(seconds=1), horizon_at=at + timedelta(seconds=1)
     )
     if planned.planned != 1:
-        raise RuntimeError(f"{planned.planned} fires were planned, not one")
+        raise RuntimeError(f"{planned.planned} fires were planned, expected one")
 
 
 async def _measured(

@@ -1,15 +1,15 @@
 """How soon a herd has started: 100,000 cron jobs of 1,000 expressions that are all due in the same second.
 
-Each expression has a fire at the instant, at another minute and at another hour, and none shortly before. The jobs are
-made by `submit`, in batches of 1,000, early enough that the scheduler plans them from their timers, at most 20 s before
+Each expression has a fire at the instant, at another minute and at another hour, and none shortly before. `submit`
+creates the jobs in batches of 1,000, early enough that the scheduler plans them from their timers, at most 20 s before
 they are due. One scheduler, two worker processes with 1,000 slots each and PostgreSQL share the machine; `fsync` and
 `synchronous_commit` are on. First a herd of functions that do nothing; then, a minute later (with --quick: some
-seconds), one of HTTP calls to a lean receiver in another process, which must have had one call of each.
+seconds), one of HTTP calls to a lean receiver in another process, which must receive one call of each.
 
-*first_s*, *median_s*, *last_s*: from the instant to the start that the database has on record; *per_s* is the herd of
-functions by its last start. *last_called_s*: by what the functions saw on the clock. *planned_ahead_s*: how
-long before the instant the last execution was planned. *ended_s*: when the last outcome was written. Each fire must
-have run once, at its first attempt, and not before its instant.
+*first_s*, *median_s*, *last_s*: from the instant to the recorded start; *per_s* is the herd of functions ÷ the time of
+its last start. *last_called_s*: by the clock that the functions read. *planned_ahead_s*: how long before the instant
+the last execution was planned. *ended_s*: when the last outcome was written. Each fire must have run once, at its first
+attempt, and not before its instant.
 """
 
 import sys
@@ -31,9 +31,9 @@ from receiver import Receiver, receiving
 
 EXPRESSIONS = 1_000
 BEFORE_PLANNED = timedelta(seconds=21)
-"""More than the horizon: the scheduler plans them, not submit."""
+"""More than the horizon, so that the scheduler plans them and not submit."""
 SUBMITTED_PER_S = 3_000
-"""What is hoped for at least; the instant is chosen by it."""
+"""The least that is expected; the instant is chosen by it."""
 AFTER_QUICK = timedelta(seconds=4)
 ALL_WITHIN_S = 300
 
@@ -59,22 +59,22 @@ async def _herd(ondot: Fleet, receiver: Receiver, jobs: int, http_jobs: int, *, 
         functions = await _run(connection, due_at, jobs)
         cpu_s = {kind: spent_s - before_s[kind] for kind, spent_s in ondot.cpu_s().items()}
         if await connection.fetchval("SELECT ondot.clock()") > called_at:
-            raise RuntimeError("the herd of functions had not ended when that of HTTP calls began")
+            raise RuntimeError("the herd of functions had not ended when the herd of HTTP calls started")
         calls = await _run(connection, called_at, http_jobs)
     finally:
         await connection.close()
     counted, executions = await asyncio.to_thread(receiver.counts)
     if not counted == executions == http_jobs:
-        raise RuntimeError(f"{http_jobs} jobs, {counted} calls of {executions} executions: worth nothing")
+        raise RuntimeError(f"invalid run: {http_jobs} jobs, {counted} calls of {executions} executions")
     return {
         "question": "herd",
         "per_s": round(jobs / functions.started_s[-1]),
         "jobs": jobs,
         "expressions": EXPRESSIONS,
         "submitted_per_s": round(jobs / submitted_s),
-        **_told(functions),
+        **_result(functions),
         "last_called_s": round(functions.called_s[-1], 3),
-        "http": {"jobs": http_jobs} | _told(calls),
+        "http": {"jobs": http_jobs} | _result(calls),
         "cpu_us_each": {kind: round(spent_s / jobs * 1e6, 1) for kind, spent_s in cpu_s.items()},
     }
 
@@ -86,7 +86,7 @@ def _full(at: datetime, unit: timedelta) -> datetime:
 
 
 def schedules(due_at: datetime) -> list[Schedule]:
-    """A thousand of them that all have a fire at an instant, and no other from some minutes before to some after."""
+    """A thousand schedules with a fire at an instant, and no other from some minutes before to some after."""
     minutes = [(due_at.minute + 5 + n) % 60 for n in range(50)]
     hours = [(due_at.hour + 2 + n) % 24 for n in range(20)]
     return [
@@ -104,7 +104,7 @@ async def _submit(
     took_s = await submit_all(ondot.url, specs)
     planned = await connection.fetchval("SELECT count(*) FROM ondot.execution WHERE fire_at = $1", due_at)
     if planned:
-        raise RuntimeError(f"{planned} of {jobs} were planned before all were submitted, in {took_s:.0f} s: too late")
+        raise RuntimeError(f"{planned} of {jobs} were planned before all were submitted, which took {took_s:.0f} s")
     say(f"{jobs:,} jobs submitted in {took_s:.1f} s, due at {due_at:%H:%M:%S}")
     return took_s
 
@@ -116,7 +116,7 @@ async def _run(connection: asyncpg.Connection, due_at: datetime, jobs: int) -> F
     return await read_fires(connection, due_at, due_at, jobs)
 
 
-def _told(fires: Fires) -> dict[str, float]:
+def _result(fires: Fires) -> dict[str, float]:
     return {
         "first_s": round(fires.started_s[0], 3),
         "median_s": round(quantile(fires.started_s, 0.5), 3),

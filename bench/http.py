@@ -1,15 +1,16 @@
-"""Whole lives a second with HTTP targets: submit → planned → leased → a real call → completed, through the real roles.
+"""Whole lives per second with HTTP targets: submit → planned → leased → a real call → completed, through the real
+roles.
 
 `ondot scheduler`, `ondot worker` with 2 processes of 200 slots each, and one submitter (`flow.submit`, batches of 1,000
 one-time jobs due now). Each job is a POST of `null` to a lean receiver in another process on the same machine, which
-answers 200 at once; connections are kept, and no more than 4,000 jobs are not ended at a time. Durable (`fsync` and
+answers 200 at once; connections are kept, and at most 4,000 jobs are open at a time. Durable (`fsync` and
 `synchronous_commit` on), history kept, PostgreSQL on the same machine.
 
 What counts: rows that reached history as SUCCEEDED between two instants of the database's clock, without the first
-seconds. At the end every job submitted must have exactly one, and the receiver must have had exactly one call for each.
+seconds. At the end every submitted job must have exactly one, and the receiver exactly one call for each.
 
-`ratio`: ÷ calls a second of plain aiohttp, 2 processes with 200 connections each, to the same kind of receiver, before
-and after the load. It stores nothing.
+`ratio`: ÷ calls per second of plain aiohttp, 2 processes with 200 connections each, to the same kind of receiver,
+before and after the load. It stores nothing.
 """
 
 import sys
@@ -53,7 +54,7 @@ async def _http(started: Fleet, receiver: Receiver, other: Receiver, quick: bool
     await check(started, load.submitted)
     calls, executions = await asyncio.to_thread(receiver.counts)
     if not calls == executions == load.submitted:
-        raise RuntimeError(f"{load.submitted} jobs, {calls} calls of {executions} executions: worth nothing")
+        raise RuntimeError(f"invalid run: {load.submitted} jobs, {calls} calls of {executions} executions")
     return {
         "question": "http",
         "per_s": round(load.per_s),

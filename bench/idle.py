@@ -1,7 +1,7 @@
-"""What ondot costs with nothing to do: statements a second and share of a core, all roles and PostgreSQL together.
+"""What ondot costs when idle: statements per second and share of a core, all roles and PostgreSQL together.
 
-Statements are transactions counted by pg_stat_database, less those of the counting itself: every statement of the idle
-loops commits by itself. A whole `ondot up` (API, scheduler, worker, embedded PostgreSQL with fsync and
+Statements are transactions counted by pg_stat_database, without those of the counting itself: every statement of the
+idle loops commits by itself. A whole `ondot up` (API, scheduler, worker, embedded PostgreSQL with fsync and
 synchronous_commit on) is watched for two minutes (20 seconds with --quick), after 8 seconds in which it settles.
 """
 

@@ -1,16 +1,16 @@
-"""How long from enqueue to start, when there is little to do and at half of what can be done.
+"""How long from enqueue to start, under a light load and at half of the peak.
 
 The real roles as processes: `ondot api`, `ondot scheduler`, `ondot worker` with 2 processes of 1,000 slots each, on the
-machine that also runs PostgreSQL (`fsync` and `synchronous_commit` on). Jobs call an async function that gives back the
-instant at which it was called.
+machine that also runs PostgreSQL (`fsync` and `synchronous_commit` on). Jobs call an async function that returns the
+instant of its call.
 
 - *at 100/s*: single creates, `POST /v1/jobs` over connections that are kept, at random instants (Poisson).
-- *at half the peak*: batches of 100 by the code that the API runs (`flow.submit`), evenly spaced; the peak is what the
-  same fleet has just done in a closed loop, batches of 1,000 (as in `lifecycle`).
+- *at half the peak*: batches of 100 by the code that the API runs (`flow.submit`), evenly spaced; the peak is the rate
+  that the same fleet has just reached in a closed loop, batches of 1,000 (as in `lifecycle`).
 
-Enqueue is this machine's clock right before the request. `started_ms`: until the start on record, when a worker leased
-it; `called_ms`: until the function saw its first line. p50 and so on are of every job but those of the first second.
-Each must have run exactly once, at its first attempt, and not before it was enqueued.
+Enqueue is this machine's clock right before the request. `started_ms`: until the recorded start, when a worker leased
+it; `called_ms`: until the first line of the function. Percentiles are of every job but those of the first second. Each
+must have run exactly once, at its first attempt, and not before it was enqueued.
 
 `ratio`: p50 of `started` at 100/s ÷ p50 of the two statements it takes, bare and one at a time (insert, lease, each a
 commit), before the load. `answered_ms`: until the API's answer, which is after COMMIT.
@@ -52,7 +52,7 @@ BARE = 100
 ENDED_WITHIN_S = 60.0
 NOW = JobSpec(name="now", target=FunctionTarget(name="now"))
 CLOCK_S = 1e-6
-"""How finely a float of seconds tells an instant."""
+"""The precision of an instant as a float of seconds."""
 ENDED = """
 SELECT job_id, state, attempt_no, extract(epoch FROM started_at)::float8 AS started_s,
        (result #>> '{}')::float8 AS called_s
@@ -83,13 +83,13 @@ async def _latency(started: Fleet, seconds: float, busy_s: float) -> Result:
     started.scheduler()
     started.worker(processes=PROCESSES, slots=SLOTS)
     url = await asyncio.to_thread(started.api)
-    await _told(started, await _single_creates(url, WARM_S))  # until the workers have started too
-    few = await _told(started, await _single_creates(url, seconds))
+    await _result(started, await _single_creates(url, WARM_S))  # until the workers have started too
+    few = await _result(started, await _single_creates(url, seconds))
     say(f"at {PER_S}/s: {few}")
     peak = await steady(started, NOW, backlog=5_000, warm_s=WARM_S, windows_s=[min(busy_s, 10.0)])
     async with client(started.url) as from_here:
         sent = await _batches(from_here, peak.per_s / 2, busy_s)
-    many = await _told(started, sent)
+    many = await _result(started, sent)
     return {
         "question": "latency",
         "ratio": round(few["started_ms"]["p50"] / (1000 * quantile(bare_s, 0.5)), 2),
@@ -102,7 +102,7 @@ async def _latency(started: Fleet, seconds: float, busy_s: float) -> Result:
 
 
 async def _bare(started: Fleet) -> list[float]:
-    """Seconds that insert and lease of one job take, bare, one after the other."""
+    """Seconds for the bare insert and lease of one job, one after the other."""
     settings = load_settings(database_url=await started.beside("bare"))
     database, connection = await open_database(settings), await connect(settings)
     try:
@@ -166,7 +166,7 @@ async def _batches(from_here: Client, per_s: float, seconds: float) -> Sent:
 
 
 async def _at(gaps: Iterator[float], create: Callable[[], Awaitable[None]], seconds: float) -> None:
-    """Call at instants with these gaps, whether or not the calls before have ended."""
+    """Call at instants with these gaps, whether or not earlier calls have ended."""
     began_s = at_s = time.monotonic()
     async with asyncio.TaskGroup() as group:
         while (at_s := at_s + next(gaps)) < began_s + seconds:
@@ -179,8 +179,8 @@ async def _of(create: Callable[[], Awaitable[None]]) -> None:
     await create()
 
 
-async def _told(started: Fleet, sent: Sent) -> dict[str, Any]:
-    """Hold what is on record against what was sent."""
+async def _result(started: Fleet, sent: Sent) -> dict[str, Any]:
+    """Compare the recorded executions with the jobs that were sent."""
     connection = await started.connect()
     try:
         await _until_ended(connection)
@@ -189,12 +189,14 @@ async def _told(started: Fleet, sent: Sent) -> dict[str, Any]:
         await connection.close()
     otherwise = [row for row in rows if row["state"] != "SUCCEEDED" or row["attempt_no"] != 1]
     if otherwise or len(rows) != len(sent.at_s) or len({row["job_id"] for row in rows}) != len(rows):
-        raise RuntimeError(f"{len(sent.at_s)} jobs, {len(rows)} ended, {len(otherwise)} not at once: worth nothing")
+        raise RuntimeError(
+            f"invalid run: {len(sent.at_s)} jobs, {len(rows)} ended, {len(otherwise)} not at the first attempt"
+        )
     counted = [row for row in rows if sent.at_s[row["job_id"]] > sent.began_s + WARM_S] or rows
     started_s = sorted(row["started_s"] - sent.at_s[row["job_id"]] for row in counted)
     called_s = sorted(row["called_s"] - sent.at_s[row["job_id"]] for row in counted)
     if min(started_s[0], called_s[0]) < -CLOCK_S:
-        raise RuntimeError("a job was started before it was enqueued: worth nothing")
+        raise RuntimeError("invalid run: a job was started before it was enqueued")
     spent_s = max(sent.at_s.values()) - sent.began_s
     return {
         "jobs": len(counted),
@@ -209,7 +211,7 @@ async def _until_ended(connection: asyncpg.Connection) -> None:
     deadline_s = time.monotonic() + ENDED_WITHIN_S
     while await connection.fetchval("SELECT EXISTS (SELECT FROM ondot.execution)"):
         if time.monotonic() > deadline_s:
-            raise RuntimeError(f"not all has ended after {ENDED_WITHIN_S:.0f} s")
+            raise RuntimeError(f"not all jobs have ended after {ENDED_WITHIN_S:.0f} s")
         await asyncio.sleep(0.05)
 
 

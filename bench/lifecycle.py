@@ -1,17 +1,17 @@
-"""Whole lives a second: submit → planned → leased → run → completed, through the real roles, each a process of its own.
+"""Whole lives per second: submit → planned → leased → run → completed, through the real roles as separate processes.
 
-`ondot scheduler`, `ondot worker` with 1 and with 2 processes of 1,000 slots each, and one submitter, which calls what
-the API calls (`flow.submit`, without HTTP) in batches of 1,000 one-time jobs due now; each runs `nothing`, an async
-function that does nothing. Durable (`fsync` and `synchronous_commit` on), history kept, on the machine that also runs
-PostgreSQL. No more than 20,000 jobs (5,000 with --quick) are not ended at a time, so the rate is that of the whole.
+`ondot scheduler`, `ondot worker` with 1 and with 2 processes of 1,000 slots each, and one submitter, which calls the
+same function as the API (`flow.submit`, without HTTP) in batches of 1,000 one-time jobs due now; each runs `nothing`,
+an async function that does nothing. Durable (`fsync` and `synchronous_commit` on), history kept, on the machine that
+also runs PostgreSQL. At most 20,000 jobs (5,000 with --quick) are open at a time, so the rate is that of the whole.
 
 What counts: rows that reached history as SUCCEEDED between two instants of the database's clock, without the first
-seconds. At the end every job submitted must have exactly one, at its first attempt, and none may be left.
+seconds. At the end every submitted job must have exactly one, at its first attempt, and none may be left.
 
 - `per_s`, `per_s_1_process`: medians of the turns, with 2 and with 1 worker processes.
 - `ratio`: ÷ `limit` through asyncpg with as many processes (bare SQL in a database beside it), measured in turn.
 - `ratio_by_cpu`: processor time of a bare life, PostgreSQL and clients, ÷ that of a job, all roles, the submitter and
-  PostgreSQL: what `ratio` is where the processors are the limit, and steadier where others use them too.
+  PostgreSQL: equals `ratio` if the processors are the limit, and is steadier if other programs use them too.
 - `sustained_per_s`, `per_minute`: 2 processes without a pause (the windows of the last turn with --quick).
 - `wal_bytes_per_job`, `cpu_us_per_job`: of the sustained run.
 """
@@ -54,13 +54,13 @@ async def _full(started: Fleet) -> Result:
     loads, bare = await _turns(started, BACKLOG, turns=3, bare_s=10.0, warm_s=5.0, windows_s=[10.0, 10.0])
     say("sustained: 5 minutes")
     sustained = await _load(started, 2, BACKLOG, 5.0, [60.0] * 5)
-    return await _told(started, loads, bare, sustained)
+    return await _result(started, loads, bare, sustained)
 
 
 async def _quick(started: Fleet) -> Result:
-    # What waits when the submitter stops has to end too, before the next turn.
+    # Jobs that wait when the submitter stops must end, too, before the next turn.
     loads, bare = await _turns(started, BACKLOG // 4, turns=1, bare_s=2.0, warm_s=1.5, windows_s=[2.0] * 2)
-    return await _told(started, loads, bare, loads[2][-1])
+    return await _result(started, loads, bare, loads[2][-1])
 
 
 async def _turns(
@@ -96,7 +96,9 @@ async def _load(started: Fleet, processes: int, backlog: int, warm_s: float, win
         started.stop(worker)
 
 
-async def _told(started: Fleet, loads: dict[int, list[Load]], bare: dict[int, list[_Bare]], sustained: Load) -> Result:
+async def _result(
+    started: Fleet, loads: dict[int, list[Load]], bare: dict[int, list[_Bare]], sustained: Load
+) -> Result:
     every = [load for each in loads.values() for load in each]
     if sustained not in every:
         every.append(sustained)

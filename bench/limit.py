@@ -1,11 +1,11 @@
-"""The ceiling: lifecycles a second that PostgreSQL gives to ondot's own hot statements with nothing around them.
+"""The ceiling: lifecycles per second that PostgreSQL reaches with ondot's own hot statements and nothing around them.
 
-A life is insert → lease → complete, the statements of the engine with arguments such as it sends, 1,000 jobs in each
-batch, each statement a commit of its own (`fsync` and `synchronous_commit` on), with history kept; no scheduler, no
-worker, no handler, no notes. A life counts when its completion has come back.
+A life is insert → lease → complete, the statements of the engine with the engine's arguments, 1,000 jobs in each batch,
+each statement a separate commit (`fsync` and `synchronous_commit` on), with history kept; no scheduler, no worker, no
+handler, no notes. A life counts when its completion has returned.
 
 - *asyncpg*: 1 and 2 client processes, each with three statements in flight on as many connections, arguments made
-  before the clock starts. `per_s` is that of 2 processes: what `lifecycle` is divided by.
+  before the clock starts. `per_s` is that of 2 processes: the divisor of `lifecycle`.
 - *server side*: the same statements in a procedure that commits after each, 1 and 2 sessions, without any client.
 
 Forms are measured in turn, and each figure is the median of its turns. WAL and processor time are per life, of the
@@ -80,7 +80,7 @@ async def _check(connection: asyncpg.Connection) -> None:
     assert row is not None
     left, jobs, ended, distinct = row
     if left or not jobs == ended == distinct:
-        raise RuntimeError(f"{jobs} jobs, {ended} ended ({distinct} of them distinct), {left} left: worth nothing")
+        raise RuntimeError(f"invalid run: {jobs} jobs, {ended} ended ({distinct} of them distinct), {left} left")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""No-op work through the tools people would pick instead, each in its recommended fast form, beside ondot in one run.
+"""No-op jobs through the tools that people would use instead, each in its recommended fast form, beside ondot.
 
 For ondot and each peer (PgQueuer, Procrastinate, Huey, SAQ, Dramatiq, Taskiq, arq, Celery, RQ), with two worker
 processes and one producer, in the same way (`common/peer/measure.py`):
@@ -6,18 +6,19 @@ processes and one producer, in the same way (`common/peer/measure.py`):
 - *enqueue_per_s*, *drain_per_s*: N jobs enqueued while the workers are halted, in batches of 1,000 where the peer has a
   batch form; then worked off;
 - *start_p50_ms*, *start_p99_ms*: one job each 20 ms on idle workers, from just before it is enqueued to its first line;
-- *cpu_us*: processor time of a lifecycle: workers, server and producer; *ratio*: ondot's lifecycles by the peer's.
+- *cpu_us*: processor time of a lifecycle: workers, server and producer; *ratio*: ondot's lifecycles ÷ the peer's.
 
-The job is the same everywhere: it appends its number and the instant to a file, by which all is counted; each must have
-run exactly once. ondot, PgQueuer and Procrastinate use one PostgreSQL (`fsync` and `synchronous_commit` on), each a
-database of its own, and their jobs are done when their end is committed. The others use a Redis without append-only
-file and snapshots (none of theirs survives its crash), and are done when they ran. N is scaled to each one's speed.
-Rounds take turns, figures are medians of them. `per_s` is ondot's; `ratio` is that to PgQueuer, `ratio_redis` that to
-the fastest on Redis. A peer that is not installed or fails is told with its error. A quick look has time for ondot and
-PgQueuer, and for as many others as fit: in turn, beginning with another one each minute; the rest are told as left out.
+The job is the same everywhere: it appends its number and the instant to a file, from which everything is counted. Each
+must have run exactly once. ondot, PgQueuer and Procrastinate use one PostgreSQL (`fsync` and `synchronous_commit` on),
+each with its own database, and their jobs are done when their end is committed. The others use a Redis without
+append-only file and snapshots (no job survives its crash), and their jobs are done when they ran. N is scaled to the
+speed of each peer. Rounds take turns, figures are medians of them. `per_s` is ondot's; `ratio` compares with PgQueuer,
+`ratio_redis` with the fastest on Redis. A peer that is not installed or fails is listed with its error. A quick run
+measures ondot, PgQueuer and the others for which there is time: in turn, starting with another one each minute. The
+rest are listed as left out.
 
 *herd*: N cron jobs due in the same second, through ondot, APScheduler 3 (memory job store, thread pool) and Celery beat
-(in memory, with a worker of two processes on Redis): how long after the instant the last one began.
+(in memory, with a worker of two processes on Redis): how long after the instant the last one started.
 """
 
 import sys
@@ -47,12 +48,12 @@ POSTGRES = ("pgqueuer", "procrastinate")
 REFERENCE = ("ondot", "pgqueuer")
 ROUNDS = 3
 QUICK_S, HERD_S = 20.0, 24.5
-"""After how long a quick look begins with no further peer, and not with the herd: what has begun ends within 45 s."""
-NO_TIME = "no time left in a quick look"
+"""After this time a quick run starts no further peer and no herd; a started one ends within 45 s."""
+NO_TIME = "no time left in a quick run"
 
 
 class Contest:
-    """All that take part, on one PostgreSQL and one Redis."""
+    """ondot and all peers, on one PostgreSQL and one Redis."""
 
     def __init__(self, started: Fleet, redis_url: str, redis_process: Any, quick: bool) -> None:
         self._started, self._redis_url, self._redis, self._quick = started, redis_url, redis_process, quick
@@ -62,13 +63,13 @@ class Contest:
         self.errors: dict[str, str] = {}
 
     def ask(self, name: str, turn: int) -> None:
-        """One turn of one of them; what goes wrong is kept as its error."""
+        """Measure one turn of one of them; a failure is kept as its error."""
         directory = self._started.directory / f"{name}-{turn}"
         try:
             figures = uvloop.run(self._measure(name, directory))
         except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result
-            told = str(error).strip() or type(error).__name__
-            self.errors[name] = told.splitlines()[0]
+            message = str(error).strip() or type(error).__name__
+            self.errors[name] = message.splitlines()[0]
             say(f"{name}: {self.errors[name]}")
         else:
             self.figures[name].append(figures)
@@ -94,25 +95,25 @@ class Contest:
     def _look(self, name: str) -> Look:
         if not self._quick:
             return FULL
-        # The two whose ratio is asked for keep thousands of jobs on their way: that takes a while to fill.
+        # The two peers of the main ratio keep thousands of jobs in flight: that takes a while to fill.
         return replace(QUICK, work_s=0.8, whole_s=18.0) if name in REFERENCE else QUICK
 
     def result(self, name: str) -> dict[str, Any]:
         if not self.figures[name]:
             return {"error": self.errors[name]}
         turns = self.figures[name]
-        told: dict[str, Any] = {key: told_figure(statistics.median(turn[key] for turn in turns)) for key in turns[0]}
+        shown: dict[str, Any] = {key: round_figure(statistics.median(turn[key] for turn in turns)) for key in turns[0]}
         if name != "ondot" and self.figures["ondot"]:
-            told["ratio"] = round(self._rate("ondot") / self._rate(name), 2)
+            shown["ratio"] = round(self._rate("ondot") / self._rate(name), 2)
         if name in self.errors:
-            told["error"] = self.errors[name]
-        return told | {"form": self.forms[name]}
+            shown["error"] = self.errors[name]
+        return shown | {"form": self.forms[name]}
 
     def _rate(self, name: str) -> float:
         return statistics.median(turn["lifecycle_per_s"] for turn in self.figures[name])
 
 
-def told_figure(value: float) -> float:
+def round_figure(value: float) -> float:
     return round(value) if value >= 100 else round(value, 2)
 
 

@@ -1,14 +1,14 @@
 """How late one-time jobs start, one each 10 ms for a minute, while ten million others are at rest.
 
 The jobs call a function, are due at distinct instants and are submitted ahead by `submit`, in batches of 1,000: those
-nearer than the horizon are planned by it, the others by the scheduler, from their timers. One scheduler, one worker
-process and PostgreSQL share the machine; `fsync` and `synchronous_commit` are on. The jobs at rest are recurring ones
-that fire in hours or weeks (common/seeding.py); the server has ondot's own settings, 256 MB of shared buffers among
-them, and was vacuumed and had a checkpoint right before.
+within the horizon are planned by it, the others by the scheduler, from their timers. One scheduler, one worker process
+and PostgreSQL share the machine; `fsync` and `synchronous_commit` are on. The jobs at rest are recurring ones that fire
+in hours or weeks (common/seeding.py). The server has ondot's own settings, such as 256 MB of shared buffers; a vacuum
+and a checkpoint run right before.
 
-Lateness is counted for every job: *started*: from its instant to the start that the database has on record, and
-*called*: to what the function itself saw on the clock (on one machine it is the same clock). Each job must have run
-once, and not before its instant by either.
+Lateness is counted for every job: *started*: from its instant to the recorded start, and *called*: to the instant that
+the function itself reads (on one machine it is the same clock). Each job must have run once, and not before its instant
+by either.
 """
 
 import sys
@@ -31,7 +31,7 @@ from ondot.model.schedule import Once, Schedule
 
 EVERY = timedelta(milliseconds=10)
 FIRST_IN = timedelta(seconds=10)
-"""Enough to submit them all, and for the roles to be up."""
+"""Enough to submit them all, and for the roles to start."""
 
 
 def punctual(quick: bool) -> Result:
@@ -66,7 +66,7 @@ async def _measure(ondot: Fleet, connection: asyncpg.Connection, jobs: int, at_r
         "SELECT count(*) FROM ondot.timer WHERE next_fire_at BETWEEN $1 AND $2", first_at, first_at + jobs * EVERY
     )
     if not through_timers or submitted_s > FIRST_IN.total_seconds() / 2:
-        raise RuntimeError(f"submitting took {submitted_s:.1f} s, {through_timers} timers: too late")
+        raise RuntimeError(f"submitting took too long: {submitted_s:.1f} s, {through_timers} timers")
     say(f"{jobs:,} jobs submitted in {submitted_s:.1f} s, {through_timers:,} of them with a timer")
     before_s, began_s = ondot.cpu_s(), time.monotonic()
     await asyncio.sleep((FIRST_IN + jobs * EVERY).total_seconds() - submitted_s)
@@ -80,7 +80,7 @@ async def _measure(ondot: Fleet, connection: asyncpg.Connection, jobs: int, at_r
         "every_ms": EVERY.total_seconds() * 1000,
         "jobs_at_rest": at_rest,
         "through_timers": through_timers,
-        **fires.told(),
+        **fires.as_result(),
         "cores_used": {kind: round(spent_s / took_s, 3) for kind, spent_s in cpu_s.items()},
         "scheduler_mib": ondot.memory_bytes("scheduler") // 2**20,
     }

@@ -1,23 +1,22 @@
-"""What jobs at rest cost those that fire: processor time of each execution, and lateness, with few jobs and with many.
+"""What jobs at rest cost the jobs that fire: processor time of each execution, and lateness, with few and with many.
 
-Of 10 thousand, 1 million and 10 million recurring jobs (common/seeding.py) 10,000, evenly spread over all of them, are
-given a schedule with a fire within the same ten seconds: fifty each 50 ms, so that batches have the same size whatever
-else the machine does. The scheduler plans them, which moves a row anywhere in `timer`, and one worker process runs
-them, a function that does nothing. `fsync` and `synchronous_commit` are on, history is kept; the server has ondot's own
-settings.
+There are 10 thousand, 1 million and 10 million recurring jobs (common/seeding.py). 10,000 of them, evenly spread over
+all, get a schedule with a fire within the same ten seconds: fifty each 50 ms, so that batches have the same size
+whatever else the machine does. The scheduler plans them, which moves a row anywhere in `timer`, and one worker process
+runs them, a function that does nothing. `fsync` and `synchronous_commit` are on, history is kept; the server has
+ondot's own settings.
 
-Cache and checkpoints: there are windows *after_checkpoint*, right before which there is a CHECKPOINT, so that every
-page changed in them goes whole into the WAL, compressed; and windows *between* checkpoints, whose pages did so before:
-checkpoints are 15 minutes apart, and at such rates a page is changed more than once from one to the next. Before each
-window other rows are read until shared buffers (256 MB) hold little of those that will fire; the system's own cache is
-left as it is. What was read and written, and checkpoints within the windows, are told (*blocks_read*, *wal_bytes*,
-*checkpoints*).
+Cache and checkpoints: windows *after_checkpoint* start right after a CHECKPOINT, so that every page changed in them
+goes whole into the WAL, compressed. In windows *between* checkpoints the pages did so before: checkpoints are 15
+minutes apart, and at such rates a page changes more than once from one to the next. Before each window other rows are
+read until shared buffers (256 MB) hold few of those that will fire; the system's own cache is left as it is. The result
+shows reads, writes and checkpoints within the windows (*blocks_read*, *wal_bytes*, *checkpoints*).
 
 *cpu_us*: of PostgreSQL, scheduler and worker together for each execution, idle loops included, median of the windows.
-*ratio*: that with most jobs at rest by that with fewest, between checkpoints; *ratio_after_checkpoint*: after one (not
-with --quick). *window_ms*: to load the timers of the coming minute, by the planner's own statement over all partitions
-from the start, first time and median of nine more. Each fire must have run once, at its first attempt, and not before
-its instant.
+*ratio*: *cpu_us* with most jobs at rest ÷ with fewest, between checkpoints; *ratio_after_checkpoint*: after one (not
+with --quick). *window_ms*: to load the timers of the coming minute, with the planner's own statement over all
+partitions from the start, first time and median of nine more. Each fire must have run once, at its first attempt, and
+not before its instant.
 """
 
 import sys
@@ -47,7 +46,7 @@ from ondot.store.timers import find_due_timers
 SHARED_BLOCKS = 32_768
 """256 MB."""
 LEAD = timedelta(seconds=2)
-"""From when the scheduler may see the new schedules to the first fire."""
+"""From the commit of the new schedules to the first fire."""
 GRID = timedelta(milliseconds=50)
 MINUTE_S = 60.0
 TIMERS = 1_000
@@ -102,7 +101,7 @@ async def _rest(ondot: Fleet, size: Size) -> Result:
                 windows[kind].append(await _window(ondot, connection, beside, at_rest, size, kind))
             for kind in size.kinds:
                 costs[kind].append(statistics.median(window.total_us for window in windows[kind]))
-                level[kind] = _told(windows[kind], costs[kind][-1])
+                level[kind] = _result(windows[kind], costs[kind][-1])
             level["scheduler_mib"] = ondot.memory_bytes("scheduler") // 2**20
             ondot.stop(*roles)
             level["window_ms"] = await _window_ms(ondot, at_rest)
@@ -123,7 +122,7 @@ async def _rest(ondot: Fleet, size: Size) -> Result:
 
 
 async def _until_up(connection: asyncpg.Connection) -> None:
-    """Until the scheduler owns all partitions and the worker has registered."""
+    """Wait until the scheduler owns all partitions and the worker has registered."""
     deadline_s = time.monotonic() + 60
     while not await connection.fetchval(
         "SELECT (SELECT count(*) = $1 FROM ondot.partition p JOIN ondot.node n ON n.id = p.owner)"
@@ -131,14 +130,14 @@ async def _until_up(connection: asyncpg.Connection) -> None:
         PARTITIONS,
     ):
         if time.monotonic() > deadline_s:
-            raise RuntimeError("the roles did not begin within a minute")
+            raise RuntimeError("the roles did not start within a minute")
         await asyncio.sleep(0.1)
 
 
 async def _window(
     ondot: Fleet, connection: asyncpg.Connection, beside: asyncpg.Connection, at_rest: Rest, size: Size, kind: str
 ) -> Window:
-    """One window of fires. What is changed for it is seen by the roles only when it is committed."""
+    """Measure one window of fires. The roles see its changes only after the commit."""
     ours = [psutil.Process(each.get_server_pid()) for each in (connection, beside)] if ondot.postmaster else []
 
     def spent_s() -> dict[str, float]:
@@ -172,11 +171,11 @@ def _each_month(fire_at: datetime) -> Schedule:
 
 
 async def _counts(connection: asyncpg.Connection) -> tuple[int, int, int]:
-    """Blocks read into shared buffers, bytes of WAL, checkpoints: since ever."""
-    is_apart = await connection.fetchval("SELECT to_regclass('pg_stat_checkpointer') IS NOT NULL")
+    """Blocks read into shared buffers, bytes of WAL, checkpoints: totals."""
+    has_checkpointer = await connection.fetchval("SELECT to_regclass('pg_stat_checkpointer') IS NOT NULL")
     checkpoints = (
         "SELECT num_timed + num_requested FROM pg_stat_checkpointer"
-        if is_apart
+        if has_checkpointer
         else "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"
     )
     read = "SELECT blks_read FROM pg_stat_database WHERE datname = current_database()"
@@ -188,7 +187,7 @@ async def _counts(connection: asyncpg.Connection) -> tuple[int, int, int]:
 
 
 async def _window_ms(ondot: Fleet, at_rest: Rest) -> dict[str, float]:
-    """With a thousand timers in the coming minute, which nobody else ever sees."""
+    """With a thousand timers in the coming minute, in a transaction that is rolled back."""
     connection = await connect(load_settings(database_url=ondot.url))
     took_ms: list[float] = []
     try:
@@ -212,7 +211,7 @@ async def _window_ms(ondot: Fleet, at_rest: Rest) -> dict[str, float]:
     return {"first": round(took_ms[0], 2), "then": round(statistics.median(took_ms[1:]), 2)}
 
 
-def _told(windows: list[Window], cost_us: float) -> dict[str, object]:
+def _result(windows: list[Window], cost_us: float) -> dict[str, object]:
     typical = min(windows, key=lambda window: abs(window.total_us - cost_us))
     fires = sorted(late_s for window in windows for late_s in window.fires.started_s)
     return {

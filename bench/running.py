@@ -1,18 +1,18 @@
-"""Very many executions running at once: what they hold in memory, whether beats are kept, how soon a cancel is heard.
+"""Very many executions at once: their memory, whether heartbeats are on time, how soon a cancel reaches a function.
 
 Two worker processes with 50,000 slots each (2,500 with --quick) run as many async functions that only wait. They are
-submitted in batches of 1,000 by a client in this process; a scheduler does its housekeeping beside them. PostgreSQL has
+submitted in batches of 1,000 by a client in this process; a scheduler does its housekeeping meanwhile. PostgreSQL has
 fsync and synchronous_commit on.
 
 - *memory_mib*: proportional set size (shared pages count once) of the workers, the scheduler and PostgreSQL with all of
-  them running; *ratio* is it ÷ the 6 GiB that they may take. *bytes_each* of the workers: over what they held idle.
+  them running; *ratio* is it ÷ the limit of 6 GiB. *bytes_each*: of the workers, beyond their idle memory.
 - *filled_per_s*: from the first submit to the last start.
 - *cancel_s*: some hundreds of them, at random, are cancelled one after another by the flow, as the API does; from
-  before its transaction to the instant at which the function's own CancelledError came.
-- *beat_gap_s*: the longest that PostgreSQL went without a beat of a worker, over the whole run; a third of its timeout
-  is healthy, a whole one would be a lost worker.
+  before its transaction to the function's own CancelledError.
+- *beat_gap_s*: the longest time without a heartbeat of a worker, over the whole run; a third of its timeout is healthy,
+  a whole one would be a lost worker.
 
-Nothing is worth anything if a worker was lost, an execution ended that nobody cancelled, or was begun twice.
+The run is invalid if a worker was lost, if an execution ended without a cancel, or if one was started twice.
 """
 
 import sys
@@ -56,7 +56,7 @@ async def fill(from_here: Client, executions: int) -> None:
 
 
 async def until(connection: asyncpg.Connection, sql: str, wanted: int, within_s: float) -> None:
-    """Wait until a count has come to what is wanted; looked for a few times a second, so as not to be the load."""
+    """Wait until a count has reached `wanted`; checked a few times per second, to add no load."""
     deadline_s = time.monotonic() + within_s
     while (found := int(await connection.fetchval(sql))) < wanted:
         if time.monotonic() > deadline_s:
@@ -65,7 +65,7 @@ async def until(connection: asyncpg.Connection, sql: str, wanted: int, within_s:
 
 
 class Beats:
-    """The longest that a worker's last beat lay back, by the database's clock, as seen a few times a second."""
+    """The largest age of a worker's last heartbeat, by the database's clock, read a few times per second."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
@@ -81,7 +81,7 @@ class Beats:
 
 
 async def cancel_some(database: Database, ids: list[UUID]) -> dict[UUID, float]:
-    """When each was asked to end: at a steady rate, so that they fall anywhere between two looks of a worker."""
+    """Cancel at a steady rate, at any time between two looks of a worker; return when each was cancelled."""
     asked: dict[UUID, float] = {}
     began_s = time.monotonic()
     for n, id_ in enumerate(ids):
@@ -91,8 +91,8 @@ async def cancel_some(database: Database, ids: list[UUID]) -> dict[UUID, float]:
     return asked
 
 
-def heard(directory: Path) -> dict[UUID, float]:
-    lines = [line.split() for file in directory.glob("heard-*") for line in file.read_text("ascii").splitlines()]
+def read_cancels(directory: Path) -> dict[UUID, float]:
+    lines = [line.split() for file in directory.glob("cancelled-*") for line in file.read_text("ascii").splitlines()]
     return {UUID(id_): float(at_s) for id_, at_s in lines}
 
 
@@ -105,7 +105,7 @@ async def measure(made: Fleet, from_here: Client, executions: int, cancels: int)
         await until(connection, "SELECT count(*) FROM ondot.worker WHERE state = 'ALIVE'", PROCESSES, 60)
         watcher = asyncio.create_task(beats.watch())
         idle_bytes = made.memory_bytes("worker")
-        say(f"{executions:,} executions are to run at once")
+        say(f"starting {executions:,} executions at once")
         cpu_before = made.cpu_s()
         began_s = time.monotonic()
         await fill(from_here, executions)
@@ -127,10 +127,10 @@ async def measure(made: Fleet, from_here: Client, executions: int, cancels: int)
         chosen = random.sample(ids, cancels)
         asked = await cancel_some(database, chosen)
         await until(connection, "SELECT count(*) FROM ondot.history WHERE state = 'CANCELLED'", cancels, 30)
-        waits = cancel_waits(asked, heard(made.directory))
+        waits = cancel_waits(asked, read_cancels(made.directory))
         await check(connection, executions, cancels)
         if beats.gap_s >= database.settings.heartbeat_s:
-            raise RuntimeError(f"a worker was silent for {beats.gap_s:.1f} s")
+            raise RuntimeError(f"a worker sent no heartbeat for {beats.gap_s:.1f} s")
     finally:
         if watcher is not None:
             watcher.cancel()
@@ -162,7 +162,7 @@ async def measure(made: Fleet, from_here: Client, executions: int, cancels: int)
 
 def cancel_waits(asked: dict[UUID, float], ended: dict[UUID, float]) -> list[float]:
     if ended.keys() != asked.keys():
-        raise RuntimeError(f"{len(asked):,} were cancelled and {len(ended):,} heard of it")
+        raise RuntimeError(f"{len(asked):,} were cancelled, but only {len(ended):,} noticed")
     return sorted(ended[id_] - asked_s for id_, asked_s in asked.items())
 
 
@@ -178,7 +178,7 @@ async def check(connection: asyncpg.Connection, executions: int, cancels: int) -
     facts = dict(row or {})
     expected = {"running": executions - cancels, "kept": executions, "ended_otherwise": 0, "lost": 0}
     if facts != expected:
-        raise RuntimeError(f"this run is worth nothing: {facts} instead of {expected}")
+        raise RuntimeError(f"invalid run: {facts} instead of {expected}")
 
 
 async def ask_it(made: Fleet, executions: int, cancels: int) -> Result:
@@ -195,7 +195,7 @@ def running(quick: bool) -> Result:
             return asyncio.run(ask_it(made, executions, cancels))
         finally:
             for worker in workers:
-                worker.kill()  # in order they would end all that runs, which is another question
+                worker.kill()  # a graceful stop would end all that runs, which is another question
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""How fast fires are worked out, and how fast they are planned.
+"""How fast fires are computed, and how fast they are planned.
 
-**Next fires a second**, one thread, by kind of schedule:
-- *distinct*: each question for another instant, at random within ten years, so that the memo never helps;
-- *memo*: a thousand questions asked again and again, as a herd of jobs that share an expression asks them;
+**Next fires per second**, one thread, by kind of schedule:
+- *distinct*: each call with another instant, at random within ten years, so that the memo never helps;
+- *memo*: a thousand calls repeated, as a herd of jobs that share an expression makes them;
 - *chain*: from each fire to the next, which peers do too; theirs is their own iteration, in UTC and without a policy
-  for changes of the clocks, from an expression that was read before.
+  for clock changes, from an expression that was parsed before.
 
-**A herd**: 100,000 jobs that share 1,000 expressions, due at one instant (20,000 with --quick). Their next fires worked
-out a second (pure), and fires planned a second: the real planner's passes over all partitions of a real PostgreSQL with
-fsync on, from the first timer read to the last execution committed.
+**A herd**: 100,000 jobs that share 1,000 expressions, due at one instant (20,000 with --quick). Their next fires
+computed per second (pure), and fires planned per second: the real planner's passes over all partitions of a real
+PostgreSQL with fsync on, from the first timer read to the last execution committed.
 """
 
 import sys
@@ -85,13 +85,13 @@ def schedules() -> dict[str, Schedule]:
 
 
 def forget() -> None:
-    """Empty what remembers answers; read expressions and the spans of zones stay, as they do in a node."""
+    """Empty the memos of answers; parsed expressions and the spans of zones stay, as in a node."""
     cron.next_after.cache_clear()
     when.next_moved.cache_clear()
 
 
 def rate(step: Callable[[], object], for_s: float) -> float:
-    """How often a second."""
+    """How often per second."""
     count, began_s = 0, time.perf_counter()
     while (took_s := time.perf_counter() - began_s) < for_s:
         for _ in range(20):
@@ -111,7 +111,7 @@ def fires_a_second(schedule: Schedule, for_s: float) -> dict[str, float]:
         for _ in range(1000):
             next_fire(schedule, next(instants))
         asked = rate(lambda instants=instants: next_fire(schedule, next(instants)), for_s)  # type: ignore[misc]
-        # What the question itself costs, a random instant, is not ours.
+        # Without the cost of the question itself, a random instant.
         figures[name] = 1 / (1 / asked - 1 / making) if name == "distinct" else asked
     chain = _chain(schedule)
     figures["chain"] = rate(lambda: next(chain), for_s)
@@ -119,7 +119,7 @@ def fires_a_second(schedule: Schedule, for_s: float) -> dict[str, float]:
 
 
 def _chain(schedule: Schedule) -> Iterator[datetime]:
-    """Through fifty years and again, with the memo emptied."""
+    """Through fifty years, again and again, each time with an empty memo."""
     while True:
         forget()
         fire_at = next_fire(schedule, BEGIN_AT)
@@ -129,7 +129,7 @@ def _chain(schedule: Schedule) -> Iterator[datetime]:
 
 
 def peer_fires_a_second(peer: str, expression: str, for_s: float) -> float | None:
-    """None if the peer is not installed, or does not know the expression."""
+    """None if the peer is not installed, or cannot parse the expression."""
     try:
         match peer:
             case "cronsim":
@@ -153,7 +153,7 @@ def peer_fires_a_second(peer: str, expression: str, for_s: float) -> float | Non
 
 
 def herd(due_at: datetime) -> list[Schedule]:
-    """A thousand daily schedules that all have a fire at an instant, and none in the minute before."""
+    """A thousand daily schedules with a fire at an instant, and none in the minute before."""
     hours = [hour for hour in range(21) if hour != due_at.hour]
     return [
         Schedule(when=Cron(expression=f"0,{minute} {due_at.hour},{hour} * * *"))
@@ -163,7 +163,7 @@ def herd(due_at: datetime) -> list[Schedule]:
 
 
 def herd_computed_a_second(jobs: int) -> float:
-    """Each job's next fire after the one that is due, with a memo that begins empty."""
+    """Each job's next fire after the one that is due, starting with an empty memo."""
     due_at = BEGIN_AT + timedelta(hours=13)
     shared = herd(due_at)
     forget()
@@ -174,7 +174,7 @@ def herd_computed_a_second(jobs: int) -> float:
 
 
 async def herd_planned(url: str, jobs: int) -> tuple[float, float]:
-    """Jobs submitted and fires planned a second."""
+    """Jobs submitted and fires planned per second."""
     database = await open_database(load_settings(database_url=url))
     try:
         await migrate_up(database)
@@ -196,7 +196,7 @@ async def herd_planned(url: str, jobs: int) -> tuple[float, float]:
             await submit(database, dispatcher, DEFAULT_TENANT, batch, render=lambda _accepted: "")
         submitted_s = time.perf_counter() - began_s
         async with database.connection() as connection:
-            # As autovacuum would have done long before; right after a burst of inserts it has not yet.
+            # As autovacuum would later; right after a burst of inserts it has not run yet.
             await connection.execute("ANALYZE ondot.timer, ondot.job")
         await turn_clock(database, due_at - timedelta(seconds=5))
         planner, planned = Planner(database, dispatcher), 0
@@ -208,7 +208,7 @@ async def herd_planned(url: str, jobs: int) -> tuple[float, float]:
         async with database.connection() as connection:
             stored = await connection.fetchval("SELECT count(*) FROM ondot.execution WHERE fire_at = $1", due_at)
         if stored != jobs:
-            raise RuntimeError(f"{stored} executions of {jobs} fires: this figure is worth nothing")
+            raise RuntimeError(f"invalid run: {stored} executions of {jobs} fires")
         return jobs / submitted_s, jobs / planned_s
     finally:
         await database.close()
@@ -216,7 +216,7 @@ async def herd_planned(url: str, jobs: int) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the jobs, and shorter looks")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the jobs, and shorter measurements")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     for_s = 0.15 if arguments.quick else 1.0
@@ -238,7 +238,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"question": "schedules", "unit": "per second", "herd: jobs": jobs, **figures}))
         return
-    print(f"{'next fires a second':42}{'distinct':>12}{'memo':>12}{'chain':>12}   peers' chains")
+    print(f"{'next fires per second':42}{'distinct':>12}{'memo':>12}{'chain':>12}   peers' chains")
     for name in schedules():
         row = "".join(f"{figures[f'{name}: {kind}']:>12,}" for kind in ("distinct", "memo", "chain"))
         beside = ", ".join(
@@ -253,7 +253,7 @@ def main() -> None:
 
 
 class _Started:
-    """A PostgreSQL of its own, quietly."""
+    """A separate PostgreSQL, without output."""
 
     def __init__(self, home: Any) -> None:
         self._postgres = EmbeddedPostgres(home)

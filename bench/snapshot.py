@@ -1,16 +1,16 @@
 """Whether the rate holds while another session keeps an old snapshot, as a dump or a forgotten transaction does.
 
-A process submits no-op jobs in batches of 1,000, ahead by what is done in three seconds; two worker processes with
-1,000 slots each lease, run and complete them; a scheduler does its housekeeping beside them. PostgreSQL has fsync and
-synchronous_commit on. A lifecycle counts when it has ended, in the instant that history tells.
+A process submits no-op jobs in batches of 1,000, ahead by the work of three seconds; two worker processes with 1,000
+slots each lease, run and complete them; a scheduler does its housekeeping meanwhile. PostgreSQL has fsync and
+synchronous_commit on. A lifecycle counts when it has ended, at its instant in history.
 
 First a minute without, then three minutes with a session that has read in a REPEATABLE READ transaction and does not
-end it (4 and 12 seconds with --quick): from there on nothing that is deleted can be cleaned away, and dead rows pile up
-in the queue, the executions, the leases. *ratio*: the rate of the last minute with it (third, with --quick) ÷ the rate
-before; *ratios*: of every one. *dead_rows* as the server counts them at the end of it, *after_ratio*: once it is gone.
+end it (4 and 12 seconds with --quick): from then on vacuum can remove no deleted row, and dead rows pile up in the
+queue, the executions, the leases. *ratio*: the rate of the last minute with it (third, with --quick) ÷ the rate before;
+*ratios*: of every minute. *dead_rows*: the server's count at its end, *after_ratio*: after the snapshot is released.
 *cpu_us*: processor time for each lifecycle by kind of process, without and in the last part with it.
 
-Every job that was acknowledged must have succeeded once, in its first attempt.
+Every acknowledged job must have succeeded once, at its first attempt.
 """
 
 import sys
@@ -51,7 +51,7 @@ async def now(connection: asyncpg.Connection) -> datetime:
 
 
 async def warmed(connection: asyncpg.Connection) -> None:
-    """Until everybody is at work: the processes have started, statements are prepared."""
+    """Wait until all processes work and their statements are prepared."""
     deadline = await now(connection) + timedelta(seconds=WARM_WITHIN_S)
     while await connection.fetchval("SELECT count(*) FROM ondot.history") < WARM:
         if await now(connection) > deadline:
@@ -62,7 +62,7 @@ async def warmed(connection: asyncpg.Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What was watched: from when to when, and the processor time it took by kind of process."""
+    """A measured span: from when to when, and the processor time by kind of process."""
 
     since: datetime
     until: datetime
@@ -131,12 +131,12 @@ async def measure(made: Fleet, part_s: float, before_s: float) -> Result:
 
 def stopped(submitter: psutil.Popen) -> int:
     submitter.terminate()
-    told, _ = submitter.communicate(timeout=30)
-    return int(told)
+    output, _ = submitter.communicate(timeout=30)
+    return int(output)
 
 
 async def check(connection: asyncpg.Connection, submitted: int) -> None:
-    """Once all is done: nothing lost, nothing doubled."""
+    """After the end of all jobs: none is lost, none is doubled."""
     deadline = await now(connection) + timedelta(seconds=DRAINED_WITHIN_S)
     while await connection.fetchval("SELECT EXISTS (SELECT FROM ondot.execution)"):
         if await now(connection) > deadline:
@@ -145,7 +145,7 @@ async def check(connection: asyncpg.Connection, submitted: int) -> None:
     row = await connection.fetchrow(CHECK)
     facts = dict(row or {})
     if set(facts.values()) != {submitted}:
-        raise RuntimeError(f"{submitted:,} were acknowledged, and this is in history: {facts}")
+        raise RuntimeError(f"{submitted:,} jobs were acknowledged, but history has: {facts}")
 
 
 def snapshot(quick: bool) -> Result:

@@ -1,22 +1,22 @@
-"""How many jobs a second are accepted: over HTTP, by the SDK, and inside the caller's own transaction.
+"""How many jobs per second are accepted: over HTTP, by the SDK, and inside the caller's own transaction.
 
-Each job calls a function, is due now and has a payload of one field, in which alone the jobs differ. It is stored with
+Each job calls a function, is due now and has a payload of one field; the jobs differ only in that. A job is stored with
 its execution and its place in the queue, and counted once it is acknowledged, which is after COMMIT (`fsync` and
-`synchronous_commit` on). The load, one API process and PostgreSQL share the machine; no worker takes the jobs away.
+`synchronous_commit` on). The load, one API process and PostgreSQL share the machine; no worker runs the jobs.
 
 - *per_s*: `POST /v1/jobs/batch` with 1,000 jobs, by 4 clients on a connection each. *bare_per_s*: the same rows by the
   same statement through asyncpg, their arguments made before, on as many connections; rounds of both take turns, and
-  *ratio* is the median of the one by that of the other.
+  *ratio* is the median of the first ÷ that of the second.
 - *single_per_s*: `POST /v1/jobs` by 50 clients on a connection each. Both send requests that were made before, and only
-  count the bytes of the answers, so that the server is what is measured.
+  count the bytes of the answers, so that the measurement is of the server.
 - *sdk_per_s*: `handler.enqueue`, 50 at a time; *sdk_batch_per_s*: `handler.enqueue_many` of 1,000, 2 at a time. The
-  client's work counts here too: the SDK gives every request an idempotency key, and reads the answers.
+  client's work counts here too: the SDK sends every request with an idempotency key, and parses the answers.
 - *transaction_per_s*: `handler.enqueue` in `app.transaction(connection)`, one after another, 100 in a transaction, on 4
   connections; *transaction_batch_per_s*: `enqueue_many` of 1,000, one in a transaction; *enqueue_sql_per_s*:
   `SELECT ondot.enqueue(…)`, 100 in a transaction.
 
 Every answer must be a 201, and at the end the database must hold each acknowledged job once, with its execution and its
-row in the queue, and none besides. *cpu_us*: processor time by kind of process for each job; `load` is this process.
+row in the queue, and no other. *cpu_us*: processor time by kind of process for each job; `load` is this process.
 """
 
 import sys
@@ -53,7 +53,7 @@ WARM_S = 0.3
 ENQUEUE = "SELECT ondot.enqueue('invoice', $1::text::jsonb)"
 
 Once = Callable[[], Awaitable[int]]
-"""One request or transaction; gives how many jobs it made."""
+"""One request or transaction; returns how many jobs it made."""
 Statement = tuple[str, tuple[Any, ...]]
 
 
@@ -62,7 +62,7 @@ async def invoice(customer: int) -> None:
 
 
 class Http(asyncio.Protocol):
-    """One connection that is kept; an answer is read no further than to where it ends."""
+    """One connection that is kept; it reads only where an answer ends."""
 
     def __init__(self) -> None:
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -76,7 +76,7 @@ class Http(asyncio.Protocol):
         return protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport  # uvloop's is a transport by its methods only
+        self.transport: Any = transport  # uvloop's has the methods of a transport, but not its type
 
     def data_received(self, data: bytes) -> None:
         if self._left < 0:
@@ -109,7 +109,7 @@ class Http(asyncio.Protocol):
 
 
 class Recorder:
-    """Stands where a connection does, and keeps what would have been executed."""
+    """Takes the place of a connection, and records the statements."""
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
@@ -136,7 +136,7 @@ class Bench:
         self.cpu_us: dict[str, dict[str, float]] = {}
 
     async def rate(self, name: str, doing: Sequence[Once]) -> float:
-        """Jobs a second, each of these again and again, all at once; first a moment to open and prepare."""
+        """Jobs per second, with each of these repeated, all at once; first a moment to open and prepare."""
         self.made += (await for_a_while(WARM_S, doing))[0]
         before = self.cpu_s()
         made, took_s = await for_a_while(self.for_s, doing)
@@ -197,7 +197,7 @@ class Bench:
         return left * BATCH / took_s
 
     async def _prepared(self, batches: int) -> list[Statement]:
-        """The real statement with its arguments for so many batches, as the store makes them."""
+        """The real statement with its arguments for this many batches, as the store makes them."""
         recorder: Any = Recorder()
         database = await open_database(load_settings(database_url=self.fleet.url))
         await database.read_clock()
@@ -272,7 +272,7 @@ class Bench:
         for table in ("job_once", "execution", "ready"):
             count = await connection.fetchval(f"SELECT count(*) FROM ondot.{table}")
             if count != self.made:
-                raise RuntimeError(f"{self.made:,} jobs were acknowledged, and {table} has {count:,} rows")
+                raise RuntimeError(f"{self.made:,} jobs were acknowledged, but {table} has {count:,} rows")
         await connection.close()
 
 

@@ -1,7 +1,7 @@
-"""What every test may ask for: a database of its own, a world with a clock turned by hand; and what every run prints.
+"""Fixtures of every test: a separate database, a world with a clock turned by hand; and the summary of every run.
 
-One PostgreSQL serves the whole session. Under xdist the controller starts it and tells the workers; otherwise it is
-started when the first test asks for it.
+One PostgreSQL serves the whole session. Under xdist the controller starts it and passes its URL to the workers;
+otherwise the first test that needs it starts it.
 """
 
 import re
@@ -26,11 +26,11 @@ SPREAD_OVER = 0.8
 _RUNNING = pytest.StashKey[Running]()
 
 
-# How long an example takes says nothing where others run beside it.
+# The duration of an example means nothing while other tests run beside it.
 settings.register_profile("ondot", deadline=None)
 settings.load_profile("ondot")
 
-# Oracles that ask zoneinfo must know the rules that ondot does: those of the tzdata package.
+# Oracles that use zoneinfo need the same rules as ondot: those of the tzdata package.
 zoneinfo.reset_tzpath(to=())
 
 
@@ -62,22 +62,22 @@ def pytest_pycollect_makeitem(name: str, obj: object) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that proves a requirement which nobody wrote down proves nothing."""
+    """A test must not prove a requirement that is not in the list."""
     items[:] = _spread([item for item in items if _waits(item)], [item for item in items if not _waits(item)])
     if hasattr(config, "workerinput"):
-        return  # a worker that stops while it collects tells nobody why: there the tests themselves fail
+        return  # a worker that stops while it collects reports no reason: there the tests themselves fail
     unknown = sorted(complaint for item in items for complaint in _unknown_requirements(item))
     if unknown:
         raise pytest.UsageError("\n".join(unknown))
 
 
 def _waits(item: pytest.Item) -> bool:
-    """Whole fleets of processes: they take their time, and little of a processor."""
+    """Whole fleets of processes: they take long, and use little of a processor."""
     return any(part in item.nodeid for part in FLEETS)
 
 
 def _spread(long: list[pytest.Item], short: list[pytest.Item]) -> list[pytest.Item]:
-    """In their order, the long ones evenly among the first of the others: none is left over at the end, alone."""
+    """Keep the order, with the long tests evenly among the first of the others, so that none runs alone at the end."""
     ahead = len(short) * SPREAD_OVER
     places = [(ahead * (number + 1) / (len(long) + 1), item) for number, item in enumerate(long)]
     return [item for _, item in sorted([*places, *enumerate(short)], key=lambda place: place[0])]
@@ -126,7 +126,7 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 async def database_url(server: Server) -> AsyncIterator[str]:
-    """A migrated database of the test's own, on the real clock."""
+    """A separate migrated database, on the real clock."""
     async with new_database(server) as url:
         yield url
 

@@ -1,8 +1,7 @@
 """Which requirement a test proves.
 
 `@proves("S4")` puts a pytest marker on the test, so that coverage of the requirements can be listed from
-the tests themselves (`pytest -m proves`). A code that no list could hold is refused as the test is
-collected.
+the tests themselves (`pytest -m proves`). An invalid code is rejected when the test is collected.
 """
 
 import re
@@ -18,5 +17,7 @@ def proves(*requirements: str) -> pytest.MarkDecorator:
         raise ValueError('Name at least one requirement, for example @proves("S4").')
     for requirement in requirements:
         if not CODE.fullmatch(requirement):
-            raise ValueError(f"{requirement!r} is no requirement: a letter of the list and a number, for example S4.")
+            raise ValueError(
+                f"{requirement!r} is not a requirement. Use a letter of the list and a number, for example S4."
+            )
     return pytest.mark.proves(*requirements)

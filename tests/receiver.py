@@ -1,4 +1,4 @@
-"""A small HTTP server on this machine, for calls that ondot makes: it remembers what came, and answers as told."""
+"""A small HTTP server on this machine for calls that ondot makes: it records requests, and answers as a test sets."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ class Receiver:
     answering: Answering = _nothing
 
     def answer(self, response: Callable[[], web.StreamResponse]) -> None:
-        """Answer every request with a response made anew."""
+        """Answer every request with a new response."""
 
         async def answering(_: web.Request) -> web.StreamResponse:
             return response()

@@ -2,7 +2,7 @@
 # Tests, in parallel and in random order.
 #   tests/run.sh          all but those marked `long`, on the embedded PostgreSQL
 #   tests/run.sh --rest   those marked `long`, and tests/store and tests/flow on the oldest supported PostgreSQL
-# Servers that the machine lacks are installed when that is allowed (root and apt). Further arguments go to pytest.
+# Missing servers are installed if that is allowed (root and apt). Further arguments go to pytest.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,18 +15,18 @@ fi
 has_postgres() { ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 
-lacking=()
-has_postgres || lacking+=(postgresql)
-has chromium || lacking+=(chromium)
-has pgbouncer || lacking+=(pgbouncer)
-has faketime || lacking+=(faketime)
-has ip || lacking+=(iproute2)
-has nft || lacking+=(nftables)
-if [ ${#lacking[@]} -gt 0 ]; then
+missing=()
+has_postgres || missing+=(postgresql)
+has chromium || missing+=(chromium)
+has pgbouncer || missing+=(pgbouncer)
+has faketime || missing+=(faketime)
+has ip || missing+=(iproute2)
+has nft || missing+=(nftables)
+if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && has apt-get; then
-    echo "Installing ${lacking[*]} …"
+    echo "Installing ${missing[*]} …"
     # Another apt-get may hold a lock, as in a machine's first minutes: wait for it. The option does not cover the lock
-    # of the lists, so `update` is retried. A failed update is no reason to stop: the lists may be there.
+    # of the lists, so `update` is retried. A failed update is no reason to stop: the lists may exist already.
     wait=(-o DPkg::Lock::Timeout=300)
     output=$(mktemp)
     for _ in $(seq 60); do
@@ -34,14 +34,14 @@ if [ ${#lacking[@]} -gt 0 ]; then
       grep -q "Could not get lock" "$output" || break
       sleep 5
     done
-    if ! DEBIAN_FRONTEND=noninteractive apt-get "${wait[@]}" install -y -qq --no-install-recommends "${lacking[@]}" \
+    if ! DEBIAN_FRONTEND=noninteractive apt-get "${wait[@]}" install -y -qq --no-install-recommends "${missing[@]}" \
         >>"$output" 2>&1; then
       cat "$output"
-      echo "Could not install ${lacking[*]}: the tests that need them are skipped, and say so."
+      echo "Could not install ${missing[*]}: the tests that need them are skipped."
     fi
     rm -f "$output"
   else
-    echo "Missing, and not installed without root and apt: ${lacking[*]}. The tests that need them are skipped."
+    echo "Missing, and not installed without root and apt: ${missing[*]}. The tests that need them are skipped."
   fi
 fi
 
@@ -54,9 +54,9 @@ failed=0
 python -m pytest -n 4 --maxschedchunk 1 -q -m long "$@" || failed=1
 if has_postgres; then
   echo
-  echo "On the machine's own PostgreSQL:"
+  echo "On the system's PostgreSQL:"
   ONDOT_TEST_POSTGRES=system python -m pytest -n 3 -q -m "not long" tests/store tests/flow "$@" || failed=1
 else
-  echo "This machine has no PostgreSQL of its own: store and flow were tested on the embedded one only."
+  echo "This machine has no system PostgreSQL: store and flow were tested on the embedded one only."
 fi
 exit $failed

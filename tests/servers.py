@@ -1,9 +1,9 @@
 """The PostgreSQL of a test session: started once, shared by all xdist workers, a clone of one template for each test.
 
 Owns the server's life, the template (migrated, its days made, under the guard of `tests.store.guard`) and the clones.
-The controller of a session starts the server and hands its URL to the workers; without xdist it is started when the
-first test asks. `ONDOT_TEST_POSTGRES=system` takes a PostgreSQL of the system instead of the wheel's, so that the same
-tests run on the oldest version that ondot knows.
+The controller of a session starts the server and passes its URL to the workers; without xdist the first test that needs
+it starts it. `ONDOT_TEST_POSTGRES=system` uses the PostgreSQL of the system instead of the wheel's, so that the same
+tests run on the oldest supported version.
 Cloning by FILE_COPY took 46 ms, by WAL_LOG 280 ms: with fsync off its checkpoints cost little.
 """
 
@@ -36,7 +36,7 @@ SETTINGS = FAST | {"max_connections": "300", "shared_buffers": "128MB"}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a worker must know of it: plain text, since it travels by xdist's channel."""
+    """What an xdist worker needs to know of the server: plain text, because it goes through xdist's channel."""
 
     url: str
     name: str
@@ -49,7 +49,7 @@ class Running:
     """The server and its directory, in the process that started it."""
 
     def __init__(self) -> None:
-        # Not pytest's directories: those are closed to others, and as root the server is another.
+        # Not pytest's directories: other accounts cannot read them, and as root the server uses another account.
         self._directory = Path(tempfile.mkdtemp(prefix="ondot-tests-", dir=fastest_directory()))
         self._directory.chmod(0o755)
         system = os.environ.get("ONDOT_TEST_POSTGRES") == "system"
@@ -89,7 +89,7 @@ def settings_for(url: str, **changes: object) -> Settings:
 
 @asynccontextmanager
 async def new_database(server: Server, *, template: str = TEMPLATE) -> AsyncIterator[str]:
-    """The URL of a database of one's own, a clone of the template, dropped at the end."""
+    """The URL of a separate database, a clone of the template, dropped at the end."""
     name = f"test_{uuid4().hex}"
     admin = await asyncpg.connect(server.url)
     try:
@@ -104,7 +104,7 @@ async def new_database(server: Server, *, template: str = TEMPLATE) -> AsyncIter
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Connection]:
-    """One more connection, with what ondot sets for its own: for looking on, and for holding locks."""
+    """Another connection with ondot's settings, to read and to hold locks."""
     connection = await asyncpg.connect(**connect_options(settings_for(url)))
     try:
         yield connection

@@ -1,4 +1,4 @@
-"""What other processes can read of the environment of ours: real processes, read as a shell job would."""
+"""What other processes can read of our environment: real processes, read as a shell job would."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ def looked(script: Path, environment: dict[str, str], descriptors: tuple[int, ..
 
 @proves("P12", "T5")
 @pytest.mark.parametrize("again", ["", "yes"])
-def test_a_process_that_took_its_environment_has_it_and_shows_it_to_nobody(script: Path, again: str) -> None:
+def test_a_process_that_took_its_environment_has_it_and_hides_it_from_others(script: Path, again: str) -> None:
     shown = looked(script, given(AGAIN=again))
     assert SECRET not in shown
     assert "LINES_" not in shown
@@ -70,7 +70,7 @@ def test_a_process_that_took_its_environment_has_it_and_shows_it_to_nobody(scrip
 
 
 @proves("P12", "T5")
-def test_an_environment_that_is_handed_over_is_in_no_block_at_any_time(script: Path) -> None:
+def test_an_environment_that_is_passed_on_is_never_in_the_environment_block(script: Path) -> None:
     with hand_over(given()) as (block, descriptors):
         assert SECRET not in "".join(block.values())
         assert all(is_plain(name) or name == DESCRIPTOR for name in block)

@@ -1,4 +1,4 @@
-"""Proxies of the environment, which lead past a server on this machine."""
+"""Proxies of the environment, which must not be used for a server on this machine."""
 
 import asyncio
 from urllib.request import Request
@@ -19,7 +19,7 @@ PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
     "host",
     ["127.0.0.1", "127.8.9.10", "localhost", "LOCALHOST.", "a.localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"],
 )
-def test_a_url_of_this_machine_is_known_in_every_spelling(host: str) -> None:
+def test_a_url_of_this_machine_is_recognised_in_every_spelling(host: str) -> None:
     assert is_this_machine(f"http://{host}:1200/livez")
 
 

@@ -2,7 +2,7 @@
 
 `ondot.clock()` reads a row that only the test writes, and the process's estimate of it is frozen at the same instant.
 So nothing is due until the test sets the clock, and no test waits. The methods read like sentences and call the passes
-that roles repeat; nothing is faked but time.
+that roles repeat; only time is faked.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ def failed(message: str = "it broke", **fields: Any) -> Failed:
 
 
 class RecordingTransport(PollingTransport):
-    """Sends nothing, and keeps the wake-ups that it was given."""
+    """Sends nothing, and records the wake-ups."""
 
     def __init__(self) -> None:
         self.sent: list[Wake] = []
@@ -292,7 +292,7 @@ class World:
         async with connected(self.url) as connection:
             yield connection
 
-    async def until_someone_waits(self, count: int = 1) -> None:
+    async def until_a_lock_is_awaited(self, count: int = 1) -> None:
         """Wait until `count` statements in this database wait for locks."""
         async with asyncio.timeout(10), self.second_connection() as connection:
             while count > await connection.fetchval(

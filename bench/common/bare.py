@@ -1,12 +1,11 @@
-"""A life of a job as bare SQL: ondot's own hot statements, sent through asyncpg by as little Python as can be.
+"""A life of a job as bare SQL: ondot's own hot statements, sent through asyncpg by as little Python as possible.
 
-What the store would send for a thousand one-time jobs is recorded from the store's own functions, so that text and
-arguments are the engine's: insert → lease → complete, each statement a commit of its own, durable, history kept. The
-arguments are made before the clock starts; what is left to Python is to name in the completion what the lease gave.
-Each process keeps three statements in flight, on as many connections. A life counts when its completion has come back
-within the measured time.
+The statements for a thousand one-time jobs are recorded from the store's own functions, so that text and arguments are
+the engine's: insert → lease → complete, each statement a separate commit, durable, history kept. The arguments are made
+before the clock starts; Python only copies the ids of the lease into the completion. Each process keeps three
+statements in flight, on as many connections. A life counts when its completion has returned within the measured time.
 
-As a command it is one such process: it says `ready`, begins when it reads a line, and prints what it did as JSON.
+As a command it is one such process: it prints `ready`, starts when it reads a line, and prints its result as JSON.
 """
 
 import asyncio
@@ -40,13 +39,13 @@ from ondot.store.workers import register_worker
 BATCH = 1_000
 STRANDS = 3
 MADE_AHEAD_PER_S = 40
-"""Batches a process has ready for each second: more than it can send. If it can, it makes more as it goes."""
+"""Prepared batches for each second: more than a process can send. If they run out, it makes more."""
 POOL = "default"
 RECENT = timedelta(seconds=1)
-"""What waits is younger than that while leases come back full; when one does not, the next looks at all there is."""
+"""While leases are full, waiting rows are younger than this. After one that is not, the next looks at all rows."""
 LEASE = LeaseId(UUID(int=1))
 IDS = [ExecutionId(UUID(int=n)) for n in range(BATCH)]
-"""Stand in recorded arguments where each batch has its own."""
+"""Placeholders in recorded arguments; each batch has its own values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +56,12 @@ class Sent:
     arguments: tuple[Any, ...]
 
     def place_of(self, argument: object) -> int:
-        """Where an argument stands: the store alone knows the order."""
+        """The position of an argument: only the store knows the order."""
         return next(n for n, each in enumerate(self.arguments) if each == argument)
 
 
 class _Recorder:
-    """Stands where a connection would, and keeps what would have been sent."""
+    """Takes the place of a connection, and records the statements."""
 
     def __init__(self) -> None:
         self.sent = Sent("", ())
@@ -80,7 +79,7 @@ class _Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """What was done within the measured time; `all`: with those before and after. `cpu_us`: the clients', of a life."""
+    """Lives within the measured time; `all`: with those before and after. `cpu_us`: of the clients, per life."""
 
     count: int
     all: int
@@ -99,7 +98,7 @@ class _FirstAttempt(NamedTuple):
 
 @dataclass(slots=True)
 class Statements:
-    """The three, for one worker of one database."""
+    """The three statements, for one worker of one database."""
 
     database: Database
     worker_id: WorkerId
@@ -132,7 +131,7 @@ class Statements:
         return recorder.sent
 
     async def complete(self, ids: Sequence[UUID], lease_id: UUID) -> Sent:
-        """First attempts that gave back nothing."""
+        """First attempts without a result."""
         recorder = _Recorder()
         outcomes = [succeed(_FirstAttempt(ExecutionId(id_))) for id_ in ids]
         await succeed_executions(_as_connection(recorder), self.worker_id, outcomes, [LeaseId(lease_id)])
@@ -140,7 +139,7 @@ class Statements:
 
 
 async def statements_of(database: Database) -> Statements:
-    """Register a worker and learn what it takes from."""
+    """Register a worker, and record the statements for its pool."""
     await database.read_clock()
     worker_id = WorkerId(database.clock.new_id())
     async with database.connection() as connection:
@@ -152,7 +151,7 @@ async def statements_of(database: Database) -> Statements:
 
 
 class Strand:
-    """One connection that goes through lives, one statement after the other."""
+    """One connection that runs lives, one statement after the other."""
 
     @classmethod
     async def of(cls, connection: OwnConnection, statements: Statements) -> "Strand":
@@ -169,18 +168,18 @@ class Strand:
         self._last_of_at = complete.place_of([LEASE])
 
     async def live(self, insert: Sent | None) -> int:
-        """One batch through its three statements (without `insert`: of what there is); gives how many ended."""
+        """One batch through its three statements (without `insert`: of waiting rows); return how many ended."""
         return await self.end(*await self.start(insert))
 
     async def start(self, insert: Sent | None) -> tuple[list[Record], UUID]:
-        """The first two."""
+        """The first two statements."""
         if insert is not None:
             await self._connection.execute(insert.text, *insert.arguments)
         lease_id = self._clock.new_id()
         arguments = list(self._lease.arguments)
         arguments[self._lease_at] = lease_id
         if self._is_full:
-            # As a worker does, which knows the head of its lane: rows that were taken long ago are not looked at.
+            # As a worker, which knows the head of its lane: it does not look at rows that were taken long ago.
             arguments[self._from_at] = [self._clock.now() - RECENT]
         rows = await self._connection.fetch(self._lease.text, *arguments)
         self._is_full = len(rows) == BATCH
@@ -196,7 +195,7 @@ class Strand:
         arguments[self._last_of_at] = [lease_id]
         counted = await self._connection.fetchval(self._complete.text, *arguments)
         if counted is not None:
-            raise RuntimeError(f"{len(counted)} of {len(rows)} leased executions could be completed")
+            raise RuntimeError(f"only {len(counted)} of {len(rows)} leased executions could be completed")
         return len(rows)
 
 
@@ -235,9 +234,9 @@ async def _one_process(url: str, seconds: float) -> None:
 
 
 async def bare_lives(url: str, seconds: float, processes: int) -> Lives:
-    """So many processes at once, from the same instant on."""
-    told = await crew_of(processes, sys.executable, str(Path(__file__).resolve()), url, str(seconds))
-    results = [json.loads(out) for out in told]
+    """Run this many processes at once, from the same instant on."""
+    outputs = await crew_of(processes, sys.executable, str(Path(__file__).resolve()), url, str(seconds))
+    results = [json.loads(out) for out in outputs]
     count, everything, cpu_us = (sum(each[name] for each in results) for name in ("count", "all", "cpu_us"))
     return Lives(count, everything, seconds, cpu_us / processes)
 

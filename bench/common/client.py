@@ -1,4 +1,4 @@
-"""A client inside a benchmark: the flow that the API calls, on its own connections, with wake-ups as they really go."""
+"""A client inside a benchmark: the flow that the API calls, on its own connections, with real wake-ups."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
 """All questions, one after another: their answers as a table and plots in a directory (`make bench`).
 
-Each question runs as its own command; one that fails is told as such, and the others go on. What is to be reached
-(docs/explanation/performance.md) stands beside what was measured. `results.json` has every answer whole.
+Each question runs as its own command; one that fails is reported, and the others go on. The table shows the targets
+(docs/explanation/performance.md) beside the measurements. `results.json` has every answer in full.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from question import told
+from question import as_text
 
 BENCH = Path(__file__).parent.parent
 QUESTIONS = (
@@ -30,7 +30,7 @@ LONGEST_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One figure that is to be reached: where it stands in the answer, and how good it must and should be."""
+    """One figure with a target: its place in the answer, and how good it must and should be."""
 
     question: str
     path: str
@@ -50,7 +50,7 @@ class Target:
         return None if value is None or isinstance(value, (str, dict)) else float(value)
 
     def share(self, value: float) -> float:
-        """How much better than it must be: 1 is just enough."""
+        """How much better than required: 1 is just enough."""
         if self.more_is_better:
             return value / self.must
         return self.must / max(value, self.must / 1000)
@@ -71,7 +71,7 @@ TARGETS = (
     Target("herd", "http/last_s", "herd, HTTP: last start", 75, 30, "s"),
     Target("rest", "ratio", "cost of a fire, most ÷ fewest at rest", 1.3, 1.0),
     Target("running", "memory_mib/all", "memory of all that run at once", 6_144, 2_048, "MiB"),
-    Target("running", "cancel_s/max", "cancel heard, longest", 2, 1, "s"),
+    Target("running", "cancel_s/max", "cancel reaches the function, longest", 2, 1, "s"),
     Target("backlog", "ratio", "lease cost, most ÷ fewest waiting", 2, 1.1),
     Target("backlog", "tenants_ratio", "lease cost, 1,000 tenants ÷ 1", 3, 1.5),
     Target("days", "ratio", "plan, 730 days of history ÷ 8", 1.5, 1.0),
@@ -95,21 +95,21 @@ def as_table(answers: dict[str, Any], machine: str) -> str:
     lines = [f"{machine}\n", "| | measured | must | aim | |", "|---|---|---|---|---|"]
     for target in TARGETS:
         value = target.of(answers)
-        shown = "–" if value is None else f"{told(value)} {target.unit}"
+        shown = "–" if value is None else f"{as_text(value)} {target.unit}"
         share = None if value is None else target.share(value)
         verdict = "" if share is None else "yes" if share >= 1 else "**no**"
         lines.append(
-            f"| `{target.question}`: {target.what} | {shown} | {told(float(target.must))} | {told(float(target.aim))}"
-            f" | {verdict} |"
+            f"| `{target.question}`: {target.what} | {shown} | {as_text(float(target.must))}"
+            f" | {as_text(float(target.aim))} | {verdict} |"
         )
     for name, found in answers.items():
         lines.append(f"\n### {name}\n")
-        lines += [f"- {key}: {told(value)}" for key, value in found.items() if key != "question"]
+        lines += [f"- {key}: {as_text(value)}" for key, value in found.items() if key != "question"]
     return "\n".join(lines) + "\n"
 
 
 def as_bars(title: str, bars: list[tuple[str, float, str]], *, mark: float | None = None) -> str:
-    """A plot of bars on a logarithmic scale: (name, value, what is written behind it). `mark`: a line at this value."""
+    """A plot of bars on a logarithmic scale: (name, value, label). `mark`: a line at this value."""
     values = [value for _, value, _ in bars if value > 0] + ([mark] if mark else [])
     low, high = math.log10(min(values)) - 0.15, math.log10(max(values)) + 0.05
     left, wide, each = 330, 480, 22
@@ -137,13 +137,13 @@ def as_bars(title: str, bars: list[tuple[str, float, str]], *, mark: float | Non
 def plots(answers: dict[str, Any]) -> dict[str, str]:
     reached = [(target, target.of(answers)) for target in TARGETS]
     bars = [
-        (target.what, target.share(value), f"{told(value)} {target.unit}")
+        (target.what, target.share(value), f"{as_text(value)} {target.unit}")
         for target, value in reached
         if value is not None
     ]
     found = {}
     if bars:
-        found["targets"] = as_bars("How much better than it must be (the line is just enough)", bars, mark=1.0)
+        found["targets"] = as_bars("How much better than required (the line is just enough)", bars, mark=1.0)
     peers = answers.get("peers", {})
     rates = {
         name: each["lifecycle_per_s"]
@@ -163,10 +163,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less than a minute for each question")
     parser.add_argument("--into", type=Path, default=BENCH / "results" / "latest")
-    parser.add_argument("questions", nargs="*", help=f"some of: {', '.join(QUESTIONS)}")
+    parser.add_argument("questions", nargs="*", help=f"any of: {', '.join(QUESTIONS)}")
     arguments = parser.parse_args()
     if unknown := set(arguments.questions) - set(QUESTIONS):
-        parser.error(f"no such question: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown question: {', '.join(sorted(unknown))}")
     arguments.into.mkdir(parents=True, exist_ok=True)
     kept = arguments.into / "results.json"
     answers: dict[str, Any] = json.loads(kept.read_text())["answers"] if arguments.questions and kept.exists() else {}
@@ -184,7 +184,7 @@ def main() -> None:
     (arguments.into / "table.md").write_text(as_table(answers, machine))
     for name, plot in plots(answers).items():
         (arguments.into / f"{name}.svg").write_text(plot)
-    print(f"table and plots: {arguments.into}")
+    print(f"Table and plots: {arguments.into}")
     if any("error" in found for found in answers.values()):
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""Fires of a benchmark: submitted ahead, awaited, held against their instants. None may be early, lost or doubled."""
+"""Fires of a benchmark: submitted ahead, awaited, compared with their instants. None may be early, lost or doubled."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ from ondot.transports.polling import PollingTransport
 A_SUBMIT = 1_000
 LOOK_EVERY_S = 0.25
 CLOCK_S = 1e-6
-"""How finely a float of seconds tells an instant."""
+"""The precision of an instant as a float of seconds."""
 
 ENDED = """
 SELECT job_id, attempt_no, state, extract(epoch FROM started_at - fire_at)::float8 AS started_s,
@@ -36,9 +36,9 @@ FROM ondot.history WHERE fire_at BETWEEN $1 AND $2 AND origin = 'fire'
 
 @dataclass(frozen=True, slots=True)
 class Fires:
-    """Seconds from the instant to the start on record, and to what the function saw; sorted.
+    """Seconds from the instant to the recorded start, and to the instant that the function saw; sorted.
 
-    `ahead_s`: how long before its instant the execution planned last was there. `ended_s`: of the last outcome.
+    `ahead_s`: how long before its instant the last execution was planned. `ended_s`: of the last outcome.
     """
 
     started_s: list[float]
@@ -46,7 +46,7 @@ class Fires:
     ahead_s: float
     ended_s: float
 
-    def told(self) -> dict[str, object]:
+    def as_result(self) -> dict[str, object]:
         return {"started_ms": spread_ms(self.started_s), "called_ms": spread_ms(self.called_s)}
 
 
@@ -58,7 +58,7 @@ def spread_ms(sorted_s: list[float]) -> dict[str, float]:
 
 
 async def submit_all(url: str, specs: Sequence[JobSpec]) -> float:
-    """Through `submit`, in batches; gives how many seconds it took."""
+    """Submit in batches; return how many seconds it took."""
     database = await open_database(load_settings(database_url=url), connections=2)
     try:
         await database.read_clock()
@@ -74,23 +74,25 @@ async def submit_all(url: str, specs: Sequence[JobSpec]) -> float:
 
 
 async def until_ended(connection: asyncpg.Connection, until_at: datetime, *, within_s: float) -> None:
-    """Until no execution of a fire up to this instant is left."""
+    """Wait until no execution of a fire up to this instant is left."""
     deadline_s = time.monotonic() + within_s
     while await connection.fetchval("SELECT EXISTS (SELECT FROM ondot.execution WHERE fire_at <= $1)", until_at):
         if time.monotonic() > deadline_s:
-            raise RuntimeError(f"executions were still there after {within_s:g} s")
+            raise RuntimeError(f"executions were left after {within_s:g} s")
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def read_fires(connection: asyncpg.Connection, from_at: datetime, to_at: datetime, jobs: int) -> Fires:
-    """What became of the fires between two instants, of this many jobs with one each."""
+    """Read the fires between two instants, of this many jobs with one each; raise if one is early, lost or doubled."""
     rows = await connection.fetch(ENDED, from_at, to_at)
     bad = [row for row in rows if row["state"] != "SUCCEEDED" or row["attempt_no"] != 1]
     if len(rows) != jobs or len({row["job_id"] for row in rows}) != jobs or bad:
-        raise RuntimeError(f"{len(rows)} executions of {jobs} fires, {len(bad)} not at once: worth nothing")
+        raise RuntimeError(f"invalid run: {len(rows)} executions of {jobs} fires, {len(bad)} not at the first attempt")
     started_s = sorted(row["started_s"] for row in rows)
     called_s = sorted(row["called_s"] for row in rows if row["called_s"] is not None)
     if started_s[0] < 0 or (called_s and called_s[0] < -CLOCK_S):
-        raise RuntimeError(f"early: a start {-started_s[0]:.6f} s, a call {-called_s[0]:.6f} s before its instant")
+        raise RuntimeError(
+            f"invalid run: a start {-started_s[0]:.6f} s and a call {-called_s[0]:.6f} s before their instant"
+        )
     ahead_s, ended_s = min(row["ahead_s"] for row in rows), max(row["ended_s"] for row in rows)
     return Fires(started_s, called_s, ahead_s, ended_s)

@@ -1,7 +1,7 @@
-"""Roles as processes of their own on a PostgreSQL of their own, for benchmarks: started, measured from outside, ended.
+"""Roles as separate processes on a separate PostgreSQL, for benchmarks: started, measured from outside, ended.
 
 The server is the embedded one with its own settings (`fsync` and `synchronous_commit` on), or the one that
-ONDOT_BENCH_DATABASE_URL names: a database that may be filled and is to be empty. What is started is ended by its pid.
+ONDOT_BENCH_DATABASE_URL names: an empty database that may be filled. Started processes are ended by their pid.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ HERE = Path(__file__).resolve().parent
 APP = "handlers:app"
 BEGINS_WITHIN_S = 60.0
 GIVEN_URL = os.environ.pop("ONDOT_BENCH_DATABASE_URL", None)
-"""Taken out of the environment: ondot refuses variables of its own that it does not know."""
+"""Removed from the environment: ondot rejects ONDOT_ variables that it does not know."""
 
 
 @dataclass(slots=True)
 class Fleet:
-    """`url`: of the database. Kinds of processes are told apart by their role's name."""
+    """`url`: of the database. A process's kind is the name of its role."""
 
     url: str
     postmaster: psutil.Process | None
@@ -67,24 +67,24 @@ class Fleet:
         return self.start("worker", "--processes", str(processes), "--slots", str(slots), *words, APP, **settings)
 
     def api(self, **settings: str) -> str:
-        """Start an API that asks for no key; gives its URL once it serves."""
+        """Start an API that requires no key; return its URL once it serves."""
         port = free_port()
         process = self.start("api", "--port", str(port), ONDOT_AUTH="off", **settings)
         url = f"http://127.0.0.1:{port}"
         deadline_s = time.monotonic() + BEGINS_WITHIN_S
         while time.monotonic() < deadline_s:
             if process.poll() is not None:
-                raise RuntimeError("the API ended before it served: see its message above")
+                raise RuntimeError("The API ended before it served. See its message above.")
             try:
                 urllib.request.urlopen(url + "/livez", timeout=5).close()
             except (urllib.error.URLError, OSError):
                 time.sleep(0.02)
             else:
                 return url
-        raise RuntimeError("the API did not answer")
+        raise RuntimeError("The API did not answer.")
 
     def stop(self, *processes: psutil.Popen) -> None:
-        """SIGTERM to these (all, if none is named), and until they have ended."""
+        """Send SIGTERM to these (all, if none is named), and wait until they have ended."""
         ending = [(role, each) for role, each in self.members if not processes or each in processes]
         for _, process in ending:
             if process.poll() is None:
@@ -112,7 +112,7 @@ class Fleet:
         return sum(_pss(each) for member in members for each in _family(member))
 
     async def beside(self, name: str) -> str:
-        """One more migrated database of the same server; gives its URL. Where the server was given, it stays there."""
+        """Make another migrated database on the same server; return its URL. It stays on a server that was given."""
         connection = await self.connect()
         try:
             await connection.execute(f'CREATE DATABASE "{name}"')
@@ -129,7 +129,7 @@ class Fleet:
 
 @contextmanager
 def fleet(**settings: str) -> Iterator[Fleet]:
-    """A migrated database with no process on it yet. `settings`: of the embedded server, over ondot's own."""
+    """A migrated database without processes. `settings`: of the embedded server, over ondot's own."""
     with place() as home:
         home.parent.joinpath("work").mkdir()
         given = GIVEN_URL

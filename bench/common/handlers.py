@@ -11,7 +11,7 @@ app = Ondot()
 
 @app.job
 async def nothing() -> None:
-    """The least that can be done."""
+    """Do nothing."""
 
 
 @app.job
@@ -27,11 +27,11 @@ async def now() -> float:
 
 @app.job
 async def linger(ctx: Context, seconds: float) -> None:
-    """Waits, and if it is asked to end writes down the instant at which it heard of it, by the machine's own clock."""
+    """Waits; if it is cancelled, it writes the instant of the CancelledError to a file, by the machine's own clock."""
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        heard_s = time.monotonic()
-        with open(f"heard-{os.getpid()}", "a", encoding="ascii") as heard:  # noqa: PTH123 - the shortest way to a line
-            heard.write(f"{ctx.execution_id} {heard_s}\n")
+        cancelled_s = time.monotonic()
+        with open(f"cancelled-{os.getpid()}", "a", encoding="ascii") as file:  # noqa: PTH123 - the shortest way to a line
+            file.write(f"{ctx.execution_id} {cancelled_s}\n")
         raise

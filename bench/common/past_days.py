@@ -1,4 +1,4 @@
-"""A database as old as one likes: day tables of the past, made in one go instead of one a day."""
+"""A database of any age: day tables of the past, made at once instead of one per day."""
 
 from ondot.store.connection import Connection
 
@@ -25,10 +25,10 @@ BEGIN
 END $$
 """
 AT_ONCE = 25
-"""A table has up to six indexes, and each is locked until the end of its transaction."""
+"""A table has up to six indexes, and each is locked until the end of the transaction."""
 
 
 async def make_past_days(connection: Connection, days: int) -> None:
-    """Give each of the last days a table of its own, in every table that is cut by day; `_past` must be empty."""
+    """Make a table for each of the last days, in every table that is cut by day; `_past` must be empty."""
     for begin in range(0, days, AT_ONCE):
         await connection.execute(MAKE.format(days=min(AT_ONCE, days - begin)))

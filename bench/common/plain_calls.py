@@ -1,6 +1,6 @@
-"""Calls a second of plain aiohttp: as many processes and connections as a worker has, and nothing but the calls.
+"""Calls per second of plain aiohttp: as many processes and connections as a worker has, and nothing but the calls.
 
-As a command it is one process: it says `ready`, begins when it reads a line, and prints how many calls were answered.
+As a command it is one process: it prints `ready`, starts when it reads a line, and prints how many calls were answered.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from crew import crew_of
 
 
 async def plain_calls(url: str, seconds: float, processes: int, connections: int) -> float:
-    """So many processes at once, from the same instant on; gives calls a second."""
+    """Run this many processes at once, from the same instant on; return calls per second."""
     command = (sys.executable, str(Path(__file__).resolve()), url, str(seconds), str(connections))
     return sum(int(out) for out in await crew_of(processes, *command)) / seconds
 

@@ -1,9 +1,9 @@
-"""A lean receiver of HTTP calls in a process of its own: it answers each at once, and counts them and their ids.
+"""A lean receiver of HTTP calls in a separate process: it answers each at once, and counts calls and their ids.
 
-    python receiver.py        prints its URL; GET /counts tells what has come so far
+    python receiver.py        prints its URL; GET /counts returns the counts so far
 
-It reads no more of a request than where it ends, which execution it is of (`webhook-id`) and which path it names, so
-that as much as can be of the machine is left to those who call.
+It reads only the end of a request, its execution (`webhook-id`) and its path, to leave as much as possible of the
+machine to the callers.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Receiver:
     process: psutil.Popen
 
     def counts(self) -> tuple[int, int]:
-        """How many calls came, and of how many executions."""
+        """How many calls were received, and of how many executions."""
         with urllib.request.urlopen(f"{self.url}/counts", timeout=30) as answer:
             counts = json.load(answer)
         return counts["calls"], counts["executions"]

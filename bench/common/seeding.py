@@ -1,8 +1,8 @@
 """Jobs at rest, by the million: rows of `job`, `job_version` and `timer` as `submit` writes them, made by the server.
 
-Through `submit` ten million would take ten minutes. The rows are held against those that `submit` wrote for the same
-specs before anybody trusts them. A job at rest fires at a minute of one day of the month, in hours or weeks; to wake
-some, evenly spread over all, is to give them a new schedule: `wake`, in the form a change leaves behind.
+Through `submit` ten million would take ten minutes. The rows are first compared with those that `submit` writes for the
+same specs. A job at rest fires at a minute of one day of the month, in hours or weeks. `wake` gives some of them,
+evenly spread over all, a new schedule, in the form that a change leaves behind.
 """
 
 import time
@@ -28,7 +28,7 @@ from ondot.transports.polling import PollingTransport
 EXPRESSIONS = 10_000
 A_STATEMENT = 250_000
 QUIET = timedelta(hours=2)
-"""Nothing at rest fires sooner."""
+"""No job at rest fires sooner."""
 NAME = "rest"
 JOBS_A_BLOCK = 60
 
@@ -52,7 +52,7 @@ WITH new AS MATERIALIZED (
 INSERT INTO ondot.timer (job_id, next_fire_at, fired_through, version, job_version, fires_left, tenant_no, partition_no)
 SELECT id, next_fire_at, at, 1, 1, NULL, 1, ondot.partition_of(id) FROM new
 """
-# Ids are in the order of their making: at or after the first of a tick comes the job of that tick.
+# Ids are in the order of creation: the first id at or after a tick is the job of that tick.
 CHOOSE = """
 SELECT near.job_id FROM unnest($1::uuid[]) AS p(id) CROSS JOIN LATERAL (
     SELECT job_id FROM ondot.timer WHERE job_id >= p.id ORDER BY job_id LIMIT 1
@@ -79,17 +79,17 @@ FROM chosen c WHERE t.job_id = c.job_id
 
 
 class Rest:
-    """The jobs at rest of one database; their ids are made so as to be spread over the time before `now`."""
+    """The jobs at rest of one database; their ids are spread over the time before `now`."""
 
     def __init__(self, connection: asyncpg.Connection, now: datetime, at_most: int) -> None:
         self._connection = connection
-        self._per_job = 200  # ticks: twenty thousand a second, as submit would take them
+        self._per_job = 200  # ticks: twenty thousand per second, as submit would accept them
         self._first = ticks_at(now) - at_most * self._per_job
         self._specs, self._next_fire_ats = _schedules(now)
         self.jobs = 0
 
     async def grow(self, url: str, jobs: int) -> float:
-        """Make it this many jobs in all; gives how many seconds it took, vacuum and checkpoint included."""
+        """Grow to this many jobs; return how many seconds it took, vacuum and checkpoint included."""
         began_s = time.monotonic()
         while self.jobs < jobs:
             upto = min(self.jobs + A_STATEMENT, jobs)
@@ -99,7 +99,7 @@ class Rest:
             self.jobs = upto
             if upto % 1_000_000 == 0:
                 say(f"  {upto:,} jobs at rest after {time.monotonic() - began_s:.0f} s")
-        # As autovacuum does in its time: not in the middle of what is measured.
+        # As autovacuum would later: not during a measurement.
         await self._connection.execute("VACUUM (ANALYZE) ondot.job, ondot.job_version, ondot.timer", timeout=1200)
         await self._connection.execute("CHECKPOINT", timeout=600)
         await self._check(url)
@@ -112,15 +112,15 @@ class Rest:
         name: str,
         connection: asyncpg.Connection | None = None,
     ) -> None:
-        """Give as many of them, evenly spread, these schedules and first fires."""
+        """Give these schedules and first fires to as many of the jobs, evenly spread."""
         connection = connection or self._connection
         rows = await connection.fetch(CHOOSE, self._spread(len(schedules)))
         specs = [encode_spec(_spec(schedule, name)) for schedule in schedules]
         await connection.execute(WAKE, [row["job_id"] for row in rows], specs, fire_ats, timeout=600)
 
     async def forget(self, connection: asyncpg.Connection, blocks: int) -> None:
-        """Fill shared buffers of this many blocks with rows that no fire needs, as far as there are such."""
-        # Clock sweep: a block that was used often is passed over five times.
+        """Fill shared buffers of this many blocks with rows that no fire needs, as far as such rows exist."""
+        # Clock sweep: it passes over a block that was used often up to five times.
         count = min(5 * blocks, self.jobs // JOBS_A_BLOCK)
         await connection.fetch(FORGET, self._spread(count), timeout=600)
 
@@ -132,7 +132,7 @@ class Rest:
         return UUID(bytes=uuid7(self._first + n * self._per_job, 0))
 
     async def _check(self, url: str) -> None:
-        """Against what `submit` writes for the same spec: every column but ids and the instants of its making."""
+        """Compare with what `submit` writes for the same spec: every column but ids and the instants of creation."""
         n = self.jobs // 2
         seeded = await self._row("j.id >= $1", self._id_of(n))
         database = await open_database(load_settings(database_url=url), connections=2)
@@ -161,7 +161,7 @@ class Rest:
             made[0].id,
         )
         if seeded != submitted:
-            raise RuntimeError(f"jobs at rest are not what submit writes:\n{seeded}\n{submitted}")
+            raise RuntimeError(f"jobs at rest differ from what submit writes:\n{seeded}\n{submitted}")
 
     async def _row(self, which: str, job_id: UUID) -> dict[str, Any]:
         row = await self._connection.fetchrow(
@@ -184,12 +184,12 @@ def _spec(schedule: Schedule, name: str) -> JobSpec:
 
 
 def _schedules(now: datetime) -> tuple[list[str], list[datetime]]:
-    """Specs and next fires: a minute of one day of the month, the same after all that is made and measured here."""
+    """Specs and next fires: a minute of one day of the month, later than the end of the measurement."""
     specs: list[str] = []
     next_fire_ats: list[datetime] = []
     n = 0
     while len(specs) < EXPRESSIONS:
-        # Steps that have no factor in common with a month of 28 days spread them evenly over it.
+        # Steps without a common factor with a month of 28 days spread them evenly over it.
         minute = n * 4_051 % (28 * 1440)
         schedule = Schedule(when=Cron(expression=f"{minute % 60} {minute // 60 % 24} {minute // 1440 + 1} * *"))
         fire_at = next_fire(schedule, now.astimezone(UTC))

@@ -1,6 +1,6 @@
 """The lives of `bare` without a client: the statements as functions, called by a procedure that commits after each.
 
-Functions, arguments and the procedure are temporary, of the session alone. The arguments of the batches lie ready in a
+Functions, arguments and the procedure are temporary and belong to the session. The arguments of the batches are in a
 temporary table before the clock starts.
 """
 
@@ -15,7 +15,7 @@ from ondot.store.connection import OwnConnection
 from ondot.store.database import connect, open_database
 
 MOST_PER_S = 50_000
-"""Lives for which batches are made ahead. A session that runs out of them ends early, and says when."""
+"""Lives for which batches are made ahead. A session that runs out of them ends early, and records when."""
 
 _PROCEDURE = """
 CREATE PROCEDURE pg_temp.live(seconds double precision) LANGUAGE plpgsql AS $body$
@@ -47,7 +47,7 @@ BEGIN
         COMMIT;
         IF size > 0 THEN
             IF (SELECT c.counted IS NOT NULL FROM pg_temp.complete_({complete}) AS c({complete_columns})) THEN
-                RAISE EXCEPTION 'not all that was leased could be completed';
+                RAISE EXCEPTION 'not all leased executions could be completed';
             END IF;
             COMMIT;
         END IF;
@@ -63,7 +63,7 @@ END $body$
 
 
 async def server_lives(url: str, seconds: float, sessions: int) -> Lives:
-    """So many sessions at once; each counts what it ended until the measured time was over."""
+    """Run this many sessions at once; each counts the lives that ended within the measured time."""
     settings = load_settings(database_url=url, statement_timeout_s=600)
     connections = [await connect(settings) for _ in range(sessions)]
     database = await open_database(settings)
@@ -72,9 +72,9 @@ async def server_lives(url: str, seconds: float, sessions: int) -> Lives:
         for connection in connections:
             await _prepare(connection, statements, batches=int(seconds * MOST_PER_S / sessions / BATCH) + 2)
             await connection.execute("CALL pg_temp.live(0)")
-        told = await asyncio.gather(*(_live(connection, seconds) for connection in connections))
-        count = sum(count for count, _ in told)
-        return Lives(count, count, count / sum(count / took_s for count, took_s in told))
+        results = await asyncio.gather(*(_live(connection, seconds) for connection in connections))
+        count = sum(count for count, _ in results)
+        return Lives(count, count, count / sum(count / took_s for count, took_s in results))
     finally:
         for connection in connections:
             await connection.close()
@@ -132,7 +132,7 @@ async def _columns(connection: OwnConnection, sent: Sent) -> str:
 
 
 async def _function(connection: OwnConnection, name: str, sent: Sent) -> None:
-    """`$1` and so on are a function's parameters as they are a statement's."""
+    """`$1` and so on are the parameters of a function as of a statement."""
     gives_rows = bool((await connection.prepare(sent.text)).get_attributes())
     returns, query = ("SETOF record", "RETURN QUERY") if gives_rows else ("void", "")
     types = ", ".join(await _types(connection, sent))
@@ -149,7 +149,7 @@ async def _table(connection: OwnConnection, name: str, all_sent: Sequence[Sent])
     await connection.execute(f"CREATE TEMP TABLE {name} ({defined}, no bigint PRIMARY KEY)")
     for column, type_ in zip(columns, types, strict=True):
         if type_.endswith("[]"):
-            # Nothing is to be unpacked while the clock runs.
+            # Nothing is unpacked while the clock runs.
             await connection.execute(f"ALTER TABLE {name} ALTER {column} SET STORAGE EXTERNAL")
     places = ", ".join(f"${n + 1}" for n in range(len(types) + 1))
     rows = [(*sent.arguments, no) for no, sent in enumerate(all_sent, 1)]

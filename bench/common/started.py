@@ -1,4 +1,4 @@
-"""A whole `ondot up` on a home of its own, for benchmarks and figures: started, watched from outside, stopped."""
+"""A whole `ondot up` in its own home, for benchmarks and figures: started, watched from outside, stopped."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class Started:
         return total
 
     def memory_bytes(self) -> int:
-        """Proportional set size where the kernel tells it: shared pages count once."""
+        """Proportional set size if the kernel reports it: shared pages count once."""
         total = 0
         for process in [self.process, *self.process.children(recursive=True)]:
             try:
@@ -63,18 +63,18 @@ class Started:
         return total
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """Ask it to stop, as Ctrl-C or a service manager does; gives the exit code."""
+        """Stop it as Ctrl-C or a service manager does; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return int(self.process.wait(timeout_s) or 0)
 
     def kill(self) -> None:
-        """`kill -9` of the whole process group, as the worst of operators would."""
+        """`kill -9` of the whole process group."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
 
 
 def start(home: Path, *flags: str, **settings: str) -> Started:
-    """Start `ondot up` in a process group of its own and wait until it serves."""
+    """Start `ondot up` in its own process group and wait until it serves."""
     port = free_port()
     began_s = time.monotonic()
     process = psutil.Popen(
@@ -120,11 +120,11 @@ def _wait_for(started: Started) -> None:
     deadline_s = time.monotonic() + BEGINS_WITHIN_S
     while time.monotonic() < deadline_s:
         if not started.process.is_running() or started.process.status() == psutil.STATUS_ZOMBIE:
-            raise RuntimeError("ondot up ended before it served: see its message above")
+            raise RuntimeError("ondot up ended before it served. See its message above.")
         try:
             started.get("/livez")
         except OSError:
             time.sleep(0.02)
         else:
             return
-    raise RuntimeError("ondot up did not answer")
+    raise RuntimeError("ondot up did not answer.")

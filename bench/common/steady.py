@@ -1,7 +1,7 @@
-"""A steady load: jobs submitted in a closed loop, run by real workers, and what of them ended within measured windows.
+"""A steady load: jobs submitted in a closed loop, run by real workers, and counted within measured windows.
 
-A rate is the rows that reached history as SUCCEEDED between two instants of the database's clock, counted after the
-load. WAL and processor time are what the same instants enclose, divided by those rows.
+A rate counts the rows that reached history as SUCCEEDED between two instants of the database's clock, after the load.
+WAL and processor time between the same instants are divided by those rows.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from fleet import Fleet, wal_bytes
 from ondot.model.job import JobSpec, encode_spec
 
 HERE = Path(__file__).resolve().parent
-BEGUN_WITHIN_S = 60.0
+STARTED_WITHIN_S = 60.0
 DRAINED_WITHIN_S = 120.0
 SUBMITTER = "submitter"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a load did in its windows, one after the other. `cpu_us`, `wal_bytes`: per job, `cpu_us` by kind."""
+    """The windows of a load, one after the other. `cpu_us`, `wal_bytes`: per job, `cpu_us` by kind."""
 
     submitted: int
     per_s: float
@@ -36,11 +36,11 @@ class Load:
 
 
 async def steady(started: Fleet, spec: JobSpec, *, backlog: int, warm_s: float, windows_s: list[float]) -> Load:
-    """Load the fleet as it is, and come back when all that was submitted has ended. `warm_s`: from the first lease."""
+    """Load the fleet, and return when all submitted jobs have ended. `warm_s`: from the first lease."""
     connection = await started.connect()
     submitter = _submitter(started, spec, backlog)
     try:
-        await _begun(started, connection)
+        await _until_started(started, connection)
         await asyncio.sleep(warm_s)
         wal, cpu_s = await wal_bytes(connection), started.cpu_s()
         instants = [await _now(connection)]
@@ -49,7 +49,7 @@ async def steady(started: Fleet, spec: JobSpec, *, backlog: int, warm_s: float, 
             _all_alive(started)
             instants.append(await _now(connection))
         wal, cpu = await wal_bytes(connection) - wal, started.cpu_s()
-        told, _ = await asyncio.to_thread(submitter.communicate, timeout=60)
+        output, _ = await asyncio.to_thread(submitter.communicate, timeout=60)
         started.members.remove((SUBMITTER, submitter))
         await _drain(started, connection)
         counts = await _ended(connection, instants)
@@ -58,9 +58,9 @@ async def steady(started: Fleet, spec: JobSpec, *, backlog: int, warm_s: float, 
         await connection.close()
     jobs, seconds = sum(counts), (instants[-1] - instants[0]).total_seconds()
     if not jobs:
-        raise RuntimeError("nothing ended while the clock ran")
+        raise RuntimeError("no job ended within the measured windows")
     return Load(
-        submitted=int(told),
+        submitted=int(output),
         per_s=jobs / seconds,
         rates=[
             count / (until - since).total_seconds()
@@ -72,7 +72,7 @@ async def steady(started: Fleet, spec: JobSpec, *, backlog: int, warm_s: float, 
 
 
 async def check(started: Fleet, submitted: int) -> None:
-    """Every job that was acknowledged has exactly one row of history, SUCCEEDED at its first attempt; none is left."""
+    """Every acknowledged job has exactly one row of history, SUCCEEDED at its first attempt; none is left."""
     connection = await started.connect()
     try:
         row = await connection.fetchrow(
@@ -89,7 +89,7 @@ async def check(started: Fleet, submitted: int) -> None:
     wanted = dict.fromkeys(("live", "ready", "dead", "otherwise", "early"), 0)
     wanted |= dict.fromkeys(("jobs", "ended", "distinct_jobs"), submitted)
     if found != wanted:
-        raise RuntimeError(f"of {submitted} jobs submitted: {found}. The figures are worth nothing.")
+        raise RuntimeError(f"invalid run: of {submitted} submitted jobs: {found}")
 
 
 def _submitter(started: Fleet, spec: JobSpec, backlog: int) -> psutil.Popen:
@@ -114,16 +114,16 @@ async def _now(connection: asyncpg.Connection) -> datetime:
 def _all_alive(started: Fleet) -> None:
     for role, process in started.members:
         if process.poll() is not None:
-            raise RuntimeError(f"the {role} ended while it was needed: see its message above")
+            raise RuntimeError(f"The {role} ended before the end of the run. See its message above.")
 
 
-async def _begun(started: Fleet, connection: asyncpg.Connection) -> None:
-    """Processes take a moment to start: until the first execution has been leased."""
-    deadline_s = time.monotonic() + BEGUN_WITHIN_S
+async def _until_started(started: Fleet, connection: asyncpg.Connection) -> None:
+    """Wait until the first execution has been leased: processes take a moment to start."""
+    deadline_s = time.monotonic() + STARTED_WITHIN_S
     while not await connection.fetchval("SELECT EXISTS (SELECT FROM ondot.lease)"):
         _all_alive(started)
         if time.monotonic() > deadline_s:
-            raise RuntimeError(f"nothing was begun {BEGUN_WITHIN_S:.0f} s after the start")
+            raise RuntimeError(f"no execution was leased {STARTED_WITHIN_S:.0f} s after the start")
         await asyncio.sleep(0.02)
 
 
@@ -132,12 +132,12 @@ async def _drain(started: Fleet, connection: asyncpg.Connection) -> None:
     while await connection.fetchval("SELECT EXISTS (SELECT FROM ondot.execution)"):
         _all_alive(started)
         if time.monotonic() > deadline_s:
-            raise RuntimeError(f"not all has ended {DRAINED_WITHIN_S:.0f} s after the last submit")
+            raise RuntimeError(f"not all jobs have ended {DRAINED_WITHIN_S:.0f} s after the last submit")
         await asyncio.sleep(0.05)
 
 
 async def _ended(connection: asyncpg.Connection, instants: list[datetime]) -> list[int]:
-    """Between each of these instants and the next."""
+    """How many ended between each of these instants and the next."""
     rows = await connection.fetch(
         "SELECT width_bucket(ended_at, $1::timestamptz[]) AS n, count(*) AS count FROM ondot.history"
         " WHERE ended_at >= $2 AND ended_at < $3 AND state = 'SUCCEEDED' GROUP BY 1",

@@ -2,9 +2,9 @@
 
     python submitter.py <database url> <jobs not ended, at most>        the spec on the first line of stdin
 
-A closed loop: of each batch one job is watched, and no more batches are out than the backlog allows, so that the rate
-is what the rest can take. Two submits are in flight, as an API has many. When stdin ends it stops, and prints how many
-jobs were acknowledged.
+A closed loop: one job of each batch is watched, and the backlog limits the batches in flight, so that the rate is what
+the rest can take. Two submits are in flight, as an API has many. When stdin ends it stops, and prints how many jobs
+were acknowledged.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Submitter:
         self.submitted = 0
 
     async def submit(self) -> None:
-        """Batch after batch, until told to stop."""
+        """Submit batch after batch, until `stop`."""
         while True:
             await self._room.acquire()
             if self._stopping:
@@ -58,7 +58,7 @@ class Submitter:
             self._room.release()
 
     async def look(self) -> None:
-        """See which batches have ended: their watched jobs have no execution any more."""
+        """Find the batches that have ended: their watched job has no live execution."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             watched = list(self._watched)

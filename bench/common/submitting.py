@@ -1,10 +1,10 @@
-"""A process that submits no-op jobs for as long as it is let, in batches of 1,000, and never far ahead of the workers.
+"""A process that submits no-op jobs in batches of 1,000 until it is stopped, and never far ahead of the workers.
 
-    python submitting.py URL        until SIGTERM; then it tells on stdout how many were acknowledged
+    python submitting.py URL        until SIGTERM; then it prints how many were acknowledged
 
-It stays ahead by what they do in three seconds, and by 10,000 at least. How far they are it learns from the server's
-count of rows that entered history, a second old at worst, which costs no scan: with an old snapshot held, counting what
-waits would itself be the load.
+It stays ahead by the work of three seconds, and by at least 10,000 jobs. It reads the progress of the workers from the
+server's count of rows that entered history, at most a second old. That costs no scan: under an old snapshot, counting
+the waiting rows would itself be the load.
 """
 
 import asyncio

@@ -244,7 +244,7 @@ async def test_an_outcome_that_is_written_as_a_cancel_commits_ends_the_execution
         await transaction.start()
         await request_cancels(other, DEFAULT_TENANT, [assignment.leased.id], "enough")
         writing = asyncio.ensure_future(world.recover() if by_recovery else worker.complete(assignment, failed()))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await transaction.commit()
         await writing
     if by_recovery:

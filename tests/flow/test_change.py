@@ -476,7 +476,7 @@ async def test_a_pause_ends_a_due_fire_that_is_being_swept_at_that_moment(world:
         await transaction.start()
         assert await sweep_late_ready(other, 100)
         pausing = asyncio.create_task(stop(world, accepted.id))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await transaction.commit()
     await pausing
     assert await world.states(accepted.id) == [State.SKIPPED]
@@ -670,7 +670,7 @@ async def test_a_fire_whose_cancel_commits_in_the_middle_of_an_update_is_not_pla
     async with world.second_connection() as canceller, canceller.transaction():
         assert await end_queued(canceller, DEFAULT_TENANT, {cancelled.id: "cancelled by ops"}, CANCEL)
         changing = asyncio.create_task(change(world, accepted.id, job("new", schedule=every(5, world.now))))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
     await changing
     rows = await world.executions()
     assert [row.state for row in rows if row.fire_at == cancelled.fire_at] == [State.CANCELLED]

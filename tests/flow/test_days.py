@@ -124,7 +124,7 @@ async def test_with_no_day_left_ahead_they_are_made_though_somebody_reads_the_ta
         await connection.execute("BEGIN")
         await connection.execute("LOCK TABLE ondot.history IN ACCESS SHARE MODE")
         making = asyncio.create_task(make_days(world.database))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await connection.execute("ROLLBACK")
     await making
     assert await days_ahead(world) == {15}

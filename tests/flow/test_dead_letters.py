@@ -194,7 +194,7 @@ async def test_a_second_replay_waits_for_the_first_and_finds_its_result(world: W
         await holding.start()
         await lock_letters(other, DEFAULT_TENANT, [id_])
         waiting = asyncio.create_task(replay_all(world, [id_]))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await other.execute("UPDATE ondot.dead_letter SET resolved_at = now(), resolution = 'discarded'")
         await holding.commit()
         assert await waiting == [("already_resolved", None)]

@@ -214,7 +214,7 @@ async def test_a_change_locks_queue_rows_before_executions_as_a_lease_does(world
         await transaction.start()
         assert len(await lease_on(connection, worker, 3)) == 1
         change = asyncio.ensure_future(world.update(accepted.id, spec))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await transaction.commit()
         await change
     assert await world.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
@@ -255,7 +255,7 @@ async def test_leases_on_their_way_count_when_a_pool_gets_its_limit(world: World
         setting = asyncio.create_task(
             set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
         )
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await leasing.commit()
         await setting
     assert await world.count("slot") == 3

@@ -56,7 +56,7 @@ async def test_requests_that_arrive_during_a_statement_share_the_next_one(world:
         await hold.start()
         await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
         first = asyncio.create_task(submit(group, job("first")))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         others = [asyncio.create_task(submit(group, job(f"other {n}"))) for n in range(5)]
         await asyncio.sleep(0)
         assert not first.done()
@@ -127,7 +127,7 @@ async def test_each_request_learns_that_the_database_is_away_and_the_next_one_su
     async with world.second_connection() as other, other.transaction():
         await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
         tasks = [asyncio.create_task(submit(group, job(f"job {n}"))) for n in range(3)]
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -145,7 +145,7 @@ async def test_a_caller_that_disconnects_cancels_no_other_request(world: World, 
         await hold.start()
         await other.execute("LOCK TABLE ondot.ready IN EXCLUSIVE MODE")
         first, second = (asyncio.create_task(submit(group, job(name))) for name in ("first", "second"))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         first.cancel()
         await asyncio.wait({first})
         await hold.rollback()

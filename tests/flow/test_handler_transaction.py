@@ -387,7 +387,7 @@ async def test_a_cancellation_during_the_commit_waits_for_its_result(shop: Shop)
         await holding.start()
         await other.execute("SELECT pg_advisory_xact_lock(7)")
         task = asyncio.create_task(pay())
-        await shop.world.until_someone_waits()
+        await shop.world.until_a_lock_is_awaited()
         task.cancel()
         await asyncio.sleep(0)
         assert not task.done()
@@ -412,7 +412,7 @@ async def test_a_change_of_the_row_at_the_same_moment_does_not_make_a_current_at
         # A new limit of its pool or a request to cancel does this.
         await other.execute("UPDATE ondot.execution SET gated = gated WHERE id = $1", assignment.leased.id)
         task = asyncio.create_task(pay())
-        await shop.world.until_someone_waits()
+        await shop.world.until_a_lock_is_awaited()
         await holding.commit()
     await task
     assert (await shop.effects(), await shop.state(assignment)) == (1, State.SUCCEEDED)

@@ -77,7 +77,7 @@ async def test_a_change_waits_for_an_uncommitted_plan_and_takes_its_fires_back(w
         await planning.start()
         assert await plan_on(node, world, accepted.id) == 1
         pausing = asyncio.create_task(pause(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await planning.commit()
         await pausing
     assert await world.states(accepted.id) == []
@@ -107,7 +107,7 @@ async def test_taking_back_waits_for_a_lease_and_then_leaves_it_alone(world: Wor
         await leasing.start()
         [leased] = await lease_on(connection, worker, 1)
         pausing = asyncio.create_task(pause(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await leasing.commit()
         with pytest.raises(Conflict):
             await pausing
@@ -132,7 +132,7 @@ async def test_a_one_time_job_is_not_deleted_while_its_next_attempt_is_leased(
         await leasing.start()
         [leased] = await lease_on(connection, worker, 1, of_class)
         deleting = asyncio.create_task(delete(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await leasing.commit()
         with pytest.raises(Conflict):
             await deleting
@@ -149,7 +149,7 @@ async def test_taking_back_takes_executions_that_a_rolled_back_lease_released(wo
         await leasing.start()
         await lease_on(connection, worker, 1)
         pausing = asyncio.create_task(pause(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await leasing.rollback()
         await pausing
     assert await world.states(accepted.id) == []
@@ -177,7 +177,7 @@ async def test_a_second_request_with_an_idempotency_key_waits_and_gets_the_store
                 return await take_key(connection, DEFAULT_TENANT, "abc", body)
 
         waiting = asyncio.create_task(twin(b"body"))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await store_answer(first, DEFAULT_TENANT, "abc", '{"id":  1}')
         await claiming.commit()
         assert await waiting == '{"id":  1}'
@@ -197,7 +197,7 @@ async def test_a_second_request_takes_over_the_key_of_one_that_fails(world: Worl
                 return await take_key(connection, DEFAULT_TENANT, "abc", b"body")
 
         waiting = asyncio.create_task(twin())
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await claiming.rollback()
         assert await waiting is None
 

@@ -82,7 +82,7 @@ async def test_a_lease_before_a_retry_wins_and_the_retry_reports_that_it_runs(wo
         await leasing.start()
         await other.execute("DELETE FROM ondot.ready WHERE execution_id = $1", id_)
         asking = asyncio.create_task(retried(world, id_))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await other.execute("UPDATE ondot.execution SET state = 'RUNNING', attempt_no = 2 WHERE id = $1", id_)
         await leasing.commit()
         with pytest.raises(Conflict, match="running"):
@@ -152,7 +152,7 @@ async def test_a_second_retry_waits_for_the_first_and_names_its_replay(world: Wo
         ended = await lock_ended(other, DEFAULT_TENANT, id_)
         assert ended is not None
         second = asyncio.create_task(retried(world, id_))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         [made], _ = await make_replays(Work(other, world.database, DEFAULT_TENANT), [ended], Replay())
         await first.commit()
         with pytest.raises(Conflict, match=str(made.replay_id)):

@@ -69,9 +69,9 @@ async def test_a_run_waits_for_a_delete_under_way_and_is_refused(world: World) -
     accepted = await world.submit(job(schedule=every(3600, world.now)))
     async with held_up(world, accepted.id):
         deleting = asyncio.create_task(delete(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits(1)
+        await world.until_a_lock_is_awaited(1)
         running = asyncio.create_task(world.run_now(accepted.id))
-        await world.until_someone_waits(2)
+        await world.until_a_lock_is_awaited(2)
     await deleting
     with pytest.raises(Conflict, match="deleted"):
         await running
@@ -83,9 +83,9 @@ async def test_a_run_waits_for_an_update_under_way_and_runs_the_new_version(worl
     accepted = await world.submit(job(schedule=every(3600, world.now)))
     async with held_up(world, accepted.id):
         updating = asyncio.create_task(updated(world, accepted.id, job("new", schedule=every(3600, world.now))))
-        await world.until_someone_waits(1)
+        await world.until_a_lock_is_awaited(1)
         running = asyncio.create_task(world.run_now(accepted.id))
-        await world.until_someone_waits(2)
+        await world.until_a_lock_is_awaited(2)
     await updating
     assert (await world.execution(await running)).job_version == 2
 
@@ -95,9 +95,9 @@ async def test_a_run_of_a_one_time_job_waits_for_its_first_change(world: World) 
     accepted = await world.submit(job(schedule=once(world.after(3600))))
     async with held_up(world, accepted.id):
         deleting = asyncio.create_task(delete(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits(1)
+        await world.until_a_lock_is_awaited(1)
         running = asyncio.create_task(world.run_now(accepted.id))
-        await world.until_someone_waits(2)
+        await world.until_a_lock_is_awaited(2)
     await deleting
     with pytest.raises(Conflict, match="deleted"):
         await running
@@ -112,7 +112,7 @@ async def test_a_delete_waits_for_a_run_under_way_and_ends_it(world: World) -> N
         await running.start()
         execution_id = await insert_run(connection, world, accepted.id)
         deleting = asyncio.create_task(delete(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
         await running.commit()
         await deleting
     assert (await world.execution(execution_id)).state is State.CANCELLED
@@ -128,10 +128,10 @@ async def test_runs_wait_for_a_change_before_them_and_not_for_each_other(world: 
         async with asyncio.timeout(10):
             await world.run_now(accepted.id)
         pausing = asyncio.create_task(pause(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits(1)
+        await world.until_a_lock_is_awaited(1)
         # Share locks of the row itself would overtake it, and a stream of runs would keep the change waiting.
         third = asyncio.create_task(world.run_now(accepted.id))
-        await world.until_someone_waits(2)
+        await world.until_a_lock_is_awaited(2)
         await first.commit()
         await asyncio.gather(pausing, third)
     assert await world.states(accepted.id) == [State.PENDING] * 3
@@ -142,9 +142,9 @@ async def test_a_replay_by_the_current_version_waits_for_an_update_under_way(wor
     job_id, letter = await failed_letter(world)
     async with held_up(world, job_id):
         updating = asyncio.create_task(updated(world, job_id, job("new", schedule=every(3600, world.now))))
-        await world.until_someone_waits(1)
+        await world.until_a_lock_is_awaited(1)
         replaying = asyncio.create_task(replay_all(world, [letter], CURRENT))
-        await world.until_someone_waits(2)
+        await world.until_a_lock_is_awaited(2)
     await updating
     [(_, replay_id)] = await replaying
     assert replay_id is not None
@@ -158,9 +158,9 @@ async def test_a_retry_by_hand_waits_for_a_delete_under_way(world: World, how: R
     job_id, letter = await failed_letter(world)
     async with held_up(world, job_id):
         deleting = asyncio.create_task(delete(world.database, DEFAULT_TENANT, job_id))
-        await world.until_someone_waits(1)
+        await world.until_a_lock_is_awaited(1)
         retrying = asyncio.create_task(retried(world, letter, how))
-        await world.until_someone_waits(2)
+        await world.until_a_lock_is_awaited(2)
     await deleting
     if how.current_version:
         with pytest.raises(Conflict, match="deleted"):
@@ -178,9 +178,9 @@ async def test_a_retry_that_is_hastened_beside_a_delete_does_not_outlive_it(worl
     await (await world.worker()).run_one(failed())
     async with held_up(world, accepted.id):
         deleting = asyncio.create_task(delete(world.database, DEFAULT_TENANT, accepted.id))
-        await world.until_someone_waits(1)
+        await world.until_a_lock_is_awaited(1)
         hastening = asyncio.create_task(retried(world, execution_id))
-        await world.until_someone_waits(2)
+        await world.until_a_lock_is_awaited(2)
     await deleting
     with pytest.raises(Conflict, match="CANCELLED"):
         await hastening

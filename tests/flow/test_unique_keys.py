@@ -251,7 +251,7 @@ async def test_a_job_submitted_while_a_debounced_one_is_being_changed_waits_and_
         locked = await lock(work, first.id)
         await update_locked(work, locked, structs.replace(locked.spec, name="renamed"))
         coming = asyncio.create_task(world.submit(job(debounce=debounce)))
-        await world.until_someone_waits()
+        await world.until_a_lock_is_awaited()
     second = await coming
     assert (await world.job(first.id)).state is JobState.ENDED
     assert await runs(world) == [second.id]

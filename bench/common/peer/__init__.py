@@ -1,9 +1,9 @@
-"""The tools people would pick instead of ondot, each run in its recommended fast form, one module for each.
+"""The tools that people would use instead of ondot, each in its recommended fast form, one module for each.
 
 A peer's module is imported twice: by the benchmark, which produces with it, and by the peer's own workers, which find
-their servers in the environment. It offers what `Peer` says. All run the same work, `marks.mark(number)`: the least
-that shows that a job began, when, and how often. Nothing of a peer is imported before it is asked for: one that is not
-installed is told by its ImportError.
+their servers in the environment. It implements `Peer`. All run the same work, `marks.mark(number)`: the least that
+shows that a job started, when, and how often. A peer is imported only when it is measured: one that is not installed is
+reported by its ImportError.
 """
 
 import os
@@ -17,7 +17,7 @@ PROCESSES = 2
 BATCH = 1_000
 
 Put = Callable[[Sequence[int]], Awaitable[None]]
-"""Enqueue jobs with these numbers, in the peer's batch form where it has one; returns when they are accepted."""
+"""Enqueue jobs with these numbers, in the peer's batch form if it has one; returns when they are accepted."""
 
 
 class Peer(Protocol):
@@ -26,18 +26,18 @@ class Peer(Protocol):
     SERVER: str
     """`redis` or `postgres`."""
     ENDS_WITHIN_S: float
-    """How long its workers get to stop by themselves; most only wait then, and nothing is left to lose."""
+    """How long its workers may take to stop; most only wait then, and nothing is left to lose."""
 
     def workers(self) -> list[list[str]]:
         """The commands that start its worker processes."""
 
     async def prepare(self) -> None:
-        """What its empty server needs before the first job."""
+        """Prepare its empty server for the first job."""
 
     def producer(self) -> AbstractAsyncContextManager[Put]: ...
 
     async def unfinished(self) -> int:
-        """How many accepted jobs have not been stored as ended; 0 where the run of a job is all that is kept."""
+        """How many accepted jobs are not stored as ended; 0 if the peer stores no ends."""
 
 
 def redis_url() -> str:

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from apscheduler.schedulers.blocking import BlockingScheduler
 from apscheduler.triggers.cron import CronTrigger
 
-from peer.herd import told
+from peer.herd import read_task
 from peer.marks import mark
 
 
 def work() -> None:
-    count, due_s = told()
+    count, due_s = read_task()
     due_at = datetime.fromtimestamp(due_s, UTC)
     scheduler = BlockingScheduler(timezone=UTC, job_defaults={"misfire_grace_time": None})
     for number in range(count):

@@ -1,7 +1,7 @@
 """Celery beat for the herd: N crontab entries kept in memory, sent to the worker of `peer.celery`.
 
-A crontab is due at full minutes only. So that nobody waits for one, its clock (`nowfun`) is set back by as many seconds
-as the due instant lies after a full minute.
+A crontab is due at full minutes only. To avoid waiting for one, its clock (`nowfun`) is set back by the seconds from
+the last full minute to the due instant.
 """
 # mypy: disable-error-code="import-not-found, import-untyped, untyped-decorator, arg-type, no-untyped-call"
 
@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from celery.schedules import crontab
 
 from peer.celery import app
-from peer.herd import told
+from peer.herd import read_task
 
 __all__ = ["app"]
 
-count, due_s = told()
+count, due_s = read_task()
 BACK = timedelta(seconds=due_s % 60)
 due_at = datetime.fromtimestamp(due_s, UTC) - BACK
 

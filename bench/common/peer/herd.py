@@ -1,8 +1,8 @@
 """The herd: N cron jobs due in the same second, through ondot, APScheduler 3 and Celery beat, by their jobs' marks.
 
-All three are started together and have taken in their jobs before the first is due; their instants lie apart, so that
-each has the machine for itself. How long after its instant the first, the median and the last job began; or, if that
-takes too long, how many had begun when the time was up. None may begin early, none twice.
+All three are started together and have accepted their jobs before the first is due. Their instants are apart, so that
+each has the machine for itself. The result is how long after its instant the first, the median and the last job
+started; or, if that takes too long, how many had started when the time was up. None may start early, none twice.
 """
 
 import math
@@ -28,7 +28,7 @@ LOOK_EACH_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`apart_s`: when each is due after the start; `within_s`: how long after that it is watched."""
+    """`apart_s`: when each is due after the start; `within_s`: how long it is watched after that."""
 
     jobs: int
     apart_s: Mapping[str, float]
@@ -47,8 +47,8 @@ FULL = Size(
 )
 
 
-def told() -> tuple[int, int]:
-    """In a scheduler's process: how many jobs, and when they are due (s)."""
+def read_task() -> tuple[int, int]:
+    """In a scheduler's process: the number of jobs, and when they are due (s)."""
     count, _, due_s = os.environ[HERD].partition("@")
     return int(count), int(due_s)
 
@@ -77,7 +77,9 @@ def herds(started: Fleet, redis_url: str, quick: bool) -> dict[str, Any]:
             result[name] = _watched(workers, size.jobs, due[name], size.within_s[name])
             workers.end()
             if name == "ondot" and not in_time:
-                result[name] = {"error": "not all jobs were accepted a second before they were due: a busy machine"}
+                result[name] = {
+                    "error": "not all jobs were accepted a second before they were due: the machine is busy"
+                }
             say(f"herd of {size.jobs:,}: {name} {result[name]}")
     return result
 
@@ -112,12 +114,12 @@ def _watched(workers: Workers, jobs: int, due_s: int, within_s: float) -> dict[s
     begun = list(marks.read(workers.marks))
     late_s = sorted(instant_ns / 1e9 - due_s for _, instant_ns in begun)
     if not late_s:
-        return {"error": f"none of {jobs:,} began within {within_s:g} s. {workers.trouble()}".strip()}
+        return {"error": f"none of {jobs:,} started within {within_s:g} s. {workers.trouble()}".strip()}
     if late_s[0] < 0:
-        return {"error": f"began {-late_s[0]:.3f} s early"}
+        return {"error": f"started {-late_s[0]:.3f} s early"}
     if len({number for number, _ in begun}) != len(begun):
         return {"error": f"{len(begun) - len({number for number, _ in begun})} ran twice"}
     figures: dict[str, Any] = {"first_s": round(late_s[0], 3), "median_s": round(late_s[len(late_s) // 2], 3)}
     if len(begun) < jobs:
-        return figures | {"began": len(begun), "error": f"{len(begun):,} of {jobs:,} began within {within_s:g} s"}
+        return figures | {"began": len(begun), "error": f"{len(begun):,} of {jobs:,} started within {within_s:g} s"}
     return figures | {"last_s": round(late_s[-1], 3)}

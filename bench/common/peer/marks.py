@@ -1,7 +1,7 @@
-"""What a job leaves behind: its number and the instant it began, 16 bytes appended to a file of its process.
+"""The mark of a job: its number and the instant of its start, 16 bytes appended to a file of its process.
 
-One `write` on a file opened to append is atomic among threads, costs about a microsecond, and its bytes are counted
-from outside without asking anybody: the same for every peer and for ondot.
+One `write` on a file opened to append is atomic among threads, costs about a microsecond, and can be counted from
+outside: the same for every peer and for ondot.
 """
 
 import os
@@ -19,7 +19,7 @@ _files: dict[int, int] = {}
 def mark(number: int) -> None:
     pid = os.getpid()
     if (file := _files.get(pid)) is None:
-        # By process: a worker that forks must not write into its parent's. Threads may open it twice: harmless.
+        # One file per process: a forked worker must not write into its parent's. Threads may open it twice: harmless.
         name = os.path.join(os.environ[MARKS], str(pid))  # noqa: PTH118 - on the measured path of every peer
         file = _files[pid] = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(file, RECORD.pack(number, time.time_ns()))
@@ -40,7 +40,7 @@ def last(directory: Path) -> int:
 
 
 def read(directory: Path) -> Iterator[tuple[int, int]]:
-    """Number and instant (ns) of every job that began, in no order."""
+    """Number and instant (ns) of every job that started, unordered."""
     for path in directory.iterdir():
         content = path.read_bytes()
         yield from RECORD.iter_unpack(content[: len(content) // RECORD.size * RECORD.size])

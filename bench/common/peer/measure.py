@@ -1,13 +1,13 @@
-"""One peer measured by real worker processes, all figures by the marks that its jobs leave.
+"""One peer measured on real worker processes; all figures come from the marks of its jobs.
 
 In this order, on workers that have run some hundred jobs:
 - *start*: one job each 20 ms on idle workers; from just before it is enqueued to its mark.
 - *lifecycle*: N jobs enqueued while the workers run; N ÷ (from the first enqueue to the last done).
 - *enqueue* and *drain*: N jobs enqueued while the workers are halted (SIGSTOP); then N ÷ (from when they go on to the
-  last done), so that neither start-up nor the producer is in the rate.
+  last done), so that the rate excludes start-up and the producer.
 
-Done is a job's mark; for those on PostgreSQL also that its end is stored. N is scaled to the peer's own speed, found by
-bursts that grow; all of it has a deadline. A job that is lost or runs twice makes the figures worth nothing.
+A job is done when it has its mark; on PostgreSQL its end must be stored, too. N is scaled to the peer's own speed,
+found by growing bursts. Everything has a deadline. A job that is lost or runs twice makes the run invalid.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ FIRST_BURST, LARGEST = 100, 400_000
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How long is looked: `work_s` of lifecycles, `singles` jobs one by one each `each_s`.
+    """The extent of a measurement: `work_s` of lifecycles, `singles` jobs one by one each `each_s`.
 
-    `ready_s`: for the second process after the first; `whole_s`: for all of it, else it is an error.
+    `ready_s`: the limit for the second process after the first; `whole_s`: the limit for everything.
     """
 
     work_s: float
@@ -46,7 +46,7 @@ FULL = Look(work_s=5.0, singles=150, ready_s=5.0, whole_s=180.0)
 
 
 class Measured:
-    """The figures of one peer on workers that were just started. `server`: what works for it besides."""
+    """The figures of one peer on workers that were just started. `server`: the server process that they use."""
 
     def __init__(self, peer: Peer, workers: Workers, server: psutil.Process | None, look: Look) -> None:
         self._peer, self._workers, self._server, self._look = peer, workers, server, look
@@ -57,7 +57,7 @@ class Measured:
             async with asyncio.timeout(self._look.whole_s), self._peer.producer() as put:
                 figures = await self._phases(put)
         except TimeoutError:
-            begun = f"{marks.count(self._workers.marks)} of {self._next} jobs began in {self._look.whole_s:g} s."
+            begun = f"{marks.count(self._workers.marks)} of {self._next} jobs started in {self._look.whole_s:g} s."
             raise RuntimeError(f"{begun} {self._workers.trouble()}".strip()) from None
         self._check()
         return figures
@@ -69,7 +69,7 @@ class Measured:
         return figures | await self._backlog(put, int(figures["jobs"]))
 
     async def _warm(self, put: Put) -> None:
-        """Until every process has run a job."""
+        """Run jobs until every process has run one."""
         await put(self._numbers(1))
         await self._done()
         deadline_s = time.monotonic() + self._look.ready_s
@@ -91,7 +91,7 @@ class Measured:
         return {"start_p50_ms": quantile(waits_ms, 0.5), "start_p99_ms": quantile(waits_ms, 0.99)}
 
     async def _lifecycles(self, put: Put) -> Figures:
-        """Bursts that grow until one takes long enough: that one counts, those before were to find its size."""
+        """Growing bursts until one takes long enough: only that one counts, the others find its size."""
         count = FIRST_BURST
         while True:
             numbers = self._numbers(count)
@@ -121,7 +121,7 @@ class Measured:
         return range(self._next - count, self._next)
 
     async def _done(self) -> int:
-        """Wait for all that was enqueued; gives the instant of the last one (ns)."""
+        """Wait for all enqueued jobs; return the instant of the last one (ns)."""
         while marks.count(self._workers.marks) < self._next:
             self._workers.check()
             await asyncio.sleep(LOOK_EACH_S)
@@ -140,4 +140,4 @@ class Measured:
         begun = sorted(number for number, _ in marks.read(self._workers.marks))
         if begun != list(range(self._next)):
             lost, doubled = self._next - len(set(begun)), len(begun) - len(set(begun))
-            raise RuntimeError(f"{lost} jobs were lost and {doubled} ran twice: these figures are worth nothing")
+            raise RuntimeError(f"invalid run: {lost} jobs were lost and {doubled} ran twice")

@@ -1,7 +1,7 @@
-"""ondot as one among them: a scheduler and a worker of two processes; submitted 1,000 at a time.
+"""ondot as one of the peers: a scheduler and a worker of two processes; jobs are submitted 1,000 at a time.
 
-Submitted by the function that the API and the caller's own transaction call too, with its wake-ups; the other producers
-are libraries in the benchmark's process as well. Ended is what stands in history.
+They are submitted by the function that the API and the caller's own transaction use, with its wake-ups; the other
+producers are libraries in the benchmark's process, too. A job has ended when it is in history.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from peer.marks import mark
 
 SLOTS = 1_000
 FORM = f"scheduler, {PROCESSES} worker processes × {SLOTS} slots; submitted by 1,000"
-# A scheduler that is killed keeps its partitions for seconds, and the next one waits for them.
+# A killed scheduler keeps its partitions for seconds, and the next one waits for them.
 SERVER, ENDS_WITHIN_S = "postgres", 10.0
 
 app = Ondot()

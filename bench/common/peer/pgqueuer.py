@@ -1,6 +1,6 @@
-"""PgQueuer: two processes, each with several drains on a connection of its own, on uvloop, as its own benchmark does.
+"""PgQueuer: two processes, each with several drains on their own connections, on uvloop, as in its own benchmark.
 
-Larger batches than its benchmark's 10, which are faster. Jobs are enqueued 1,000 at a time. What has ended is
+Batches are larger than its benchmark's 10, because that is faster. Jobs are enqueued 1,000 at a time. Ended jobs are
 deleted from its queue and written to its log, in the same durable transaction: that is its history.
 """
 # mypy: disable-error-code="import-not-found, import-untyped, untyped-decorator, arg-type, no-untyped-call"

@@ -1,6 +1,6 @@
 """Procrastinate: two processes on uvloop, many jobs at once in each, woken by LISTEN; deferred 1,000 at a time.
 
-Jobs that succeeded are deleted, which is faster than to keep them.
+Jobs that succeeded are deleted, which is faster than keeping them.
 """
 # mypy: disable-error-code="import-not-found, import-untyped, untyped-decorator, arg-type, no-untyped-call"
 

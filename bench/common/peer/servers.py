@@ -1,8 +1,8 @@
-"""What peers need beside them: a Redis of the benchmark's own, and a database of their own in ondot's PostgreSQL.
+"""The servers of the peers: the benchmark's own Redis, and a separate database in ondot's PostgreSQL.
 
-Redis is Debian's (`redis-server`), on a free port of the loopback address, in a directory of its own, with neither
-append-only file nor snapshots: as task queues usually run it, and the fastest it can be. It promises less than
-PostgreSQL with `fsync` and `synchronous_commit` on, which is what ondot and the peers on PostgreSQL have.
+Redis is Debian's (`redis-server`), on a free port of the loopback address, in its own directory, without append-only
+file and snapshots: as task queues usually run it, and as fast as possible. It promises less than PostgreSQL with
+`fsync` and `synchronous_commit` on, which ondot and the peers on PostgreSQL use.
 """
 
 import shutil
@@ -23,7 +23,7 @@ BEGINS_WITHIN_S = 20.0
 
 @contextmanager
 def redis(directory: Path) -> Iterator[tuple[str, psutil.Process | None]]:
-    """Its URL and process; without a redis-server an URL where nobody answers, so that each peer tells it."""
+    """Its URL and process; without a redis-server a URL where nothing answers, so that each peer reports the error."""
     port, found = free_port(), shutil.which("redis-server")
     url = f"redis://127.0.0.1:{port}/0"
     if found is None:
@@ -41,16 +41,16 @@ def redis(directory: Path) -> Iterator[tuple[str, psutil.Process | None]]:
 
 
 def forget_all(url: str) -> None:
-    """Empty Redis, so that no peer finds what another left."""
+    """Empty Redis, so that no peer finds the data of another."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
         connection.sendall(b"FLUSHALL\r\n")
         if not connection.recv(16).startswith(b"+OK"):
-            raise RuntimeError("Redis would not be emptied")
+            raise RuntimeError("Redis could not be emptied")
 
 
 async def new_database(url: str, name: str) -> str:
-    """An empty database beside the one of this URL; gives its URL."""
+    """Make an empty database beside the one of this URL; return its URL."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

@@ -41,7 +41,7 @@ class Workers:
         """Raise if one of them has ended by itself."""
         for process in self._processes:
             if (code := process.poll()) is not None:
-                raise RuntimeError(f"a worker ended with {code}: {self.trouble() or 'without a word'}")
+                raise RuntimeError(f"a worker ended with {code}: {self.trouble() or 'no message'}")
 
     def trouble(self) -> str:
         """The last line that they wrote to stderr."""
@@ -49,13 +49,13 @@ class Workers:
         return lines[-1].strip() if lines else ""
 
     def halt(self) -> None:
-        """Freeze them, so that what is enqueued now waits for them to `go_on`, warm as they are."""
-        self._tell(signal.SIGSTOP)
+        """Freeze them while they are warm, so that jobs enqueued now wait until `go_on`."""
+        self._send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        self._tell(signal.SIGCONT)
+        self._send_signal(signal.SIGCONT)
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         for process in self.family():
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
@@ -64,7 +64,7 @@ class Workers:
         return [member for process in self._processes for member in family(process)]
 
     def end(self) -> None:
-        """Politely first; then, and what they left behind, by the process groups that were made for them."""
+        """Stop them gracefully first; then kill the rest by the process groups that were made for them."""
         for process in self._processes:
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 process.terminate()
