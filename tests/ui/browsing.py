@@ -1,4 +1,4 @@
-"""A real browser for the pages: Debian's chromium by Playwright's protocol; without one its tests are skipped."""
+"""A real browser for the pages: Debian's chromium, driven by Playwright. Without chromium the tests are skipped."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -14,12 +14,12 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on thi
 
 
 class Visit:
-    """A page and what went wrong on it: errors, refused scripts and styles, dialogs that nobody expected."""
+    """A page with its problems: errors, blocked scripts and styles, unexpected dialogs."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.trouble: list[str] = []
-        self.asked: list[str] = []
+        self.questions: list[str] = []
         self.answers: bool | None = None
         page.on("console", lambda message: self._note(message.type, message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
@@ -30,7 +30,7 @@ class Visit:
             self.trouble.append(text)
 
     async def _answer(self, dialog: Dialog) -> None:
-        (self.trouble if self.answers is None else self.asked).append(dialog.message)
+        (self.trouble if self.answers is None else self.questions).append(dialog.message)
         await (dialog.accept() if self.answers else dialog.dismiss())
 
     async def overflow(self) -> int:
@@ -38,7 +38,7 @@ class Visit:
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[Browser]:
+async def open_browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

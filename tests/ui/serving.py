@@ -1,7 +1,7 @@
 """The page as it is served: the real API application and its feed behind uvicorn on a free port.
 
-The feed's passes are the test's to call, unless it asks for the feed to run by itself; so an event comes when the test
-says so, and nothing sleeps.
+The test calls the feed's passes, unless it lets the feed run by itself. So events arrive when the test wants them, and
+nothing sleeps.
 """
 
 import asyncio
@@ -49,19 +49,21 @@ async def served(
     database: Database, *, auth: str = "off", port: int = 0, by_itself: bool = False
 ) -> AsyncIterator[Served]:
     before = database.settings
-    database.settings = before.model_copy(update={"auth": auth})  # as in a process: who acts is named by the same
+    database.settings = before.model_copy(
+        update={"auth": auth}
+    )  # as in a process: they name actors
     app, feed = build(database, database.settings)
     try:
-        # Closed here too: a test that fails must not leave a socket behind, of which a later one would be accused.
+        # Closed here too: a failed test must not leave a socket open, which a later test would be blamed for.
         with socket.create_server(("127.0.0.1", port)) as listener:
-            async with _served_at(listener, app, feed, by_itself=by_itself) as page:
+            async with _serve_at(listener, app, feed, by_itself=by_itself) as page:
                 yield page
     finally:
         database.settings = before
 
 
 @asynccontextmanager
-async def _served_at(listener: socket.socket, app: FastAPI, feed: Feed, *, by_itself: bool) -> AsyncIterator[Served]:
+async def _serve_at(listener: socket.socket, app: FastAPI, feed: Feed, *, by_itself: bool) -> AsyncIterator[Served]:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -79,7 +81,7 @@ async def _served_at(listener: socket.socket, app: FastAPI, feed: Feed, *, by_it
 
 
 async def events(response: httpx2.Response) -> AsyncIterator[tuple[str, str]]:
-    """The events of a stream, each as its name and its data."""
+    """The events of a stream, as name and data."""
     name, data = "", []
     async for line in response.aiter_lines():
         field, _, value = line.partition(":")

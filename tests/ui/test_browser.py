@@ -1,4 +1,4 @@
-"""The page in a real browser: it lives, it says when it does not, and it fits a phone."""
+"""The first page in a real browser: it is live, it shows when it is not, and it fits a phone."""
 
 from collections.abc import AsyncIterator
 from typing import Final, Literal
@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 from ondot.model.schedule import Cron, Schedule
 from ondot.store.logs import Progress, save_progress
 from tests.proves import proves
-from tests.ui.browsing import needs_chromium, opened, visit
+from tests.ui.browsing import needs_chromium, open_browser, visit
 from tests.ui.serving import served
 from tests.world import World, failed, job, once
 
@@ -18,12 +18,12 @@ pytestmark = needs_chromium
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with opened() as browser:
+    async with open_browser() as browser:
         yield browser
 
 
 async def busy(world: World) -> None:
-    """One of everything, with names that do not fit and do not mean well."""
+    """One of everything, with names that are too long and hostile."""
     hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>" + "x" * 140
     worker = await world.worker()
     await world.submit_all([job("fine"), job(hostile)])
@@ -37,7 +37,7 @@ async def busy(world: World) -> None:
 
 
 @proves("O5")
-async def test_what_happens_is_shown_without_a_reload(world: World, browser: Browser) -> None:
+async def test_changes_are_shown_without_a_reload(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, page.url)
         await page.until_watched()
@@ -56,7 +56,7 @@ async def test_what_happens_is_shown_without_a_reload(world: World, browser: Bro
 
 
 @proves("O5")
-async def test_a_broken_stream_is_told_and_mended_by_itself(world: World, browser: Browser) -> None:
+async def test_a_broken_stream_is_shown_and_reconnects(world: World, browser: Browser) -> None:
     async with served(world.database, by_itself=True) as page:
         port = int(page.url.rpartition(":")[2])
         visitor = await visit(browser, page.url)
@@ -146,7 +146,7 @@ async def test_without_javascript_the_page_is_a_whole_snapshot(world: World, bro
 
 
 @proves("O5")
-async def test_focus_stays_on_a_link_when_its_fragment_is_renewed(world: World, browser: Browser) -> None:
+async def test_focus_stays_on_a_link_when_its_fragment_is_replaced(world: World, browser: Browser) -> None:
     await busy(world)
     async with served(world.database) as page:
         visitor = await visit(browser, page.url)
@@ -160,7 +160,7 @@ async def test_focus_stays_on_a_link_when_its_fragment_is_renewed(world: World, 
 
 
 BROKEN_WORDS: Final = """() => {
-  // Words in the names of jobs that stand on more than one line, or are cut off.
+  // Words in the names of jobs that are on more than one line, or cut off.
   const broken = [];
   for (const link of document.querySelectorAll("tbody th a")) {
     for (const node of link.childNodes) {

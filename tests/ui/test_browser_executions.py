@@ -15,7 +15,7 @@ from ondot.model.outcome import AttemptError, Failed
 from ondot.model.retry import Retry
 from ondot.store.logs import LogLine, Progress, Stream, add_log_lines, save_progress
 from tests.proves import proves
-from tests.ui.browsing import needs_chromium, opened, visit
+from tests.ui.browsing import needs_chromium, open_browser, visit
 from tests.ui.serving import served
 from tests.ui.test_browser import FAINT
 from tests.ui.working import run_function, working
@@ -26,12 +26,12 @@ pytestmark = needs_chromium
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with opened() as browser:
+    async with open_browser() as browser:
         yield browser
 
 
 @proves("E9", "E14", "O5")
-async def test_a_log_and_progress_are_followed_as_they_come(database_url: str, browser: Browser) -> None:
+async def test_log_and_progress_are_shown_live(database_url: str, browser: Browser) -> None:
     app, go = Ondot(), asyncio.Event()
 
     @app.job
@@ -51,14 +51,14 @@ async def test_a_log_and_progress_are_followed_as_they_come(database_url: str, b
         visitor = await visit(browser, f"{page.url}/executions/{id_}")
         log = visitor.page.locator("#log")
         await expect(log).to_contain_text("began rows=3")
-        await expect(log.locator(".stdout .said")).to_have_text("<b>printed</b>")
+        await expect(log.locator(".stdout .text")).to_have_text("<b>printed</b>")
         await expect(log.locator(".handler .from").first).to_have_text("log")
         await expect(visitor.page.locator(".titled .state")).to_have_text("Running")
         go.set()
         await expect(log).to_contain_text("went on")
         await expect(visitor.page.locator(".advance progress")).to_have_js_property("value", 60)
         await expect(visitor.page.locator(".advance")).to_contain_text("more than half")
-        await visitor.page.get_by_text("Checkpoint, from which").click()
+        await visitor.page.get_by_text("Checkpoint: a retry continues").click()
         await expect(visitor.page.locator("#checkpoint")).to_contain_text('"page": 7')
         end.set()
         await expect(visitor.page.locator(".titled .state")).to_have_text("Succeeded")
@@ -90,7 +90,7 @@ async def test_a_running_execution_is_cancelled_from_its_page(database_url: str,
         await visitor.page.get_by_role("button", name="Cancel", exact=True).click()
         await visitor.page.locator("#cancel-dialog").get_by_label("Reason (recorded)").fill("wrong region")
         await visitor.page.get_by_role("button", name="Cancel it").click()
-        await expect(visitor.page.locator("#done")).to_have_text("It was asked to end.")
+        await expect(visitor.page.locator("#done")).to_have_text("The execution was asked to stop.")
         await expect(visitor.page.locator(".titled .state")).to_have_text("Cancelled", timeout=15_000)
         await expect(visitor.page.locator(".sentence")).to_contain_text("cancelled by local: wrong region")
         [entry] = (await page.client.get("/v1/audit", params={"subject": str(id_)})).json()["items"]
@@ -149,7 +149,7 @@ async def letters(world: World, count: int = 4) -> list[str]:
 
 
 @proves("E10", "O5")
-async def test_selected_letters_are_replayed_after_they_were_counted(world: World, browser: Browser) -> None:
+async def test_selected_letters_are_counted_and_replayed(world: World, browser: Browser) -> None:
     first, second, *_ = await letters(world)
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/dead-letters")
@@ -158,7 +158,7 @@ async def test_selected_letters_are_replayed_after_they_were_counted(world: Worl
         await visitor.page.locator(f"#pick-{first}").check()
         await visitor.page.locator(f"#pick-{second}").check()
         await expect(visitor.page.locator("#picked")).to_have_text("2 selected")
-        # Somebody else is faster with one of them: only the other is counted.
+        # Another client discards one of them meanwhile: only the other is counted.
         await page.client.post("/v1/dead-letters/discard", json={"ids": [first], "reason": "not needed"})
         await visitor.page.locator("#replay-picked").click()
         await expect(visitor.page.locator("#h-replay")).to_have_text("Run this letter again?")
@@ -171,7 +171,7 @@ async def test_selected_letters_are_replayed_after_they_were_counted(world: Worl
 
 
 @proves("E10", "O8", "O5")
-async def test_a_whole_group_is_counted_discarded_in_the_background_and_its_progress_told(
+async def test_a_whole_group_is_counted_and_discarded_in_the_background_with_progress(
     world: World, browser: Browser
 ) -> None:
     await letters(world, 5)
@@ -180,7 +180,7 @@ async def test_a_whole_group_is_counted_discarded_in_the_background_and_its_prog
         await visitor.page.get_by_role("button", name="Discard all").click()
         await expect(visitor.page.locator("#h-discard")).to_have_text("Discard 5 letters?")
         await visitor.page.get_by_role("button", name="Discard", exact=True).last.click()
-        await expect(visitor.page.locator("#discard-dialog")).to_be_visible()  # it wants to know why
+        await expect(visitor.page.locator("#discard-dialog")).to_be_visible()  # a reason is required
         await visitor.page.locator("#discard-dialog").get_by_label("Reason (recorded)").fill("orders were cancelled")
         await visitor.page.locator("#discard-dialog").get_by_label("Per second").fill("1")
         await visitor.page.get_by_role("button", name="Discard", exact=True).last.click()
@@ -192,13 +192,13 @@ async def test_a_whole_group_is_counted_discarded_in_the_background_and_its_prog
             await world.advance(1)
             await bulk_pass(world.database, world.dispatcher)
         await expect(operations).to_contain_text("5 of 5 letters")
-        await expect(visitor.page.locator("#letters")).to_contain_text("no failed execution waits")
+        await expect(visitor.page.locator("#letters")).to_contain_text("No failed execution waits")
         assert visitor.trouble == []
         await visitor.page.close()
 
 
 @proves("O5")
-async def test_what_is_unfolded_or_selected_survives_that_the_page_asks_again(world: World, browser: Browser) -> None:
+async def test_open_details_stay_open_when_the_page_requests_itself_again(world: World, browser: Browser) -> None:
     await world.submit(job("report"))
     worker = await world.worker()
     (running,) = await worker.lease()
@@ -206,8 +206,8 @@ async def test_what_is_unfolded_or_selected_survives_that_the_page_asks_again(wo
         await save_progress(connection, worker.id, [Progress(running.leased.id, 1, '{"page": 1}', 0.1, "page 1")])
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/executions/{running.leased.id}")
-        told = visitor.page.locator("#checkpoint-details")
-        await told.locator("summary").click()
+        details = visitor.page.locator("#checkpoint-details")
+        await details.locator("summary").click()
         shown = await visitor.page.locator("#execution").element_handle()
         await world.advance(5)
         await visitor.page.evaluate(
@@ -219,12 +219,12 @@ async def test_what_is_unfolded_or_selected_survives_that_the_page_asks_again(wo
         async with world.database.connection() as connection:
             await save_progress(connection, worker.id, [Progress(running.leased.id, 1, '{"page": 2}', 0.2, "page 2")])
         await expect(visitor.page.locator(".advance")).to_contain_text("page 2")
-        assert await told.evaluate("(details) => details.open")
+        assert await details.evaluate("(details) => details.open")
         await visitor.page.close()
 
 
 @proves("E17", "O5")
-async def test_a_job_says_why_it_is_not_running_and_what_limits_it(world: World, browser: Browser) -> None:
+async def test_a_job_shows_why_it_is_not_running_and_its_limits(world: World, browser: Browser) -> None:
     accepted = await world.submit(
         job("report", pool="gpu", schedule=every(3600, world.now), limits=Limits(concurrency=2))
     )
@@ -232,7 +232,7 @@ async def test_a_job_says_why_it_is_not_running_and_what_limits_it(world: World,
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/jobs/{accepted.id}")
         await expect(visitor.page.locator("#why-not")).to_contain_text("1 execution running or planned")
-        await visitor.page.get_by_text("What it waits for, in detail").click()
+        await visitor.page.get_by_text("Why it waits, in detail").click()
         await expect(visitor.page.locator(f"#why a[href='/executions/{id_}']")).to_be_visible()
         await expect(visitor.page.locator(".facts")).to_contain_text("At most 2 at a time")
         assert visitor.trouble == []

@@ -1,4 +1,4 @@
-"""The fleet in a real browser: it lives, it says what is wrong, and it fits a phone."""
+"""The fleet in a real browser: it is live, it shows troubles, and it fits a phone."""
 
 from collections.abc import AsyncIterator
 from typing import Literal
@@ -8,7 +8,7 @@ from playwright.async_api import Browser, expect
 
 from ondot.store.workers import lose_worker, read_beats
 from tests.proves import proves
-from tests.ui.browsing import needs_chromium, opened, visit
+from tests.ui.browsing import needs_chromium, open_browser, visit
 from tests.ui.serving import served
 from tests.ui.test_browser import FAINT
 from tests.ui.test_fleet_page import node
@@ -19,7 +19,7 @@ pytestmark = needs_chromium
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with opened() as browser:
+    async with open_browser() as browser:
         yield browser
 
 

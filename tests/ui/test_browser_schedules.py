@@ -1,4 +1,4 @@
-"""The schedule's preview and a job's page in a real browser: typed at, sent on, steered, on a phone and in the dark."""
+"""The preview of a schedule and a job's page in a real browser: typing, sharing, buttons, small screens, dark theme."""
 
 import re
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from ondot.model.schedule import Cron, Schedule
 from tests.proves import proves
-from tests.ui.browsing import needs_chromium, opened, visit
+from tests.ui.browsing import needs_chromium, open_browser, visit
 from tests.ui.serving import served
 from tests.ui.test_browser import FAINT
 from tests.world import World, cron, every, failed, job
@@ -22,12 +22,12 @@ SPRING = "/schedules?expression=30+2+*+*+*&timezone=Europe/Berlin&after=2026-03-
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with opened() as browser:
+    async with open_browser() as browser:
         yield browser
 
 
 @proves("S9")
-async def test_what_is_typed_is_previewed_and_the_address_can_be_sent_on(world: World, browser: Browser) -> None:
+async def test_typing_updates_the_preview_and_the_address_can_be_shared(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/schedules")
         expression = visitor.page.get_by_label("Expression")
@@ -43,13 +43,13 @@ async def test_what_is_typed_is_previewed_and_the_address_can_be_sent_on(world: 
 
         colleague = await visit(browser, visitor.page.url)
         assert await colleague.page.get_by_label("Expression").input_value() == "30 2 * * *"
-        told = await visitor.page.locator("#as-json").text_content()
-        assert await colleague.page.locator("#as-json").text_content() == told
+        written = await visitor.page.locator("#as-json").text_content()
+        assert await colleague.page.locator("#as-json").text_content() == written
         assert visitor.trouble + colleague.trouble == []
 
 
 @proves("S9")
-async def test_a_fault_is_told_at_its_field_and_goes_when_it_is_mended(world: World, browser: Browser) -> None:
+async def test_an_error_is_shown_at_its_field_until_it_is_fixed(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/schedules")
         expression = visitor.page.get_by_label("Expression")
@@ -65,11 +65,11 @@ async def test_a_fault_is_told_at_its_field_and_goes_when_it_is_mended(world: Wo
 
 
 @proves("S9")
-async def test_faults_of_several_fields_stand_at_each_and_the_old_result_goes(world: World, browser: Browser) -> None:
+async def test_each_invalid_field_has_its_error_and_the_old_preview_is_removed(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/schedules")
         await expect(visitor.page.locator("#preview table")).to_have_count(1)
-        for label, text in (("How many", "5000"), ("Without holidays of", "XX"), ("Jitter", "2d")):
+        for label, text in (("How many", "5000"), ("Exclude holidays of", "XX"), ("Jitter", "2d")):
             await visitor.page.get_by_label(label).fill(text)
         for name in ("n", "country", "jitter"):
             await expect(visitor.page.locator(f"#fault-{name}")).not_to_have_text("")
@@ -79,13 +79,13 @@ async def test_faults_of_several_fields_stand_at_each_and_the_old_result_goes(wo
 
 
 @proves("S9")
-async def test_a_result_is_marked_as_old_where_the_server_does_not_answer(world: World, browser: Browser) -> None:
+async def test_a_preview_is_marked_as_outdated_if_the_server_does_not_answer(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/schedules")
         await visitor.page.route("**/schedules?**", lambda route: route.abort())
         await visitor.page.get_by_label("Expression").fill("0 10 * * *")
         await expect(visitor.page.locator("#fault-form")).to_contain_text("does not answer")
-        await expect(visitor.page.locator("#preview")).to_have_class("asking")
+        await expect(visitor.page.locator("#preview")).to_have_class("outdated")
         await visitor.page.unroute("**/schedules?**")
         await visitor.page.get_by_label("Expression").fill("0 11 * * *")
         await expect(visitor.page.locator("#in-words")).to_have_text("At 11:00, Europe/Berlin")
@@ -93,7 +93,7 @@ async def test_a_result_is_marked_as_old_where_the_server_does_not_answer(world:
 
 
 @proves("S9", "S3")
-async def test_each_kind_keeps_a_text_of_its_own_and_a_rule_takes_lines(world: World, browser: Browser) -> None:
+async def test_each_kind_keeps_its_own_text_and_a_rule_may_have_lines(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/schedules")
         kind, expression = visitor.page.get_by_label("Kind"), visitor.page.get_by_label("Expression")
@@ -127,7 +127,7 @@ async def test_no_field_is_clipped_on_a_narrow_screen(world: World, browser: Bro
 
 
 @proves("S9")
-async def test_the_json_that_is_copied_is_that_of_what_was_typed_last(world: World, browser: Browser) -> None:
+async def test_the_copied_json_is_that_of_the_last_input(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         context = await browser.new_context(permissions=["clipboard-read", "clipboard-write"])
         typing = await context.new_page()
@@ -136,7 +136,7 @@ async def test_the_json_that_is_copied_is_that_of_what_was_typed_last(world: Wor
         await typing.get_by_label("Expression").fill("15m")
         await expect(typing.get_by_role("status")).to_have_text("Every 15 minutes")
         await expect(typing.get_by_label("Time zone")).to_be_hidden()
-        await typing.locator(".copied", has=typing.locator("#as-json")).get_by_role("button").click()
+        await typing.locator(".copyable", has=typing.locator("#as-json")).get_by_role("button").click()
         await expect(typing.get_by_role("button", name="Copied")).to_be_visible()
         assert await typing.evaluate("navigator.clipboard.readText()") == '{\n  "every": "15m"\n}'
         await context.close()
@@ -184,16 +184,16 @@ async def test_a_job_is_paused_and_resumed_by_its_buttons(world: World, browser:
         visitor.answers = True
         await visitor.page.get_by_role("button", name="Pause").click()
         await expect(visitor.page.locator(".titled .state")).to_have_text("Paused")
-        await expect(visitor.page.locator("#announce")).to_have_text("It is paused.")
+        await expect(visitor.page.locator("#announce")).to_have_text("The job is paused.")
         assert (await world.job(accepted.id)).state.value == "PAUSED"
         await visitor.page.get_by_role("button", name="Resume").click()
         await expect(visitor.page.locator(".titled .state")).to_have_text("Active")
-        assert len(visitor.asked) == 2
+        assert len(visitor.questions) == 2
         assert visitor.trouble == []
 
 
 @proves("O5")
-async def test_run_now_starts_an_execution_and_a_refusal_is_told_in_words(world: World, browser: Browser) -> None:
+async def test_run_now_starts_an_execution_and_an_error_is_shown_in_words(world: World, browser: Browser) -> None:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/jobs/{accepted.id}")

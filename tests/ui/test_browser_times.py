@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 
 from ondot.model.schedule import Cron, Schedule
 from tests.proves import proves
-from tests.ui.browsing import needs_chromium, opened, visit
+from tests.ui.browsing import needs_chromium, open_browser, visit
 from tests.ui.serving import served
 from tests.world import World, job, once
 
@@ -26,12 +26,12 @@ WATCH_FRAMES = """() => {
   };
   requestAnimationFrame(look);
 }"""
-"""Each painted frame is looked at: a time that is shown in UTC for one of them has flickered."""
+"""Checks each painted frame: a time that is shown in UTC in one frame has flickered."""
 
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    async with opened() as browser:
+    async with open_browser() as browser:
         yield browser
 
 
@@ -40,7 +40,7 @@ def in_tokyo(at: datetime) -> str:
 
 
 @proves("O5")
-async def test_sentences_and_tables_show_the_readers_zone_and_hovering_the_others(
+async def test_sentences_and_tables_show_the_readers_zone_and_tooltips_the_others(
     world: World, browser: Browser
 ) -> None:
     fire_at = world.after(90)
@@ -74,7 +74,7 @@ async def test_sentences_and_tables_show_the_readers_zone_and_hovering_the_other
 
 
 @proves("O5")
-async def test_the_schedules_own_zone_stands_once_where_the_reader_lives_in_it(world: World, browser: Browser) -> None:
+async def test_the_schedules_zone_is_shown_once_if_it_is_the_readers(world: World, browser: Browser) -> None:
     async with served(world.database) as page:
         address = f"{page.url}/schedules?kind=cron&expression=30+2+*+*+*&timezone=Europe/Berlin"
         visitor = await visit(browser, address, timezone_id="Europe/Berlin")
@@ -85,7 +85,7 @@ async def test_the_schedules_own_zone_stands_once_where_the_reader_lives_in_it(w
 
 
 @proves("O5")
-async def test_no_time_flickers_while_the_page_lives(world: World, browser: Browser) -> None:
+async def test_no_time_flickers_while_the_page_is_live(world: World, browser: Browser) -> None:
     later = (await world.submit(job("later", schedule=once(world.after(90))))).id
     worker = await world.worker()
     async with served(world.database) as page:
@@ -101,7 +101,7 @@ async def test_no_time_flickers_while_the_page_lives(world: World, browser: Brow
         assert await visitor.page.evaluate("window.frames_seen") > 0
         assert await visitor.page.evaluate("window.seen_in_utc") == []
 
-        # A page that asks for itself again: the answer is swapped in, and settled some frames later.
+        # A page that requests itself again: the response is swapped in, and settled some frames later.
         await visitor.page.goto(f"{page.url}/jobs/{later}")
         await visitor.page.evaluate(WATCH_FRAMES)
         for _ in range(3):
@@ -114,7 +114,7 @@ async def test_no_time_flickers_while_the_page_lives(world: World, browser: Brow
 
 
 @proves("O5")
-async def test_without_javascript_every_time_is_in_utc_and_says_so(world: World, browser: Browser) -> None:
+async def test_without_javascript_every_time_is_marked_as_utc(world: World, browser: Browser) -> None:
     later = (await world.submit(job("later", schedule=once(world.after(90))))).id
     async with served(world.database) as page:
         visitor = await visit(browser, page.url, java_script_enabled=False, timezone_id="Asia/Tokyo")

@@ -1,4 +1,4 @@
-"""The page of dead letters: groups of similar errors, their letters, what became of them; and the badge."""
+"""The page of dead letters: groups of similar errors, open and resolved letters, and the badge."""
 
 import re
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ import pytest
 
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.retry import Retry
-from ondot.ui.dead_letters import Asked, LettersView, asked_of, read_letters
+from ondot.ui.dead_letters import LettersView, Query, parse_query, read_letters
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World, failed, job
@@ -21,7 +21,7 @@ async def page(world: World) -> AsyncIterator[Served]:
 
 
 async def fail(world: World, *messages: str, name: str = "report") -> list[str]:
-    """A job for each message that fails with it for good; gives their executions."""
+    """Submit a job for each message, which fails for good with it. Returns the executions."""
     worker = await world.worker()
     ids = []
     for message in messages:
@@ -32,38 +32,38 @@ async def fail(world: World, *messages: str, name: str = "report") -> list[str]:
     return ids
 
 
-async def view(world: World, **asked: str) -> LettersView:
-    return await read_letters(world.database, DEFAULT_TENANT, asked_of(asked))
+async def view(world: World, **parameters: str) -> LettersView:
+    return await read_letters(world.database, DEFAULT_TENANT, parse_query(parameters))
 
 
 @proves("E10", "O5")
-async def test_letters_whose_errors_are_alike_are_a_group(world: World) -> None:
+async def test_letters_with_similar_errors_are_a_group(world: World) -> None:
     await fail(world, "order 17 is gone", "order 18 is gone", name="orders")
     await fail(world, "connection refused", name="mail")
-    told = await view(world)
-    assert told.total == 3
+    letters = await view(world)
+    assert letters.total == 3
     assert [
-        (group.count, group.message, [one.name for one in group.jobs], group.job_count) for group in told.groups
+        (group.count, group.message, [one.name for one in group.jobs], group.job_count) for group in letters.groups
     ] == [
         (1, "connection refused", ["mail"], 1),
         (2, "order 18 is gone", ["orders"], 2),
     ]
-    orders = told.groups[1]
+    orders = letters.groups[1]
     assert (orders.last_at - orders.first_at).total_seconds() == 1
-    alike = await view(world, fingerprint=orders.fingerprint)
-    assert [row.message for row in alike.rows] == ["order 18 is gone", "order 17 is gone"]
-    assert alike.group == orders
+    similar = await view(world, fingerprint=orders.fingerprint)
+    assert [row.message for row in similar.rows] == ["order 18 is gone", "order 17 is gone"]
+    assert similar.group == orders
     assert (await view(world, q="REFUSED")).groups[0].message == "connection refused"
 
 
 @proves("E10", "O5")
-async def test_what_was_done_about_letters_is_viewable(world: World, page: Served) -> None:
+async def test_replayed_and_discarded_letters_are_listed(world: World, page: Served) -> None:
     replayed, discarded, _ = await fail(world, "a broke", "b broke", "c broke")
-    answer = await page.client.post("/v1/dead-letters/replay", json={"ids": [replayed], "reason": "mended"})
+    answer = await page.client.post("/v1/dead-letters/replay", json={"ids": [replayed], "reason": "fixed"})
     again = answer.json()["items"][0]["replay_id"]
     await page.client.post("/v1/dead-letters/discard", json={"ids": [discarded], "reason": "not needed"})
     html = (await page.client.get("/dead-letters?state=replayed")).text
-    assert "by local: mended" in html
+    assert "by local: fixed" in html
     assert f'href="/executions/{again}"' in html
     assert "data-act" not in html.partition('id="letters"')[2].partition("<dialog")[0]
     assert "by local: not needed" in (await page.client.get("/dead-letters?state=discarded")).text
@@ -85,7 +85,7 @@ async def test_the_badge_counts_the_letters_that_are_open(world: World, page: Se
 
 
 @proves("E10", "O5")
-async def test_a_jobs_page_tells_its_open_letters_and_links_to_them(world: World, page: Served) -> None:
+async def test_a_jobs_page_lists_its_open_letters_and_links_to_them(world: World, page: Served) -> None:
     [id_] = await fail(world, "it broke")
     await fail(world, "somebody else's")
     execution = (await page.client.get(f"/v1/executions/{id_}")).json()
@@ -93,8 +93,8 @@ async def test_a_jobs_page_tells_its_open_letters_and_links_to_them(world: World
     assert f'href="/dead-letters?job_id={execution["job_id"]}"' in html
     assert "it broke" in html
     assert "somebody else" not in html
-    told = await view(world, job_id=execution["job_id"])
-    assert (told.total, len(told.groups)) == (1, 1)
+    letters = await view(world, job_id=execution["job_id"])
+    assert (letters.total, len(letters.groups)) == (1, 1)
 
 
 @proves("E10")
@@ -110,21 +110,21 @@ async def test_letters_are_paged_without_loss(world: World, page: Served) -> Non
 
 @proves("E10")
 @pytest.mark.parametrize("query", ["state=lost", "job_id=x", "cursor=1.2", "cursor=%00", "q=%00", "fingerprint=%00"])
-async def test_what_cannot_be_read_in_the_address_is_passed_over(page: Served, query: str) -> None:
+async def test_invalid_values_of_the_query_are_ignored(page: Served, query: str) -> None:
     answer = await page.client.get(f"/dead-letters?{query}")
     assert answer.status_code == 200
-    assert "no failed execution waits" in answer.text
+    assert "No failed execution waits" in answer.text
 
 
 @proves("T1")
-async def test_letters_of_another_tenant_are_not_told(world: World) -> None:
+async def test_letters_of_another_tenant_are_not_listed(world: World) -> None:
     await fail(world, "mine")
-    told = await read_letters(world.database, TenantNo(99), Asked())
-    assert (told.total, told.groups) == (0, ())
+    letters = await read_letters(world.database, TenantNo(99), Query())
+    assert (letters.total, letters.groups) == (0, ())
 
 
 @proves("E10")
-def test_a_button_names_exactly_the_letters_that_the_page_shows() -> None:
-    assert Asked().which() == {"all": True}
-    assert Asked(q="refused").which("906d") == {"filter": {"fingerprint": "906d", "q": "refused"}}
-    assert Asked(fingerprint="906d").which() == {"filter": {"fingerprint": "906d"}}
+def test_a_button_selects_exactly_the_letters_of_the_page() -> None:
+    assert Query().selection() == {"all": True}
+    assert Query(q="refused").selection("906d") == {"filter": {"fingerprint": "906d", "q": "refused"}}
+    assert Query(fingerprint="906d").selection() == {"filter": {"fingerprint": "906d"}}

@@ -1,4 +1,4 @@
-"""The demo: its jobs are valid, explain themselves and do what they say; a restart makes no twins."""
+"""The demo: its jobs are valid, documented and do what they document; a restart creates no duplicates."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def context(*, attempt: int = 1, fire_at: datetime = datetime(2026, 3, 4, tzinfo
 
 
 @proves("O6")
-def test_every_job_of_the_demo_says_in_words_what_it_shows() -> None:
+def test_every_job_of_the_demo_has_a_docstring() -> None:
     assert set(app.handlers) == {"hello", "pulse", "minute_report", "moody_service", "doomed_import"}
     assert all(handler.function.__doc__ for handler in app.handlers.values())
 
@@ -48,7 +48,7 @@ async def test_hello_greets() -> None:
 
 
 @proves("O6")
-async def test_the_moody_one_fails_every_second_time_and_a_retry_helps() -> None:
+async def test_the_moody_service_fails_every_second_time_and_a_retry_succeeds() -> None:
     fires = [datetime(2026, 3, 4, 0, 0, second, tzinfo=UTC) for second in (0, 20, 40)]
     moods = []
     for fire_at in fires:
@@ -66,13 +66,13 @@ async def test_the_moody_one_fails_every_second_time_and_a_retry_helps() -> None
 
 
 @proves("O6")
-def test_the_doomed_one_fails_whatever_is_tried() -> None:
+def test_the_doomed_import_fails_on_every_attempt() -> None:
     with pytest.raises(ValueError, match=r"line 17 of customers\.csv"):
         doomed_import(context(attempt=3))
 
 
 @proves("O6")
-async def test_a_restart_finds_the_recurring_job_again_and_says_hello_anew(world: World) -> None:
+async def test_a_restart_finds_the_recurring_job_and_runs_hello_again(world: World) -> None:
     async with served(world.database) as page:
         await asyncio.to_thread(seed, page.url)
         await world.advance(60)

@@ -1,4 +1,4 @@
-"""The API's reference at `/docs`: whole, of this process's own files, and with examples that work as they stand."""
+"""The API's reference at `/docs`: complete, made of this process's own files, with examples that work when pasted."""
 
 import html
 import json
@@ -33,7 +33,7 @@ async def page(world: World) -> AsyncIterator[Served]:
 
 
 class Call:
-    """A line of curl, as a shell would understand it."""
+    """A curl command, as a shell parses it."""
 
     def __init__(self, line: str) -> None:
         curl, *words = shlex.split(line.replace("\\\n", " "))
@@ -52,7 +52,7 @@ def calls(text: str) -> list[Call]:
 
 
 @proves("O5")
-async def test_every_operation_of_the_api_has_its_place_and_is_listed(page: Served) -> None:
+async def test_every_operation_of_the_api_is_listed(page: Served) -> None:
     text = (await page.client.get("/docs")).text
     document = (await page.client.get("/openapi.json")).json()
     shown = re.sub(r"<wbr>", "", text)
@@ -67,19 +67,19 @@ async def test_every_operation_of_the_api_has_its_place_and_is_listed(page: Serv
 
 
 @proves("O5")
-async def test_every_field_of_a_job_is_told_and_short_forms_stand_apart(page: Served) -> None:
+async def test_every_field_of_a_job_is_listed_and_short_forms_have_their_own_list(page: Served) -> None:
     text = re.sub(r"<wbr>", "", (await page.client.get("/docs")).text)
     document = (await page.client.get("/openapi.json")).json()
     fields, shorts = text.split("<h4>Short forms</h4>", 1)
-    for name, said in document["components"]["schemas"]["JobBody"]["properties"].items():
-        is_short = said.get("description", "").startswith("Short for ")
+    for name, field in document["components"]["schemas"]["JobBody"]["properties"].items():
+        is_short = field.get("description", "").startswith("Short for ")
         assert f"<code>{name}</code>" in (shorts if is_short else fields)
     for name in ("schedule.cron", "schedule.misfire.policy", "target.http.url", "retry.max_retries"):
         assert f'<th scope="row"><code>{name}</code>' in fields
 
 
 @proves("O5")
-async def test_the_docs_load_nothing_from_elsewhere(page: Served) -> None:
+async def test_the_docs_load_nothing_from_other_servers(page: Served) -> None:
     answer = await page.client.get("/docs")
     assert answer.status_code == 200
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
@@ -91,17 +91,17 @@ async def test_the_docs_load_nothing_from_elsewhere(page: Served) -> None:
 
 
 @proves("O5")
-async def test_every_example_of_the_docs_is_accepted_as_it_stands(page: Served) -> None:
+async def test_every_example_of_the_docs_is_accepted(page: Served) -> None:
     for call in calls((await page.client.get("/docs")).text):
         assert call.url.startswith(page.url)
         answer = await page.client.request(call.method, call.url, content=call.body)
-        # The id in the examples is nobody's: that it is not found is all that may be said against them.
+        # No object has the id of the examples: "not found" is the only error allowed.
         expected = {404} if EXAMPLE_ID in call.path else {200, 201}
         assert answer.status_code in expected, f"{call.method} {call.path}: {answer.text}"
 
 
 @proves("O5")
-async def test_every_body_of_an_example_says_what_the_api_reads(page: Served) -> None:
+async def test_the_api_parses_the_body_of_every_example(page: Served) -> None:
     now = datetime(2026, 3, 4, tzinfo=UTC)
     read = set()
     for call in calls((await page.client.get("/docs")).text):
@@ -116,7 +116,7 @@ async def test_every_body_of_an_example_says_what_the_api_reads(page: Served) ->
 
 
 @proves("T1")
-async def test_the_docs_need_no_key_and_their_examples_send_one_where_it_is_asked_for(world: World) -> None:
+async def test_the_docs_need_no_key_and_their_examples_send_one_if_auth_is_on(world: World) -> None:
     async with served(world.database, auth="on") as page:
         answer = await page.client.get("/docs")
         assert answer.status_code == 200
@@ -125,14 +125,14 @@ async def test_the_docs_need_no_key_and_their_examples_send_one_where_it_is_aske
 
 
 @proves("T1")
-async def test_the_docs_are_refused_to_a_page_of_somebody_else(page: Served) -> None:
+async def test_the_docs_are_refused_for_another_host(page: Served) -> None:
     answer = await page.client.get("/docs", headers={"host": "evil.example"})
     assert answer.status_code == 403
     assert "curl" not in answer.text
 
 
 @proves("O5")
-def test_an_address_that_does_not_mean_well_stays_one_word_of_the_shell() -> None:
+def test_a_hostile_address_stays_one_word_of_the_shell() -> None:
     document = {
         "info": {"title": "t", "version": "1"},
         "paths": {"/a/{id}": {"get": {"parameters": [{"name": "id", "in": "path"}], "responses": {}}}},

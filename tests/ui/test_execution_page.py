@@ -1,4 +1,4 @@
-"""An execution's page and the list of them: what is told, what is escaped, what is linked."""
+"""The page of an execution and the list of executions: contents, escaping and links."""
 
 import re
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
 from ondot.model.outcome import AttemptError, Failed, Succeeded
 from ondot.model.retry import Retry
 from ondot.store.logs import Progress, save_progress
-from ondot.ui.execution import SHOWN_CHARACTERS, ExecutionView, read_execution
+from ondot.ui.execution import MOST_CHARACTERS, ExecutionView, read_execution
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World, every, failed, job
@@ -33,33 +33,33 @@ async def view(world: World, id_: UUID) -> ExecutionView:
 
 
 @proves("E5", "E14", "O5")
-async def test_every_attempt_is_told_newest_first_with_its_error_and_its_worker(world: World) -> None:
+async def test_every_attempt_is_listed_newest_first_with_its_error_and_its_worker(world: World) -> None:
     await world.submit(job("report", retry=Retry(backoff="fixed", initial_s=5, jitter=False)))
     worker = await world.worker()
     error = AttemptError("exception", "no such table", "Traceback …", {"type": "KeyError"})
     first = await worker.run_one(Failed(error, outcome=Outcome.TIMED_OUT))
-    told = await view(world, first.leased.id)
-    assert (told.state, told.lives, told.failures) == (State.RETRYING, True, 1)
-    assert told.explanation.may_start_at == world.after(5)
+    shown = await view(world, first.leased.id)
+    assert (shown.state, shown.is_live, shown.failures) == (State.RETRYING, True, 1)
+    assert shown.explanation.may_start_at == world.after(5)
     await world.advance(5)
     (second,) = await worker.lease()
     await world.advance(2)
     await worker.complete(second, Succeeded('{"rows": 3}'))
-    told = await view(world, first.leased.id)
-    assert [(one.number, one.outcome, one.took) for one in told.attempts] == [
+    shown = await view(world, first.leased.id)
+    assert [(one.number, one.outcome, one.took) for one in shown.attempts] == [
         (2, Outcome.SUCCEEDED, "2.00 s"),
         (1, Outcome.TIMED_OUT, "0 ms"),
     ]
-    assert told.attempts[1].worker == str(worker.id)
-    assert told.attempts[1].error
-    assert told.attempts[1].error.facts == (("type", "KeyError"),)
-    assert told.attempts[1].error.detail
-    assert told.result
-    assert told.result.shown == '{\n  "rows": 3\n}'
+    assert shown.attempts[1].worker == str(worker.id)
+    assert shown.attempts[1].error
+    assert shown.attempts[1].error.facts == (("type", "KeyError"),)
+    assert shown.attempts[1].error.detail
+    assert shown.result
+    assert shown.result.content == '{\n  "rows": 3\n}'
 
 
 @proves("E17", "O5")
-async def test_what_waits_is_told_in_a_sentence_with_what_to_do(world: World, page: Served) -> None:
+async def test_a_waiting_execution_shows_why_and_what_to_do(world: World, page: Served) -> None:
     accepted = await world.submit(job("report", pool="gpu", schedule=every(3600, world.now)))
     id_ = await world.run_now(accepted.id)
     html = (await page.client.get(f"/executions/{id_}")).text
@@ -70,24 +70,24 @@ async def test_what_waits_is_told_in_a_sentence_with_what_to_do(world: World, pa
 
 
 @proves("E9", "O5")
-async def test_progress_message_and_checkpoint_are_told_while_it_runs(world: World, page: Served) -> None:
+async def test_progress_message_and_checkpoint_are_shown_while_it_runs(world: World, page: Served) -> None:
     await world.submit(job("report"))
     worker = await world.worker()
     (running,) = await worker.lease()
     before = (await view(world, running.leased.id)).mark
     async with world.database.connection() as connection:
-        said = Progress(running.leased.id, 1, '{"page": 12}', 0.42, "page 12")
-        await save_progress(connection, worker.id, [said])
-    told = await view(world, running.leased.id)
-    assert (told.percent, told.progress_message, told.host) == (42, "page 12", "here")
-    assert told.checkpoint
-    assert told.mark != before
+        progress = Progress(running.leased.id, 1, '{"page": 12}', 0.42, "page 12")
+        await save_progress(connection, worker.id, [progress])
+    shown = await view(world, running.leased.id)
+    assert (shown.percent, shown.progress_message, shown.host) == (42, "page 12", "here")
+    assert shown.checkpoint
+    assert shown.mark != before
     html = (await page.client.get(f"/executions/{running.leased.id}")).text
     assert '<progress max="100" value="42"' in html
 
 
 @proves("O5")
-async def test_the_mark_stands_still_while_only_time_passes(world: World) -> None:
+async def test_the_mark_stays_the_same_while_only_time_passes(world: World) -> None:
     await world.submit(job("report"))
     worker = await world.worker()
     (running,) = await worker.lease()
@@ -107,7 +107,7 @@ async def test_the_mark_stands_still_while_only_time_passes(world: World) -> Non
 
 
 @proves("E8", "O5")
-async def test_a_cancel_that_was_asked_for_is_told_with_its_reason(world: World, page: Served) -> None:
+async def test_a_requested_cancel_is_shown_with_its_reason(world: World, page: Served) -> None:
     await world.submit(job("report"))
     (running,) = await (await world.worker()).lease()
     await cancel(world.database, DEFAULT_TENANT, running.leased.id, actor="local", reason="wrong region")
@@ -118,17 +118,17 @@ async def test_a_cancel_that_was_asked_for_is_told_with_its_reason(world: World,
 
 @proves("E14", "O5")
 async def test_large_results_and_payloads_are_cut_and_linked(world: World, page: Served) -> None:
-    await world.submit(job("report", payload=b'"' + b"p" * 2 * SHOWN_CHARACTERS + b'"'))
+    await world.submit(job("report", payload=b'"' + b"p" * 2 * MOST_CHARACTERS + b'"'))
     stored = '{"$object": {"bytes": 7340032, "preview": "[1, 2, 3"}}'
     ran = await (await world.worker()).run_one(Succeeded(stored))
     html = (await page.client.get(f"/executions/{ran.leased.id}")).text
     assert "7,340,032 bytes" in html
     assert f'href="/v1/executions/{ran.leased.id}/result"' in html
-    told = await view(world, ran.leased.id)
-    assert told.payload.is_cut
-    assert len(told.payload.shown) == SHOWN_CHARACTERS
-    assert told.editable
-    assert len(told.editable) > SHOWN_CHARACTERS
+    shown = await view(world, ran.leased.id)
+    assert shown.payload.is_cut
+    assert len(shown.payload.content) == MOST_CHARACTERS
+    assert shown.editable
+    assert len(shown.editable) > MOST_CHARACTERS
 
 
 @proves("E10", "O5")
@@ -139,11 +139,11 @@ async def test_a_letter_links_to_its_replay_and_the_replay_to_it(world: World, p
     html = (await page.client.get(f"/executions/{id_}")).text
     assert "It is a <a" in html
     assert "9007199254740993" in html
-    answer = await page.client.post(f"/v1/executions/{id_}/retry", json={"reason": "mended"})
+    answer = await page.client.post(f"/v1/executions/{id_}/retry", json={"reason": "fixed"})
     replay = answer.json()["id"]
     html = (await page.client.get(f"/executions/{id_}")).text
     assert f'id="replay" href="/executions/{replay}"' in html
-    assert "by local (mended)" in html
+    assert "by local (fixed)" in html
     assert 'id="act-again"' not in html
     assert f'id="replay-of" href="/executions/{id_}"' in (await page.client.get(f"/executions/{replay}")).text
 
@@ -163,7 +163,7 @@ async def test_hostile_text_is_shown_as_text(world: World, page: Served) -> None
 
 
 @proves("T1")
-async def test_what_is_not_there_or_somebody_elses_is_not_found(world: World, page: Served) -> None:
+async def test_an_unknown_execution_or_one_of_another_tenant_is_not_found(world: World, page: Served) -> None:
     await world.submit(job("mine"))
     ran = await (await world.worker()).run_one()
     for id_ in ("019a1de9-4d8d-7d9d-8dd7-1801991e16d7", "no-uuid"):
@@ -204,7 +204,7 @@ async def test_executions_are_listed_by_state_pool_and_time(world: World, page: 
 
 
 @proves("O5")
-async def test_a_long_list_of_executions_is_told_page_by_page(world: World, page: Served) -> None:
+async def test_a_long_list_of_executions_has_pages(world: World, page: Served) -> None:
     await world.submit_all([job(f"job {n}") for n in range(60)])
     html = (await page.client.get("/executions")).text
     older = unescape(re.findall(r'<a href="([^"]+)" rel="next"', html)[0])

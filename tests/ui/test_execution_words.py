@@ -1,4 +1,4 @@
-"""The words of an execution's page where it never began, and where its error has facts for programs."""
+"""The page of an execution that never started, and of one whose error has facts for programs."""
 
 import re
 from html import unescape
@@ -14,7 +14,7 @@ from tests.world import World, every, job
 
 
 async def facts_of(world: World, id_: object) -> tuple[dict[str, str], str]:
-    """The named facts of a page, and all of it."""
+    """The facts of a page by name, and the whole page."""
     async with served(world.database) as page:
         html = (await page.client.get(f"/executions/{id_}")).text
     pairs = re.findall(r"<dt>(.*?)</dt><dd[^>]*>(.*?)</dd>", html, re.DOTALL)
@@ -22,16 +22,16 @@ async def facts_of(world: World, id_: object) -> tuple[dict[str, str], str]:
 
 
 @proves("O5")
-async def test_what_ended_before_it_began_never_started_and_what_waits_has_not_yet(world: World) -> None:
+async def test_a_cancelled_execution_never_started_and_a_waiting_one_has_not_started_yet(world: World) -> None:
     accepted = await world.submit(job(schedule=every(3600, world.now)))
     id_ = await world.run_now(accepted.id)
-    told, _ = await facts_of(world, id_)
-    assert (told["Started"], told["Ended"], told["Attempt"]) == ("not yet", "not yet", "none yet")
+    facts, _ = await facts_of(world, id_)
+    assert (facts["Started"], facts["Ended"], facts["Attempt"]) == ("not yet", "not yet", "none yet")
     await cancel(world.database, DEFAULT_TENANT, id_, actor="local")
     assert (await world.execution(id_)).state is State.CANCELLED
-    told, _ = await facts_of(world, id_)
-    assert (told["Started"], told["Attempt"]) == ("never", "none")
-    assert told["Ended"] != "not yet"
+    facts, _ = await facts_of(world, id_)
+    assert (facts["Started"], facts["Attempt"]) == ("never", "none")
+    assert facts["Ended"] != "not yet"
 
 
 @proves("O5")
@@ -39,7 +39,7 @@ async def test_the_types_of_an_error_are_not_shown_and_its_other_facts_are(world
     await world.submit(job(retry=Retry(max_retries=0)))
     error = AttemptError("exception", "no", "Traceback …", {"type": "ValueError", "types": ["ValueError", "Exception"]})
     attempt = await (await world.worker()).run_one(Failed(error))
-    told, html = await facts_of(world, attempt.leased.id)
-    assert told["type"] == "ValueError"
-    assert "types" not in told
+    facts, html = await facts_of(world, attempt.leased.id)
+    assert facts["type"] == "ValueError"
+    assert "types" not in facts
     assert "Exception'" not in unescape(html)

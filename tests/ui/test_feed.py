@@ -1,4 +1,4 @@
-"""The reader behind the live page: who watches, what is sent, and that nobody watching costs nothing."""
+"""The reader behind the live pages: its watchers, what it sends, and that it reads nothing without a watcher."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ SECTIONS = {"health", "numbers", "running", "fires", "failures", "paused", "late
 
 
 class CountingFeed(Feed):
-    """Counts its passes; they are real."""
+    """Counts its real passes."""
 
     passes = 0
 
@@ -31,7 +31,6 @@ class CountingFeed(Feed):
 
 
 async def always() -> bool:
-    """May go on."""
     return True
 
 
@@ -50,7 +49,7 @@ async def running(feed: Feed) -> AsyncIterator[None]:
 
 
 @proves("O5")
-async def test_the_database_is_asked_only_while_somebody_watches(world: World) -> None:
+async def test_the_database_is_read_only_while_a_page_is_watched(world: World) -> None:
     feed = make_feed(world.database, tick_s=0)
     async with running(feed):
         await _round_trips(world)
@@ -62,14 +61,14 @@ async def test_the_database_is_asked_only_while_somebody_watches(world: World) -
         assert feed.passes >= 2
         await watching.aclose()
 
-        await _round_trips(world)  # a pass that was under way may end
+        await _round_trips(world)  # a pass that has started may end
         passes = feed.passes
         await _round_trips(world)
         assert feed.passes == passes
 
 
 @proves("O5")
-async def test_who_comes_gets_all_of_the_page_and_then_what_changed(world: World) -> None:
+async def test_a_watcher_gets_the_whole_page_and_then_the_changes(world: World) -> None:
     feed = make_feed(world.database)
     watching = feed.watch("overview", DEFAULT_TENANT, always)
     first = asyncio.ensure_future(anext(watching))
@@ -106,7 +105,7 @@ async def test_a_slow_watcher_misses_versions_and_gets_the_newest(world: World) 
 
 
 @proves("O5")
-async def test_who_comes_back_is_shown_nothing_old(world: World) -> None:
+async def test_a_watcher_that_returns_gets_nothing_old(world: World) -> None:
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
         watching = feed.watch("overview", DEFAULT_TENANT, always)
@@ -131,7 +130,7 @@ async def test_tenants_watch_their_own_page(world: World) -> None:
 
 
 @proves("O5")
-async def test_a_database_that_is_away_is_told_to_those_who_watch() -> None:
+async def test_watchers_see_that_the_database_is_away() -> None:
     database = await open_database(settings_for("postgresql://nobody@127.0.0.1:1/none"))
     feed = make_feed(database, tick_s=60)
     async with running(feed):
@@ -157,7 +156,7 @@ async def test_closing_ends_every_stream(world: World) -> None:
 
 
 @proves("O5")
-async def test_more_streams_than_a_process_can_hold_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_streams_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "WATCHERS", 1)
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
@@ -169,7 +168,7 @@ async def test_more_streams_than_a_process_can_hold_are_refused(world: World, mo
 
 
 async def _round_trips(world: World) -> None:
-    """Time enough for a feed without a tick to make many passes, if it wanted to."""
+    """Enough time for a feed without a tick to make many passes."""
     for _ in range(20):
         await world.value("SELECT 1")
 

@@ -1,4 +1,4 @@
-"""`/fleet` as it is served: who owns what, what waits, what is wrong; empty, well and in trouble."""
+"""`/fleet` as it is served: owners, queues and troubles of an empty, a healthy and a broken fleet."""
 
 import re
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def html_of(page: Served) -> str:
 
 
 @proves("O5")
-async def test_an_empty_fleet_says_what_to_start(page: Served) -> None:
+async def test_an_empty_fleet_shows_what_to_start(page: Served) -> None:
     html = await html_of(page)
     assert "No scheduler is running, so no fire is planned." in html
     assert "No worker has started" in html
@@ -64,7 +64,7 @@ async def test_partitions_are_shown_with_their_owners(world: World, page: Served
 
 
 @proves("C1", "O5")
-async def test_of_expired_schedulers_the_latest_three_are_shown_below_the_living(world: World, page: Served) -> None:
+async def test_the_latest_three_expired_schedulers_are_shown_below_the_live_ones(world: World, page: Served) -> None:
     for n in range(5):
         await node(world, f"gone-{n}", 0)
         await world.advance(6)
@@ -77,7 +77,7 @@ async def test_of_expired_schedulers_the_latest_three_are_shown_below_the_living
 
 
 @proves("C7", "O5")
-async def test_a_pool_with_work_and_no_worker_stands_at_the_top_with_what_to_type(world: World, page: Served) -> None:
+async def test_a_pool_with_work_and_no_worker_is_at_the_top_with_the_command(world: World, page: Served) -> None:
     await node(world, "here", 64)
     await world.worker()
     await world.submit_all([job("a", pool="mail"), job("b", pool="mail")])
@@ -89,7 +89,7 @@ async def test_a_pool_with_work_and_no_worker_stands_at_the_top_with_what_to_typ
 
 
 @proves("O5", "P3")
-async def test_a_database_that_is_held_is_told_instead_of_what_to_start(world: World, page: Served) -> None:
+async def test_a_hold_is_shown_instead_of_what_to_start(world: World, page: Served) -> None:
     await world.submit(job("a", pool="mail"))
     await hold(world)
     await world.advance(3)
@@ -106,7 +106,7 @@ async def test_a_database_that_is_held_is_told_instead_of_what_to_start(world: W
 
 
 @proves("O5")
-async def test_hostile_names_of_hosts_are_shown_as_text(world: World, page: Served) -> None:
+async def test_hostile_host_names_are_shown_as_text(world: World, page: Served) -> None:
     await node(world, "<script>alert(1)</script>", 64)
     html = await html_of(page)
     assert "<script>alert" not in html
@@ -114,20 +114,20 @@ async def test_hostile_names_of_hosts_are_shown_as_text(world: World, page: Serv
 
 
 @proves("O5")
-async def test_the_page_lives_by_a_stream_of_its_own(world: World, page: Served) -> None:
+async def test_the_page_has_a_live_stream_of_its_own(world: World, page: Served) -> None:
     async with page.client.stream("GET", "/ui/live/fleet") as stream:
         await page.until_watched()
         await page.feed.one_pass()
-        came = events(stream)
-        names = {(await anext(came))[0] for _ in range(5)}
+        received = events(stream)
+        names = {(await anext(received))[0] for _ in range(5)}
         assert names == {"fleet_health", "fleet_nodes", "fleet_workers", "fleet_pools", "live"}
         await world.worker()
-        assert await page.feed.one_pass() == 3  # the pools have a worker, the workers too, and the health says so
-        assert {(await anext(came))[0] for _ in range(4)} == names - {"fleet_nodes"}
+        assert await page.feed.one_pass() == 3  # pools, workers and health show the new worker
+        assert {(await anext(received))[0] for _ in range(4)} == names - {"fleet_nodes"}
 
 
 @proves("T1")
-async def test_where_keys_are_asked_for_the_fleet_is_not_shown_without(world: World) -> None:
+async def test_the_fleet_needs_a_key_if_auth_is_on(world: World) -> None:
     async with served(world.database, auth="on") as page:
         for path in ("/fleet", "/ui/live/fleet"):
             assert (await page.client.get(path)).status_code == 401

@@ -1,4 +1,4 @@
-"""Held back is waiting: what waits for a limit is counted and named wherever waiting is."""
+"""Executions that wait for a limit count as waiting, and every surface names the limit."""
 
 import re
 
@@ -23,19 +23,19 @@ async def held_of(world: World, *, lines: int = 5) -> HeldBack:
 
 
 async def a_backlog(world: World) -> None:
-    """An every-3-s job that may run once at a time, and whose handler takes 20 s: 60 s of it."""
+    """60 s of a job that fires every 3 s, runs one at a time and takes 20 s."""
     await world.submit(job("crawl", schedule=every(3, world.now), limits=Limits(concurrency=1)))
-    worker, began = await world.worker(), world.now
+    worker, started_at = await world.worker(), world.now
     running = await worker.lease()
     for _ in range(20):
         await world.plan()
         await world.advance(3)
         await worker.beat()
-        if running and (world.now - began).total_seconds() >= 20:
+        if running and (world.now - started_at).total_seconds() >= 20:
             await worker.complete_all(running)
             running = []
         if not running:
-            running, began = await worker.lease(), world.now
+            running, started_at = await worker.lease(), world.now
             assert len(running) == 1, "one at a time"
 
 
@@ -45,7 +45,7 @@ async def api(world: World) -> Caller:
 
 
 @proves("E13", "L7", "O5")
-async def test_a_backlog_behind_a_limit_is_said_on_the_first_page_and_the_fleet(world: World) -> None:
+async def test_a_backlog_behind_a_limit_is_shown_on_the_first_page_and_the_fleet(world: World) -> None:
     await a_backlog(world)
     await world.value(
         "INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at) SELECT gen_random_uuid(),"
@@ -74,27 +74,27 @@ async def test_a_backlog_behind_a_limit_is_said_on_the_first_page_and_the_fleet(
 
 
 @proves("E13", "L7")
-async def test_ready_stays_ready_and_says_what_is_held_back(world: World, api: Caller) -> None:
+async def test_readyz_stays_ready_and_reports_what_is_held_back(world: World, api: Caller) -> None:
     async with api.http:
         idle = await api.get("/readyz")
         assert (idle["held_back"], idle["limits"]) == (0, [])
         await a_backlog(world)
         answer = await api.http.get("/readyz")
         assert answer.status_code == 200
-        told = answer.json()
-        assert told["status"] == "ready"
-        assert told["held_back"] > 10
-        assert told["held_back_s"] >= 30
-        [limit] = told["limits"]
-        assert (limit["job"], limit["limit"], limit["count"]) == ("crawl", "1 at a time", told["held_back"])
+        body = answer.json()
+        assert body["status"] == "ready"
+        assert body["held_back"] > 10
+        assert body["held_back_s"] >= 30
+        [limit] = body["limits"]
+        assert (limit["job"], limit["limit"], limit["count"]) == ("crawl", "1 at a time", body["held_back"])
         metrics = (await api.http.get("/metrics")).text
-        assert f'ondot_held_back{{limit="concurrency"}} {told["held_back"]:.1f}' in metrics
+        assert f'ondot_held_back{{limit="concurrency"}} {body["held_back"]:.1f}' in metrics
         [age] = re.findall(r"^ondot_held_back_oldest_seconds (\S+)$", metrics, re.MULTILINE)
         assert float(age) >= 30
 
 
 @proves("T1")
-async def test_ready_names_no_job_where_a_key_is_asked_for(world: World) -> None:
+async def test_readyz_names_no_job_if_auth_is_on(world: World) -> None:
     keyed = caller_of(world, auth="on")
     await a_backlog(world)
     async with keyed.http:
@@ -103,7 +103,7 @@ async def test_ready_names_no_job_where_a_key_is_asked_for(world: World) -> None
 
 
 @proves("E13", "O6")
-async def test_the_doctor_warns_of_it_with_the_repair(world: World) -> None:
+async def test_the_doctor_warns_and_shows_the_fix(world: World) -> None:
     await a_backlog(world)
     finding = judge_held_back(await held_of(world))
     assert (finding.level, "crawl" in finding.message) == ("warning", True)
@@ -112,7 +112,7 @@ async def test_the_doctor_warns_of_it_with_the_repair(world: World) -> None:
 
 
 @proves("E13")
-async def test_the_longest_lines_come_first_and_what_waits_is_counted_up_to_a_ceiling(
+async def test_the_longest_lines_come_first_and_counting_stops_at_a_ceiling(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.submit_all(
@@ -135,11 +135,11 @@ async def test_the_longest_lines_come_first_and_what_waits_is_counted_up_to_a_ce
     assert (await held_of(world)).is_least
 
 
-def test_limits_are_said_in_words() -> None:
+def test_limits_are_written_in_words() -> None:
     assert limit_in_words({"kind": "overlap", "name": "job:1", "limit": 2}) == "2 at a time"
     assert limit_in_words({"kind": "order", "name": "key:a:b", "limit": 1}) == "order key 'a:b': one after the other"
 
 
-def test_the_limit_of_a_function_names_the_function_and_no_key_that_nobody_wrote() -> None:
+def test_the_limit_of_a_function_names_the_function_and_not_its_internal_key() -> None:
     stage = {"kind": "concurrency", "name": "key:function:crawl", "limit": 1}
     assert limit_in_words(stage) == "function crawl: 1 at a time"

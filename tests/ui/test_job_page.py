@@ -1,4 +1,4 @@
-"""A job's page: what it did, what it will do, why it stands still; and a stranger's name in it is only text."""
+"""A job's page: executions, next fires, why it does not run, and hostile names shown as text."""
 
 import re
 from collections.abc import AsyncIterator
@@ -30,19 +30,19 @@ async def view(world: World, job_id: JobId) -> JobView:
 
 
 @proves("O5", "S9")
-async def test_a_job_is_told_with_its_next_fires_and_their_remarks(world: World) -> None:
+async def test_a_job_is_shown_with_its_next_fires_and_their_remarks(world: World) -> None:
     schedule = Schedule(when=Cron(expression="0 9 * * *", timezone="Europe/Berlin"), jitter_s=60)
     accepted = await world.submit(job("report", schedule=schedule, key="nightly", labels={"team": "bi"}))
-    told = await view(world, accepted.id)
-    assert (told.name, told.state, told.why, told.key) == ("report", JobState.ACTIVE, None, "nightly")
-    assert told.schedule == "At 09:00, Europe/Berlin, up to 1 minute late"
-    assert told.fires[0].at == told.next_fire_at
-    assert {fire.remark for fire in told.fires} <= {"jittered", "shifted", "repeated"}
-    assert told.target == "function report"
+    shown = await view(world, accepted.id)
+    assert (shown.name, shown.state, shown.why, shown.key) == ("report", JobState.ACTIVE, None, "nightly")
+    assert shown.schedule == "At 09:00, Europe/Berlin, up to 1 minute late"
+    assert shown.fires[0].at == shown.next_fire_at
+    assert {fire.remark for fire in shown.fires} <= {"jittered", "shifted", "repeated"}
+    assert shown.target == "function report"
 
 
 @proves("O5")
-async def test_executions_are_told_with_state_duration_and_error(world: World) -> None:
+async def test_executions_are_listed_with_state_duration_and_error(world: World) -> None:
     accepted = await world.submit(job("report", schedule=every(5, world.now)))
     worker = await world.worker()
     await world.plan()
@@ -51,14 +51,14 @@ async def test_executions_are_told_with_state_duration_and_error(world: World) -
     await world.advance(2)
     await worker.complete(first)
     await worker.complete(second, failed("no such\ntable", retryable=False))
-    told = await view(world, accepted.id)
-    ended = {row.state.value: row for row in told.executions if row.took}
+    shown = await view(world, accepted.id)
+    ended = {row.state.value: row for row in shown.executions if row.took}
     assert ended["SUCCEEDED"].message == ""
     assert (ended["FAILED"].message, ended["FAILED"].took, ended["FAILED"].version) == ("no such table", "2.00 s", 1)
 
 
 @proves("S8", "S6")
-async def test_skipped_ranges_are_told_with_reason_and_count(world: World) -> None:
+async def test_skipped_ranges_are_listed_with_reason_and_count(world: World) -> None:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     await world.advance(6 * 3600)
     await world.plan()
@@ -69,7 +69,7 @@ async def test_skipped_ranges_are_told_with_reason_and_count(world: World) -> No
 
 
 @proves("S8", "O5")
-async def test_a_paused_job_says_why_and_offers_to_resume(world: World, page: Served) -> None:
+async def test_a_paused_job_shows_why_and_offers_to_resume(world: World, page: Served) -> None:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     assert 'data-act="pause"' in (await page.client.get(f"/jobs/{accepted.id}")).text
     await pause(world.database, DEFAULT_TENANT, accepted.id)
@@ -91,24 +91,24 @@ async def test_a_paused_job_says_why_and_offers_to_resume(world: World, page: Se
 
 
 @proves("S8")
-async def test_a_new_version_is_told(world: World) -> None:
+async def test_a_new_version_is_shown(world: World) -> None:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     changed = job("renamed", schedule=every(300, world.now))
     await world.update(accepted.id, changed)
-    told = await view(world, accepted.id)
-    assert (told.name, told.version, told.schedule) == ("renamed", 2, "Every 5 minutes")
+    shown = await view(world, accepted.id)
+    assert (shown.name, shown.version, shown.schedule) == ("renamed", 2, "Every 5 minutes")
 
 
 @proves("S8")
-async def test_a_pause_does_not_change_when_the_version_was_made(world: World) -> None:
+async def test_a_pause_does_not_change_when_the_version_was_created(world: World) -> None:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     made_at = (await view(world, accepted.id)).version_at
     await world.advance(60)
     await pause(world.database, DEFAULT_TENANT, accepted.id)
     assert (await view(world, accepted.id)).version_at == made_at
     plain = await world.submit(job("now"))
-    told = await view(world, plain.id)
-    assert told.version_at == told.created_at
+    shown = await view(world, plain.id)
+    assert shown.version_at == shown.created_at
 
 
 @proves("O5")
@@ -124,7 +124,7 @@ async def test_hostile_names_and_messages_are_shown_as_text(world: World, page: 
 
 
 @proves("O5")
-async def test_a_job_that_is_to_come_links_to_its_page(world: World, page: Served) -> None:
+async def test_a_future_fire_links_to_the_page_of_its_job(world: World, page: Served) -> None:
     accepted = await world.submit(job("later", schedule=once(world.after(90))))
     html = (await page.client.get("/")).text
     assert f'href="/jobs/{accepted.id}"' in html
@@ -132,7 +132,7 @@ async def test_a_job_that_is_to_come_links_to_its_page(world: World, page: Serve
 
 
 @proves("T1")
-async def test_a_job_that_is_not_there_or_somebody_elses_is_not_found(world: World, page: Served) -> None:
+async def test_an_unknown_job_or_one_of_another_tenant_is_not_found(world: World, page: Served) -> None:
     accepted = await world.submit(job("mine"))
     for id_ in ("019a1de9-4d8d-7d9d-8dd7-1801991e16d7", "no-uuid"):
         answer = await page.client.get(f"/jobs/{id_}")
@@ -145,8 +145,8 @@ async def test_a_job_that_is_not_there_or_somebody_elses_is_not_found(world: Wor
 
 
 @proves("O5")
-async def test_what_cannot_be_seen_in_a_stored_name_is_shown_on_every_page(world: World, page: Served) -> None:
-    """As a job of an earlier release may have it: what comes in is refused by now."""
+async def test_invisible_characters_of_a_stored_name_are_shown_on_every_page(world: World, page: Served) -> None:
+    """A job of an earlier release may have such a name; new ones are rejected."""
     accepted = await world.submit(job("re\u202eport\x1b[31m_x\u200b", schedule=every(600, world.now)))
     for path in ("/", "/jobs", f"/jobs/{accepted.id}"):
         text = (await page.client.get(path)).text

@@ -1,4 +1,4 @@
-"""The list of jobs: found by state and name by clicking, page by page, and a stranger's name in it is only text."""
+"""The list of jobs: filters by state and name, pages, and hostile names shown as text."""
 
 import re
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 from ondot.flow.change.change import delete, pause
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.job import JobState
-from ondot.ui.jobs import SHOWN, Asked, asked_of, read_jobs
+from ondot.ui.jobs import PAGE_SIZE, Query, parse_query, read_jobs
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World, every, job, once
@@ -40,21 +40,21 @@ async def test_a_paused_job_is_found_by_clicking_from_the_first_page(world: Worl
 
 
 @proves("O5")
-async def test_jobs_are_told_with_words_state_and_next_fire(world: World) -> None:
+async def test_jobs_are_listed_with_schedule_state_and_next_fire(world: World) -> None:
     made = await world.submit_all(
         [job("report", schedule=every(600, world.now)), job("later", schedule=once(world.after(90)))]
     )
     await delete(world.database, DEFAULT_TENANT, made[0].id)
-    [line] = (await read_jobs(world.database, DEFAULT_TENANT, Asked())).rows
+    [line] = (await read_jobs(world.database, DEFAULT_TENANT, Query())).rows
     assert (line.name, line.state, line.why, line.next_fire_at) == ("later", JobState.ACTIVE, None, world.after(90))
-    [gone] = (await read_jobs(world.database, DEFAULT_TENANT, Asked(state=JobState.DELETED))).rows
+    [gone] = (await read_jobs(world.database, DEFAULT_TENANT, Query(state=JobState.DELETED))).rows
     assert (gone.name, gone.next_fire_at) == ("report", None)
-    assert not (await read_jobs(world.database, TenantNo(99), Asked())).rows
+    assert not (await read_jobs(world.database, TenantNo(99), Query())).rows
 
 
 @proves("O5")
 async def test_jobs_are_searched_and_paged_by_the_cursor_of_the_api(world: World, page: Served) -> None:
-    await world.submit_all([job(f"report-{n}", schedule=every(600, world.now)) for n in range(SHOWN + 3)])
+    await world.submit_all([job(f"report-{n}", schedule=every(600, world.now)) for n in range(PAGE_SIZE + 3)])
     await world.submit(job("other", schedule=every(600, world.now)))
     html = (await page.client.get("/jobs?q=REPORT")).text
     first = re.findall(r'<a href="/jobs/([0-9a-f-]{36})"', html)
@@ -62,21 +62,21 @@ async def test_jobs_are_searched_and_paged_by_the_cursor_of_the_api(world: World
     assert older
     following = (await page.client.get(unescape(older[1]))).text
     rest = re.findall(r'<a href="/jobs/([0-9a-f-]{36})"', following)
-    assert (len(first), len(rest), len({*first, *rest})) == (SHOWN, 3, SHOWN + 3)
+    assert (len(first), len(rest), len({*first, *rest})) == (PAGE_SIZE, 3, PAGE_SIZE + 3)
     assert 'rel="next"' not in following
     assert 'href="/jobs?q=REPORT">Newest' in following
-    api = await page.client.get("/v1/jobs", params={"q": "REPORT", "limit": SHOWN})
+    api = await page.client.get("/v1/jobs", params={"q": "REPORT", "limit": PAGE_SIZE})
     assert api.json()["next_cursor"] in unescape(older[1])
 
 
 @proves("O5")
-async def test_what_cannot_be_read_in_the_address_is_passed_over(page: Served) -> None:
-    assert asked_of({"state": "nonsense", "cursor": "1", "q": " a\0b "}) == Asked(q="ab")
-    assert asked_of({"state": "paused"}).state is JobState.PAUSED
+async def test_invalid_values_of_the_query_are_ignored(page: Served) -> None:
+    assert parse_query({"state": "nonsense", "cursor": "1", "q": " a\0b "}) == Query(q="ab")
+    assert parse_query({"state": "paused"}).state is JobState.PAUSED
     answer = await page.client.get("/jobs?state=x&cursor=y&q=%00")
     assert answer.status_code == 200
     assert "There are no jobs yet" in answer.text
-    assert "No such jobs" in (await page.client.get("/jobs?q=none")).text
+    assert "No job matches" in (await page.client.get("/jobs?q=none")).text
 
 
 @proves("O5")
@@ -91,6 +91,6 @@ async def test_hostile_names_are_shown_as_text(world: World, page: Served) -> No
 
 
 @proves("T1")
-async def test_the_list_asks_for_a_key_where_keys_are_asked_for(world: World) -> None:
+async def test_the_list_needs_a_key_if_auth_is_on(world: World) -> None:
     async with served(world.database, auth="on") as page:
         assert (await page.client.get("/jobs")).status_code == 401

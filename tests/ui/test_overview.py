@@ -1,4 +1,4 @@
-"""What the page reads, from a real database with a clock turned by hand."""
+"""The first page as read from a real database with a clock that the test sets."""
 
 from typing import TypeVar
 
@@ -52,7 +52,7 @@ async def test_an_empty_ondot_is_new(world: World) -> None:
 
 
 @proves("O5", "L7", "P3")
-async def test_a_database_that_is_held_is_the_first_thing_told(world: World) -> None:
+async def test_a_hold_is_reported_before_lateness(world: World) -> None:
     await hold(world)
     held_at = world.now
     await world.submit(job("late"))
@@ -66,7 +66,7 @@ async def test_a_database_that_is_held_is_the_first_thing_told(world: World) -> 
 
 @proves("O5", "S2")
 async def test_the_next_fire_of_a_limited_job_is_the_earliest_even_if_it_is_planned(world: World) -> None:
-    """Planned fires of a limited job stand before its gate and not in the queue: the page said 21 s instead of 3 s."""
+    """Planned fires of a limited job wait at its gate, not in the queue: the page once showed 21 s instead of 3 s."""
     limited = job("crawl", schedule=every(3, world.now), limits=Limits(concurrency=1))
     keyed = job("keyed", schedule=every(4, world.now), limits=Limits(key="k", key_concurrency=1))
     accepted = await world.submit_all([limited, keyed])
@@ -78,7 +78,7 @@ async def test_the_next_fire_of_a_limited_job_is_the_earliest_even_if_it_is_plan
 
 
 @proves("O5", "S6")
-async def test_what_an_outage_has_cost_is_said_for_a_day(world: World) -> None:
+async def test_missed_fires_are_reported_for_a_day(world: World) -> None:
     made = await world.submit(job("pulse", schedule=every(10, world.now, misfire=Misfire(policy="skip"))))
     await world.advance(3600)
     await world.plan()
@@ -111,7 +111,7 @@ async def test_planned_fires_and_timers_are_one_list_in_the_order_of_time(world:
 
 
 @proves("O5")
-async def test_what_runs_is_shown_with_its_progress_and_its_worker(world: World) -> None:
+async def test_a_running_execution_is_shown_with_its_progress_and_its_worker(world: World) -> None:
     await world.submit(job("report"))
     worker = await world.worker()
     (assignment,) = await worker.lease()
@@ -126,7 +126,7 @@ async def test_what_runs_is_shown_with_its_progress_and_its_worker(world: World)
 
 
 @proves("O5")
-async def test_an_execution_is_told_from_its_first_try_to_its_failure(world: World) -> None:
+async def test_an_execution_is_shown_from_its_first_attempt_to_its_failure(world: World) -> None:
     await world.submit(job("doomed", retry=Retry(max_retries=1, jitter=False)))
     worker = await world.worker()
     (first,) = await worker.lease()
@@ -162,7 +162,7 @@ async def test_the_numbers_are_of_the_last_ten_minutes(world: World) -> None:
 
 
 @proves("S6", "L7")
-async def test_fires_that_an_outage_cost_are_counted_with_their_reasons(world: World) -> None:
+async def test_fires_missed_in_an_outage_are_counted_with_their_reason(world: World) -> None:
     await world.submit(job("coalescing", schedule=every(600, world.now)))
     await world.worker()
     await world.advance(6 * 3600)
@@ -178,7 +178,7 @@ async def test_fires_that_an_outage_cost_are_counted_with_their_reasons(world: W
 
 
 @proves("S6")
-async def test_skips_of_long_ago_of_a_calendar_and_of_others_do_not_count(world: World) -> None:
+async def test_old_skips_and_those_of_a_calendar_or_another_tenant_do_not_count(world: World) -> None:
     async with world.database.connection() as connection:
         for reason, count, ago, tenant_no in (
             ("misfire", None, 60, 1),
@@ -201,7 +201,7 @@ async def test_skips_of_long_ago_of_a_calendar_and_of_others_do_not_count(world:
 
 
 @proves("S12", "O5")
-async def test_jobs_that_ondot_paused_are_told_and_those_that_people_paused_are_not(world: World) -> None:
+async def test_jobs_that_ondot_paused_are_listed_and_those_that_people_paused_are_not(world: World) -> None:
     made = [await world.submit(job(name, schedule=every(600, world.now))) for name in ("calm", "doomed", "well")]
     await pause(world.database, DEFAULT_TENANT, made[0].id)
     await pause(world.database, DEFAULT_TENANT, made[1].id, because="5 failures in a row")
@@ -212,7 +212,7 @@ async def test_jobs_that_ondot_paused_are_told_and_those_that_people_paused_are_
 
 
 @proves("L7")
-async def test_a_queue_without_a_worker_makes_the_line_of_health_late(world: World) -> None:
+async def test_a_queue_without_a_worker_makes_the_health_line_late(world: World) -> None:
     await world.submit(job("lonely", pool="reports"))
     await world.advance(30)
     overview = await overview_of(world)
@@ -222,7 +222,7 @@ async def test_a_queue_without_a_worker_makes_the_line_of_health_late(world: Wor
 
 
 @proves("T1")
-async def test_another_tenant_sees_nothing_of_it(world: World) -> None:
+async def test_another_tenant_sees_nothing(world: World) -> None:
     await world.submit_all([job("now"), job("later", schedule=once(world.after(90)))])
     worker = await world.worker()
     await worker.complete_all(await worker.lease(), failed(retryable=False))

@@ -1,4 +1,4 @@
-"""The routes of the page: `/`, `/ui/live`, `/ui/static/…`, as a browser and as a stranger sees them."""
+"""The routes `/`, `/ui/live` and `/ui/static/…`, as a browser and as an attacker sees them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -23,19 +23,19 @@ async def page(world: World) -> AsyncIterator[Served]:
 
 
 @proves("O5")
-async def test_an_empty_page_tells_a_newcomer_what_to_type(page: Served) -> None:
+async def test_an_empty_page_shows_a_new_user_what_to_type(page: Served) -> None:
     answer = await page.client.get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "Welcome: run your first job" in answer.text
     assert f"curl {page.url}/v1/jobs -d" in answer.text
     assert '<noscript><meta http-equiv="refresh" content="10"></noscript>' in answer.text
-    for words in ("Nothing runs at this moment", "Nothing is to come", "Nothing has run yet"):
+    for words in ("Nothing is running", "No fire is planned", "Nothing has run yet"):
         assert words in answer.text
 
 
 @proves("O5")
-async def test_what_the_page_tells_a_newcomer_to_type_is_accepted(page: Served) -> None:
+async def test_the_command_for_a_new_user_is_accepted(page: Served) -> None:
     html = (await page.client.get("/")).text
     body = re.search(r"/v1/jobs -d &#39;(.*?)&#39;|/v1/jobs -d '(.*?)'", html, re.DOTALL)
     assert body
@@ -48,7 +48,7 @@ async def test_what_the_page_tells_a_newcomer_to_type_is_accepted(page: Served) 
 
 
 @proves("O5")
-async def test_the_page_runs_no_script_or_style_but_files_of_its_own(page: Served) -> None:
+async def test_the_page_runs_only_its_own_scripts_and_styles(page: Served) -> None:
     answer = await page.client.get("/")
     policy = answer.headers["content-security-policy"]
     assert policy.startswith(
@@ -81,15 +81,15 @@ async def test_links_to_json_say_so(world: World, page: Served) -> None:
     html = (await page.client.get("/")).text
     assert not re.findall(r'<a [^>]*href="/v1/[^"]*"[^>]*>', html)
     [execution] = re.findall(r'<a [^>]*href="(/executions/[^"]+)"', html)
-    told = (await page.client.get(execution)).text
-    assert 'title="This execution, as JSON"' in told
+    shown = (await page.client.get(execution)).text
+    assert 'title="This execution, as JSON"' in shown
     assert '<a href="/jobs">Jobs</a>' in html
     assert 'title="These jobs, as JSON"' in (await page.client.get("/jobs")).text
     assert 'title="minute_report">minute_<wbr>report</a>' in html
 
 
 @proves("T1")
-async def test_where_keys_are_asked_for_the_page_says_how_to_use_one(world: World) -> None:
+async def test_without_a_key_the_page_shows_how_to_use_one_if_auth_is_on(world: World) -> None:
     async with served(world.database, auth="on") as page:
         answer = await page.client.get("/")
         assert answer.status_code == 401
@@ -100,13 +100,13 @@ async def test_where_keys_are_asked_for_the_page_says_how_to_use_one(world: Worl
 
 
 @proves("T1")
-async def test_a_page_of_somebody_else_is_refused(page: Served) -> None:
+async def test_a_request_for_another_host_is_refused(page: Served) -> None:
     for path in ("/", "/ui/live"):
         assert (await page.client.get(path, headers={"host": "evil.example"})).status_code == 403
 
 
 @proves("O5")
-async def test_a_database_that_is_away_is_told_in_words() -> None:
+async def test_the_page_explains_that_the_database_is_away() -> None:
     database = await open_database(settings_for("postgresql://nobody@127.0.0.1:1/none"))
     app, _ = build(database, settings_for("postgresql://nobody@127.0.0.1:1/none", auth="off"))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
@@ -124,7 +124,7 @@ async def test_only_the_files_of_the_page_are_served(page: Served, name: str) ->
 
 
 @proves("O5")
-async def test_a_changed_fragment_reaches_who_watches(world: World, page: Served) -> None:
+async def test_a_changed_fragment_reaches_the_watcher(world: World, page: Served) -> None:
     async with page.client.stream("GET", "/ui/live") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         stream = events(response)

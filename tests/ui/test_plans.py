@@ -1,4 +1,4 @@
-"""The statements of the page are repeated each second: on tables of 20,000 rows none of them reads a whole one."""
+"""The statements of the page run each second: on tables of 20,000 rows none of them scans a table."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.servers import connected
 NEVER_SCANNED: Final = ("job", "job_version", "execution", "ready", "timer", "history", "attempt", "dead_letter")
 
 SEED: Final = """
-SET session_replication_role = replica;  -- what is seeded was never submitted: the guard would refuse it
+SET session_replication_role = replica;  -- seeded rows were never submitted: the guard would refuse them
 CREATE TEMP TABLE seed AS
 SELECT n, (left(ondot.first_id_at(at)::text, 24) || lpad(to_hex(n), 12, '0'))::uuid AS id, at
 FROM (SELECT n, now() + (n - 20000) * interval '90 ms' AS at FROM generate_series(1, 20000) AS n) n;
@@ -48,7 +48,7 @@ ANALYZE;
 
 
 @proves("O5")
-async def test_no_statement_of_the_page_reads_a_whole_table(database_url: str) -> None:
+async def test_no_statement_of_the_page_scans_a_table(database_url: str) -> None:
     window = first_id_at(datetime.now(UTC) - timedelta(minutes=10))
     statements: dict[str, list[Any]] = {
         "pools_at_work": [1, 1000],
@@ -72,7 +72,7 @@ async def test_no_statement_of_the_page_reads_a_whole_table(database_url: str) -
 
 
 @proves("O5")
-async def test_what_was_skipped_lately_is_found_without_reading_all_that_ever_was(database_url: str) -> None:
+async def test_recent_skips_are_found_without_a_scan_of_all_skips(database_url: str) -> None:
     async with connected(database_url) as connection:
         await connection.execute(SEED)
         text = await connection.fetchval(
@@ -82,7 +82,7 @@ async def test_what_was_skipped_lately_is_found_without_reading_all_that_ever_wa
 
 
 def _scans(node: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Sequential scans: the table, without the day of its partition, and how many rows it gave."""
+    """Sequential scans: the table, without the day of its partition, and how many rows it returned."""
     if node["Node Type"] == "Seq Scan" and node["Actual Rows"]:
         yield node["Relation Name"].partition("_2")[0].removesuffix("_past").removesuffix("_ahead"), node["Actual Rows"]
     for child in node.get("Plans", ()):

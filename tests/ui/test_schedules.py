@@ -1,4 +1,4 @@
-"""The schedule's preview as a page: the same fires, words and refusals as the API, in a form that is its address."""
+"""The preview of a schedule as a page: the same fires, words and errors as the API, in a form that is its address."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from ondot.cli import app as cli
 from ondot.document.requests import preview_request
 from ondot.model.schedule import Blackout, Calendar, Cron, Interval, Schedule
 from ondot.ui.schedules import EXAMPLES, Form, FormErrors, PreviewView, form_of, local_words, preview_form, zones
-from ondot.ui.year import Day, Year, year_of
+from ondot.ui.year import Day, Year, build_year
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World
@@ -26,24 +26,24 @@ NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def told(**fields: str) -> PreviewView:
+def preview(**fields: str) -> PreviewView:
     answer = preview_form(Form(**fields), preview_request, NOW)
     assert isinstance(answer, PreviewView), answer
     return answer
 
 
-def refused(**fields: str) -> dict[str, tuple[str, ...]]:
+def errors_of(**fields: str) -> dict[str, tuple[str, ...]]:
     answer = preview_form(Form(**fields), preview_request, NOW)
     assert isinstance(answer, FormErrors)
     return answer.faults
 
 
 def year(schedule: Schedule, after: datetime = NOW) -> Year:
-    return year_of(schedule, after, BERLIN, {})
+    return build_year(schedule, after, BERLIN, {})
 
 
-def days(told: Year) -> dict[date, Day]:
-    return {day.on: day for month in told.months for day in month.days}
+def days(shown: Year) -> dict[date, Day]:
+    return {day.on: day for month in shown.months for day in month.days}
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ async def page(world: World) -> AsyncIterator[Served]:
 
 
 @proves("S9")
-def test_a_form_that_says_nothing_shows_an_example() -> None:
+def test_an_empty_form_shows_an_example() -> None:
     assert form_of({}) == Form()
     assert form_of({"utm_source": "mail"}) == Form()
-    assert told().in_words == "At 09:00, Monday through Friday, Europe/Berlin"
+    assert preview().in_words == "At 09:00, Monday through Friday, Europe/Berlin"
 
 
 @proves("S9")
-def test_a_form_that_says_something_is_taken_at_its_word() -> None:
+def test_a_form_with_values_has_no_example_values() -> None:
     assert form_of({"expression": " @daily "}) == Form(expression="@daily", timezone="")
     assert form_of({"kind": "every", "expression": ""}).expression == ""
 
@@ -84,31 +84,31 @@ def test_a_rule_has_lines_and_an_expression_has_one() -> None:
 
 
 @proves("S9")
-def test_faults_of_several_fields_are_told_at_once() -> None:
-    assert set(refused(n="5000", jitter="2d", expression="61 * * * *")) >= {"n", "jitter"}
+def test_errors_of_several_fields_are_shown_at_once() -> None:
+    assert set(errors_of(n="5000", jitter="2d", expression="61 * * * *")) >= {"n", "jitter"}
 
 
 @proves("S9")
-def test_a_zone_that_is_none_is_not_also_the_fault_of_the_instant_in_it() -> None:
-    assert set(refused(timezone="Berlin", after="2026-03-28T12:00")) == {"timezone"}
+def test_an_unknown_zone_is_no_error_of_the_instant_too() -> None:
+    assert set(errors_of(timezone="Berlin", after="2026-03-28T12:00")) == {"timezone"}
 
 
 @proves("S9")
-def test_seconds_are_told_of_all_fires_or_of_none() -> None:
-    fires = told(expression="*/30 * * * * *", timezone="", n="3").fires
+def test_seconds_are_shown_for_all_fires_or_for_none() -> None:
+    fires = preview(expression="*/30 * * * * *", timezone="", n="3").fires
     assert [fire.local[-15:] for fire in fires] == ["12:00:30 +00:00", "12:01:00 +00:00", "12:01:30 +00:00"]
-    assert told(expression="* * * * *", timezone="", n="1").fires[0].local == "Fri 20 Mar 2026, 12:01 +00:00"
+    assert preview(expression="* * * * *", timezone="", n="1").fires[0].local == "Fri 20 Mar 2026, 12:01 +00:00"
 
 
 @proves("S9", "S4")
-def test_fires_are_told_with_what_the_clocks_do_to_them() -> None:
-    shifted = told(expression="30 2 * * *", after="2026-03-28T12:00", n="2")
+def test_fires_have_remarks_about_clock_changes() -> None:
+    shifted = preview(expression="30 2 * * *", after="2026-03-28T12:00", n="2")
     assert [(fire.local, fire.remark) for fire in shifted.fires] == [
         ("Sun 29 Mar 2026, 03:00 +02:00", "shifted"),
         ("Mon 30 Mar 2026, 02:30 +02:00", None),
     ]
     assert set(shifted.remarks) == {"shifted"}
-    skipped = told(expression="30 2 * * *", after="2026-03-28T12:00", n="1", gap="skip").skipped
+    skipped = preview(expression="30 2 * * *", after="2026-03-28T12:00", n="1", gap="skip").skipped
     assert [(entry.local, entry.reason) for entry in skipped] == [("Sun 29 Mar 2026, 02:30", "gap")]
 
 
@@ -130,14 +130,14 @@ def test_fires_are_told_with_what_the_clocks_do_to_them() -> None:
         ({"n": "many"}, "n"),
     ],
 )
-def test_a_refusal_stands_at_its_field(fields: dict[str, str], at: str) -> None:
-    faults = refused(**fields)
+def test_an_error_is_shown_at_its_field(fields: dict[str, str], at: str) -> None:
+    faults = errors_of(**fields)
     assert set(faults) == {at}
     assert all((message and not message.startswith("`schedule.")) or "must" in message for message in faults[at])
 
 
 @proves("S9")
-async def test_what_the_page_refuses_the_api_refuses_in_the_same_words(page: Served) -> None:
+async def test_page_and_api_reject_a_schedule_in_the_same_words(page: Served) -> None:
     form = Form(expression="0 0 30 2 *")
     answer = await page.client.post("/v1/schedules/preview", json=form.body())
     assert answer.status_code == 422
@@ -159,7 +159,7 @@ async def test_what_the_page_refuses_the_api_refuses_in_the_same_words(page: Ser
         {"country": "DE-BY", "business_days": "next", "expression": "0 9 25 12 *"},
     ],
 )
-async def test_page_and_api_tell_the_same(page: Served, fields: dict[str, str]) -> None:
+async def test_page_and_api_show_the_same_fires(page: Served, fields: dict[str, str]) -> None:
     form = Form(**fields)
     answer = (await page.client.post("/v1/schedules/preview", json=form.body())).json()
     html = unescape((await page.client.get(f"/schedules?{urlencode(form_fields(form))}")).text)
@@ -172,7 +172,7 @@ async def test_page_and_api_tell_the_same(page: Served, fields: dict[str, str]) 
 
 
 @proves("S9")
-async def test_the_json_and_the_curl_line_of_the_page_make_a_job(page: Served) -> None:
+async def test_the_json_and_the_curl_command_of_the_page_create_a_job(page: Served) -> None:
     fields = {"expression": "0 9 * * 1-5", "timezone": "Europe/Berlin", "country": "DE", "jitter": "30s"}
     html = (await page.client.get("/schedules", params=fields)).text
     schedule = json.loads(block(html, "as-json"))
@@ -184,7 +184,7 @@ async def test_the_json_and_the_curl_line_of_the_page_make_a_job(page: Served) -
 
 
 @proves("S9")
-def test_the_command_of_the_page_is_one_that_the_command_line_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_of_the_page_is_accepted_by_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     form = Form(gap="skip", fold="last", jitter="30s", country="DE", business_days="yes")
     bodies: list[Any] = []
     monkeypatch.setattr("ondot.cli.body.reject_surrogates", bodies.append)
@@ -196,7 +196,7 @@ def test_the_command_of_the_page_is_one_that_the_command_line_takes(monkeypatch:
 
 
 @proves("S9")
-async def test_a_form_holds_what_was_typed_as_text(page: Served) -> None:
+async def test_the_form_shows_hostile_input_as_text(page: Served) -> None:
     hostile = '"><script>alert(1)</script>'
     html = (await page.client.get("/schedules", params={"expression": hostile, "timezone": hostile})).text
     assert "<script>alert" not in html
@@ -218,65 +218,65 @@ async def test_the_page_is_linked_keeps_its_policy_and_answers_typing_with_a_fra
 
 
 @proves("T1")
-async def test_the_preview_asks_for_a_key_where_keys_are_asked_for(world: World) -> None:
+async def test_the_preview_needs_a_key_if_auth_is_on(world: World) -> None:
     async with served(world.database, auth="on") as page:
         assert (await page.client.get("/schedules")).status_code == 401
 
 
 @proves("S9", "S10")
-def test_a_year_marks_days_with_fires_and_days_left_out() -> None:
+def test_a_year_marks_days_with_fires_and_excluded_days() -> None:
     schedule = Schedule(
         when=Cron(expression="0 9 * * *", timezone="Europe/Berlin"), calendar=Calendar(exclude_holidays="DE")
     )
-    told = year(schedule)
-    marks = {on: day.mark for on, day in days(told).items()}
-    assert (len(told.months), told.months[0].name, told.months[-1].name) == (12, "March 2026", "February 2027")
+    shown = year(schedule)
+    marks = {on: day.mark for on, day in days(shown).items()}
+    assert (len(shown.months), shown.months[0].name, shown.months[-1].name) == (12, "March 2026", "February 2027")
     assert marks[date(2026, 3, 19)] == "past"
     assert marks[date(2026, 3, 20)] == "free"  # 09:00 had passed
     assert marks[date(2026, 3, 21)] == "fires"
-    assert marks[date(2026, 12, 25)] == "left-out"
-    assert told.left_out == sum(mark == "left-out" for mark in marks.values())
-    assert told.fires_on == sum(mark == "fires" for mark in marks.values()) == 346 - 1 - told.left_out
+    assert marks[date(2026, 12, 25)] == "excluded"
+    assert shown.excluded == sum(mark == "excluded" for mark in marks.values())
+    assert shown.fires_on == sum(mark == "fires" for mark in marks.values()) == 346 - 1 - shown.excluded
 
 
 @proves("S9", "S10")
 def test_a_year_marks_the_days_whose_fire_moves_to_a_business_day() -> None:
     blackout = Blackout(from_at=datetime(2026, 6, 30, tzinfo=UTC), to_at=datetime(2026, 7, 3, tzinfo=UTC))
     calendar = Calendar(business_days="next", blackouts=(blackout,))
-    told = year(Schedule(when=Cron(expression="0 9 1 * *", timezone="Europe/Berlin"), calendar=calendar))
-    marks = {on: day.mark for on, day in days(told).items()}
+    shown = year(Schedule(when=Cron(expression="0 9 1 * *", timezone="Europe/Berlin"), calendar=calendar))
+    marks = {on: day.mark for on, day in days(shown).items()}
     assert marks[date(2026, 8, 1)] == "moved"  # a Saturday
     assert marks[date(2026, 8, 3)] == "fires"
-    assert marks[date(2026, 7, 1)] == "left-out"  # a Wednesday, in the black-out
-    assert told.moved == sum(mark == "moved" for mark in marks.values()) == 2
-    assert told.left_out == 1
-    assert "moved to a business day: 1" in next(month.summary for month in told.months if month.name == "August 2026")
+    assert marks[date(2026, 7, 1)] == "excluded"  # a Wednesday, in the blackout
+    assert shown.moved == sum(mark == "moved" for mark in marks.values()) == 2
+    assert shown.excluded == 1
+    assert "moved to a business day: 1" in next(month.summary for month in shown.months if month.name == "August 2026")
 
 
 @proves("S9", "S4")
 def test_a_year_marks_the_clock_changes_of_its_zone() -> None:
-    told = year(Schedule(when=Cron(expression="@monthly", timezone="Europe/Berlin")))
-    assert told.changes == (
-        "Sun 29 Mar 2026: the clock goes from 02:00 to 03:00",
-        "Sun 25 Oct 2026: the clock goes from 03:00 to 02:00",
+    shown = year(Schedule(when=Cron(expression="@monthly", timezone="Europe/Berlin")))
+    assert shown.changes == (
+        "Sun 29 Mar 2026: clocks go from 02:00 to 03:00",
+        "Sun 25 Oct 2026: clocks go from 03:00 to 02:00",
     )
-    assert days(told)[date(2026, 3, 29)].change
-    assert "on the 29. the clock goes from 02:00 to 03:00" in told.months[0].summary
+    assert days(shown)[date(2026, 3, 29)].change
+    assert "clocks go from 02:00 to 03:00 on 29 March" in shown.months[0].summary
 
 
 @proves("S9")
-def test_a_year_of_a_schedule_that_fires_each_second_is_a_step_for_each_day() -> None:
-    told = year(Schedule(when=Interval(every_s=1, anchor_at=NOW)))
-    assert told.fires_on == 346
+def test_a_year_takes_one_step_for_each_day_even_if_it_fires_each_second() -> None:
+    shown = year(Schedule(when=Interval(every_s=1, anchor_at=NOW)))
+    assert shown.fires_on == 346
 
 
 @proves("S9")
 def test_a_year_is_right_where_midnight_is_skipped_or_a_day_is_missing() -> None:
-    cairo = year_of(
+    cairo = build_year(
         Schedule(when=Cron(expression="30 0 * * *", timezone="Africa/Cairo")), NOW, ZoneInfo("Africa/Cairo"), {}
     )
     assert cairo.fires_on == 345
-    samoa = year_of(
+    samoa = build_year(
         Schedule(when=Cron(expression="0 9 * * *", timezone="Pacific/Apia")),
         datetime(2011, 12, 1, tzinfo=UTC),
         ZoneInfo("Pacific/Apia"),
@@ -286,7 +286,7 @@ def test_a_year_is_right_where_midnight_is_skipped_or_a_day_is_missing() -> None
     assert days(samoa)[date(2011, 12, 31)].mark == "fires"
 
 
-def test_the_zones_suggested_are_those_of_the_world() -> None:
+def test_the_suggested_zones_are_iana_names_of_places() -> None:
     assert {"Europe/Berlin", "Pacific/Apia", "UTC"} <= set(zones())
     assert "CET" not in zones()
 

@@ -1,4 +1,4 @@
-"""A real worker that runs real functions, on the real clock: for pages that follow what it does."""
+"""A real worker that runs real functions on the real clock, for pages that follow it."""
 
 import asyncio
 import sys
@@ -38,7 +38,7 @@ async def working(url: str, app: Ondot) -> AsyncIterator[Database]:
 
 
 async def run_function(page: Served, name: str, payload: object = None, **fields: object) -> UUID:
-    """Submit a job that calls a function now; gives its execution."""
+    """Submit a job that calls a function now. Returns its execution."""
     body = {"name": name, "target": {"function": {"name": name}}, "payload": payload, **fields}
     answer = await page.client.post("/v1/jobs", json=body)
     assert answer.status_code == 201, answer.text

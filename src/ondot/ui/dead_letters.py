@@ -1,8 +1,8 @@
-"""`/dead-letters`: failed executions that wait for a person, by what they failed with (E10, O5).
+"""`/dead-letters`: failed executions that wait for a person, grouped by their errors (E10, O5).
 
-First the groups of open letters whose errors are alike, then the letters of a group; those that were replayed or
-discarded can be looked at as well. Only reads: what a person does about letters goes through the API, counted first by
-a dry run, and operations on many of them are read from the API too, by the page's script.
+First the groups of open letters with similar errors, then the letters of a group, then replayed and discarded letters.
+This module only reads. The page's script replays and discards through the API, after a dry run that counts the
+letters, and reads the progress of bulk operations from the API too.
 """
 
 import re
@@ -30,9 +30,9 @@ from ondot.store.dead_letters import (
 )
 from ondot.words.job import one_line
 
-GROUPS_SHOWN: Final = 100
-JOBS_OF_A_GROUP: Final = 4
-SHOWN: Final = 50
+MOST_GROUPS: Final = 100
+JOBS_PER_GROUP: Final = 4
+PAGE_SIZE: Final = 50
 MESSAGE_CHARACTERS: Final = 400
 DETAIL_CHARACTERS: Final = 20_000
 STATES: Final[tuple[LetterState, ...]] = ("open", "replayed", "discarded")
@@ -42,8 +42,8 @@ DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the address asks for: what cannot be read in it is passed over."""
+class Query:
+    """The page's query. Values that cannot be parsed are ignored."""
 
     state: LetterState = "open"
     fingerprint: str = ""
@@ -52,34 +52,34 @@ class Asked:
     cursor: str = ""
 
     def address(self, **changes: Any) -> str:
-        wanted = replace(self, **({"cursor": ""} | changes))
-        given = {
-            "state": "" if wanted.state == "open" else wanted.state,
-            "fingerprint": wanted.fingerprint,
-            "job_id": wanted.job_id,
-            "q": wanted.q,
-            "cursor": wanted.cursor,
+        query = replace(self, **({"cursor": ""} | changes))
+        fields = {
+            "state": "" if query.state == "open" else query.state,
+            "fingerprint": query.fingerprint,
+            "job_id": query.job_id,
+            "q": query.q,
+            "cursor": query.cursor,
         }
-        query = urlencode({name: str(value) for name, value in given.items() if value})
-        return f"/dead-letters?{query}" if query else "/dead-letters"
+        written = urlencode({name: str(value) for name, value in fields.items() if value})
+        return f"/dead-letters?{written}" if written else "/dead-letters"
 
     @property
     def filter(self) -> LetterFilter:
         return LetterFilter(job_id=self.job_id, fingerprint=self.fingerprint or None, q=self.q or None)
 
     @property
-    def in_groups(self) -> bool:
-        """Of open letters the groups, until one of them is asked for."""
+    def shows_groups(self) -> bool:
+        """Open letters are shown in groups until one group is chosen."""
         return self.state == "open" and not self.fingerprint
 
-    def which(self, fingerprint: str | None = None) -> dict[str, Any]:
-        """The letters of a group, or all that this address asks for, as the API is told."""
-        given = {
+    def selection(self, fingerprint: str | None = None) -> dict[str, Any]:
+        """The letters of a group, or all letters of this query, as a body of the API."""
+        fields = {
             "fingerprint": fingerprint or self.fingerprint,
             "job_id": self.job_id and str(self.job_id),
             "q": self.q,
         }
-        filter_ = {name: value for name, value in given.items() if value}
+        filter_ = {name: value for name, value in fields.items() if value}
         return {"filter": filter_} if filter_ else {"all": True}
 
 
@@ -91,7 +91,7 @@ class JobName:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`detail`: of the newest of them, what its error says beside its message. `jobs`: one for each name, of some."""
+    """`detail`: the detail of the newest letter's error. `jobs`: up to `JOBS_PER_GROUP` jobs, one for each name."""
 
     fingerprint: str
     count: int
@@ -124,10 +124,10 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class LettersView:
-    """`total`: open letters that match. `job`: the one that is asked for. `group`: that whose letters are listed."""
+    """`total`: open letters that match. `job`: the job of the query. `group`: the group whose letters are listed."""
 
     now: datetime
-    asked: Asked
+    query: Query
     total: int
     groups: tuple[Group, ...]
     group: Group | None
@@ -137,68 +137,68 @@ class LettersView:
 
     @property
     def mark(self) -> str:
-        """The same for as long as nothing but the time changes."""
+        """A hash of the view, which stays the same while only the time changes."""
         return sha256(repr(replace(self, now=DATE)).encode()).hexdigest()[:12]
 
 
-def asked_of(query: Mapping[str, str]) -> Asked:
-    return Asked(
-        state=next((state for state in STATES if state == query.get("state")), "open"),
-        fingerprint=_plain(query.get("fingerprint", ""), 64),
-        job_id=_uuid(query.get("job_id", "")),
-        q=_plain(query.get("q", ""), 200),
-        cursor=query.get("cursor", ""),
+def parse_query(parameters: Mapping[str, str]) -> Query:
+    return Query(
+        state=next((state for state in STATES if state == parameters.get("state")), "open"),
+        fingerprint=_clean(parameters.get("fingerprint", ""), 64),
+        job_id=_uuid(parameters.get("job_id", "")),
+        q=_clean(parameters.get("q", ""), 200),
+        cursor=parameters.get("cursor", ""),
     )
 
 
-async def read_letters(database: Database, tenant_no: TenantNo, asked: Asked) -> LettersView:
-    """By at most five bounded statements; the count of open letters reads an index that has no others."""
+async def read_letters(database: Database, tenant_no: TenantNo, query: Query) -> LettersView:
+    """Reads with at most five bounded statements. The index of open letters holds no other letters."""
     async with database.connection() as connection:
-        total, now = await count_letters(connection, tenant_no, asked.filter)
+        total, now = await count_letters(connection, tenant_no, query.filter)
         found: list[LetterGroup] = []
-        if asked.state == "open":
-            found = await group_letters(connection, tenant_no, asked.filter, limit=GROUPS_SHOWN, jobs=JOBS_OF_A_GROUP)
+        if query.state == "open":
+            found = await group_letters(connection, tenant_no, query.filter, limit=MOST_GROUPS, jobs=JOBS_PER_GROUP)
         rows: list[LetterRow] = []
-        if not asked.in_groups:
+        if not query.shows_groups:
             rows = await list_letters(
-                connection, tenant_no, asked.filter, state=asked.state, before=_place(asked.cursor), limit=SHOWN + 1
+                connection, tenant_no, query.filter, state=query.state, before=_place(query.cursor), limit=PAGE_SIZE + 1
             )
-        shown = rows[:SHOWN]
-        ids = {*(row.job_id for row in shown), *(id_ for group in found for id_ in group.job_ids)}
-        if asked.job_id:
-            ids.add(JobId(asked.job_id))
+        page = rows[:PAGE_SIZE]
+        ids = {*(row.job_id for row in page), *(id_ for group in found for id_ in group.job_ids)}
+        if query.job_id:
+            ids.add(JobId(query.job_id))
         names = await find_job_names(connection, tenant_no, list(ids)) if ids else {}
-    groups = tuple(_group(group, asked, names) for group in found)
+    groups = tuple(_group(group, query, names) for group in found)
     return LettersView(
         now=now,
-        asked=asked,
+        query=query,
         total=total,
-        groups=groups if asked.in_groups else (),
-        group=groups[0] if groups and asked.fingerprint else None,
-        rows=tuple(_letter(row, names) for row in shown),
-        older=asked.address(cursor=_cursor(shown[-1])) if len(rows) > SHOWN else None,
-        job=JobName(asked.job_id, _name(JobId(asked.job_id), names)) if asked.job_id else None,
+        groups=groups if query.shows_groups else (),
+        group=groups[0] if groups and query.fingerprint else None,
+        rows=tuple(_letter(row, names) for row in page),
+        older=query.address(cursor=_cursor(page[-1])) if len(rows) > PAGE_SIZE else None,
+        job=JobName(query.job_id, _name(JobId(query.job_id), names)) if query.job_id else None,
     )
 
 
 async def count_open(database: Database, tenant_no: TenantNo) -> int:
-    """How many letters wait for a person: the number beside the link to them."""
+    """How many letters wait for a person: the number on the link to this page."""
     async with database.connection() as connection:
         return (await count_letters(connection, tenant_no, LetterFilter()))[0]
 
 
-async def open_letters_of(
+async def list_open_letters(
     connection: Connection, tenant_no: TenantNo, job_id: JobId, limit: int
 ) -> tuple[int, Sequence[Letter]]:
-    """The open letters of a job: how many, and the newest of them."""
-    wanted = LetterFilter(job_id=job_id)
-    rows = await list_letters(connection, tenant_no, wanted, limit=limit)
+    """How many open letters a job has, and the newest of them."""
+    filter_ = LetterFilter(job_id=job_id)
+    rows = await list_letters(connection, tenant_no, filter_, limit=limit)
     if len(rows) < limit:
         return len(rows), [_letter(row, {}) for row in rows]
-    return (await count_letters(connection, tenant_no, wanted))[0], [_letter(row, {}) for row in rows]
+    return (await count_letters(connection, tenant_no, filter_))[0], [_letter(row, {}) for row in rows]
 
 
-def _group(group: LetterGroup, asked: Asked, names: Mapping[JobId, str]) -> Group:
+def _group(group: LetterGroup, query: Query, names: Mapping[JobId, str]) -> Group:
     error = group.sample_error or {}
     return Group(
         fingerprint=group.fingerprint,
@@ -211,7 +211,7 @@ def _group(group: LetterGroup, asked: Asked, names: Mapping[JobId, str]) -> Grou
         detail=str(error.get("detail") or "")[:DETAIL_CHARACTERS],
         jobs=tuple(JobName(id_, name) for name, id_ in {_name(id_, names): id_ for id_ in group.job_ids}.items()),
         job_count=group.job_count,
-        address=asked.address(fingerprint=group.fingerprint or UNKNOWN),
+        address=query.address(fingerprint=group.fingerprint or UNKNOWN),
     )
 
 
@@ -232,12 +232,12 @@ def _letter(row: LetterRow, names: Mapping[JobId, str]) -> Letter:
     )
 
 
-def _message(error: Mapping[str, Any], otherwise: str | None) -> str:
-    return one_line(str(error.get("message") or otherwise or "It gave no message."))[:MESSAGE_CHARACTERS]
+def _message(error: Mapping[str, Any], reason: str | None) -> str:
+    return one_line(str(error.get("message") or reason or "No message."))[:MESSAGE_CHARACTERS]
 
 
 def _name(job_id: JobId, names: Mapping[JobId, str]) -> str:
-    """A one-time job's name goes with its day; its letter stays."""
+    """A one-time job's name is dropped with its day; its letter stays."""
     return names.get(job_id) or f"job {job_id}"
 
 
@@ -250,7 +250,7 @@ def _place(cursor: str) -> tuple[datetime, UUID] | None:
     return (EPOCH + int(found[1]) * MICROSECOND, UUID(found[2])) if found else None
 
 
-def _plain(text: str, longest: int) -> str:
+def _clean(text: str, longest: int) -> str:
     return text.replace("\0", "").strip()[:longest]
 
 

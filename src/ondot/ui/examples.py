@@ -1,9 +1,8 @@
-"""An example of each call, for the API's reference: a line of curl that can be pasted into a shell as it stands.
+"""An example of each call, for the API's reference: a curl command that can be pasted into a shell.
 
-Pure. Values are the schema's own examples; where it has none, the least that it takes. Written here are only the
-example of a job, since it must call something that is really there, the process's own `/livez`, and those of bodies of
-which no field is required by itself, but one of several. The address comes from a request's Host header and is quoted
-for the shell like everything else.
+Pure. Values are the examples of the schema; without one, the smallest valid value. Only a few bodies are written here:
+the job, because it must call an address that exists (the process's own `/livez`), and bodies that require one of
+several fields. The base URL comes from a request's Host header and is quoted for the shell like everything else.
 """
 
 import json
@@ -15,8 +14,8 @@ from urllib.parse import quote, urlencode
 Schema = Mapping[str, Any]
 
 EXAMPLE_ID: Final = "019a8f3e-5c00-7000-8000-000000000001"
-IN_PATHS: Final = {"name": "default"}
-"""Of a pool: the one that is always there."""
+PATH_VALUES: Final = {"name": "default"}
+"""The pool that always exists."""
 
 
 class Examples:
@@ -33,15 +32,16 @@ class Examples:
 
     def curl(self, method: str, path: str, parameters: Sequence[Schema], body: Schema | None) -> str:
         query = {}
-        for said in parameters:
-            value = self.value(said.get("schema", {}), said["name"])
-            if said["in"] == "path":
-                value = IN_PATHS.get(said["name"], value)
-                path = path.replace(f"{{{said['name']}}}", quote(str(value), safe=""))
-            elif said["in"] == "query" and said.get("required"):
-                query[said["name"]] = value
+        for parameter in parameters:
+            name = parameter["name"]
+            value = self.value(parameter.get("schema", {}), name)
+            if parameter["in"] == "path":
+                value = PATH_VALUES.get(name, value)
+                path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+            elif parameter["in"] == "query" and parameter.get("required"):
+                query[name] = value
         url = f"{self._address}{path}{'?' + urlencode(query) if query else ''}"
-        # curl says POST by itself where there is a body.
+        # With a body, curl sends POST by default.
         verb = "" if method == "get" or (method == "post" and body) else f"-X {method.upper()} "
         parts = [f"curl {verb}{shlex.quote(url)}"]
         if self._with_key:
@@ -52,18 +52,18 @@ class Examples:
         return " \\\n  ".join(parts)
 
     def value(self, schema: Schema, name: str) -> Any:
-        """A value that a field takes: its own example, or one made of what it must have."""
-        plain = resolved(self._schemas, schema)
+        """A valid value: the example of the schema, or one built from its constraints."""
+        plain = resolve(self._schemas, schema)
         if (body := self._bodies.get(plain.get("title", ""))) is not None:
             return body
-        for said in (schema, plain):
-            if said.get("examples"):
-                return said["examples"][0]
-            if said.get("default") is not None:
-                return said["default"]
-        return plain["enum"][0] if "enum" in plain else self._least(plain, name)
+        for source in (schema, plain):
+            if source.get("examples"):
+                return source["examples"][0]
+            if source.get("default") is not None:
+                return source["default"]
+        return plain["enum"][0] if "enum" in plain else self._smallest(plain, name)
 
-    def _least(self, plain: Schema, name: str) -> Any:
+    def _smallest(self, plain: Schema, name: str) -> Any:
         if plain.get("format") == "uuid" or name == "id" or name.endswith("_id"):
             return EXAMPLE_ID
         match plain.get("type"):
@@ -79,22 +79,22 @@ class Examples:
                 return name or "text"
 
     def _object(self, plain: Schema) -> dict[str, Any]:
-        """What is required; where nothing is, the first field that has an example."""
+        """The required fields; without any, the first field that has an example."""
         properties: Schema = plain.get("properties", {})
-        told = plain.get("required") or [name for name, said in properties.items() if said.get("examples")][:1]
-        return {name: self.value(properties[name], name) for name in told}
+        names = plain.get("required") or [name for name, field in properties.items() if field.get("examples")][:1]
+        return {name: self.value(properties[name], name) for name in names}
 
 
-def resolved(schemas: Schema, schema: Schema) -> Schema:
-    """What a reference names; of a choice with null, the other."""
+def resolve(schemas: Schema, schema: Schema) -> Schema:
+    """The schema that a reference names; the other schema of a choice with null."""
     if "$ref" in schema:
         found: Schema = schemas.get(schema["$ref"].rpartition("/")[2], {})
         return found
     choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
-    return resolved(schemas, choices[0]) if len(choices) == 1 else schema
+    return resolve(schemas, choices[0]) if len(choices) == 1 else schema
 
 
-def body_schema(said: Schema) -> Schema:
-    """The JSON schema of a request's or an answer's body; empty if it has none."""
-    schema: Schema = said.get("content", {}).get("application/json", {}).get("schema", {})
+def body_schema(message: Schema) -> Schema:
+    """The JSON schema of a request's or a response's body; empty without a body."""
+    schema: Schema = message.get("content", {}).get("application/json", {}).get("schema", {})
     return schema

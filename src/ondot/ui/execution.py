@@ -1,8 +1,8 @@
-"""`/executions/{id}`: one execution, with every attempt, why it stands as it does, what it said (O5, E8, E9, E14, E17).
+"""`/executions/{id}`: one execution with its state, the reason, every attempt and its log (O5, E8, E9, E14, E17).
 
-Only reads; its buttons and its log go through the API. The page asks for itself again while it is open, more often
-while the execution lives; `mark` tells whether anything but the time has changed, so that what a person reads or
-selects is left alone.
+This module only reads; the page's buttons and its log use the API. An open page requests itself again, more often
+while the execution is live. `mark` changes only if more than the time has changed, so that text that a person reads or
+selects stays in place.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from ondot.store.dead_letters import LetterRow, get_letter
 from ondot.store.executions import AttemptRow, ExecutionRow, get_execution, list_attempts
 from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
-SHOWN_CHARACTERS: Final = 20_000
-"""Of a payload, a result or a traceback: what is longer is cut, and linked."""
-EDITED_CHARACTERS: Final = 200_000
-ATTEMPTS_SHOWN: Final = 50
+MOST_CHARACTERS: Final = 20_000
+"""A longer payload, result or traceback is cut, with a link to the whole."""
+MOST_EDITABLE: Final = 200_000
+MOST_ATTEMPTS: Final = 50
 NOT_FACTS: Final = frozenset({"code", "message", "detail", "fingerprint", "types"})
-"""Of an error: what is told elsewhere, or only to programs (`types`: a retry policy chooses by them)."""
+"""Parts of an error that the page shows elsewhere, or that only programs need (`types`, for retry policies)."""
 DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What may be long. `bytes`: how large it really is, where this is only its beginning."""
+    """A text that may be long. `bytes`: the size of the whole, if this is only its beginning."""
 
-    shown: str
+    content: str
     is_cut: bool = False
     bytes: int | None = None
     why_cut: str | None = None
@@ -55,7 +55,7 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`outcome` None: it runs. `host`: where, while that is known."""
+    """`outcome` None: it is running. `host`: where it runs, if known."""
 
     number: int
     outcome: Outcome | None
@@ -69,7 +69,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What became of it as a dead letter. `state`: open, replayed or discarded."""
+    """The execution's dead letter. `state`: open, replayed or discarded."""
 
     state: str
     fingerprint: str | None
@@ -81,9 +81,9 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionView:
-    """`payload` is what it runs with: its own, or its job's; `editable`: the whole of it, if it is short enough.
+    """`payload`: the execution's own, or its job's; `editable`: the whole payload, if it is short enough to edit.
 
-    `late`: how long after it was ready its last attempt began. `host`: where it runs, while it does.
+    `late`: how long after it was ready the last attempt started. `host`: where it runs, while it does.
     """
 
     now: datetime
@@ -123,18 +123,18 @@ class ExecutionView:
     replay_of: UUID | None
 
     @property
-    def lives(self) -> bool:
+    def is_live(self) -> bool:
         return self.state not in TERMINAL
 
     @property
     def mark(self) -> str:
-        """The same for as long as nothing but the time changes."""
+        """A hash of the view, which stays the same while only the time changes."""
         still = replace(self, now=DATE, explanation=replace(self.explanation, now=DATE))
         return sha256(repr(still).encode()).hexdigest()[:12]
 
 
 async def read_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> ExecutionView:
-    """By a bounded number of statements. Raises NotFound."""
+    """Reads with a bounded number of statements. Raises NotFound."""
     async with database.connection() as connection:
         row = await get_execution(connection, tenant_no, id_)
         if row is None:
@@ -145,7 +145,7 @@ async def read_execution(database: Database, tenant_no: TenantNo, id_: Execution
     explanation = await explain_execution(database, tenant_no, id_)
     now = database.clock.now()
     spec = specs.get((row.job_id, row.job_version))
-    # A payload or a result may have megabytes, and to write them out takes a while.
+    # A payload or a result may have megabytes: formatting them must not block other requests.
     return await asyncio.to_thread(_view, row, attempts, spec, letter, explanation, now)
 
 
@@ -159,12 +159,12 @@ def _view(
 ) -> ExecutionView:
     payload = _payload(row, spec)
     host = next((str(one.facts["worker_host"]) for one in explanation.reasons if one.facts.get("worker_host")), None)
-    waits = row.state in {State.PENDING, State.RETRYING}  # their ready_at is the next attempt's
-    told = [_attempt(attempt) for attempt in attempts]
+    waits = row.state in {State.PENDING, State.RETRYING}  # ready_at is the next attempt's
+    tries = [_attempt(attempt) for attempt in attempts]
     if row.state in {State.RUNNING, State.SUCCEEDED}:
         outcome = Outcome.SUCCEEDED if row.state is State.SUCCEEDED else None
         last = AttemptRow(row.attempt_no, Outcome.SUCCEEDED, row.worker_id, row.started_at, row.ended_at, None)
-        told.append(replace(_attempt(last, host), outcome=outcome))
+        tries.append(replace(_attempt(last, host), outcome=outcome))
     return ExecutionView(
         now=now,
         id=row.id,
@@ -194,11 +194,11 @@ def _view(
         progress_message=row.progress_message,
         checkpoint=None if row.checkpoint is None else _text(row.checkpoint),
         payload=_cut(payload),
-        editable=payload if len(payload) <= EDITED_CHARACTERS else None,
+        editable=payload if len(payload) <= MOST_EDITABLE else None,
         result=None if row.result is None else _result(row.result),
         error=_error(row.error),
-        attempts=tuple(reversed(told[-ATTEMPTS_SHOWN:])),
-        more_attempts=max(len(told) - ATTEMPTS_SHOWN, 0),
+        attempts=tuple(reversed(tries[-MOST_ATTEMPTS:])),
+        more_attempts=max(len(tries) - MOST_ATTEMPTS, 0),
         letter=_letter(letter),
         replay_of=row.replay_of,
     )
@@ -206,8 +206,8 @@ def _view(
 
 def _payload(row: ExecutionRow, spec: JobSpec | None) -> str:
     if row.payload is not None:
-        return _written(row.payload)
-    return _written(msgspec.json.decode(spec.payload)) if spec else "null"
+        return _format_json(row.payload)
+    return _format_json(msgspec.json.decode(spec.payload)) if spec else "null"
 
 
 def _attempt(row: AttemptRow, host: str | None = None) -> Attempt:
@@ -240,27 +240,27 @@ def _error(error: dict[str, Any] | None) -> Error | None:
     rest = {name: value for name, value in error.items() if name not in NOT_FACTS}
     return Error(
         code=str(error.get("code") or ""),
-        message=str(error.get("message") or "It gave no message."),
+        message=str(error.get("message") or "No message."),
         detail=_cut(str(detail)) if detail else None,
         facts=tuple((name, one_line(str(value))) for name, value in rest.items() if value not in (None, "", [], {})),
     )
 
 
 def _result(result: Any) -> Text:
-    """Written out; of one that lies in object storage, or was cut, what is told of it."""
+    """The result as JSON; the preview if the result is in object storage or was cut."""
     for name in ("$object", "$cut"):
-        if isinstance(result, dict) and list(result) == [name] and isinstance(told := result[name], dict):
-            return Text(str(told.get("preview", "")), True, told.get("bytes"), told.get("why"))
+        if isinstance(result, dict) and list(result) == [name] and isinstance(stored := result[name], dict):
+            return Text(str(stored.get("preview", "")), True, stored.get("bytes"), stored.get("why"))
     return _text(result)
 
 
 def _text(value: Any) -> Text:
-    return _cut(_written(value))
+    return _cut(_format_json(value))
 
 
-def _written(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _cut(text: str) -> Text:
-    return Text(text) if len(text) <= SHOWN_CHARACTERS else Text(text[:SHOWN_CHARACTERS], is_cut=True)
+    return Text(text) if len(text) <= MOST_CHARACTERS else Text(text[:MOST_CHARACTERS], is_cut=True)

@@ -1,6 +1,6 @@
-"""`/executions`: all executions, by state, pool and time of their fire, page by page (O5). Read through the store.
+"""`/executions`: all executions, by state, pool and time of the fire, page by page (O5).
 
-Like `/jobs`: what cannot be read in the address is passed over, and a page is cut where the API cuts it.
+As in `/jobs`, values of the query that cannot be parsed are ignored, and pages have the same cursor as the API's list.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from ondot.store.executions import ExecutionRow, list_executions
 from ondot.store.pools import find_pools
 from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
-SHOWN: Final = 50
+PAGE_SIZE: Final = 50
 LONGEST_POOL: Final = 63
 WITHIN: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
-"""The times that can be asked for, from now back."""
+"""The periods to choose from, back from now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the address asks for; `cursor` is the last execution of the page before."""
+class Query:
+    """`cursor`: the last execution of the page before."""
 
     state: State | None = None
     pool: str = ""
@@ -34,18 +34,19 @@ class Asked:
     cursor: UUID | None = None
 
     def address(self, cursor: UUID | None = None) -> str:
-        given = {"state": self.state and self.state.value, "pool": self.pool, "within": self.within, "cursor": cursor}
-        return _with_query("/executions", given)
+        fields = {"state": self.state and self.state.value, "pool": self.pool, "within": self.within, "cursor": cursor}
+        return _add_query("/executions", fields)
 
     def as_json(self, now: datetime) -> str:
         from_at = now - WITHIN[self.within] if self.within else None
         instant = from_at and f"{from_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        given = {"state": self.state and self.state.value, "pool": self.pool, "from_at": instant, "cursor": self.cursor}
-        return _with_query("/v1/executions", given)
+        state = self.state and self.state.value
+        fields = {"state": state, "pool": self.pool, "from_at": instant, "cursor": self.cursor}
+        return _add_query("/v1/executions", fields)
 
     @property
-    def is_narrowed(self) -> bool:
-        return self != Asked()
+    def is_filtered(self) -> bool:
+        return self != Query()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,45 +66,45 @@ class ExecutionLine:
 @dataclass(frozen=True, slots=True)
 class ExecutionsView:
     now: datetime
-    asked: Asked
+    query: Query
     rows: tuple[ExecutionLine, ...]
     older: str | None
-    """The address of the page that follows."""
+    """The address of the next page."""
 
 
-def asked_of(query: Mapping[str, str]) -> Asked:
-    within = query.get("within", "")
-    return Asked(
-        state=next((state for state in State if state.value == query.get("state", "").upper()), None),
-        pool=query.get("pool", "").replace("\0", "").strip()[:LONGEST_POOL],
+def parse_query(parameters: Mapping[str, str]) -> Query:
+    within = parameters.get("within", "")
+    return Query(
+        state=next((state for state in State if state.value == parameters.get("state", "").upper()), None),
+        pool=parameters.get("pool", "").replace("\0", "").strip()[:LONGEST_POOL],
         within=within if within in WITHIN else "",
-        cursor=_uuid(query.get("cursor", "")),
+        cursor=_uuid(parameters.get("cursor", "")),
     )
 
 
-async def read_executions(database: Database, tenant_no: TenantNo, asked: Asked) -> ExecutionsView:
+async def read_executions(database: Database, tenant_no: TenantNo, query: Query) -> ExecutionsView:
     now = database.clock.now()
     async with database.connection() as connection:
-        pools = await find_pools(connection, [asked.pool]) if asked.pool else {}
+        pools = await find_pools(connection, [query.pool]) if query.pool else {}
         rows: list[ExecutionRow] = []
-        if not asked.pool or asked.pool in pools:
+        if not query.pool or query.pool in pools:
             rows = await list_executions(
                 connection,
                 tenant_no,
-                before=asked.cursor,
-                limit=SHOWN + 1,
+                before=query.cursor,
+                limit=PAGE_SIZE + 1,
                 horizon_s=database.settings.horizon_s,
-                state=asked.state.value if asked.state else None,
-                from_at=now - WITHIN[asked.within] if asked.within else None,
-                pool_no=pools.get(asked.pool),
+                state=query.state.value if query.state else None,
+                from_at=now - WITHIN[query.within] if query.within else None,
+                pool_no=pools.get(query.pool),
             )
-        shown = rows[:SHOWN]
-        specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in shown})
+        page = rows[:PAGE_SIZE]
+        specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in page})
     return ExecutionsView(
         now=now,
-        asked=asked,
-        rows=tuple(_line(row, specs.get((row.job_id, row.job_version))) for row in shown),
-        older=asked.address(shown[-1].id) if len(rows) > SHOWN else None,
+        query=query,
+        rows=tuple(_line(row, specs.get((row.job_id, row.job_version))) for row in page),
+        older=query.address(page[-1].id) if len(rows) > PAGE_SIZE else None,
     )
 
 
@@ -124,8 +125,8 @@ def _line(row: ExecutionRow, spec: JobSpec | None) -> ExecutionLine:
     )
 
 
-def _with_query(path: str, given: Mapping[str, object]) -> str:
-    query = urlencode({name: str(value) for name, value in given.items() if value})
+def _add_query(path: str, fields: Mapping[str, object]) -> str:
+    query = urlencode({name: str(value) for name, value in fields.items() if value})
     return f"{path}?{query}" if query else path
 
 

@@ -1,8 +1,8 @@
-"""Live pages: one reader in each API process polls each second, only while somebody watches, and fans out (O5).
+"""Live pages: one reader in each API process polls once a second while a page is watched, and fans out (O5).
 
-There is no outbox on the hot path: what a page shows is read from the tables. Each fragment is rendered once for all
-who watch the same tenant, and only when what it shows has changed. A watcher remembers the version it was sent, so a
-slow one misses versions and never makes a queue grow.
+There is no outbox on the hot path: pages are read from the tables. Each fragment is rendered once for all watchers of a
+tenant, and only when its data has changed. A watcher remembers the version that it got last, so a slow watcher misses
+versions and no queue grows.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from ondot.store.database import Database
 from ondot.telemetry.log import get_logger
 
 TICK_S = 1.0
-ASK_EVERY_S = 0.4
-"""How often it is asked whether a watcher may go on: with the memory of keys, half a second, it is under one second."""
+CHECK_EVERY_S = 0.4
+"""How often a watcher's key is checked. Keys are cached for half a second, so a revoked one loses its stream in 1 s."""
 WATCHERS = 500
-"""Streams in one process, at most: each holds a connection and a task."""
+"""The most streams in one process: each holds a connection and a task."""
 
 log = get_logger()
 
@@ -30,8 +30,8 @@ RenderSection = Callable[[str, Any, datetime], str]
 RenderLiveness = Callable[[Liveness, datetime | None], str]
 
 
-class Shown(Protocol):
-    """A page as it was read: its sections by the names of their templates."""
+class LiveView(Protocol):
+    """A live page as read from the database: its sections, by the names of their templates."""
 
     @property
     def now(self) -> datetime: ...
@@ -40,16 +40,16 @@ class Shown(Protocol):
     def sections(self) -> Mapping[str, object]: ...
 
 
-Read = Callable[[Database, TenantNo], Awaitable[Shown]]
+Read = Callable[[Database, TenantNo], Awaitable[LiveView]]
 
 
 @dataclass(slots=True)
 class Channel:
-    """What the watchers of one page and tenant see: each fragment with the version in which it last changed."""
+    """The fragments that the watchers of one page and tenant see, each with the version in which it last changed."""
 
     version: int = 0
     fragments: dict[str, tuple[int, str]] = field(default_factory=dict)
-    shown: Shown | None = None
+    view: LiveView | None = None
     watchers: set[asyncio.Event] = field(default_factory=set)
 
     def put(self, fragments: dict[str, str]) -> None:
@@ -72,7 +72,7 @@ class Feed:
         *,
         tick_s: float = TICK_S,
     ) -> None:
-        """`pages`: how each live page is read, by its name."""
+        """`pages`: how to read each live page, by its name."""
         self._database = database
         self._pages = pages
         self._render_section = render_section
@@ -83,7 +83,7 @@ class Feed:
         self._closed = False
 
     async def run(self) -> None:
-        """Read for those who watch, until cancelled; while nobody does, wait without a statement."""
+        """Read while pages are watched, until cancelled; without a watcher, wait and run no statement."""
         while True:
             self._wake.clear()
             if self._channels:
@@ -93,14 +93,14 @@ class Feed:
                     await self._wake.wait()
 
     async def one_pass(self) -> int:
-        """Read and render once for each page and tenant that is watched; gives how many fragments changed."""
+        """Read and render once for each page and tenant that is watched. Returns how many fragments changed."""
         changed = 0
         for (page, tenant_no), channel in list(self._channels.items()):
             try:
-                changed += self._show(channel, await self._pages[page](self._database, tenant_no))
+                changed += self._update(channel, await self._pages[page](self._database, tenant_no))
             except Unavailable:
-                channel.put({"live": self._render_liveness("away", channel.shown.now if channel.shown else None)})
-            except Exception:  # the boundary of a pass: the API outlives a page that cannot be drawn
+                channel.put({"live": self._render_liveness("away", channel.view.now if channel.view else None)})
+            except Exception:  # the boundary of a pass: a page that cannot be rendered must not end the API
                 log.exception("pass.failed", loop="feed")
         return changed
 
@@ -109,7 +109,7 @@ class Feed:
         return sum(len(channel.watchers) for channel in self._channels.values())
 
     def close(self) -> None:
-        """End every stream at once: a stop must not wait for browsers."""
+        """End every stream now: a stop must not wait for browsers."""
         self._closed = True
         for channel in self._channels.values():
             for wake in channel.watchers:
@@ -118,10 +118,9 @@ class Feed:
     def watch(
         self, page: str, tenant_no: TenantNo, may_go_on: Callable[[], Awaitable[bool]]
     ) -> AsyncGenerator[dict[str, str]]:
-        """The fragments that changed, by name: all of them first, then as they change. Ends with the feed, or when the
-        watcher may not go on."""
+        """First all fragments, by name, then those that change. Ends with the feed, or when `may_go_on` is false."""
         if self.watchers >= WATCHERS:
-            raise Unavailable(f"{WATCHERS} live pages are open already: close some, or reload this one now and then.")
+            raise Unavailable(f"{WATCHERS} live pages are open already. Close some, or reload this page to update it.")
         return self._follow(page, tenant_no, may_go_on)
 
     async def _follow(
@@ -141,21 +140,21 @@ class Feed:
                     yield fresh
                 elif not self._closed:
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(ASK_EVERY_S):
+                        async with asyncio.timeout(CHECK_EVERY_S):
                             await wake.wait()
         finally:
             channel.watchers.discard(wake)
             if not channel.watchers:
-                # Forgotten, not kept for the next one: who comes back must not be shown what was true an hour ago.
+                # Dropped, not kept: the next watcher must not see the fragments of an hour ago.
                 self._channels.pop((page, tenant_no), None)
 
-    def _show(self, channel: Channel, page: Shown) -> int:
-        shown = channel.shown.sections if channel.shown else {}
+    def _update(self, channel: Channel, view: LiveView) -> int:
+        before = channel.view.sections if channel.view else {}
         changed = {
-            name: self._render_section(name, section, page.now)
-            for name, section in page.sections.items()
-            if shown.get(name) != section
+            name: self._render_section(name, section, view.now)
+            for name, section in view.sections.items()
+            if before.get(name) != section
         }
-        channel.shown = page
-        channel.put({**changed, "live": self._render_liveness("live", page.now)})
+        channel.view = view
+        channel.put({**changed, "live": self._render_liveness("live", view.now)})
         return len(changed)

@@ -1,7 +1,7 @@
-"""`/jobs/{id}`: one job, what it did and what it will do, what limits it, why it does not run (O5, S8, S9, E17).
+"""`/jobs/{id}`: one job with its latest executions, next fires, limits, and why it does not run (O5, S8, S9, E17).
 
-Read through the store, shaped for the template. Only reads: its buttons call the API. Backfills are read from the API
-too, by the page's script. `mark` tells whether anything but the time has changed.
+This module only reads; the page's buttons use the API, and its script reads backfills from the API too. `mark` changes
+only if more than the time has changed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job
 from ondot.store.overview import find_version_created_at
-from ondot.ui.dead_letters import Letter, open_letters_of
+from ondot.ui.dead_letters import Letter, list_open_letters
 from ondot.ui.limits import limits_in_words
 from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
 from ondot.words.job import WHY_SKIPPED, one_line, took, zone_of_job
@@ -57,7 +57,7 @@ class SkippedRange:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """`why`: the reason of its state, where there is one to tell; `version_at`: when its version was made."""
+    """`why`: why the job is in its state, unless a person set it; `version_at`: when its version was created."""
 
     now: datetime
     id: UUID
@@ -77,7 +77,7 @@ class JobView:
     next_fire_at: datetime | None
     starts_late: str | None
     fires: tuple[FireLine, ...]
-    left_out: tuple[SkippedLine, ...]
+    excluded: tuple[SkippedLine, ...]
     executions: tuple[Execution, ...]
     skipped: tuple[SkippedRange, ...]
     limits: tuple[tuple[str, str], ...]
@@ -87,18 +87,17 @@ class JobView:
 
     @property
     def mark(self) -> str:
-        """The same for as long as nothing but the time changes."""
-        told = self.explanation
-        explained = replace(
-            told,
-            job=replace(told.job, now=DATE),
-            executions=[replace(one, now=DATE) for one in told.executions],
+        """A hash of the view, which stays the same while only the time changes."""
+        explanation = replace(
+            self.explanation,
+            job=replace(self.explanation.job, now=DATE),
+            executions=[replace(one, now=DATE) for one in self.explanation.executions],
         )
-        return sha256(repr(replace(self, now=DATE, explanation=explained)).encode()).hexdigest()[:12]
+        return sha256(repr(replace(self, now=DATE, explanation=explanation)).encode()).hexdigest()[:12]
 
 
 async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> JobView:
-    """By a bounded number of statements. Raises NotFound."""
+    """Reads with a bounded number of statements. Raises NotFound."""
     async with database.connection() as connection:
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
@@ -108,9 +107,9 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         )
         skipped = await list_skipped(connection, tenant_no, row.id, SKIPPED_SHOWN)
         version_at = await find_version_created_at(connection, tenant_no, row.id, row.version)
-        open_letters, letters = await open_letters_of(connection, tenant_no, row.id, LETTERS_SHOWN)
+        open_letters, letters = await list_open_letters(connection, tenant_no, row.id, LETTERS_SHOWN)
     explanation = await explain_job(database, tenant_no, job_id)
-    fires, left_out = await asyncio.to_thread(_coming, row, database.clock.now())
+    fires, excluded = await asyncio.to_thread(_next_fires, row, database.clock.now())
     return JobView(
         now=database.clock.now(),
         id=row.id,
@@ -130,7 +129,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         next_fire_at=row.next_fire_at,
         starts_late=_jitter(row),
         fires=fires,
-        left_out=left_out,
+        excluded=excluded,
         executions=tuple(_execution(execution) for execution in executions),
         skipped=tuple(
             SkippedRange(entry.from_at, entry.to_at, WHY_SKIPPED.get(entry.reason, entry.reason), entry.count)
@@ -144,20 +143,20 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
 
 
 def _jitter(row: JobRow) -> str | None:
-    """How long after each fire it starts, by its jitter: the same every time."""
+    """How long after each fire the job starts because of its jitter, which is the same every time."""
     if row.spec.schedule is None or row.spec.schedule.jitter_s <= 0:
         return None
     return took(jitter_offset(row.id, row.spec.schedule.jitter_s).total_seconds())
 
 
-def _coming(row: JobRow, now: datetime) -> tuple[tuple[FireLine, ...], tuple[SkippedLine, ...]]:
+def _next_fires(row: JobRow, now: datetime) -> tuple[tuple[FireLine, ...], tuple[SkippedLine, ...]]:
     if row.spec.schedule is None or row.state is not JobState.ACTIVE:
         return (), ()
     try:
-        coming = preview(for_job(row.spec.schedule, row.id), now, FIRES_SHOWN)
-    except GivenUp:  # a job from before schedules were measured; its page has much else to show
+        found = preview(for_job(row.spec.schedule, row.id), now, FIRES_SHOWN)
+    except GivenUp:  # a job older than the limit on schedules; the rest of its page is useful
         return (), ()
-    return fire_lines(coming), skipped_lines(coming)
+    return fire_lines(found), skipped_lines(found)
 
 
 def _execution(row: ExecutionRow) -> Execution:

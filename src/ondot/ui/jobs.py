@@ -1,7 +1,7 @@
-"""`/jobs`: all jobs, by state and by a part of their names, page by page (O5). Read through the store, like the API's.
+"""`/jobs`: all jobs, by state and by part of the name, page by page (O5).
 
-What cannot be read in the address, a state that there is none of or a cursor of nothing, is passed over: somebody who
-clicks should find jobs, not a refusal. A page is cut where the API cuts it, by the same cursor.
+Values of the query that cannot be parsed, such as an unknown state, are ignored: a click should find jobs, not fail.
+Pages have the same cursor as the API's list.
 """
 
 from collections.abc import Mapping
@@ -18,27 +18,27 @@ from ondot.store.database import Database
 from ondot.store.jobs import JobRow, list_jobs
 from ondot.words.job import zone_of_job
 
-SHOWN: Final = 50
+PAGE_SIZE: Final = 50
 LONGEST_NAME: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the address asks for; `cursor` is the last job of the page before."""
+class Query:
+    """`cursor`: the last job of the page before."""
 
     state: JobState | None = None
     q: str = ""
     cursor: UUID | None = None
 
     def address(self, path: str, cursor: UUID | None = None) -> str:
-        given = {"state": self.state and self.state.value, "q": self.q, "cursor": cursor and str(cursor)}
-        query = urlencode({name: value for name, value in given.items() if value})
-        return f"{path}?{query}" if query else path
+        fields = {"state": self.state and self.state.value, "q": self.q, "cursor": cursor and str(cursor)}
+        written = urlencode({name: value for name, value in fields.items() if value})
+        return f"{path}?{written}" if written else path
 
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """`why`: the reason of its state, where nobody asked for it by hand."""
+    """`why`: why the job is in its state, unless a person set it."""
 
     id: UUID
     name: str
@@ -52,36 +52,36 @@ class JobLine:
 @dataclass(frozen=True, slots=True)
 class JobsView:
     now: datetime
-    asked: Asked
+    query: Query
     rows: tuple[JobLine, ...]
     older: str | None
-    """The address of the page that follows."""
+    """The address of the next page."""
 
 
-def asked_of(query: Mapping[str, str]) -> Asked:
-    return Asked(
-        state=next((state for state in JobState if state.value == query.get("state", "").upper()), None),
-        q=query.get("q", "").replace("\0", "").strip()[:LONGEST_NAME],
-        cursor=_uuid(query.get("cursor", "")),
+def parse_query(parameters: Mapping[str, str]) -> Query:
+    return Query(
+        state=next((state for state in JobState if state.value == parameters.get("state", "").upper()), None),
+        q=parameters.get("q", "").replace("\0", "").strip()[:LONGEST_NAME],
+        cursor=_uuid(parameters.get("cursor", "")),
     )
 
 
-async def read_jobs(database: Database, tenant_no: TenantNo, asked: Asked) -> JobsView:
+async def read_jobs(database: Database, tenant_no: TenantNo, query: Query) -> JobsView:
     async with database.connection() as connection:
         rows = await list_jobs(
             connection,
             tenant_no,
-            before=asked.cursor,
-            limit=SHOWN + 1,
-            state=asked.state.value if asked.state else None,
-            part=asked.q or None,
+            before=query.cursor,
+            limit=PAGE_SIZE + 1,
+            state=query.state.value if query.state else None,
+            part=query.q or None,
         )
-    shown = rows[:SHOWN]
+    page = rows[:PAGE_SIZE]
     return JobsView(
         now=database.clock.now(),
-        asked=asked,
-        rows=tuple(_line(row) for row in shown),
-        older=asked.address("/jobs", shown[-1].id) if len(rows) > SHOWN else None,
+        query=query,
+        rows=tuple(_line(row) for row in page),
+        older=query.address("/jobs", page[-1].id) if len(rows) > PAGE_SIZE else None,
     )
 
 

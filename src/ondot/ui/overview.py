@@ -1,7 +1,7 @@
-"""What the first page shows, read once and shaped for the templates (O5, L7).
+"""The first page, read once and shaped for the templates (O5, L7).
 
-Each section is a frozen value that holds instants and never "12 s ago": two readings of an idle ondot are equal, so the
-feed renders and sends only what changed, and the page's own script lets durations tick.
+Each section is a frozen value with instants instead of "12 s ago": two readings of an idle ondot are equal, so the feed
+renders and sends only changes, and the page's own script updates durations.
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ from ondot.words.job import WHY_SKIPPED, took, zone_of_job
 
 WINDOW = timedelta(minutes=10)
 MISSED_WITHIN = timedelta(days=1)
-"""So long the first page says what an outage has cost, unless a backfill has run it since: outages come at night."""
-RUNNING_SHOWN = 8
-FIRES_SHOWN = 8
-FAILURES_SHOWN = 4
-PAUSED_SHOWN = 4
-LATEST_SHOWN = 20
-POOLS_SHOWN = 6
-LIMITS_SHOWN = 4
+"""How long the first page reports missed fires, unless a backfill has run them: outages happen at night."""
+MOST_RUNNING = 8
+MOST_FIRES = 8
+MOST_FAILURES = 4
+MOST_PAUSED = 4
+MOST_LATEST = 20
+MOST_POOLS = 6
+MOST_LIMITS = 4
 PLANNED_READ = 200
-"""Planned fires read to find the next one of each job: a job that fires each second has twenty in the horizon."""
+"""Planned fires read to find the next one of each job: a job that fires each second has 20 in the horizon."""
 
 Specs = dict[Version, JobSpec]
 Row = store.RunningRow | store.ComingFire | store.DeadLetterRow | store.LatestRow
@@ -40,7 +40,7 @@ Row = store.RunningRow | store.ComingFire | store.DeadLetterRow | store.LatestRo
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """Fires on record that were not run. `count`: "76", or "at least 76" where they were not all counted."""
+    """Recorded fires that were not run. `count`: "76", or "at least 76" if not all were counted."""
 
     count: str
     why: str
@@ -48,9 +48,9 @@ class Skips:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """`skips`: of the skipped, the ranges that have no executions, by their reasons.
+    """`skips`: skipped fires without executions, by reason.
 
-    `waiting`: all that is due and has not begun, for want of a worker or held back by a limit (`held`).
+    `waiting`: executions that are due and not started: they wait for a worker or for a limit (`held`).
     """
 
     succeeded: int
@@ -118,7 +118,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Jobs that ondot paused by itself: they fire no more until a person resumes them."""
+    """Jobs that ondot paused because they kept failing: they do not fire until a person resumes them."""
 
     rows: tuple[store.PausedRow, ...]
     total: int
@@ -126,7 +126,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """`late`: how long after it was due its last attempt began."""
+    """`late`: how long after it was due the last attempt started."""
 
     id: UUID
     name: str
@@ -147,7 +147,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """How many dead letters are open: the number beside the link to them."""
+    """The number of open dead letters, shown on the link to them."""
 
     total: int
 
@@ -157,7 +157,7 @@ Section = Health | Numbers | Running | Fires | Failures | Paused | Latest | Badg
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`sections` by the names of their templates, in the order of the page."""
+    """`sections`: by the names of their templates, in the order of the page."""
 
     now: datetime
     sections: dict[str, Section]
@@ -168,25 +168,25 @@ class Overview:
 
     @property
     def is_new(self) -> bool:
-        """Nothing has run, nothing is to come: somebody has just arrived."""
+        """Nothing has run and nothing is planned: a new installation."""
         lists = (self.sections[name] for name in ("running", "fires", "latest"))
         return not any(section.rows for section in lists if isinstance(section, Running | Fires | Latest))
 
 
 async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
-    """All of the page, by bounded statements on one connection."""
+    """Reads the whole page with bounded statements on one connection."""
     async with database.connection() as connection:
         fleet = await store.count_fleet(connection)
         pools = await store.list_pools_at_work(connection, tenant_no)
-        running = await store.list_running(connection, tenant_no, RUNNING_SHOWN)
-        coming = await store.list_coming_fires(connection, tenant_no, planned=PLANNED_READ, timers=FIRES_SHOWN)
-        letters = await store.list_latest_dead_letters(connection, tenant_no, FAILURES_SHOWN)
-        latest = await store.list_latest_executions(connection, tenant_no, LATEST_SHOWN)
+        running = await store.list_running(connection, tenant_no, MOST_RUNNING)
+        coming = await store.list_coming_fires(connection, tenant_no, planned=PLANNED_READ, timers=MOST_FIRES)
+        letters = await store.list_latest_dead_letters(connection, tenant_no, MOST_FAILURES)
+        latest = await store.list_latest_executions(connection, tenant_no, MOST_LATEST)
         states = await store.count_recent_states(connection, tenant_no, first_id_at(fleet.now - WINDOW))
         skips = await store.count_recent_skips(connection, tenant_no, WINDOW)
-        held = await store.read_held_back(connection, database.specs, tenant_no, lines=LIMITS_SHOWN)
+        held = await store.read_held_back(connection, database.specs, tenant_no, lines=MOST_LIMITS)
         missed = await store.count_missed_fires(connection, tenant_no, MISSED_WITHIN)
-        paused = await store.list_paused_by_itself(connection, tenant_no, PAUSED_SHOWN)
+        paused = await store.list_paused_by_itself(connection, tenant_no, MOST_PAUSED)
         fires = _next_of_each_job(coming)
         rows: list[Row] = [*running, *fires, *letters, *latest]
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in rows})
@@ -207,11 +207,11 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
 
 
 def _next_of_each_job(coming: Sequence[store.ComingFire]) -> list[store.ComingFire]:
-    """The next fire of each job: one that fires each second would otherwise fill the list."""
+    """Only the next fire of each job: a job that fires each second would fill the list."""
     first: dict[UUID, store.ComingFire] = {}
     for fire in coming:
         first.setdefault(fire.job_id, fire)
-    return list(first.values())[:FIRES_SHOWN]
+    return list(first.values())[:MOST_FIRES]
 
 
 def _numbers(
@@ -238,10 +238,10 @@ def _numbers(
         draining=fleet.draining,
         schedulers=fleet.nodes,
         waiting=f"{sum(pool.waiting for pool in pools) + held.count:,}{'+' if held.is_least else ''}",
-        # Two readings of an idle ondot are equal: without the instant at which it was read.
+        # Without the instant of the reading, so that two readings of an idle ondot are equal.
         held=replace(held, now=EPOCH),
-        pools=tuple(pools[:POOLS_SHOWN]),
-        more_pools=max(len(pools) - POOLS_SHOWN, 0),
+        pools=tuple(pools[:MOST_POOLS]),
+        more_pools=max(len(pools) - MOST_POOLS, 0),
     )
 
 
@@ -276,7 +276,7 @@ def _failure(row: store.DeadLetterRow, specs: Specs) -> Failure:
 
 def _execution(row: store.LatestRow, specs: Specs) -> Execution:
     ran_s = (row.ended_at - row.started_at).total_seconds() if row.ended_at and row.started_at else None
-    waits = row.state is State.RETRYING  # its ready_at is the next attempt's, its started_at the last one's
+    waits = row.state is State.RETRYING  # ready_at is the next attempt's, started_at the last one's
     return Execution(
         id=row.id,
         name=_name(row, specs),
@@ -292,7 +292,7 @@ def _execution(row: store.LatestRow, specs: Specs) -> Execution:
 
 
 def _name(row: Row, specs: Specs) -> str:
-    """A one-time job's spec goes with its day; what it made may outlive it by hours."""
+    """A one-time job's spec is dropped with its day; its executions may stay for hours longer."""
     spec = specs.get((row.job_id, row.job_version))
     return spec.name if spec else f"job {row.job_id}"
 

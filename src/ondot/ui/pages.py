@@ -81,7 +81,7 @@ PAGES = (
         "/jobs",
         "jobs",
         "jobs",
-        lambda database, tenant_no, request: read_jobs(database, tenant_no, jobs.asked_of(request.query_params)),
+        lambda database, tenant_no, request: read_jobs(database, tenant_no, jobs.parse_query(request.query_params)),
         values={"states": tuple(JobState)},
         has_form=True,
     ),
@@ -97,7 +97,7 @@ PAGES = (
         "executions",
         "found",
         lambda database, tenant_no, request: read_executions(
-            database, tenant_no, executions.asked_of(request.query_params)
+            database, tenant_no, executions.parse_query(request.query_params)
         ),
         values={"states": tuple(State)},
         has_form=True,
@@ -121,7 +121,7 @@ PAGES = (
         "dead_letters",
         "letters",
         lambda database, tenant_no, request: read_letters(
-            database, tenant_no, dead_letters.asked_of(request.query_params)
+            database, tenant_no, dead_letters.parse_query(request.query_params)
         ),
         has_form=True,
     ),

@@ -1,7 +1,8 @@
-"""The API's reference, shaped for its page from the OpenAPI document (O5): what `/docs` shows.
+"""`/docs`: the API's reference, shaped for its page from the OpenAPI document (O5).
 
-Pure: it takes the document and gives chapters of operations, each with its parameters, the fields of its body, its
-answers and an"""
+Pure: the document in, chapters of operations out, each with its parameters, the fields of its body, its answers and an
+example.
+"""
 
 import json
 from collections.abc import Iterator
@@ -9,16 +10,16 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from ondot.ui.examples import Examples, Schema, body_schema, resolved
+from ondot.ui.examples import Examples, Schema, body_schema, resolve
 
 METHODS: Final = frozenset({"get", "post", "put", "patch", "delete"})
 NO_LIMIT: Final = 2**31 - 1
-"""A limit of PostgreSQL's that nobody needs to know."""
+"""A technical limit of PostgreSQL, which the page does not show."""
 
 BODY_DEPTH: Final = 3
 ANSWER_DEPTH: Final = 1
 FASTAPI_WORDS: Final = {"Validation Error": "not valid"}
-"""What FastAPI says of an answer when the route says nothing."""
+"""FastAPI's description of an answer that the route does not describe, and ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a body, by its dotted name; `depth` is how many dots that has."""
+    """A field of a body, by its dotted name; `depth` counts the dots."""
 
     name: str
     depth: int
@@ -46,7 +47,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """`same_as`: the operation whose body it is too, or is a list of (`list_in` names the field)."""
+    """`same_as`: an operation with the same body, or whose bodies this one lists in the field `list_in`."""
 
     is_required: bool
     description: str
@@ -98,7 +99,7 @@ class Reference:
 
 
 def read_reference(document: Schema, address: str, *, with_key: bool) -> Reference:
-    """All that the page shows; examples call `address`, and send a key where one is asked for."""
+    """Everything on the page. Examples call `address`, and send a key if `with_key`."""
     return _Reader(document, address, with_key).read()
 
 
@@ -107,7 +108,7 @@ class _Reader:
         self._document = document
         self._schemas: Schema = document.get("components", {}).get("schemas", {})
         self._examples = Examples(self._schemas, address, with_key=with_key)
-        self._shown: dict[str, Anchor] = {}
+        self._anchors: dict[str, Anchor] = {}
 
     def read(self) -> Reference:
         chapters: dict[str, list[Operation]] = {}
@@ -128,82 +129,82 @@ class _Reader:
             ),
         )
 
-    def _operation(self, method: str, path: str, said: Schema) -> Operation:
+    def _operation(self, method: str, path: str, operation: Schema) -> Operation:
         words = [part.strip("{}") for part in path.split("/") if part]
         anchor = Anchor("-".join([method, *words]), method.upper(), path)
-        parameters: list[Schema] = list(said.get("parameters", ()))
+        parameters: list[Schema] = list(operation.get("parameters", ()))
         return Operation(
             anchor=anchor,
-            title=said.get("summary", path).capitalize(),
-            description=said.get("description", ""),
+            title=operation.get("summary", path).capitalize(),
+            description=operation.get("description", ""),
             parameters=tuple(self._parameter(parameter) for parameter in parameters),
-            body=self._body(said["requestBody"], anchor) if "requestBody" in said else None,
-            answers=tuple(self._answer(status, answer) for status, answer in sorted(said["responses"].items())),
-            curl=self._examples.curl(method, path, parameters, said.get("requestBody")),
+            body=self._body(operation["requestBody"], anchor) if "requestBody" in operation else None,
+            answers=tuple(self._answer(status, answer) for status, answer in sorted(operation["responses"].items())),
+            curl=self._examples.curl(method, path, parameters, operation.get("requestBody")),
             names_an_id="{id}" in path,
         )
 
-    def _parameter(self, said: Schema) -> Parameter:
-        schema = said.get("schema", {})
+    def _parameter(self, parameter: Schema) -> Parameter:
+        schema = parameter.get("schema", {})
         return Parameter(
-            name=said["name"],
-            where=said["in"],
+            name=parameter["name"],
+            where=parameter["in"],
             type=self._type(schema),
-            is_required=said.get("required", False),
-            default=_told(schema.get("default")),
-            description=said.get("description") or schema.get("description", ""),
+            is_required=parameter.get("required", False),
+            default=_to_json(schema.get("default")),
+            description=parameter.get("description") or schema.get("description", ""),
         )
 
-    def _body(self, said: Schema, anchor: Anchor) -> Body:
-        schema = body_schema(said)
-        is_required = said.get("required", False)
-        name, list_in = _named(schema)
-        if name in self._shown:
+    def _body(self, request: Schema, anchor: Anchor) -> Body:
+        schema = body_schema(request)
+        is_required = request.get("required", False)
+        name, list_in = _find_name(schema)
+        if name in self._anchors:
             rows = () if list_in is None else tuple(self._fields(schema, 0))
-            return Body(is_required, "", rows, (), self._shown[name], list_in)
+            return Body(is_required, "", rows, (), self._anchors[name], list_in)
         if name and not list_in:
-            self._shown[name] = anchor
+            self._anchors[name] = anchor
         rows = tuple(self._fields(schema, BODY_DEPTH))
         return Body(
             is_required,
-            self._resolved(schema).get("description", ""),
+            self._resolve(schema).get("description", ""),
             tuple(row for row in rows if not _is_short(row)),
             tuple(row for row in rows if _is_short(row)),
         )
 
-    def _answer(self, status: str, said: Schema) -> Answer:
-        description: str = said.get("description", "")
+    def _answer(self, status: str, answer: Schema) -> Answer:
+        description: str = answer.get("description", "")
         if description == "Successful Response":
             description = HTTPStatus(int(status)).phrase if status.isdecimal() else ""
-        # Problems are all of one form, told once at the top.
-        fields = tuple(self._fields(body_schema(said), ANSWER_DEPTH)) if status < "400" else ()
+        # All problems have one form, which the top of the page describes.
+        fields = tuple(self._fields(body_schema(answer), ANSWER_DEPTH)) if status < "400" else ()
         return Answer(status, FASTAPI_WORDS.get(description, description), fields)
 
     def _fields(self, schema: Schema, depth: int, prefix: str = "", level: int = 0) -> Iterator[Field]:
-        """The fields of an object, those of objects in it after it, `depth` levels down."""
-        found = self._resolved(schema)
+        """The fields of an object, each followed by its own fields, down to `depth` levels."""
+        found = self._resolve(schema)
         required = found.get("required", ())
-        for name, said in found.get("properties", {}).items():
-            plain = self._resolved(said)
-            examples = said.get("examples") or plain.get("examples")
+        for name, field in found.get("properties", {}).items():
+            plain = self._resolve(field)
+            examples = field.get("examples") or plain.get("examples")
             yield Field(
                 name=prefix + name,
                 depth=level,
-                type=self._type(said),
+                type=self._type(field),
                 is_required=name in required,
-                default=_told(said.get("default")),
-                example=_told(examples[0]) if examples else None,
-                description=said.get("description") or plain.get("description", ""),
+                default=_to_json(field.get("default")),
+                example=_to_json(examples[0]) if examples else None,
+                description=field.get("description") or plain.get("description", ""),
             )
             if level < depth:
                 inner, dots = (plain["items"], "[].") if "items" in plain else (plain, ".")
                 yield from self._fields(inner, depth, f"{prefix}{name}{dots}", level + 1)
 
-    def _resolved(self, schema: Schema) -> Schema:
-        return resolved(self._schemas, schema)
+    def _resolve(self, schema: Schema) -> Schema:
+        return resolve(self._schemas, schema)
 
     def _type(self, schema: Schema) -> str:
-        plain = self._resolved(schema)
+        plain = self._resolve(schema)
         if "enum" in plain:
             return " | ".join(str(choice) for choice in plain["enum"])
         if "anyOf" in plain:
@@ -213,18 +214,18 @@ class _Reader:
             return f"list of {self._type(plain['items'])}" if plain.get("items") else "list"
         kind = {"date-time": "instant", "uuid": "uuid", "uri": "address"}.get(plain.get("format", ""))
         kind = kind or {None: "any", "null": "null"}.get(plain.get("type"), plain.get("type", "any"))
-        least, most = plain.get("minimum"), plain.get("maximum")
-        if least is not None and most is not None:
-            return f"{kind}, {least:,} to {most:,}" if most < NO_LIMIT else f"{kind}, from {least:,}"
+        low, high = plain.get("minimum"), plain.get("maximum")
+        if low is not None and high is not None:
+            return f"{kind}, {low:,} to {high:,}" if high < NO_LIMIT else f"{kind}, from {low:,}"
         return str(kind)
 
 
-def _named(schema: Schema) -> tuple[str, str | None]:
-    """The name of a body's schema; for a list of such in its only field, that field too."""
+def _find_name(schema: Schema) -> tuple[str, str | None]:
+    """The name of a body's schema; if its only field is a list, the name of the items' schema, and the field."""
     properties: Schema = schema.get("properties", {})
     if len(properties) == 1:
-        ((field, said),) = properties.items()
-        return said.get("items", {}).get("$ref", "").rpartition("/")[2], field
+        ((field, schema_of_field),) = properties.items()
+        return schema_of_field.get("items", {}).get("$ref", "").rpartition("/")[2], field
     return schema.get("$ref", "").rpartition("/")[2], None
 
 
@@ -232,8 +233,8 @@ def _is_short(field: Field) -> bool:
     return field.type == "any" and field.depth == 0 and field.description.startswith("Short for ")
 
 
-def _told(value: object) -> str | None:
-    """As it would be written in a body; None and what is empty go without saying."""
+def _to_json(value: object) -> str | None:
+    """As in a body; None for empty values, which the page does not show."""
     if value is None or value in ([], {}):
         return None
     if isinstance(value, float) and value.is_integer():

@@ -19,7 +19,7 @@ from ondot import __version__
 from ondot.model.errors import OndotError
 from ondot.model.text import visible
 from ondot.ui.examples import EXAMPLE_ID
-from ondot.ui.feed import Liveness, Shown
+from ondot.ui.feed import Liveness, LiveView
 from ondot.ui.reference import Reference
 from ondot.ui.schedules import EXAMPLES, FIELD_OF, Form, FormErrors, PreviewView, zones
 from ondot.words import job as words
@@ -65,7 +65,7 @@ class Renderer:
     def liveness(self, liveness: Liveness, now: datetime | None) -> str:
         return self.page("live", liveness=liveness, now=now)
 
-    def fragments(self, view: Shown) -> dict[str, Markup]:
+    def fragments(self, view: LiveView) -> dict[str, Markup]:
         """The sections of a live page, by name."""
         return {
             name: Markup(self.section(name, section, view.now))  # noqa: S704 - escaped when it was rendered

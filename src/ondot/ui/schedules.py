@@ -18,7 +18,7 @@ from ondot.model.schedule import Preview, Schedule, preview
 from ondot.model.schedule.dst import zone_info, zone_names
 from ondot.model.schedule.looks import A_REQUEST, allowed
 from ondot.model.schedule.when import zone_of
-from ondot.ui.year import Year, year_of
+from ondot.ui.year import Year, build_year
 
 ReadPreview = Callable[[object, datetime], tuple[Schedule, datetime, int]]
 """From a body of `POST /v1/schedules/preview`: the schedule, the instant to start from, and how many fires to show."""
@@ -179,7 +179,7 @@ def _preview(schedule: Schedule, after: datetime, n: int) -> PreviewView:
         fires=fires,
         skipped=skipped,
         remarks={remark: words for remark, words in REMARKS.items() if remark in shown},
-        year=year_of(schedule, after, zone_info(zone), reasons),
+        year=build_year(schedule, after, zone_info(zone), reasons),
     )
 
 

@@ -1,4 +1,4 @@
-"""`/skipped`: which fires did not run lately, of which jobs, why, and the command that runs them after all (S6, O5)."""
+"""`/skipped`: fires that did not run lately, by job, with the reason and the command that runs them (S6, O5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from ondot.store.database import Database
 from ondot.store.executions import MissedRow, list_missed
 from ondot.words.job import WHY_SKIPPED, zone_of_job
 
-SHOWN: Final = 100
+PAGE_SIZE: Final = 100
 OUTAGE: Final = ("misfire", "coalesced")
-"""Why fires are skipped that nobody wanted to be."""
+"""The reasons for which fires are missed in an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SkippedLine:
 
 @dataclass(frozen=True, slots=True)
 class SkippedView:
-    """`only_missed`: those of outages alone; `is_cut`: there are more."""
+    """`only_missed`: only fires missed in outages; `is_cut`: there are more."""
 
     now: datetime
     only_missed: bool
@@ -46,14 +46,14 @@ async def read_skipped(database: Database, tenant_no: TenantNo, query: Mapping[s
     only_missed = query.get("all") != "1"
     async with database.connection() as connection:
         rows = await list_missed(
-            connection, database.specs, tenant_no, limit=SHOWN + 1, reasons=OUTAGE if only_missed else None
+            connection, database.specs, tenant_no, limit=PAGE_SIZE + 1, reasons=OUTAGE if only_missed else None
         )
         specs = await database.specs.find(
             connection, {(row.job_id, row.job_version) for row in rows if row.job_version is not None}
         )
     zones = {job_id: zone_of_job(spec) for (job_id, _), spec in specs.items()}
     return SkippedView(
-        now, only_missed, tuple(_line(row, zones.get(row.job_id)) for row in rows[:SHOWN]), len(rows) > SHOWN
+        now, only_missed, tuple(_line(row, zones.get(row.job_id)) for row in rows[:PAGE_SIZE]), len(rows) > PAGE_SIZE
     )
 
 

@@ -1,15 +1,15 @@
-/* A button beside each example that copies it. Browsers give the clipboard only to https and to localhost; elsewhere
-   there is no button, and the text can be selected as ever. */
+/* A copy button next to each example. Browsers allow the clipboard only on https and localhost; elsewhere there is no
+   button, and the text can still be selected. */
 (() => {
   "use strict";
 
-  const TOLD_MS = 1500;
+  const SHOWN_MS = 1500;
   if (!navigator.clipboard) return;
 
   function add_button(example) {
     const box = document.createElement("div");
     const button = document.createElement("button");
-    box.className = "copied";
+    box.className = "copyable";
     button.type = "button";
     button.className = "copy";
     button.textContent = "Copy";
@@ -21,14 +21,14 @@
       } catch {
         button.textContent = "Not allowed";
       }
-      setTimeout(() => { button.textContent = "Copy"; }, TOLD_MS);
+      setTimeout(() => { button.textContent = "Copy"; }, SHOWN_MS);
     });
     example.replaceWith(box);
     box.append(example, button);
   }
 
   function add_buttons() {
-    for (const example of document.querySelectorAll(":not(.copied) > pre[data-copy]")) add_button(example);
+    for (const example of document.querySelectorAll(":not(.copyable) > pre[data-copy]")) add_button(example);
   }
 
   add_buttons();

@@ -1,23 +1,23 @@
-/* Replaying and discarding dead letters through the API: counted first by a dry run, asked about, then done; and how far
-   operations on many of them are. The letters themselves are asked for again by htmx. */
+/* Replays and discards dead letters through the API: a dry run counts them, a dialog asks, then it is done. Also shows
+   the progress of bulk operations. htmx requests the letters themselves again. */
 (() => {
   "use strict";
 
-  const { ask, link, post, refuse, tell } = window.ondot;
+  const { ask, link, post, refuse, report } = window.ondot;
   const API = "/v1/dead-letters";
   const main = document.getElementById("main");
   const section = document.getElementById("operations");
-  const LOOK_MS = 1000;
+  const POLL_MS = 1000;
   const SHOWN_MS = 10 * 60 * 1000; // how long an ended operation is shown
   const DONE = { replay: "replayed", discard: "discarded" };
-  let looking = null;
+  let timer = null;
 
-  const counted = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+  const pluralize = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
   const boxes = () => [...main.querySelectorAll(".letter-list input[type=checkbox]")];
-  const picked = () => boxes().filter((box) => box.checked).map((box) => box.value);
+  const list_picked = () => boxes().filter((box) => box.checked).map((box) => box.value);
 
   function show_picked() {
-    const count = picked().length;
+    const count = list_picked().length;
     const words = document.getElementById("picked");
     if (!words) return;
     words.textContent = count ? `${count} selected` : "None selected";
@@ -30,42 +30,42 @@
 
   async function act(button) {
     const what = button.dataset.act;
-    const which = button.dataset.which ? JSON.parse(button.dataset.which) : { ids: picked() };
-    const trial = { ...which, dry_run: true, reason: "a count" };
+    const selection = button.dataset.selection ? JSON.parse(button.dataset.selection) : { ids: list_picked() };
+    const trial = { ...selection, dry_run: true, reason: "a count" };
     const { count } = await post(`${API}/${what}`, JSON.stringify(trial));
-    if (count === 0) throw new Error("None of them is open any more: somebody else was faster.");
+    if (count === 0) throw new Error("None of these letters is open any more: they were replayed or discarded meanwhile.");
     const dialog = document.getElementById(`${what}-dialog`);
-    dialog.querySelector("[data-count]").textContent = count === 1 ? "this letter" : counted(count, "letter", "letters");
+    dialog.querySelector("[data-count]").textContent = count === 1 ? "this letter" : pluralize(count, "letter", "letters");
     for (const field of dialog.querySelectorAll("[data-bulk]")) {
-      field.hidden = Boolean(which.ids);
-      field.querySelector("input").disabled = Boolean(which.ids);
+      field.hidden = Boolean(selection.ids);
+      field.querySelector("input").disabled = Boolean(selection.ids);
     }
     const form = await ask(dialog);
     if (!form) return;
     const reason = (form.get("reason") || "").trim();
-    const body = { ...which };
+    const body = { ...selection };
     if (reason) body.reason = reason;
     if (form.get("version")) body.version = form.get("version");
     if (form.get("rate")) body.rate = Number(form.get("rate"));
-    tell_done(what, await post(`${API}/${what}`, JSON.stringify(body)));
+    report_done(what, await post(`${API}/${what}`, JSON.stringify(body)));
   }
 
-  function tell_done(what, answer) {
+  function report_done(what, answer) {
     if (answer.action) {
-      tell(`${counted(answer.total, "letter is", "letters are")} being ${DONE[what]}: see below.`);
+      report(`${pluralize(answer.total, "letter is", "letters are")} being ${DONE[what]}: see the progress.`);
       return;
     }
     const refused = answer.items.filter((item) => item.detail).map((item) => item.detail);
-    const parts = [`${counted(answer.done, "letter was", "letters were")} ${DONE[what]}.`];
-    const made = answer.items.filter((item) => item.replay_id && !item.detail);
-    if (made.length === 1) parts.push(" ", link(`/executions/${made[0].replay_id}`, "The execution that runs it again"));
-    if (refused.length) parts.push(` ${counted(refused.length, "was", "were")} left: ${refused[0]}`);
-    tell(...parts);
+    const parts = [`${pluralize(answer.done, "letter was", "letters were")} ${DONE[what]}.`];
+    const replays = answer.items.filter((item) => item.replay_id && !item.detail);
+    if (replays.length === 1) parts.push(" ", link(`/executions/${replays[0].replay_id}`, "Open the new execution"));
+    if (refused.length) parts.push(` ${pluralize(refused.length, "letter was", "letters were")} not changed: ${refused[0]}`);
+    report(...parts);
   }
 
   // --- Operations ---
 
-  function made(tag, kind, text) {
+  function make(tag, kind, text) {
     const element = document.createElement(tag);
     if (kind) element.className = kind;
     element.textContent = text;
@@ -73,17 +73,17 @@
   }
 
   function row_of(operation) {
-    const row = made("li", "bulk", "");
+    const row = make("li", "bulk", "");
     const action = operation.action === "replay" ? "Replay" : "Discard";
     const bar = document.createElement("progress");
     bar.max = operation.total || 1;
     bar.value = operation.total ? operation.done : 1;
     bar.setAttribute("aria-label", `Progress of the ${operation.action}`);
-    const words = `${operation.done.toLocaleString("en")} of ${counted(operation.total, "letter", "letters")}, ${operation.rate} a second`;
-    row.append(made("b", "", action), bar, made("span", "far", words), made("span", "state", operation.state.toLowerCase()));
-    if (operation.reason) row.append(made("span", "quiet breaks", operation.reason));
+    const words = `${operation.done.toLocaleString("en")} of ${pluralize(operation.total, "letter", "letters")}, ${operation.rate} a second`;
+    row.append(make("b", "", action), bar, make("span", "far", words), make("span", "state", operation.state.toLowerCase()));
+    if (operation.reason) row.append(make("span", "quiet breaks", operation.reason));
     if (operation.state === "RUNNING") {
-      const stop = made("button", "act", "Stop");
+      const stop = make("button", "act", "Stop");
       stop.type = "button";
       stop.id = `stop-${operation.id}`;
       stop.dataset.stop = operation.id;
@@ -92,44 +92,44 @@
     return row;
   }
 
-  async function look() {
-    clearTimeout(looking);
+  async function show_operations() {
+    clearTimeout(timer);
     const response = await fetch(`${API}/operations?limit=5`, { headers: { accept: "application/json" } }).catch(() => null);
     const items = response && response.ok ? (await response.json()).items : [];
     const now = document.querySelector("[data-now]");
     const now_ms = now ? Date.parse(now.dateTime) : Date.now();
-    const shown = items.filter((item) => !item.ended_at || now_ms - Date.parse(item.ended_at) < SHOWN_MS);
+    const recent = items.filter((item) => !item.ended_at || now_ms - Date.parse(item.ended_at) < SHOWN_MS);
     const focused = document.activeElement && document.activeElement.id;
-    section.hidden = shown.length === 0;
-    section.querySelector("h2").textContent = shown.some((item) => item.state === "RUNNING") ? "Under way" : "Recently done";
-    section.querySelector("ul").replaceChildren(...shown.map(row_of));
-    const again = focused && focused.startsWith("stop-") && document.getElementById(focused);
-    if (again) again.focus();
+    section.hidden = recent.length === 0;
+    section.querySelector("h2").textContent = recent.some((item) => item.state === "RUNNING") ? "In progress" : "Recently done";
+    section.querySelector("ul").replaceChildren(...recent.map(row_of));
+    const target = focused && focused.startsWith("stop-") && document.getElementById(focused);
+    if (target) target.focus();
     if (!items.some((item) => item.state === "RUNNING")) return;
-    looking = setTimeout(async () => {
-      await look();
+    timer = setTimeout(async () => {
+      await show_operations();
       renew();
-    }, LOOK_MS);
+    }, POLL_MS);
   }
 
   const renew = () => window.htmx.trigger("#letters", "changed");
 
-  async function clicked(button) {
+  async function handle_click(button) {
     try {
       if (button.dataset.stop) {
         await post(`${API}/operations/${button.dataset.stop}/cancel`);
-        tell("It is stopped: what was done stays done.");
+        report("The operation is stopped. Letters that are already done stay done.");
       } else await act(button);
     } catch (error) {
       refuse(error);
     }
     renew();
-    await look();
+    await show_operations();
   }
 
   main.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-act], button[data-stop]");
-    if (button) clicked(button);
+    if (button) handle_click(button);
   });
   main.addEventListener("change", (event) => {
     if (event.target.id === "pick-all") for (const box of boxes()) box.checked = event.target.checked;
@@ -137,5 +137,5 @@
   });
   document.body.addEventListener("htmx:afterSettle", show_picked);
   show_picked();
-  look();
+  show_operations();
 })();

@@ -1,56 +1,56 @@
-/* An execution's buttons, and its log as it comes; both through the API. The rest is asked for again by htmx. */
+/* An execution's buttons and its live log, both through the API. htmx requests the rest of the page again. */
 (() => {
   "use strict";
 
-  const { ask, link, post, refuse, tell } = window.ondot;
+  const { ask, link, post, refuse, report } = window.ondot;
   const main = document.getElementById("main");
   const log = document.getElementById("log");
   const log_state = document.getElementById("log-state");
   const follows = document.getElementById("follow");
   const again = document.getElementById("again-dialog");
   const address = `/v1/executions/${main.dataset.execution}`;
-  const WAIT_S = 10; // a browser has six connections to a server for all its tabs: none is held for long, or unseen
-  const LINES_A_PAGE = 1000;
+  const WAIT_S = 10; // a browser has six connections to a server for all tabs: hold none for long, and none in a hidden tab
+  const LINES_PER_PAGE = 1000;
   const LINES_KEPT = 5000;
-  const AGAIN_MS = 2000;
+  const RETRY_MS = 2000;
   const FROM = { log: ["handler", "log"], stdout: ["stdout", "out"], stderr: ["stderr", "err"] };
 
-  // --- What a person does ---
+  // --- Buttons ---
 
-  const given = (form, name) => (form.get(name) || "").trim();
+  const field_of = (form, name) => (form.get(name) || "").trim();
 
   async function cancel() {
     const form = await ask(document.getElementById("cancel-dialog"));
     if (!form) return;
-    const reason = given(form, "reason");
+    const reason = field_of(form, "reason");
     const execution = await post(`${address}/cancel`, reason ? JSON.stringify({ reason }) : undefined);
-    tell(execution.state === "CANCELLED" ? "It is cancelled." : "It was asked to end.");
+    report(execution.state === "CANCELLED" ? "The execution is cancelled." : "The execution was asked to stop.");
   }
 
-  async function hasten() {
+  async function retry_now() {
     if (!window.confirm("Make the next attempt now?")) return;
     await post(`${address}/retry`);
-    tell("Its next attempt is due now.");
+    report("The next attempt is due now.");
   }
 
   async function run_again() {
     const form = await ask(again);
     if (!form) return;
     const members = [`"version": ${JSON.stringify(form.get("version"))}`];
-    const reason = given(form, "reason");
+    const reason = field_of(form, "reason");
     if (reason) members.push(`"reason": ${JSON.stringify(reason)}`);
     const field = again.querySelector("[name=payload]");
-    // As text: to parse it and write it again would round numbers that JavaScript has no room for.
+    // As text: parsing and writing it again would round numbers that are too large for JavaScript.
     if (field && field.value !== field.defaultValue) members.push(`"payload": ${field.value}`);
-    const made = await post(`${address}/retry`, `{${members.join(", ")}}`);
-    tell("It is run again: ", link(`/executions/${made.id}`, "the new execution"));
+    const replay = await post(`${address}/retry`, `{${members.join(", ")}}`);
+    report("The execution runs again: ", link(`/executions/${replay.id}`, "the new execution"));
   }
 
-  const DO = { cancel, hasten, again: run_again };
+  const ACTIONS = { cancel, hasten: retry_now, again: run_again };
 
   async function act(button) {
     try {
-      await DO[button.dataset.act]();
+      await ACTIONS[button.dataset.act]();
     } catch (error) {
       refuse(error);
     }
@@ -83,12 +83,12 @@
     if (button) act(button);
   }
 
-  // --- What it says ---
+  // --- Log ---
 
   let last_attempt = 0;
   let dropped = 0;
 
-  function made(tag, kind, text) {
+  function make(tag, kind, text) {
     const element = document.createElement(tag);
     element.className = kind;
     element.textContent = text;
@@ -97,16 +97,16 @@
 
   function line_of(item) {
     const [kind, from] = FROM[item.stream] || ["", item.stream];
-    const line = made("div", `line ${kind}`, "");
-    const at = made("time", "at", "");
+    const line = make("div", `line ${kind}`, "");
+    const at = make("time", "at", "");
     at.dateTime = item.at;
     at.dataset.clock = "log";
-    line.append(at, made("span", "from", from), made("span", "said", item.line));
+    line.append(at, make("span", "from", from), make("span", "text", item.line));
     return line;
   }
 
   function attempt_of(number) {
-    const head = made("p", "attempt", `Attempt ${number} `);
+    const head = make("p", "attempt", `Attempt ${number} `);
     head.append(link(`${address}/logs?whole=true&attempt=${number}`, "as text"));
     return head;
   }
@@ -129,23 +129,23 @@
     if (follows.checked) log.scrollTop = log.scrollHeight;
   }
 
-  function until_seen() {
+  function wait_until_visible() {
     if (!document.hidden) return Promise.resolve();
     return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
   }
 
   async function read(cursor) {
-    const asked = new URLSearchParams({ limit: LINES_A_PAGE, wait: WAIT_S });
-    if (cursor) asked.set("cursor", cursor);
-    const response = await fetch(`${address}/logs?${asked}`, { headers: { accept: "application/json" } });
-    if (!response.ok) throw new Error(`The server answered ${response.status}.`);
+    const query = new URLSearchParams({ limit: LINES_PER_PAGE, wait: WAIT_S });
+    if (cursor) query.set("cursor", cursor);
+    const response = await fetch(`${address}/logs?${query}`, { headers: { accept: "application/json" } });
+    if (!response.ok) throw new Error(`The server returned ${response.status}.`);
     return response.json();
   }
 
   async function follow() {
     let cursor = null;
     for (let ended = false; !ended;) {
-      await until_seen();
+      await wait_until_visible();
       try {
         const page = await read(cursor);
         cursor = page.next_cursor;
@@ -154,12 +154,12 @@
         const cut = dropped ? `, the first ${dropped} are not shown` : "";
         log_state.textContent = (ended ? "complete" : "live") + cut;
       } catch {
-        log_state.textContent = "cannot be read: trying again …";
-        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+        log_state.textContent = "cannot be read, retrying …";
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
     const nothing = log.querySelector(".empty");
-    if (nothing) nothing.textContent = "It said nothing.";
+    if (nothing) nothing.textContent = "No log lines.";
     window.htmx.trigger("#execution", "changed");
   }
 

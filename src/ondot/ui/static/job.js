@@ -1,4 +1,4 @@
-/* A job's buttons and its backfills, both through the API. The rest of the page is asked for again by htmx. */
+/* A job's buttons and its backfills, both through the API. htmx requests the rest of the page again. */
 (() => {
   "use strict";
 
@@ -7,9 +7,9 @@
   const announce = document.getElementById("announce");
   const section = document.getElementById("backfills");
   const address = `/v1/jobs/${main.dataset.job}`;
-  const DONE = { run: "It is started.", pause: "It is paused.", resume: "It is resumed.", cancel: "It is cancelled." };
+  const DONE = { run: "The job is started.", pause: "The job is paused.", resume: "The job is resumed.", cancel: "The backfill is cancelled." };
 
-  function tell(words) {
+  function refuse(words) {
     refusal.textContent = words;
     refusal.hidden = words === "";
   }
@@ -23,7 +23,7 @@
     const response = await fetch(path, options);
     if (response.ok) return;
     const problem = await response.json().catch(() => ({}));
-    throw new Error(problem.detail || problem.title || `The server answered ${response.status}.`);
+    throw new Error(problem.detail || problem.title || `The server returned ${response.status}.`);
   }
 
   async function act(button) {
@@ -33,10 +33,10 @@
     button.disabled = true;
     try {
       await post(button.dataset.path || `${address}/${what}`, missed ? { missed } : undefined);
-      tell("");
+      refuse("");
       announce.textContent = DONE[what];
     } catch (error) {
-      tell(error instanceof TypeError ? "The server cannot be reached: nothing was done." : error.message);
+      refuse(error instanceof TypeError ? "The server cannot be reached. The action may not have been done: reload the page to check." : error.message);
     } finally {
       button.disabled = false;
       window.htmx.trigger("#job", "changed");
@@ -45,10 +45,10 @@
   }
 
   const cell = (tag, text, kind) => {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    if (kind) made.className = kind;
-    return made;
+    const element = document.createElement(tag);
+    element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
   };
 
   function instant(written) {
@@ -71,7 +71,7 @@
     bar.value = to_run ? ended : 1;
     bar.setAttribute("aria-label", "Progress of the backfill");
     progress.append(bar, cell("span", to_run ? ` ${ended} of ${to_run}` : " none to run", "percent"));
-    if (backfill.existing) progress.append(cell("span", `${backfill.existing} more had run or waited already`, "note"));
+    if (backfill.existing) progress.append(cell("span", `${backfill.existing} more had already run or were planned`, "note"));
     const state = cell("td", "");
     state.append(cell("span", backfill.state[0] + backfill.state.slice(1).toLowerCase(), "state"));
     if (backfill.state === "RUNNING" || backfill.state === "HELD") {
@@ -79,7 +79,7 @@
       cancel.type = "button";
       cancel.id = `cancel-${backfill.id}`;
       cancel.dataset.act = "cancel";
-      cancel.dataset.ask = "Cancel this backfill? What has not begun is not run.";
+      cancel.dataset.ask = "Cancel this backfill? Executions that have not started will not run.";
       cancel.dataset.path = `${address}/backfills/${backfill.id}/cancel`;
       state.append(" ", cancel);
     }
@@ -94,8 +94,8 @@
     const focused = document.activeElement && document.activeElement.id;
     section.hidden = items.length === 0;
     section.querySelector("tbody").replaceChildren(...items.map(row_of));
-    const again = focused && focused.startsWith("cancel-") && document.getElementById(focused);
-    if (again) again.focus();
+    const target = focused && focused.startsWith("cancel-") && document.getElementById(focused);
+    if (target) target.focus();
   }
 
   main.addEventListener("click", (event) => {

@@ -1,17 +1,17 @@
-/* What ticks between two events, and the truth about whether the page is live.
-   Durations and instants are rendered by the server; this keeps durations going, by the server's clock, in the same
-   words as words/job.py, and shows instants in the reader's own zone: whatever is put into the page, by htmx or by a
-   script, is seen by an observer before it is painted, so that no time jumps. Nothing here fetches: htmx holds the stream, or asks for the page again, and swaps the
-   fragments. A page without a #liveness does not claim to be live: there only the times tick. */
+/* Updates times between two events, and shows whether the page is live.
+   The server renders durations and instants. This script updates durations by the server's clock, in the words of
+   words/job.py, and shows instants in the reader's own zone. An observer converts everything that htmx or a script adds
+   to the page before it is painted, so that no time jumps. This script fetches nothing: htmx holds the stream or
+   requests the page again, and swaps the fragments. On a page without #liveness only the times are updated. */
 (() => {
   "use strict";
 
   const page = document.getElementById("live-page");
-  const SILENT_MS = Number(page.dataset.silentMs || 4500); // the feed speaks each second; a page may ask less often
+  const SILENT_MS = Number(page.dataset.silentMs || 4500); // the feed sends an event each second; a page may poll less often
   const liveness = document.getElementById("liveness");
   const announce = document.getElementById("announce");
   let ahead_ms = 0; // how far the server's clock is ahead of this one
-  let heard_at = performance.now();
+  let last_event_ms = performance.now();
   let is_live = null; // null: not yet known
   let announced_level = null;
 
@@ -38,7 +38,7 @@
   const zone = whole_date.resolvedOptions().timeZone;
   let shown_day = null; // the day on which the times without a date were shown
 
-  function say(element, text) {
+  function set_text(element, text) {
     if (element && element.textContent !== text) element.textContent = text;
   }
 
@@ -46,8 +46,8 @@
 
   const in_utc = (at) => `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 
-  /* data-clock: "" the time of day, with its date if that is another day; "date" always with its date; "log" with
-     milliseconds. The server writes UTC and the job's zone into the title; of a relative time the reader's is added. */
+  /* data-clock: "" is the time of day, with the date if it is not today; "date" always has the date; "log" has
+     milliseconds. The server writes UTC and the job's zone into the title; a relative time also gets the reader's. */
   function localize(root) {
     const now = new Date(Date.now() + ahead_ms);
     const today = now.toDateString();
@@ -56,7 +56,7 @@
       const kind = element.dataset.clock;
       const format = kind === "log" || (kind === "" && at.toDateString() === today) ? time_of_day
         : at.getFullYear() === now.getFullYear() ? day_and_time : whole_date;
-      say(element, (kind === "log" ? time_of_log : format).format(at));
+      set_text(element, (kind === "log" ? time_of_log : format).format(at));
       if (!element.title) element.title = in_utc(at);
     }
     for (const element of found(root, "time[data-ahead], time[data-away], time[data-since]")) {
@@ -64,28 +64,28 @@
       element.dataset.titled = "yes";
       element.title = `${whole_date.format(new Date(element.dateTime))} ${zone} · ${element.title}`;
     }
-    for (const element of found(root, "[data-reader]")) say(element, zone);
+    for (const element of found(root, "[data-reader]")) set_text(element, zone);
     for (const table of found(root, "table[data-zone]")) table.classList.toggle("one-zone", table.dataset.zone === zone);
   }
 
   function tick() {
-    if (is_live === false) return; // old numbers stand still: a countdown would make them look alive
+    if (is_live === false) return; // old numbers must not tick: a countdown would make them look live
     const now_ms = Date.now() + ahead_ms;
     const day = new Date(now_ms).toDateString();
     if (day !== shown_day) {
-      shown_day = day; // at midnight "23:59:50" becomes yesterday's
+      shown_day = day; // after midnight "23:59:50" needs a date
       localize(page);
     }
     for (const element of page.querySelectorAll("time[data-ahead]")) {
-      say(element, ahead((Date.parse(element.dateTime) - now_ms) / 1000));
+      set_text(element, ahead((Date.parse(element.dateTime) - now_ms) / 1000));
     }
     for (const element of page.querySelectorAll("time[data-away]")) {
-      say(element, away((Date.parse(element.dateTime) - now_ms) / 1000));
+      set_text(element, away((Date.parse(element.dateTime) - now_ms) / 1000));
     }
     for (const element of page.querySelectorAll("time[data-since]")) {
-      say(element, elapsed((now_ms - Date.parse(element.dateTime)) / 1000));
+      set_text(element, elapsed((now_ms - Date.parse(element.dateTime)) / 1000));
     }
-    if (liveness && performance.now() - heard_at > SILENT_MS) broken();
+    if (liveness && performance.now() - last_event_ms > SILENT_MS) show_broken();
   }
 
   function set_live(live, words) {
@@ -93,10 +93,10 @@
     const was = is_live;
     is_live = live;
     page.classList.toggle("stale", !live);
-    if (!live || was === false) say(announce, words);
+    if (!live || was === false) set_text(announce, words);
   }
 
-  function broken() {
+  function show_broken() {
     if (is_live === false || !liveness) return;
     const last = liveness.querySelector("time");
     const mode = document.createElement("span");
@@ -115,48 +115,48 @@
     if (now) ahead_ms = Date.parse(now.dateTime || now.dataset.now) - Date.now();
   }
 
-  function heard() {
-    heard_at = performance.now();
+  function receive() {
+    last_event_ms = performance.now();
     set_clock();
     const mode = liveness.querySelector("[data-liveness]");
     if (mode && mode.dataset.liveness === "away") set_live(false, "Not live: the database does not answer.");
     else set_live(true, "Live again.");
   }
 
-  function tell_health() {
+  function announce_health() {
     const health = document.querySelector("[data-level]");
     if (!health || health.dataset.level === announced_level) return;
-    if (announced_level !== null) say(announce, health.querySelector(".line").textContent);
+    if (announced_level !== null) set_text(announce, health.querySelector(".line").textContent);
     announced_level = health.dataset.level;
   }
 
-  document.body.addEventListener("htmx:sseError", broken);
+  document.body.addEventListener("htmx:sseError", show_broken);
   document.body.addEventListener("htmx:sseMessage", (event) => {
-    if (event.target === liveness) heard();
-    if (event.target.id === "health") tell_health();
+    if (event.target === liveness) receive();
+    if (event.target.id === "health") announce_health();
     tick();
   });
 
-  document.body.addEventListener("htmx:sendError", broken);
-  document.body.addEventListener("htmx:responseError", broken);
+  document.body.addEventListener("htmx:sendError", show_broken);
+  document.body.addEventListener("htmx:responseError", show_broken);
   document.body.addEventListener("htmx:afterSettle", () => {
-    // After a response to a request, not after an event of the stream, which announces its own changes.
+    // Only after a response to a request: events of the stream are handled above.
     if (page.hasAttribute("sse-connect")) return;
-    if (liveness) heard();
+    if (liveness) receive();
     else set_clock();
     tick();
   });
 
   new MutationObserver((records) => {
     const added = records.flatMap((record) => [...record.addedNodes]).filter((node) => node instanceof Element);
-    if (!added.length) return; // only text: what this script itself has written
+    if (!added.length) return; // only text, which this script wrote itself
     for (const element of added) localize(element);
     tick();
   }).observe(page, { childList: true, subtree: true });
 
   set_clock();
-  say(document.getElementById("zone"), zone === "UTC" ? zone : `${zone}, the time zone of this browser; UTC is shown on hover`);
-  tell_health();
+  set_text(document.getElementById("zone"), zone === "UTC" ? zone : `${zone}, the time zone of this browser; UTC is shown on hover`);
+  announce_health();
   tick();
   setInterval(tick, 500);
 })();

@@ -1,14 +1,14 @@
-/* The form of a schedule: htmx asks the server as somebody types, and puts the form into the address. Here is only what
-   neither does: fields that the kind has no use for and a text for each kind, fields left at their defaults, a result
-   that is no longer that of the form, and what a screen reader must know. */
+/* The form of a schedule. htmx requests the preview during typing, and puts the form into the address. This script does
+   the rest: it hides fields that a kind does not use, keeps one text for each kind, removes defaults from the address,
+   marks an outdated preview, and marks invalid fields for screen readers. */
 (() => {
   "use strict";
 
   const DEFAULTS = { gap: "shift", fold: "first", business_days: "no", n: "10" };
   const form = document.getElementById("schedule");
   const { kind, expression } = form.elements;
-  const texts = JSON.parse(form.dataset.examples); // of each kind, what was typed last
-  let away = false; // whether the last question had no answer
+  const texts = JSON.parse(form.dataset.examples); // the last text of each kind
+  let is_away = false; // whether the last request failed
 
   function show_kind() {
     form.dataset.kind = kind.value;
@@ -29,40 +29,40 @@
     }
   }
 
-  function mark_asking(asking) {
-    for (const id of ["preview", "in-words"]) document.getElementById(id).classList.toggle("asking", asking);
+  function mark_outdated(is_outdated) {
+    for (const id of ["preview", "in-words"]) document.getElementById(id).classList.toggle("outdated", is_outdated);
   }
 
-  function tell_away() {
-    away = true;
-    document.getElementById("fault-form").textContent = "The server does not answer: what is shown below is not of this form.";
+  function show_away() {
+    is_away = true;
+    document.getElementById("fault-form").textContent = "The server does not answer. The preview below is outdated.";
   }
 
   form.addEventListener("input", () => {
     change_kind();
-    mark_asking(true);
+    mark_outdated(true);
   });
   expression.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.isComposing || kind.value === "rrule") return;
-    event.preventDefault(); // a line more would be no cron expression
+    event.preventDefault(); // a cron expression has one line
     form.requestSubmit();
   });
   document.body.addEventListener("htmx:configRequest", (event) => {
-    const sent = event.detail.parameters;
-    for (const name of Object.keys(sent)) {
-      if (sent[name] === "" || sent[name] === DEFAULTS[name]) delete sent[name];
+    const parameters = event.detail.parameters;
+    for (const name of Object.keys(parameters)) {
+      if (parameters[name] === "" || parameters[name] === DEFAULTS[name]) delete parameters[name];
     }
-    sent.expression = expression.value; // an empty one is not the example that no form shows
+    parameters.expression = expression.value; // sent even if empty: without it the server shows an example
   });
-  document.body.addEventListener("htmx:sendError", tell_away);
-  document.body.addEventListener("htmx:responseError", tell_away);
+  document.body.addEventListener("htmx:sendError", show_away);
+  document.body.addEventListener("htmx:responseError", show_away);
   document.body.addEventListener("htmx:afterRequest", (event) => {
     if (!event.detail.successful) return;
-    if (away) document.getElementById("fault-form").textContent = "";
-    away = false;
+    if (is_away) document.getElementById("fault-form").textContent = "";
+    is_away = false;
   });
   document.body.addEventListener("htmx:afterSettle", () => {
-    mark_asking(false);
+    mark_outdated(false);
     mark_faults();
   });
   show_kind();

@@ -1,22 +1,22 @@
-/* A page that asks for itself again leaves alone what has not changed: the fragment's data-mark is the same, and nothing
-   is swapped but the liveness. Where it is swapped, what was unfolded stays unfolded, and what was ticked stays ticked. */
+/* A page that requests itself again swaps only changes: while the fragment's data-mark is the same, only the liveness is
+   swapped. After a swap, open details stay open and ticked boxes stay ticked. */
 (() => {
   "use strict";
 
-  let unfolded = new Map();
+  let opened = new Map();
   let ticked = [];
 
   document.body.addEventListener("htmx:beforeSwap", (event) => {
-    const shown = event.detail.target;
-    if (!shown.dataset || !shown.dataset.mark) return;
-    const came = new DOMParser().parseFromString(event.detail.serverResponse, "text/html").getElementById(shown.id);
-    if (came && came.dataset.mark === shown.dataset.mark) event.detail.swapOverride = "none";
-    unfolded = new Map([...shown.querySelectorAll("details[id]")].map((details) => [details.id, details.open]));
-    ticked = [...shown.querySelectorAll("input[type=checkbox][id]:checked")].map((box) => box.id);
+    const current = event.detail.target;
+    if (!current.dataset || !current.dataset.mark) return;
+    const fresh = new DOMParser().parseFromString(event.detail.serverResponse, "text/html").getElementById(current.id);
+    if (fresh && fresh.dataset.mark === current.dataset.mark) event.detail.swapOverride = "none";
+    opened = new Map([...current.querySelectorAll("details[id]")].map((details) => [details.id, details.open]));
+    ticked = [...current.querySelectorAll("input[type=checkbox][id]:checked")].map((box) => box.id);
   });
 
   document.body.addEventListener("htmx:afterSwap", () => {
-    for (const [id, open] of unfolded) {
+    for (const [id, open] of opened) {
       const details = document.getElementById(id);
       if (details && details.open !== open) details.open = open;
     }

@@ -1,8 +1,8 @@
-/* What pages that act have in common: asking the person in a dialog, asking the API, telling what became of it. */
+/* Shared by pages with buttons: a dialog for the person, a request to the API, a message with the result. */
 (() => {
   "use strict";
 
-  const AWAY = "The server cannot be reached: nothing is known to have been done.";
+  const AWAY = "The server cannot be reached. The action may not have been done: reload the page to check.";
   const refusal = document.getElementById("refusal");
   const done = document.getElementById("done");
 
@@ -11,8 +11,8 @@
     place.hidden = parts.length === 0;
   }
 
-  /* What was done, in words and links; nothing is refused any more. */
-  function tell(...parts) {
+  /* Shows the result, as texts and links, and clears the last error. */
+  function report(...parts) {
     show(refusal, []);
     show(done, parts);
   }
@@ -22,7 +22,7 @@
     show(refusal, [error instanceof TypeError ? AWAY : error.message]);
   }
 
-  /* `text`: the body as JSON text, so that numbers go as they were written. */
+  /* `text`: the body as JSON text, so that numbers are sent as typed. */
   async function post(path, text) {
     const options = { method: "POST", headers: { accept: "application/json" } };
     if (text) {
@@ -32,10 +32,10 @@
     const response = await fetch(path, options);
     const answer = await response.json().catch(() => ({}));
     if (response.ok) return answer;
-    throw new Error(answer.detail || answer.title || `The server answered ${response.status}.`);
+    throw new Error(answer.detail || answer.title || `The server returned ${response.status}.`);
   }
 
-  /* The form's fields once it is confirmed, else null. */
+  /* Resolves with the form's fields if the person confirms, else with null. */
   function ask(dialog) {
     const form = dialog.querySelector("form");
     return new Promise((resolve) => {
@@ -46,11 +46,11 @@
   }
 
   function link(address, words) {
-    const made = document.createElement("a");
-    made.href = address;
-    made.textContent = words;
-    return made;
+    const anchor = document.createElement("a");
+    anchor.href = address;
+    anchor.textContent = words;
+    return anchor;
   }
 
-  window.ondot = { ask, link, post, refuse, tell };
+  window.ondot = { ask, link, post, refuse, report };
 })();
