@@ -49,9 +49,7 @@ async def served(
     database: Database, *, auth: str = "off", port: int = 0, by_itself: bool = False
 ) -> AsyncIterator[Served]:
     before = database.settings
-    database.settings = before.model_copy(
-        update={"auth": auth}
-    )  # as in a process: they name actors
+    database.settings = before.model_copy(update={"auth": auth})  # as in a process: they name actors
     app, feed = build(database, database.settings)
     try:
         # Closed here too: a failed test must not leave a socket open, which a later test would be blamed for.

@@ -87,12 +87,12 @@ async def test_the_badge_counts_the_letters_that_are_open(world: World, page: Se
 @proves("E10", "O5")
 async def test_a_jobs_page_lists_its_open_letters_and_links_to_them(world: World, page: Served) -> None:
     [id_] = await fail(world, "it broke")
-    await fail(world, "somebody else's")
+    await fail(world, "the other one broke")
     execution = (await page.client.get(f"/v1/executions/{id_}")).json()
     html = (await page.client.get(f"/jobs/{execution['job_id']}")).text
     assert f'href="/dead-letters?job_id={execution["job_id"]}"' in html
     assert "it broke" in html
-    assert "somebody else" not in html
+    assert "the other one" not in html
     letters = await view(world, job_id=execution["job_id"])
     assert (letters.total, len(letters.groups)) == (1, 1)
 

@@ -65,7 +65,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of the table. `read` returns the view; the template gets it as `name`, with `values` beside it."""
+    """A page of the table. `read` returns the view; the template gets it as `name`, together with `values`."""
 
     path: str
     template: str

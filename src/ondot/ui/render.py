@@ -1,7 +1,7 @@
 """The templates and static files of the pages.
 
 Names and messages come from users and are hostile until escaped: Jinja escapes everything, and the content policy in
-`pages` keeps the browser from running or loading anything but ondot's own files, whatever slips through.
+`pages` lets the browser run and load only ondot's own files, even if escaping fails.
 """
 
 import hashlib
