@@ -141,7 +141,7 @@ def test_what_a_client_sent_before_it_closed_is_nobodys(server: Server, of_root:
 
 
 @proves("T1")
-def test_a_relay_of_another_account_is_not_ours_whoever_uses_it(server: Server) -> None:
+def test_a_relay_of_another_account_is_never_trusted(server: Server) -> None:
     with server.client(OTHER, RELAY) as relay:
         assert relay.stdout
         port = int(relay.stdout.readline())
@@ -164,7 +164,7 @@ async def test_the_sdk_sends_the_token_of_its_home_by_itself(server: Server, mon
 
 
 @proves("T1", "O5")
-def test_the_page_tells_another_account_how_to_be_let_in(server: Server) -> None:
+def test_the_page_shows_another_account_how_to_sign_in(server: Server) -> None:
     first_page = "print(json.dumps(ask(path='/')))"
     refused = server.ask_as(OTHER, first_page)
     assert refused["status"] == REFUSED

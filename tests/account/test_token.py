@@ -63,11 +63,11 @@ def test_a_client_sends_the_token_only_to_a_server_of_the_account_that_it_belong
         assert token_for(url, tmp_path / "none") is None
         monkeypatch.setattr(module, "find_listener", lambda _: Socket(10, os.geteuid() + 1, 5))
         assert token_for(url, tmp_path / "home") is None
-        monkeypatch.setattr(module, "find_listener", _cannot_tell)
+        monkeypatch.setattr(module, "find_listener", _find_nothing)
         assert token_for(url, tmp_path / "home") == token
     monkeypatch.undo()
     assert token_for(url, tmp_path / "home") is None
 
 
-def _cannot_tell(_: object) -> Socket | None:
+def _find_nothing(_: object) -> Socket | None:
     raise OwnerUnknown("no such thing here")

@@ -97,7 +97,7 @@ async def test_an_ended_execution_is_run_again_with_another_payload_and_waited_f
     old = str((await worker.run_one(failed())).leased.id)
     async with served(world.database) as page:
         waiting = asyncio.create_task(
-            answer(page, "execution", "retry", old, "--payload", '{"n": 2}', "--reason", "mended", "--wait")
+            answer(page, "execution", "retry", old, "--payload", '{"n": 2}', "--reason", "fixed", "--wait")
         )
         await until(world, "SELECT FROM ondot.ready")
         await worker.run_one()

@@ -21,8 +21,8 @@ FIRE_AT = datetime(2030, 1, 31, 9, 0, tzinfo=UTC)
 
 
 @dataclass
-class Heard:
-    """What an attempt says; `line` waits for the first line with some words in it."""
+class Recorder:
+    """Records the output of an attempt; `line` waits for the first line with some words in it."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
     progress: list[tuple[float | None, str | None, str | None]] = field(default_factory=list)
@@ -54,8 +54,10 @@ class Heard:
             await self._changed.wait()
 
 
-def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float | None = 10.0, **fields: Any) -> Call:
-    heard = heard or Heard()
+def a_call(
+    recorder: Recorder | None = None, payload: Any = None, timeout_s: float | None = 10.0, **fields: Any
+) -> Call:
+    recorder = recorder or Recorder()
     return Call(
         execution_id=EXECUTION,
         job_id=JOB,
@@ -64,8 +66,8 @@ def a_call(heard: Heard | None = None, payload: Any = None, timeout_s: float | N
         fire_s=FIRE_AT.timestamp(),
         payload=payload if isinstance(payload, bytes) else msgspec.json.encode(payload),
         timeout_s=timeout_s,
-        say=heard.say,
-        progress=heard.report,
+        say=recorder.say,
+        progress=recorder.report,
         **fields,
     )
 

@@ -18,18 +18,18 @@ from ondot.sdk import GiveUp, RetryAt, RetryIn
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.output import MAX_LINES, MAX_RESULT_BYTES
-from tests.conformance.calls import Heard, a_call, failure_of, result_of
+from tests.conformance.calls import Recorder, a_call, failure_of, result_of
 from tests.proves import proves
 
 TARGET = FunctionTarget(name="function")
 
 
 async def call(
-    function: Callable[..., Any], payload: Any = None, heard: Heard | None = None, **fields: Any
+    function: Callable[..., Any], payload: Any = None, recorder: Recorder | None = None, **fields: Any
 ) -> Succeeded | Failed | Cancelled:
     caller = FunctionCaller({"function": Handler(function)}, ends_within_s=0.2)
     try:
-        return await caller.call(TARGET, a_call(heard, payload, **fields))
+        return await caller.call(TARGET, a_call(recorder, payload, **fields))
     finally:
         await caller.close()
 
@@ -257,11 +257,11 @@ async def test_progress_checkpoints_and_logs_of_a_function_arrive_in_order(plain
     async def async_speak(ctx: Context) -> Any:
         return await asyncio.to_thread(speak, ctx)
 
-    heard = Heard()
-    report = await call(speak if plain else async_speak, heard=heard, checkpoint='{"row":3}')
+    recorder = Recorder()
+    report = await call(speak if plain else async_speak, recorder=recorder, checkpoint='{"row":3}')
     assert result_of(report) == [{"row": 3}, {"row": 7}]
-    assert heard.lines == [("log", 'began row=1 name="a b"'), ("log", "two\\nlines")]
-    assert heard.progress == [
+    assert recorder.lines == [("log", 'began row=1 name="a b"'), ("log", "two\\nlines")]
+    assert recorder.progress == [
         (0.4, "four\N{REPLACEMENT CHARACTER}tenths", None),
         (None, None, '{"row":7}'),
         (None, None, None),
@@ -279,15 +279,15 @@ async def test_a_progress_that_is_none_is_refused(fraction: float) -> None:
 
 @proves("E14")
 async def test_a_flood_of_log_lines_is_limited() -> None:
-    heard = Heard()
+    recorder = Recorder()
 
     async def function(ctx: Context) -> None:
         for n in range(MAX_LINES + 2000):
             ctx.log(n)
 
-    await call(function, heard=heard)
-    assert len(heard.lines) == MAX_LINES + 1
-    assert "2,000 more lines" in heard.lines[-1][1]
+    await call(function, recorder=recorder)
+    assert len(recorder.lines) == MAX_LINES + 1
+    assert "2,000 more lines" in recorder.lines[-1][1]
 
 
 @proves("E7")
@@ -331,7 +331,7 @@ async def test_a_function_that_tidies_up_when_cancelled_is_waited_for() -> None:
 async def test_a_plain_function_that_does_not_end_is_left_behind_and_the_report_says_so(
     blocking: threading.Event,
 ) -> None:
-    heard = Heard()
+    recorder = Recorder()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
@@ -343,15 +343,15 @@ async def test_a_plain_function_that_does_not_end_is_left_behind_and_the_report_
         loop.call_soon_threadsafe(ended.set)
         return f"cancelled={ctx.cancelled}"
 
-    failed = failure_of(await call(function, heard=heard, timeout_s=0.3), "timeout")
+    failed = failure_of(await call(function, recorder=recorder, timeout_s=0.3), "timeout")
     assert failed.outcome is Outcome.TIMED_OUT
     assert "thread" in failed.error.message
     assert "ctx.cancelled" in failed.error.message
     blocking.set()
     async with asyncio.timeout(10):
         await ended.wait()
-    assert heard.lines == [("log", "began")]
-    assert heard.progress == []
+    assert recorder.lines == [("log", "began")]
+    assert recorder.progress == []
 
 
 @proves("E7")

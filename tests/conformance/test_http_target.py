@@ -23,7 +23,7 @@ from ondot.model.job import HttpTarget
 from ondot.targets.http.addresses import Allowed, PrivateAddress, is_public
 from ondot.targets.http.answer import MAX_BODY
 from ondot.targets.http.target import HttpCaller
-from tests.conformance.calls import EXECUTION, Heard, a_call, failure_of, result_of
+from tests.conformance.calls import EXECUTION, Recorder, a_call, failure_of, result_of
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
 
@@ -312,10 +312,10 @@ async def test_a_certificate_without_a_known_issuer_is_not_trusted(http: HttpCal
     assert await made.wait() == 0
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
-    heard: list[bytes] = []
+    recorder: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.read())
+        recorder.append(await reader.read())
         writer.close()
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0, ssl=context)
@@ -323,7 +323,7 @@ async def test_a_certificate_without_a_known_issuer_is_not_trusted(http: HttpCal
     failed = failure_of(await http.call(HttpTarget(url=f"https://127.0.0.1:{port}"), a_call()), "tls")
     server.close()
     assert "certificate verify failed" in failed.error.message
-    assert b"".join(heard) == b""
+    assert b"".join(recorder) == b""
 
 
 @proves("P7")
@@ -557,10 +557,10 @@ def test_other_private_addresses_may_be_allowed(address: str) -> None:
 
 @proves("E3")
 async def test_the_answer_of_a_receiver_is_not_output_of_the_attempt(http: HttpCaller, receiver: Receiver) -> None:
-    heard = Heard()
+    recorder = Recorder()
     receiver.answer(lambda: web.Response(text="hello"))
-    await http.call(HttpTarget(url=receiver.url), a_call(heard))
-    assert heard.lines == []
+    await http.call(HttpTarget(url=receiver.url), a_call(recorder))
+    assert recorder.lines == []
 
 
 @proves("E3")

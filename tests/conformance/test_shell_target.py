@@ -22,7 +22,7 @@ from ondot.settings import load_settings
 from ondot.targets.output import MAX_CHARACTERS, MAX_LINE_CHARACTERS, MAX_LINES
 from ondot.targets.processes.confine import Account, Confinement, Limits, read_confinement
 from ondot.targets.shell import ShellCaller
-from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
+from tests.conformance.calls import Recorder, a_call, failure_of, gone, result_of
 from tests.proves import proves
 
 LEAVES = """
@@ -44,9 +44,11 @@ def sh(script: str) -> ShellTarget:
     return ShellTarget(command=("sh", "-c", script))
 
 
-async def run(target: ShellTarget, heard: Heard | None = None, **fields: object) -> Succeeded | Failed | Cancelled:
+async def run(
+    target: ShellTarget, recorder: Recorder | None = None, **fields: object
+) -> Succeeded | Failed | Cancelled:
     caller = ShellCaller(allow=True, kill_after_s=0.2, drain_s=0.2)
-    return await caller.call(target, a_call(heard, **fields))  # type: ignore[arg-type]
+    return await caller.call(target, a_call(recorder, **fields))  # type: ignore[arg-type]
 
 
 @proves("T4")
@@ -62,9 +64,9 @@ async def test_no_program_is_run_unless_the_worker_allows_it(tmp_path: Path) -> 
 @proves("T4")
 async def test_arguments_are_passed_unchanged_and_no_shell_reads_them() -> None:
     words = ("$HOME; echo `id` | cat > /tmp/x", "*", "a b", "", "&&")
-    heard = Heard()
-    await run(ShellTarget(command=("printf", r"[%s]\n", *words)), heard)
-    assert heard.of("stdout") == [f"[{word}]" for word in words]
+    recorder = Recorder()
+    await run(ShellTarget(command=("printf", r"[%s]\n", *words)), recorder)
+    assert recorder.of("stdout") == [f"[{word}]" for word in words]
 
 
 @proves("T4", "T5")
@@ -79,11 +81,11 @@ async def test_a_program_gets_the_variables_of_a_list_and_no_others(
     secret = {"ONDOT_DATABASE_URL": "secret", "AWS_SECRET_ACCESS_KEY": "secret", "PGPASSWORD": "secret", "X": "secret"}
     for name, value in (given | secret).items():
         monkeypatch.setenv(name, value)
-    heard = Heard()
+    recorder = Recorder()
     caller = ShellCaller(allow=True, confinement=Confinement(limits=limits, variables=frozenset({"COLOUR", "GONE"})))
-    await caller.call(ShellTarget(command=("env",)), a_call(heard, job_name="nightly = report"))
-    lines = [line for line in heard.of("stdout") if not line.startswith(("ONDOT_CALL_ID=", "TMPDIR=", "PATH="))]
-    assert len(lines) == len(heard.of("stdout")) - 3
+    await caller.call(ShellTarget(command=("env",)), a_call(recorder, job_name="nightly = report"))
+    lines = [line for line in recorder.of("stdout") if not line.startswith(("ONDOT_CALL_ID=", "TMPDIR=", "PATH="))]
+    assert len(lines) == len(recorder.of("stdout")) - 3
     others = {line for line in lines if not line.startswith("ONDOT_")}
     assert others == {f"{name}={value}" for name, value in given.items()}
     assert sorted(line for line in lines if line.startswith("ONDOT_")) == [
@@ -98,15 +100,15 @@ async def test_a_program_gets_the_variables_of_a_list_and_no_others(
 
 @proves("T4")
 async def test_a_program_works_in_a_directory_of_its_own_that_is_removed_with_all_in_it() -> None:
-    heard = Heard()
+    recorder = Recorder()
     script = "pwd; echo $TMPDIR; stat -c %a .; ls -A; mkdir -p a/b; echo x > a/b/c; ln -s / root; chmod 0 a"
-    assert isinstance(await run(sh(script), heard), Succeeded)
-    scratch, temporary, mode = heard.of("stdout")
+    assert isinstance(await run(sh(script), recorder), Succeeded)
+    scratch, temporary, mode = recorder.of("stdout")
     assert (temporary, mode) == (scratch, "700")
     assert not os.path.exists(scratch)  # noqa: ASYNC240, PTH110
     for other in ("echo $TMPDIR; echo x > kept; exit 3", "echo $TMPDIR; echo x > kept; kill -9 $$"):
-        await run(sh(other), heard)
-        assert not os.path.exists(heard.of("stdout")[-1])  # noqa: ASYNC240, PTH110
+        await run(sh(other), recorder)
+        assert not os.path.exists(recorder.of("stdout")[-1])  # noqa: ASYNC240, PTH110
 
 
 @proves("T4", "P12")
@@ -117,9 +119,11 @@ async def test_no_program_is_run_without_a_directory_and_it_is_tried_again(monke
     assert "/proc/no-such-directory" in failed.error.message
 
 
-async def confined(target: ShellTarget, heard: Heard | None = None, **limits: int) -> Succeeded | Failed | Cancelled:
+async def confined(
+    target: ShellTarget, recorder: Recorder | None = None, **limits: int
+) -> Succeeded | Failed | Cancelled:
     caller = ShellCaller(allow=True, confinement=Confinement(limits=Limits(**limits)), kill_after_s=0.2, drain_s=0.2)
-    return await caller.call(target, a_call(heard, timeout_s=100))
+    return await caller.call(target, a_call(recorder, timeout_s=100))
 
 
 @proves("T4")
@@ -184,13 +188,13 @@ async def test_a_confined_program_that_cannot_be_started_is_reported_as_any_othe
 
 @proves("T4")
 async def test_a_confined_program_gets_its_words_its_input_and_the_signals_of_any_other() -> None:
-    heard = Heard()
-    await confined(ShellTarget(command=("printf", r"[%s]\n", "$HOME; `id`", "*", "")), heard, cpu_s=100)
-    assert heard.of("stdout") == ["[$HOME; `id`]", "[*]", "[]"]
+    recorder = Recorder()
+    await confined(ShellTarget(command=("printf", r"[%s]\n", "$HOME; `id`", "*", "")), recorder, cpu_s=100)
+    assert recorder.of("stdout") == ["[$HOME; `id`]", "[*]", "[]"]
     caller = ShellCaller(allow=True, confinement=Confinement(limits=Limits(cpu_s=100)))
     assert result_of(await caller.call(sh("cat; yes | head -1"), a_call(payload=b'"in"')))["stdout"] == '"in"y\n'
     ignored = "grep SigIgn /proc/self/status"
-    plain, launched = Heard(), Heard()
+    plain, launched = Recorder(), Recorder()
     await run(sh(ignored), plain)
     await confined(sh(ignored), launched, cpu_s=100)
     assert launched.of("stdout") == plain.of("stdout")
@@ -200,20 +204,20 @@ def unprivileged() -> Account:
     return Account.named("nobody")
 
 
-async def as_nobody(target: ShellTarget, heard: Heard, **fields: object) -> Succeeded | Failed | Cancelled:
+async def as_nobody(target: ShellTarget, recorder: Recorder, **fields: object) -> Succeeded | Failed | Cancelled:
     confinement = Confinement(unprivileged(), variables=frozenset())
     confinement.check()
     caller = ShellCaller(allow=True, confinement=confinement, kill_after_s=0.2, drain_s=0.2)
-    return await caller.call(target, a_call(heard, **fields))  # type: ignore[arg-type]
+    return await caller.call(target, a_call(recorder, **fields))  # type: ignore[arg-type]
 
 
 @only_root
 @proves("T4", "T5")
 async def test_a_program_runs_as_another_account_without_the_workers_groups_and_rights() -> None:
-    heard = Heard()
+    recorder = Recorder()
     script = "id -u; id -G; umask; stat -c %U .; echo $USER $LOGNAME; grep -E 'NoNewPrivs|CapEff' /proc/self/status"
-    assert isinstance(await as_nobody(sh(script), heard), Succeeded), heard.lines
-    uid, groups, umask, owner, names, privileges, new = heard.of("stdout")
+    assert isinstance(await as_nobody(sh(script), recorder), Succeeded), recorder.lines
+    uid, groups, umask, owner, names, privileges, new = recorder.of("stdout")
     assert int(uid) == unprivileged().uid
     assert {int(group) for group in groups.split()} == set(unprivileged().groups)
     assert (umask, owner, names) == ("0077", "nobody", "nobody nobody")
@@ -224,25 +228,25 @@ async def test_a_program_runs_as_another_account_without_the_workers_groups_and_
 @only_root
 @proves("T4", "T5")
 async def test_a_program_of_another_account_cannot_look_into_its_worker() -> None:
-    heard = Heard()
+    recorder = Recorder()
     look = f"head -c 1 /proc/{os.getpid()}/$f 2>/dev/null && echo opened"
     script = f"for f in environ mem maps fd/0; do {look}; done; echo done"
-    await as_nobody(sh(script), heard)
-    assert heard.of("stdout") == ["done"]
+    await as_nobody(sh(script), recorder)
+    assert recorder.of("stdout") == ["done"]
 
 
 @only_root
 @proves("E7", "T4")
 async def test_all_processes_of_a_program_of_another_account_are_ended_by_its_timeout() -> None:
-    heard = Heard()
+    recorder = Recorder()
     python = shutil.which("python3", path="/usr/bin") or ""
     if not python:
         pytest.skip("needs a Python that every account can run")
     script = DAEMON.format(deaf="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     script = script.replace('print("began", flush=True)', 'print("began", open(sys.argv[1]).read(), flush=True)')
-    report = await as_nobody(ShellTarget(command=(python, "-c", script, "pid")), heard, timeout_s=5)
+    report = await as_nobody(ShellTarget(command=(python, "-c", script, "pid")), recorder, timeout_s=5)
     failure_of(report, "timeout")
-    [line] = heard.of("stdout")
+    [line] = recorder.of("stdout")
     await gone(int(line.split()[1]))
 
 
@@ -296,18 +300,18 @@ async def test_a_program_that_does_not_read_its_input_holds_up_nothing(script: s
 
 @proves("E14")
 async def test_output_is_kept_line_by_line_and_its_end_is_the_result() -> None:
-    heard = Heard()
-    report = await run(sh(r"printf 'one\r\ntwo\n\nlast'; echo oops >&2"), heard)
-    assert heard.of("stdout") == ["one", "two", "", "last"]
-    assert heard.of("stderr") == ["oops"]
+    recorder = Recorder()
+    report = await run(sh(r"printf 'one\r\ntwo\n\nlast'; echo oops >&2"), recorder)
+    assert recorder.of("stdout") == ["one", "two", "", "last"]
+    assert recorder.of("stderr") == ["oops"]
     assert result_of(report) == {"exit_code": 0, "stdout": "one\r\ntwo\n\nlast"}
 
 
 @proves("E14")
 async def test_lines_arrive_while_the_program_runs() -> None:
-    heard = Heard()
-    running = asyncio.ensure_future(run(sh("echo first; exec sleep 1000"), heard, timeout_s=100))
-    await heard.line("first")
+    recorder = Recorder()
+    running = asyncio.ensure_future(run(sh("echo first; exec sleep 1000"), recorder, timeout_s=100))
+    await recorder.line("first")
     assert not running.done()
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -316,17 +320,17 @@ async def test_lines_arrive_while_the_program_runs() -> None:
 
 @proves("E14")
 async def test_nul_and_broken_text_are_replaced() -> None:
-    heard = Heard()
-    report = await run(sh(r"printf 'a\0b\377\n'"), heard)
-    assert heard.of("stdout") == ["a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"]
+    recorder = Recorder()
+    report = await run(sh(r"printf 'a\0b\377\n'"), recorder)
+    assert recorder.of("stdout") == ["a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"]
     assert "\0" not in result_of(report)["stdout"]
 
 
 @proves("E14")
 async def test_a_line_without_end_is_cut() -> None:
-    heard = Heard()
-    report = await run(sh("head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after"), heard)
-    long, after = heard.of("stdout")
+    recorder = Recorder()
+    report = await run(sh("head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after"), recorder)
+    long, after = recorder.of("stdout")
     assert long.startswith("x" * MAX_LINE_CHARACTERS + " … ")
     assert f"{1_000_000 - MAX_LINE_CHARACTERS:,} more" in long
     assert after == "after"
@@ -335,45 +339,45 @@ async def test_a_line_without_end_is_cut() -> None:
 
 @proves("E14")
 async def test_a_flood_of_lines_is_limited_and_the_rest_is_counted() -> None:
-    heard = Heard()
-    report = await run(sh("seq 60000; echo done"), heard)
-    assert heard.of("stdout") == [str(n) for n in range(1, MAX_LINES + 1)]
-    [line] = heard.of("log")
+    recorder = Recorder()
+    report = await run(sh("seq 60000; echo done"), recorder)
+    assert recorder.of("stdout") == [str(n) for n in range(1, MAX_LINES + 1)]
+    [line] = recorder.of("log")
     assert f"{60_001 - MAX_LINES:,} more lines" in line
-    assert heard.lines[-1] == ("log", line)
+    assert recorder.lines[-1] == ("log", line)
     assert result_of(report)["stdout"].endswith("60000\ndone\n")
 
 
 @proves("E14")
 async def test_a_flood_of_long_lines_is_limited_by_characters() -> None:
-    heard = Heard()
-    await run(sh(f"head -c {MAX_CHARACTERS + 5_000_000} /dev/zero | tr '\\0' x | fold -w 8000"), heard, timeout_s=60)
-    kept = sum(len(line) for line in heard.of("stdout"))
+    recorder = Recorder()
+    await run(sh(f"head -c {MAX_CHARACTERS + 5_000_000} /dev/zero | tr '\\0' x | fold -w 8000"), recorder, timeout_s=60)
+    kept = sum(len(line) for line in recorder.of("stdout"))
     assert MAX_CHARACTERS <= kept <= MAX_CHARACTERS + 8000
-    assert len(heard.of("log")) == 1
+    assert len(recorder.of("log")) == 1
 
 
 @proves("E7", "E14")
 async def test_a_program_that_floods_for_ever_is_ended_by_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard()
-    running = asyncio.ensure_future(run(ShellTarget(command=("yes",)), heard, timeout_s=3600))
-    await heard.count(MAX_LINES)
+    recorder = Recorder()
+    running = asyncio.ensure_future(run(ShellTarget(command=("yes",)), recorder, timeout_s=3600))
+    await recorder.count(MAX_LINES)
     # The clock is turned by hand: with a timeout of 1 s, a busy machine ended `yes` before the log was full.
     loop = asyncio.get_running_loop()
     real = loop.time
     monkeypatch.setattr(loop, "time", lambda: real() + 3600)
     failed = failure_of(await running, "timeout")
     assert failed.outcome is Outcome.TIMED_OUT
-    assert len(heard.of("stdout")) == MAX_LINES
-    assert len(heard.of("log")) == 1
+    assert len(recorder.of("stdout")) == MAX_LINES
+    assert len(recorder.of("log")) == 1
 
 
 @proves("E7", "E8")
 async def test_a_program_without_a_timeout_runs_until_it_ends_or_is_cancelled() -> None:
     assert isinstance(await run(sh("exit 0"), timeout_s=None), Succeeded)
-    heard, cancel = Heard(), Cancel(grace_s=100)
-    running = asyncio.ensure_future(run(sh("echo began; exec sleep 1000"), heard, timeout_s=None, cancel=cancel))
-    await heard.line("began")
+    recorder, cancel = Recorder(), Cancel(grace_s=100)
+    running = asyncio.ensure_future(run(sh("echo began; exec sleep 1000"), recorder, timeout_s=None, cancel=cancel))
+    await recorder.line("began")
     cancel.request()
     assert isinstance(await running, Cancelled)
 
@@ -413,31 +417,31 @@ async def test_words_that_no_program_can_be_given_are_not_retried(command: tuple
 @pytest.mark.parametrize("script", ["{child}", 'sh -c "{child}" & wait'])
 async def test_a_process_that_handles_term_may_clean_up_even_after_the_program_itself_has_ended(script: str) -> None:
     child = "trap 'echo tidied; exit 0' TERM; echo began; while :; do sleep 0.01; done"
-    heard = Heard()
+    recorder = Recorder()
     caller = ShellCaller(allow=True, kill_after_s=10)
-    calling = asyncio.ensure_future(caller.call(sh(script.format(child=child)), a_call(heard, timeout_s=100)))
-    await heard.line("began")
+    calling = asyncio.ensure_future(caller.call(sh(script.format(child=child)), a_call(recorder, timeout_s=100)))
+    await recorder.line("began")
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
-    assert heard.of("stdout") == ["began", "tidied"]
+    assert recorder.of("stdout") == ["began", "tidied"]
 
 
 @proves("E7")
 async def test_a_grandchild_that_holds_the_output_open_does_not_hold_up_the_attempt() -> None:
-    heard = Heard()
-    report = await run(sh("sleep 1000 & echo $!"), heard, timeout_s=100)
+    recorder = Recorder()
+    report = await run(sh("sleep 1000 & echo $!"), recorder, timeout_s=100)
     assert isinstance(report, Succeeded)
-    [pid] = heard.of("stdout")
+    [pid] = recorder.of("stdout")
     await gone(int(pid))
 
 
 @proves("E7")
 async def test_a_process_that_has_left_the_group_does_not_either() -> None:
-    heard = Heard()
-    report = await run(ShellTarget(command=(sys.executable, "-c", LEAVES)), heard)
+    recorder = Recorder()
+    report = await run(ShellTarget(command=(sys.executable, "-c", LEAVES)), recorder)
     assert isinstance(report, Succeeded)
-    [pid] = heard.of("stdout")
+    [pid] = recorder.of("stdout")
     os.kill(int(pid), signal.SIGKILL)  # its parent is gone
 
 
@@ -464,21 +468,23 @@ time.sleep(1000)
 @proves("E7")
 async def test_a_timeout_ends_a_daemon_that_left_the_group_and_lost_its_parent(tmp_path: Path) -> None:
     script = DAEMON.format(deaf="")
-    heard = Heard()
-    report = await run(ShellTarget(command=(sys.executable, "-c", script, str(tmp_path / "pid"))), heard, timeout_s=3)
+    recorder = Recorder()
+    report = await run(
+        ShellTarget(command=(sys.executable, "-c", script, str(tmp_path / "pid"))), recorder, timeout_s=3
+    )
     failure_of(report, "timeout")
-    assert heard.of("stdout") == ["began"]
+    assert recorder.of("stdout") == ["began"]
     await gone(int((tmp_path / "pid").read_text()))
 
 
 @proves("E8")
 async def test_a_daemon_that_ignores_term_makes_the_cancel_one_by_force(tmp_path: Path) -> None:
     script = DAEMON.format(deaf="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
-    heard, cancel = Heard(), Cancel(grace_s=0.2)
+    recorder, cancel = Recorder(), Cancel(grace_s=0.2)
     running = asyncio.ensure_future(
-        run(ShellTarget(command=(sys.executable, "-c", script, str(tmp_path / "pid"))), heard, cancel=cancel)
+        run(ShellTarget(command=(sys.executable, "-c", script, str(tmp_path / "pid"))), recorder, cancel=cancel)
     )
-    await heard.line("began")
+    await recorder.line("began")
     cancel.request()
     report = await running
     assert isinstance(report, Cancelled)
@@ -488,10 +494,10 @@ async def test_a_daemon_that_ignores_term_makes_the_cancel_one_by_force(tmp_path
 
 @proves("E8")
 async def test_a_program_that_ends_at_term_is_cancelled_without_force_and_its_result_is_kept() -> None:
-    heard, cancel = Heard(), Cancel(grace_s=100)
+    recorder, cancel = Recorder(), Cancel(grace_s=100)
     script = "trap 'echo tidied; exit 7' TERM; echo began; while :; do sleep 0.01; done"
-    running = asyncio.ensure_future(run(sh(script), heard, cancel=cancel))
-    await heard.line("began")
+    running = asyncio.ensure_future(run(sh(script), recorder, cancel=cancel))
+    await recorder.line("began")
     cancel.request()
     report = await running
     assert isinstance(report, Cancelled)
@@ -502,32 +508,32 @@ async def test_a_program_that_ends_at_term_is_cancelled_without_force_and_its_re
 
 @proves("E8")
 async def test_a_program_that_ignores_term_is_killed_after_its_grace_with_all_its_processes() -> None:
-    heard, cancel = Heard(), Cancel(grace_s=0.1)
+    recorder, cancel = Recorder(), Cancel(grace_s=0.1)
     script = "trap '' TERM; sh -c 'sleep 1000 & echo $!; wait' & echo $!; echo began; wait; wait"
-    running = asyncio.ensure_future(run(sh(script), heard, cancel=cancel))
-    await heard.line("began")
+    running = asyncio.ensure_future(run(sh(script), recorder, cancel=cancel))
+    await recorder.line("began")
     cancel.request()
     report = await running
     assert isinstance(report, Cancelled)
     assert report.forced
     assert "0.1 s" in report.message
-    for line in heard.of("stdout"):
+    for line in recorder.of("stdout"):
         if line.isdigit():
             await gone(int(line))
 
 
 @proves("E7")
 async def test_a_second_cancel_ends_the_program_without_further_patience() -> None:
-    heard = Heard()
+    recorder = Recorder()
     caller = ShellCaller(allow=True, kill_after_s=1000)
     calling = asyncio.ensure_future(
         caller.call(
-            sh("trap 'echo deaf' TERM; echo began $$; while :; do sleep 0.01; done"), a_call(heard, timeout_s=1000)
+            sh("trap 'echo deaf' TERM; echo began $$; while :; do sleep 0.01; done"), a_call(recorder, timeout_s=1000)
         )
     )
-    pid = int((await heard.line("began")).split()[1])
+    pid = int((await recorder.line("began")).split()[1])
     calling.cancel()
-    await heard.line("deaf")
+    await recorder.line("deaf")
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling

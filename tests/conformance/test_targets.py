@@ -24,7 +24,7 @@ from ondot.targets.function.child import ChildCaller
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
-from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, PATIENCE_S, Heard, a_call, failure_of, gone, result_of
+from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, PATIENCE_S, Recorder, a_call, failure_of, gone, result_of
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
 
@@ -44,10 +44,10 @@ class Rig(ABC):
         """What `succeeds` received about the attempt: execution, job, attempt, fencing_token, fire_at, payload."""
 
     @abstractmethod
-    async def begun(self, heard: Heard) -> None: ...
+    async def begun(self, recorder: Recorder) -> None: ...
 
     @abstractmethod
-    async def ended(self, heard: Heard) -> None:
+    async def ended(self, recorder: Recorder) -> None:
         """Returns when what `hangs` began has ended."""
 
 
@@ -88,10 +88,10 @@ class HttpRig(Rig):
             "payload": received.body.decode(),
         }
 
-    async def begun(self, heard: Heard) -> None:
+    async def begun(self, recorder: Recorder) -> None:
         await self._begun.wait()
 
-    async def ended(self, heard: Heard) -> None:
+    async def ended(self, recorder: Recorder) -> None:
         await self._ended.wait()
 
 
@@ -131,10 +131,10 @@ class FunctionRig(Rig):
         facts: dict[str, str] = result_of(report)
         return facts
 
-    async def begun(self, heard: Heard) -> None:
+    async def begun(self, recorder: Recorder) -> None:
         await self._begun.wait()
 
-    async def ended(self, heard: Heard) -> None:
+    async def ended(self, recorder: Recorder) -> None:
         await self._ended.wait()
 
 
@@ -148,11 +148,11 @@ class ChildRig(Rig):
         facts: dict[str, str] = result_of(report)
         return facts
 
-    async def begun(self, heard: Heard) -> None:
-        await heard.line("began")
+    async def begun(self, recorder: Recorder) -> None:
+        await recorder.line("began")
 
-    async def ended(self, heard: Heard) -> None:
-        await gone(int((await heard.line("began")).split()[1]))
+    async def ended(self, recorder: Recorder) -> None:
+        await gone(int((await recorder.line("began")).split()[1]))
 
 
 class ShellRig(Rig):
@@ -173,11 +173,11 @@ class ShellRig(Rig):
         lines: list[str] = result_of(report)["stdout"].splitlines()
         return dict(line.split("=", 1) for line in lines)
 
-    async def begun(self, heard: Heard) -> None:
-        await heard.line("began")
+    async def begun(self, recorder: Recorder) -> None:
+        await recorder.line("began")
 
-    async def ended(self, heard: Heard) -> None:
-        for pid in (await heard.line("began")).split()[1:]:
+    async def ended(self, recorder: Recorder) -> None:
+        for pid in (await recorder.line("began")).split()[1:]:
             await gone(int(pid))
 
 
@@ -245,26 +245,26 @@ async def test_a_failure_is_reported_as_retryable_with_its_output(rig: Rig) -> N
 
 @proves("E7")
 async def test_a_call_that_does_not_end_in_time_is_ended_and_reported_as_timed_out(rig: Rig) -> None:
-    heard = Heard()
-    report = await rig.target.call(rig.hangs, a_call(heard, timeout_s=1))
+    recorder = Recorder()
+    report = await rig.target.call(rig.hangs, a_call(recorder, timeout_s=1))
     failed = failure_of(report, "timeout")
     assert failed.outcome is Outcome.TIMED_OUT
     assert failed.retryable
     assert "timeout of 1 s" in failed.error.message
     async with asyncio.timeout(PATIENCE_S):
-        await rig.ended(heard)
+        await rig.ended(recorder)
 
 
 @proves("E7")
 async def test_a_task_that_is_cancelled_ends_its_call_and_ends_with_the_cancellation(rig: Rig) -> None:
-    heard = Heard()
-    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100)))
+    recorder = Recorder()
+    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(recorder, timeout_s=100)))
     async with asyncio.timeout(PATIENCE_S):
-        await rig.begun(heard)
+        await rig.begun(recorder)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        await rig.ended(heard)
+        await rig.ended(recorder)
 
 
 @proves("E7")
@@ -277,24 +277,24 @@ async def test_a_task_that_is_cancelled_before_its_call_starts_ends_with_the_can
 
 @proves("E8")
 async def test_a_call_that_is_cancelled_while_it_runs_is_ended_and_reported_as_cancelled(rig: Rig) -> None:
-    heard, cancel = Heard(), Cancel(grace_s=0.3)
-    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
+    recorder, cancel = Recorder(), Cancel(grace_s=0.3)
+    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(recorder, timeout_s=100, cancel=cancel)))
     async with asyncio.timeout(PATIENCE_S):
-        await rig.begun(heard)
+        await rig.begun(recorder)
         cancel.request()
         report = await calling
-        await rig.ended(heard)
+        await rig.ended(recorder)
     assert isinstance(report, Cancelled), report
     assert report.message
 
 
 @proves("E8")
 async def test_a_call_that_is_cancelled_before_it_starts_is_not_made(rig: Rig) -> None:
-    heard, cancel = Heard(), Cancel()
+    recorder, cancel = Recorder(), Cancel()
     cancel.request()
-    report = await rig.target.call(rig.succeeds, a_call(heard, cancel=cancel))
+    report = await rig.target.call(rig.succeeds, a_call(recorder, cancel=cancel))
     assert report == Cancelled("It was cancelled before the call began.")
-    assert heard.lines == []
+    assert recorder.lines == []
 
 
 @proves("E8")
@@ -307,23 +307,23 @@ async def test_a_cancel_after_the_end_changes_nothing(rig: Rig) -> None:
 
 @proves("E8")
 async def test_a_task_that_is_cancelled_during_the_grace_of_a_cancel_ends_with_the_cancellation(rig: Rig) -> None:
-    heard, cancel = Heard(), Cancel(grace_s=100)
-    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100, cancel=cancel)))
+    recorder, cancel = Recorder(), Cancel(grace_s=100)
+    calling = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(recorder, timeout_s=100, cancel=cancel)))
     async with asyncio.timeout(PATIENCE_S):
-        await rig.begun(heard)
+        await rig.begun(recorder)
         cancel.request()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        await rig.ended(heard)
+        await rig.ended(recorder)
 
 
 @proves("E3")
 async def test_many_calls_run_at_once_and_one_that_hangs_holds_up_no_other(rig: Rig) -> None:
-    heard = Heard()
-    hanging = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(heard, timeout_s=100)))
+    recorder = Recorder()
+    hanging = asyncio.ensure_future(rig.target.call(rig.hangs, a_call(recorder, timeout_s=100)))
     async with asyncio.timeout(PATIENCE_S):
-        await rig.begun(heard)
+        await rig.begun(recorder)
         reports = await asyncio.gather(*(rig.target.call(rig.succeeds, a_call(timeout_s=30)) for _ in range(40)))
         assert [type(report) for report in reports] == [Succeeded] * 40
         hanging.cancel()

@@ -33,24 +33,24 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def heard_by(transport: Transport) -> AsyncIterator["asyncio.Queue[Wake]"]:
-    """What a listener hears, from the moment it does: it is sent wake-ups until one has arrived."""
-    heard: asyncio.Queue[Wake] = asyncio.Queue()
-    listening = asyncio.create_task(transport.listen(heard.put_nowait))
+async def receiving(transport: Transport) -> AsyncIterator["asyncio.Queue[Wake]"]:
+    """The wake-ups that a listener receives."""
+    received: asyncio.Queue[Wake] = asyncio.Queue()
+    listening = asyncio.create_task(transport.listen(received.put_nowait))
     try:
-        yield heard
+        yield received
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
 
 
-async def until_heard(transport: Transport, heard: "asyncio.Queue[Wake]", wake: Wake) -> None:
+async def until_received(transport: Transport, received: "asyncio.Queue[Wake]", wake: Wake) -> None:
     async with asyncio.timeout(WITHIN_S):
         while True:
             await transport.publish([wake])
             try:
                 async with asyncio.timeout(0.1):
-                    while await heard.get() != wake:
+                    while await received.get() != wake:
                         pass
             except TimeoutError:
                 continue
@@ -67,7 +67,7 @@ async def transport(request: pytest.FixtureRequest, database: Database) -> Async
 @proves("C4")
 async def test_publishing_without_a_listener_is_no_error(transport: Transport) -> None:
     await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
-    async with heard_by(transport):
+    async with receiving(transport):
         await transport.publish([])
 
 
@@ -75,22 +75,22 @@ async def test_publishing_without_a_listener_is_no_error(transport: Transport) -
 async def test_wake_ups_of_any_number_of_pools_arrive(transport: Transport) -> None:
     """A message of PostgreSQL holds some 200 of them."""
     wakes = [Wake(PoolNo(2**31 - 1 - number), AT) for number in range(1000)]
-    async with heard_by(transport) as heard:
-        await until_heard(transport, heard, Wake(PoolNo(7), AT))
+    async with receiving(transport) as received:
+        await until_received(transport, received, Wake(PoolNo(7), AT))
         await transport.publish(wakes)
         arrived: set[Wake] = set()
         async with asyncio.timeout(WITHIN_S):
             while not arrived >= set(wakes):
-                arrived.add(await heard.get())
+                arrived.add(await received.get())
 
 
 @proves("C4")
 async def test_wake_ups_arrive_as_they_were_sent(transport: Transport) -> None:
-    async with heard_by(transport) as heard:
-        await until_heard(transport, heard, Wake(PoolNo(7), AT))
+    async with receiving(transport) as received:
+        await until_received(transport, received, Wake(PoolNo(7), AT))
         await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
         async with asyncio.timeout(WITHIN_S):
-            assert {(await heard.get()).pool_no, (await heard.get()).pool_no} == {1, 2}
+            assert {(await received.get()).pool_no, (await received.get()).pool_no} == {1, 2}
 
 
 async def test_a_transport_that_is_closed_twice_closes_quietly(transport: Transport) -> None:
@@ -100,9 +100,9 @@ async def test_a_transport_that_is_closed_twice_closes_quietly(transport: Transp
 
 async def test_polling_sends_nothing_and_hears_nothing() -> None:
     transport = PollingTransport()
-    async with heard_by(transport) as heard:
+    async with receiving(transport) as received:
         await transport.publish([Wake(PoolNo(1), AT)])
-        assert heard.empty()
+        assert received.empty()
 
 
 def test_the_setting_takes_the_names_of_all_transports_and_no_others() -> None:
@@ -137,24 +137,24 @@ async def test_a_listener_whose_connection_is_cut_reconnects(
     monkeypatch.setattr("ondot.transports.postgres.CHECK_EVERY_S", 0.05)
     monkeypatch.setattr("ondot.transports.postgres.RECONNECT_S", 0.05)
     transport = PostgresTransport(database)
-    async with heard_by(transport) as heard:
-        await until_heard(transport, heard, Wake(PoolNo(1), AT))
+    async with receiving(transport) as received:
+        await until_received(transport, received, Wake(PoolNo(1), AT))
         async with database.connection() as connection:
             await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
-        await until_heard(transport, heard, Wake(PoolNo(2), AT))
+        await until_received(transport, received, Wake(PoolNo(2), AT))
 
 
 @proves("C4")
 async def test_an_invalid_message_is_ignored(database: Database) -> None:
     transport = PostgresTransport(database)
-    async with heard_by(transport) as heard:
+    async with receiving(transport) as received:
         async with database.connection() as connection:
             for poison in ("", "nonsense", "1@yesterday", ";;", "x@2026-11-15T12:00:00+00:00", "9" * 7000):
                 await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, poison)
-        await until_heard(transport, heard, Wake(PoolNo(3), AT))
+        await until_received(transport, received, Wake(PoolNo(3), AT))
 
 
 def test_the_valid_parts_of_a_message_are_read() -> None:

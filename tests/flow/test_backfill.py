@@ -26,14 +26,14 @@ async def start(world: World, job_id: JobId, from_s: float, to_s: float, **field
     return UUID(text)
 
 
-async def stands(world: World, job_id: JobId) -> BackfillRow:
+async def read_backfill(world: World, job_id: JobId) -> BackfillRow:
     async with world.database.connection() as connection:
         [row] = await list_backfills(connection, DEFAULT_TENANT, job_id)
     return row
 
 
 async def progress(world: World, job_id: JobId) -> tuple[str, int, int, int, int]:
-    row = await stands(world, job_id)
+    row = await read_backfill(world, job_id)
     return row.state, row.total, row.made, row.existing, row.live
 
 
@@ -56,7 +56,7 @@ async def backfilled(world: World, job_id: JobId) -> list[float]:
 async def run_all(world: World, worker: Worker, job_id: JobId) -> int:
     """Work off and lease until the backfill is over; returns the most that were leased at once."""
     most = 0
-    while (await stands(world, job_id)).state == "RUNNING":
+    while (await read_backfill(world, job_id)).state == "RUNNING":
         await turn(world)
         assignments = await worker.lease()
         most = max(most, len(assignments))
@@ -85,7 +85,7 @@ async def test_a_past_range_runs_in_the_requested_order_and_concurrency(
     assert sorted(await backfilled(world, accepted.id)) == first
     worker = await world.worker()
     assert await run_all(world, worker, accepted.id) == 3
-    row = await stands(world, accepted.id)
+    row = await read_backfill(world, accepted.id)
     assert (row.state, row.total, row.made, row.succeeded, row.live) == ("DONE", 10, 10, 10, 0)
     assert row.ended_at is not None
     assert sorted(await backfilled(world, accepted.id)) == list(range(-10, 0))
@@ -114,7 +114,7 @@ async def test_a_fire_that_has_an_execution_live_or_ended_gets_no_second_one(wor
     [running] = await worker.lease()
     await start(world, accepted.id, -100, 0, concurrency=10)
     await run_all(world, worker, accepted.id)
-    assert (await stands(world, accepted.id)).existing == 2
+    assert (await read_backfill(world, accepted.id)).existing == 2
     await worker.complete(running)
     assert await world.value("SELECT count(DISTINCT fire_at) = count(*) FROM ondot.history")
 
@@ -157,12 +157,12 @@ async def test_a_backfill_waits_while_its_job_is_paused_and_then_continues(world
     await pause(world.database, DEFAULT_TENANT, accepted.id)
     await world.advance(10)
     await turn(world)
-    row = await stands(world, accepted.id)
+    row = await read_backfill(world, accepted.id)
     assert (row.state, row.job_state, row.made, row.live, row.stopped) == ("RUNNING", "PAUSED", 2, 0, 2)
     await resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id)
     await world.advance(10)
     await run_all(world, await world.worker(), accepted.id)
-    row = await stands(world, accepted.id)
+    row = await read_backfill(world, accepted.id)
     assert (row.state, row.made, row.succeeded, row.stopped) == ("DONE", 10, 8, 2)
 
 
@@ -193,7 +193,7 @@ async def test_a_delete_cancels_the_backfill_of_its_job(world: World, hours: dat
     await start(world, accepted.id, -10 * HOUR, -1)
     await turn(world)
     await delete(world.database, DEFAULT_TENANT, accepted.id)
-    assert (await stands(world, accepted.id)).state == "CANCELLED"
+    assert (await read_backfill(world, accepted.id)).state == "CANCELLED"
     assert await world.count("owed") == 0
     with pytest.raises(Conflict):
         await start(world, accepted.id, -10 * HOUR, -1)
@@ -227,11 +227,11 @@ async def test_a_failed_backfilled_fire_is_counted_and_its_retries_are_live(worl
     worker = await world.worker()
     await worker.run_one(failed())
     await turn(world)
-    assert (await stands(world, accepted.id)).live == 1
+    assert (await read_backfill(world, accepted.id)).live == 1
     await world.advance(60)
     await worker.run_one(failed(retryable=False))
     await turn(world)
-    row = await stands(world, accepted.id)
+    row = await read_backfill(world, accepted.id)
     assert (row.state, row.failed, row.live) == ("DONE", 1, 0)
 
 
@@ -307,7 +307,7 @@ async def test_two_nodes_that_both_believe_they_own_a_partition_make_no_more_tha
         await transaction.rollback()
     await turn(world)
     await turn(world)
-    assert (await stands(world, accepted.id)).made == 2
+    assert (await read_backfill(world, accepted.id)).made == 2
 
 
 @proves("S7")
@@ -355,7 +355,7 @@ async def test_ranges_that_do_not_fit_into_a_pass_are_first_in_the_next(world: W
         await start(world, accepted.id, -40 * HOUR, -1, concurrency=250)
     for _ in jobs:
         await turn(world)
-    assert [(await stands(world, accepted.id)).made for accepted in jobs] == [250] * 4
+    assert [(await read_backfill(world, accepted.id)).made for accepted in jobs] == [250] * 4
 
 
 @proves("S7", "P4")

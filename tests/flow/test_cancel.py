@@ -233,7 +233,7 @@ async def test_a_change_plans_again_all_coming_fires_but_those_that_were_cancell
 async def test_an_outcome_that_is_written_as_a_cancel_commits_ends_the_execution(
     world: World, by_recovery: bool
 ) -> None:
-    """The statement read the row before the cancel, then waits for it: neither "again" nor "ended" applies."""
+    """The statement read the row before the cancel, then waits for it: "again" and "ended" are both wrong."""
     await world.submit(job())
     worker = await world.worker()
     [assignment] = await worker.lease()

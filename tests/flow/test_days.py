@@ -83,7 +83,7 @@ AS $$ BEGIN RAISE EXCEPTION 'tried'; END $$
 
 @proves("O1", "L1")
 async def test_no_lock_is_asked_for_while_somebody_reads_the_table(world: World) -> None:
-    """A dump holds it for hours: whoever waits for the lock stalls every completion behind it."""
+    """A dump holds it for hours: a statement that waits for the lock blocks every completion behind it."""
     await world.advance(10 * 86_400)
     async with world.second_connection() as connection:
         await connection.execute("BEGIN")

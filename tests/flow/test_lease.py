@@ -200,9 +200,9 @@ async def test_a_worker_that_is_not_alive_leases_nothing(world: World, state: st
 @proves("E1")
 async def test_a_worker_that_left_is_gone_and_its_beats_are_refused(world: World) -> None:
     worker = await world.worker()
-    heard = await worker.beat()
-    assert heard is not None
-    assert heard.now == world.now
+    reply = await worker.beat()
+    assert reply is not None
+    assert reply.now == world.now
     async with world.database.connection() as connection:
         await leave_worker(connection, worker.id)
     assert await worker.beat() is None

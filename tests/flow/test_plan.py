@@ -21,7 +21,7 @@ from tests.proves import proves
 from tests.world import DEFAULT_POOL, World, cron, every, job
 
 
-async def stands(world: World, job_id: JobId) -> Timer:
+async def read_timer(world: World, job_id: JobId) -> Timer:
     async with world.database.connection() as connection:
         timer = await lock_timer(connection, job_id)
     assert timer is not None
@@ -54,7 +54,7 @@ async def test_fires_are_planned_up_to_the_horizon_and_no_further(world: World) 
 @proves("E11", "P3", "P6")
 async def test_a_node_with_an_old_snapshot_moves_nothing(world: World) -> None:
     accepted = await world.submit(job(schedule=every(30, world.now)))
-    timer = await stands(world, accepted.id)
+    timer = await read_timer(world, accepted.id)
     await world.advance(15)
     for old in (
         replace(timer, version=timer.version + 1),
@@ -72,10 +72,10 @@ async def test_a_node_with_an_old_snapshot_moves_nothing(world: World) -> None:
 async def test_a_node_that_read_before_an_update_plans_nothing_by_the_old_schedule(world: World) -> None:
     """Also where the next fire is the same in both: only the version differs."""
     accepted = await world.submit(job(schedule=every(30, world.now)))
-    looked = await stands(world, accepted.id)
+    looked = await read_timer(world, accepted.id)
     spec = job(schedule=every(50, world.after(-20)))
     await world.update(accepted.id, spec)
-    assert (await stands(world, accepted.id)).next_fire_at == looked.next_fire_at
+    assert (await read_timer(world, accepted.id)).next_fire_at == looked.next_fire_at
     await world.advance(15)
     assert await plan_as_of(world, looked) == Planned(0, 0, ())
     assert await world.states() == []
@@ -86,9 +86,9 @@ async def test_a_fire_that_has_an_execution_gets_no_second_one_and_its_timer_sti
     accepted = await world.submit(job(schedule=every(10, world.now)))
     assert await world.fires(accepted.id) == [10, 20]
     await world.fetch("UPDATE ondot.timer SET next_fire_at = $1, fired_through = NULL", world.after(10))
-    assert await plan_as_of(world, await stands(world, accepted.id)) == Planned(1, 0, ())
+    assert await plan_as_of(world, await read_timer(world, accepted.id)) == Planned(1, 0, ())
     assert await world.fires(accepted.id) == [10, 20]
-    assert (await stands(world, accepted.id)).next_fire_at == world.after(30)
+    assert (await read_timer(world, accepted.id)).next_fire_at == world.after(30)
 
 
 @proves("P3", "C3")
@@ -122,7 +122,7 @@ async def test_a_job_fires_as_often_as_it_may_and_then_ends(world: World) -> Non
         await world.advance(10)
         await world.plan()
     assert len(await world.executions(accepted.id)) == 3
-    assert (await stands(world, accepted.id)).next_fire_at is None
+    assert (await read_timer(world, accepted.id)).next_fire_at is None
 
 
 @proves("S6", "L2")
@@ -287,4 +287,4 @@ async def test_a_slow_schedule_is_planned_alone_and_no_other_job_waits_for_it(
     assert last == costly.id
     assert set(first) == {other.id for other in others}
     assert (await world.fires(costly.id))[-1] == 59 - 50
-    assert (await stands(world, costly.id)).next_fire_at == world.now.replace(second=0) + timedelta(hours=1)
+    assert (await read_timer(world, costly.id)).next_fire_at == world.now.replace(second=0) + timedelta(hours=1)

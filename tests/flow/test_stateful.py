@@ -58,7 +58,7 @@ MUST_BE_EMPTY = {
         SELECT r.execution_id FROM ondot.ready r LEFT JOIN ondot.execution e ON e.id = r.execution_id
         WHERE e.id IS NULL OR e.state NOT IN ('PENDING', 'RETRYING')
            OR (e.pool_no, e.class, e.tenant_no, e.ready_at) <> (r.pool_no, r.class, r.tenant_no, r.ready_at)""",
-    "an execution that waits and is neither in the queue nor in a line, or in both": """
+    "an execution that waits in no queue and in no line, or in both": """
         SELECT id FROM ondot.execution e WHERE state IN ('PENDING', 'RETRYING')
            AND (SELECT count(*) FROM ondot.ready r WHERE r.execution_id = e.id)
              + (SELECT count(*) FROM ondot.waiting w WHERE w.execution_id = e.id) <> 1""",

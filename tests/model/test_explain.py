@@ -35,7 +35,7 @@ def after(seconds: float) -> datetime:
 
 
 def waiting(**fields: Any) -> ExecutionFacts:
-    """An execution that is due, and before which nothing stands."""
+    """An execution that is due, and waits for nothing."""
     base: dict[str, Any] = {
         "id": ID,
         "job_id": JOB,
@@ -107,7 +107,7 @@ def test_a_fire_to_come_is_not_due_and_a_retry_backs_off_with_its_last_error() -
 
 
 @proves("E17")
-def test_a_pool_without_workers_is_told_also_to_what_is_not_due() -> None:
+def test_a_pool_without_workers_is_reported_also_for_executions_that_are_not_due() -> None:
     pool = Pool("gpu", seen_at=after(-300), silent=1)
     explained = explain_execution(waiting(ready_at=after(90), pool=pool))
     assert [reason.code for reason in explained.reasons] == ["not_due", "no_worker"]
@@ -119,7 +119,7 @@ def test_a_pool_without_workers_is_told_also_to_what_is_not_due() -> None:
 
 
 @proves("E17")
-def test_a_full_pool_tells_its_slots_and_the_queue_by_class() -> None:
+def test_a_full_pool_shows_its_slots_and_the_queue_by_class() -> None:
     ahead = {PriorityClass.NORMAL: 7, PriorityClass.HIGH: 2, PriorityClass.LOW: 0}
     explained = explain_execution(waiting(pool=replace(FREE, running=20), queue_ahead=ahead))
     [reason] = explained.reasons
@@ -143,7 +143,7 @@ SUSPECT: dict[str, Any] = {"priority_class": PriorityClass.SUSPECT, "state": Sta
 
 
 @proves("E6", "E17")
-def test_a_suspect_is_told_how_many_of_its_kind_run_at_once_and_never_that_something_is_wrong() -> None:
+def test_a_suspect_shows_how_many_suspects_run_at_once_and_never_that_something_is_wrong() -> None:
     pool = replace(FREE, suspect_slots=2, suspects=2)
     explained = explain_execution(waiting(**SUSPECT, pool=pool, queue_ahead={PriorityClass.SUSPECT: 3}))
     [reason] = explained.reasons
@@ -186,7 +186,7 @@ def test_limits_of_a_pool_come_before_its_slots() -> None:
 
 @proves("E17")
 @pytest.mark.parametrize("kind", ["order", "overlap", "concurrency"])
-def test_a_gate_tells_its_limit_who_holds_it_and_the_place_in_line(kind: GateKind) -> None:
+def test_a_gate_shows_its_limit_its_holders_and_the_place_in_line(kind: GateKind) -> None:
     holders = (Holder(OTHER, after(-60), State.RETRYING),)
     explained = explain_execution(waiting(line=gate(kind, ahead=2, held=HeldSlots(1, holders))))
     [reason] = explained.reasons
@@ -218,14 +218,14 @@ def test_a_gate_with_room_keeps_nobody() -> None:
 
 
 @proves("E17")
-def test_who_stands_behind_others_before_an_open_gate_is_told_who_is_first() -> None:
+def test_an_execution_behind_others_at_an_open_gate_shows_the_first_one() -> None:
     [reason] = explain_execution(waiting(line=gate("order", held=HeldSlots(), ahead=1, first=OTHER))).reasons
     assert "earlier executions go first" in reason.message
     assert f"ondot execution explain {OTHER}" in str(reason.what_to_do)
 
 
 @proves("E17")
-def test_a_rate_tells_the_instant_of_the_token_for_its_place() -> None:
+def test_a_rate_shows_the_instant_of_the_token_for_its_place() -> None:
     line = gate("rate", limit=None, held=HeldSlots(), every_s=10.0, burst=2, token_at=after(15), ahead=1)
     explained = explain_execution(waiting(line=line))
     # The bucket of two is full again in 15 s: the first token comes after 5 s, and is for the one before it.
@@ -251,12 +251,12 @@ def test_what_is_held_says_so_first_and_blames_no_worker(state: State, pool: Poo
 
 @proves("E17", "P3")
 @pytest.mark.parametrize("state", [state for state in State if state not in {State.PENDING, State.RETRYING}])
-def test_a_hold_is_not_told_of_what_does_not_wait_for_a_worker(state: State) -> None:
+def test_a_hold_is_not_shown_for_executions_that_do_not_wait_for_a_worker(state: State) -> None:
     assert "held" not in codes(waiting(state=state, ended_at=NOW, **HELD))
 
 
 @proves("E17")
-def test_a_start_deadline_is_told_and_nothing_starts_after_it() -> None:
+def test_a_start_deadline_is_shown_and_nothing_starts_after_it() -> None:
     explained = explain_execution(waiting(ready_at=after(5), start_by=after(60)))
     assert [reason.code for reason in explained.reasons] == ["not_due", "start_deadline"]
     assert (explained.reasons[1].until, explained.may_start_at) == (after(60), after(5))
@@ -273,7 +273,7 @@ def test_a_function_that_no_worker_had_is_named() -> None:
 
 
 @proves("E17")
-def test_what_runs_tells_where_since_when_and_how_far() -> None:
+def test_a_running_execution_shows_where_since_when_and_how_far() -> None:
     running = waiting(
         state=State.RUNNING,
         started_at=after(-5),
@@ -373,7 +373,7 @@ def test_what_is_counted_before_it_is_what_a_worker_would_take_first(
     if mine is other:
         return
     before_at = dict(goes_before(mine, NOW))[other]
-    # On the very instant the better class goes first, which one that counts need not tell apart.
+    # At the same instant the better class goes first; a count need not distinguish them.
     for seconds in (ready_s - 0.5, 0.5 - ready_s):
         first, _ = order_lanes([own, Waiting(lane(other), after(seconds))])
         assert (first == lane(other)) == (after(seconds) < before_at)
@@ -469,7 +469,7 @@ def test_an_active_job_that_is_held_says_so_first_and_asks_for_no_scheduler() ->
 
 
 @proves("E17", "P3")
-def test_a_hold_is_told_of_jobs_that_have_something_to_run_and_of_no_others() -> None:
+def test_a_hold_is_shown_only_for_jobs_that_have_something_to_run() -> None:
     over: dict[str, Any] = {"timer_at": None, "next_fire_at": None} | HELD
     assert job_codes(job(**over)) == ["ended"]
     assert job_codes(job(live=1, **over)) == ["held", "ended"]
@@ -478,7 +478,7 @@ def test_a_hold_is_told_of_jobs_that_have_something_to_run_and_of_no_others() ->
 
 
 @proves("E17")
-def test_a_job_that_catches_up_tells_the_range_and_how_many_are_left() -> None:
+def test_a_job_that_catches_up_shows_the_range_and_how_many_are_left() -> None:
     owed = Range(after(-86_400), after(-3600), "fire", 12)
     explained = explain_job(job(owed=(owed,)), ())
     assert [reason.code for reason in explained.reasons] == ["catching_up", "not_due"]
@@ -489,7 +489,7 @@ def test_a_job_that_catches_up_tells_the_range_and_how_many_are_left() -> None:
 
 
 @proves("E17")
-def test_a_job_whose_execution_waits_tells_what_that_waits_for() -> None:
+def test_a_job_with_a_waiting_execution_shows_what_that_waits_for() -> None:
     stuck = explain_execution(waiting(line=gate("overlap")))
     explained = explain_job(job(live=1), (stuck,))
     assert stuck.summary in explained.summary
@@ -524,14 +524,14 @@ def what_of(
         (State.CANCELLED, -9, "cancelled"),
     ],
 )
-def test_a_fire_with_an_execution_is_told_by_it(state: State, ready_s: int, code: str) -> None:
+def test_a_fire_with_an_execution_is_explained_by_it(state: State, ready_s: int, code: str) -> None:
     execution = FireExecution(ID, TODAY_NINE, after(ready_s), state, "that")
     explained = explain_fire(job(), TODAY_NINE, None, OnRecord(execution))
     assert (explained.code, explained.facts["execution_id"], explained.fire_at) == (code, ID, TODAY_NINE)
 
 
 @proves("E17")
-def test_a_fire_in_a_skipped_range_is_told_with_its_reason() -> None:
+def test_a_fire_in_a_skipped_range_is_explained_by_its_reason() -> None:
     skipped = Range(after(-27 * 3600), TODAY_NINE, "misfire", 2)
     code, message = what_of(job(), TODAY_NINE, OnRecord(skipped=skipped))
     assert code == "skipped"
@@ -541,7 +541,7 @@ def test_a_fire_in_a_skipped_range_is_told_with_its_reason() -> None:
 
 
 @proves("E17")
-def test_a_fire_without_a_record_is_told_by_where_the_job_stands() -> None:
+def test_a_fire_without_a_record_is_explained_by_the_state_of_its_job() -> None:
     assert what_of(job(), after(21 * 3600))[0] == "not_yet"
     assert what_of(job(), TODAY_NINE)[0] == "no_record"
     before: dict[str, Any] = {"fired_through": after(-27 * 3600)}

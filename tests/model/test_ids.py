@@ -92,7 +92,7 @@ def test_a_job_has_one_partition_for_ever(id_: UUID) -> None:
 
 
 @proves("C3")
-def test_the_clock_prefers_a_quick_reading_until_a_slow_one_tells_more() -> None:
+def test_the_clock_prefers_a_quick_reading_until_a_slow_one_is_more_precise() -> None:
     monotonic = 100.0
     clock = DatabaseClock(lambda: monotonic)
     clock.see(NOON, 99.9)

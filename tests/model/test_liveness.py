@@ -31,7 +31,7 @@ def test_a_worker_is_lost_at_the_first_look_after_the_timeout_by_both_clocks() -
 
 
 @proves("E6")
-def test_a_beat_begins_the_wait_anew() -> None:
+def test_a_heartbeat_restarts_the_wait() -> None:
     watch = Watch(TIMEOUT_S)
     for seconds in range(0, 100, 4):
         assert not look(watch, seconds, beat_at=seconds, beat_no=seconds)
@@ -71,7 +71,7 @@ def test_a_server_that_restarts_again_and_again_does_not_keep_the_dead_alive() -
 
 
 @proves("E6", "C3")
-def test_after_a_step_of_the_databases_clock_a_full_timeout_begins_anew() -> None:
+def test_after_a_step_of_the_databases_clock_a_full_timeout_starts_again() -> None:
     for step in (3600, -3600):
         watch = Watch(TIMEOUT_S)
         look(watch, 0, 0)
@@ -132,7 +132,7 @@ def test_who_died_before_the_clock_was_set_back_is_lost_after_a_full_timeout_and
 
 
 @proves("L3")
-def test_the_watch_tells_when_the_next_may_be_lost() -> None:
+def test_the_watch_returns_when_the_next_worker_may_be_lost() -> None:
     watch = Watch(TIMEOUT_S)
     assert watch.next_loss_s(0) is None
     look(watch, 0, beat_at=0)

@@ -51,15 +51,15 @@ def caught_up(schedule: Schedule, step: Step) -> list[datetime]:
     return [*([step.catch_up] if step.catch_up else []), *owed]
 
 
-def run_dry(schedule: Schedule, stands: Timer, *, now: datetime, horizon_at: datetime, limit: int) -> list[Step]:
+def run_dry(schedule: Schedule, current: Timer, *, now: datetime, horizon_at: datetime, limit: int) -> list[Step]:
     """Advance until nothing before the horizon is left, as the planner does."""
     steps = []
-    while stands.next_fire_at is not None and stands.next_fire_at <= horizon_at:
-        step = advance(schedule, stands, now=now, horizon_at=horizon_at, limit=limit)
-        assert step.next_fire_at is None or step.next_fire_at > stands.next_fire_at
+    while current.next_fire_at is not None and current.next_fire_at <= horizon_at:
+        step = advance(schedule, current, now=now, horizon_at=horizon_at, limit=limit)
+        assert step.next_fire_at is None or step.next_fire_at > current.next_fire_at
         steps.append(step)
-        stands = replace(
-            stands,
+        current = replace(
+            current,
             next_fire_at=step.next_fire_at,
             fired_through=step.fired_through,
             fires_left=step.fires_left,
@@ -127,17 +127,17 @@ def test_every_fire_with_those_that_the_calendar_leaves_out_has_one_end_on_recor
     blackouts = tuple(Blackout(from_at=at(begin), to_at=at(begin + length)) for begin, length in closed)
     schedule = every(every_s, misfire=misfire, calendar=Calendar(blackouts=blackouts))
     unrestricted = every(every_s)
-    stands = timer(next_fire(schedule, NOON))
+    current = timer(next_fire(schedule, NOON))
     planned: list[datetime] = []
     ranges: list[SkippedRange] = []
     for now_s in sorted(stops):
-        for step in run_dry(schedule, stands, now=at(now_s), horizon_at=at(now_s + 20), limit=7):
+        for step in run_dry(schedule, current, now=at(now_s), horizon_at=at(now_s + 20), limit=7):
             planned += [*caught_up(schedule, step), *step.fires]
             ranges += step.skipped
-            stands = replace(stands, next_fire_at=step.next_fire_at, fired_through=step.fired_through)
-    assert stands.fired_through is not None
+            current = replace(current, next_fire_at=step.next_fire_at, fired_through=step.fired_through)
+    assert current.fired_through is not None
     recorded = [fire for entry in ranges for fire in all_between(unrestricted, entry.from_at, entry.to_at)]
-    assert sorted(planned + recorded) == all_between(unrestricted, at(1), stands.fired_through)
+    assert sorted(planned + recorded) == all_between(unrestricted, at(1), current.fired_through)
 
 
 @given(

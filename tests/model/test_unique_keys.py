@@ -19,7 +19,7 @@ def s(seconds: float) -> timedelta:
 
 
 def claimed(wish: Wish, at: datetime, held: Claim | None = None, *, is_live: bool = True) -> Claim:
-    """The row of a key after a job came at this instant."""
+    """The row of a key after a submit at this instant."""
     claim = decide_claim(wish, FIRST, held, at).claim
     return Claim(claim.job_id, claim.since_at, claim.until_at, claim.count, is_live)
 
@@ -65,7 +65,7 @@ def test_after_the_clock_was_set_back_a_unique_key_is_held_for_its_own_length_fr
 
 
 @proves("E16")
-def test_after_the_clock_was_set_back_the_window_of_a_throttle_begins_anew() -> None:
+def test_after_the_clock_was_set_back_the_window_of_a_throttle_starts_again() -> None:
     wish = Throttle(key="k", per_s=60, limit=1)
     earlier = NOW - s(3600)
     verdict = decide_claim(wish, SECOND, claimed(wish, NOW), earlier)

@@ -47,9 +47,9 @@ def test_a_secret_that_is_encoded_is_accepted_and_taken_out_of_what_others_say(p
     url = written(place, secret, encoded=True)
     assert fault_of(url) is None
     for said in (f"cannot parse {url!s}", f"bad value: {secret}", f"got '{quote(secret, safe='')}'"):
-        told = without_secrets(said, url)
-        assert MARK not in told
-        assert HIDDEN in told
+        cleaned = without_secrets(said, url)
+        assert MARK not in cleaned
+        assert HIDDEN in cleaned
 
 
 @proves("P12")

@@ -18,7 +18,7 @@ from ondot.roles.function_child import CONNECTIONS
 from ondot.store.database import open_database
 from ondot.targets.function.child import ChildCaller
 from ondot.telemetry.metrics import REPEATED, STALE
-from tests.conformance.calls import Heard, a_call
+from tests.conformance.calls import Recorder, a_call
 from tests.flow.test_handler_transaction import Shop
 from tests.flow.test_recover import lose
 from tests.proves import proves
@@ -64,10 +64,10 @@ async def nothing_is_left(shop: Shop, *, repeated: float, stale: float) -> None:
 
 
 def begin(
-    shop: Shop, transactor: Transactor, assignment: Assignment, then: str, heard: Heard
+    shop: Shop, transactor: Transactor, assignment: Assignment, then: str, recorder: Recorder
 ) -> asyncio.Task[CallReport]:
     assert assignment.spec is not None
-    call = a_call(heard, paying(then), timeout_s=60.0, transaction=transactor.opener(assignment, assignment.spec))
+    call = a_call(recorder, paying(then), timeout_s=60.0, transaction=transactor.opener(assignment, assignment.spec))
     return asyncio.create_task(shop.caller.call(FunctionTarget(name="pays"), call))
 
 
@@ -173,9 +173,9 @@ async def test_a_plain_function_in_a_child_is_asked_to_become_async_and_breaks_n
 
 @proves("E7", "E11")
 async def test_a_block_that_waits_in_a_child_is_rolled_back_at_once_when_the_worker_stops(shop: Shop) -> None:
-    assignment, heard = await shop.lease("pays"), Heard()
-    calling = begin(shop, shop.transactor, assignment, "wait inside", heard)
-    await heard.line("inside")
+    assignment, recorder = await shop.lease("pays"), Recorder()
+    calling = begin(shop, shop.transactor, assignment, "wait inside", recorder)
+    await recorder.line("inside")
     assert await stopped_within_s(shop, calling) < STOPS_WITHIN_S
     assert (await shop.effects(), await shop.state(assignment)) == (0, State.RUNNING)
     async with asyncio.timeout(10):
@@ -200,7 +200,7 @@ async def test_a_database_that_does_not_answer_a_child_does_not_hold_up_the_work
     database = await open_database(settings_for(f"postgresql://shop@127.0.0.1:{port}/shop"))
     transactor = Transactor(database, shop.world.dispatcher, shop.worker.id)
     try:
-        calling = begin(shop, transactor, await shop.lease("pays"), "return", Heard())
+        calling = begin(shop, transactor, await shop.lease("pays"), "return", Recorder())
         async with asyncio.timeout(30):
             await connected.wait()
         assert await stopped_within_s(shop, calling) < STOPS_WITHIN_S

@@ -13,7 +13,7 @@ import uvloop
 
 from ondot.model.job import ShellTarget
 from ondot.targets.shell import ShellCaller
-from tests.conformance.calls import Heard, a_call
+from tests.conformance.calls import Recorder, a_call
 
 
 def show(*words: object) -> None:
@@ -21,7 +21,7 @@ def show(*words: object) -> None:
     sys.stdout.flush()
 
 
-class Aloud(Heard):
+class Aloud(Recorder):
     def say(self, stream: str, line: str) -> None:
         show(line)
 

@@ -71,7 +71,7 @@ async def waits(ctx: Context) -> str:
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        ctx.log("heard of it")
+        ctx.log("was cancelled")
     return "tidied"
 
 

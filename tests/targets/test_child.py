@@ -21,7 +21,7 @@ from ondot.sdk.handler import Handler
 from ondot.targets.function.child import ChildCaller
 from ondot.targets.function.placement import Functions
 from ondot.targets.function.target import FunctionCaller
-from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
+from tests.conformance.calls import Recorder, a_call, failure_of, gone, result_of
 from tests.proves import proves
 
 APP = "tests.targets.hostile:app"
@@ -41,11 +41,17 @@ async def children() -> AsyncIterator[ChildCaller]:
 
 
 def call(
-    caller: ChildCaller, name: str, payload: Any = None, heard: Heard | None = None, *, losses: int = 2, **fields: Any
+    caller: ChildCaller,
+    name: str,
+    payload: Any = None,
+    recorder: Recorder | None = None,
+    *,
+    losses: int = 2,
+    **fields: Any,
 ) -> asyncio.Task[CallReport]:
     fields.setdefault("timeout_s", 60.0)
     target = FunctionTarget(name=name)
-    return asyncio.create_task(caller.call(target, a_call(heard, payload, losses=losses, **fields)))
+    return asyncio.create_task(caller.call(target, a_call(recorder, payload, losses=losses, **fields)))
 
 
 def lost_child(report: CallReport) -> Interrupted:
@@ -54,8 +60,8 @@ def lost_child(report: CallReport) -> Interrupted:
     return report
 
 
-async def pid_of(heard: Heard, words: str) -> int:
-    return int((await heard.line(words)).split()[1])
+async def pid_of(recorder: Recorder, words: str) -> int:
+    return int((await recorder.line(words)).split()[1])
 
 
 @proves("E6")
@@ -86,14 +92,14 @@ async def test_an_instant_that_a_function_in_a_child_asks_for_reaches_the_worker
 
 @proves("E6", "E9", "E14")
 async def test_output_of_a_function_in_a_child_arrives_however_it_is_written(children: ChildCaller) -> None:
-    heard = Heard()
-    assert await call(children, "speaks", heard=heard) == Succeeded()
-    assert heard.of("log") == ["logged n=1"]
-    assert heard.of("stderr") == ["oops"]
+    recorder = Recorder()
+    assert await call(children, "speaks", recorder=recorder) == Succeeded()
+    assert recorder.of("log") == ["logged n=1"]
+    assert recorder.of("stderr") == ["oops"]
     printed = ["printed", "half a line", "from a thread"]
-    assert heard.of("stdout")[:3] == printed
-    assert set(heard.of("stdout")[3:]) <= {"around everything", "by a program"}
-    assert heard.progress == [(0.5, "half", None), (None, None, '{"row":7}')]
+    assert recorder.of("stdout")[:3] == printed
+    assert set(recorder.of("stdout")[3:]) <= {"around everything", "by a program"}
+    assert recorder.progress == [(0.5, "half", None), (None, None, '{"row":7}')]
 
 
 @proves("E6")
@@ -111,20 +117,20 @@ async def test_a_child_that_dies_is_reported_with_how_it_died(children: ChildCal
 
 @proves("E6")
 async def test_output_before_the_death_of_a_child_arrives(children: ChildCaller) -> None:
-    heard = Heard()
-    lost_child(await call(children, "logs_and_dies", heard=heard))
-    assert heard.of("log") == ["about to die"]
-    assert heard.progress == [(None, None, "[1]")]
+    recorder = Recorder()
+    lost_child(await call(children, "logs_and_dies", recorder=recorder))
+    assert recorder.of("log") == ["about to die"]
+    assert recorder.progress == [(None, None, "[1]")]
 
 
 @proves("E6")
 async def test_a_child_that_dies_interrupts_its_own_calls_and_no_others(children: ChildCaller) -> None:
-    one, two, other = Heard(), Heard(), Heard()
-    neighbour = call(children, "waits", heard=one)
+    one, two, other = Recorder(), Recorder(), Recorder()
+    neighbour = call(children, "waits", recorder=one)
     pid = await pid_of(one, "waiting")
-    alone = call(children, "waits", heard=other, losses=3)
+    alone = call(children, "waits", recorder=other, losses=3)
     assert await pid_of(other, "waiting") != pid
-    lost_child(await call(children, "exits", heard=two))
+    lost_child(await call(children, "exits", recorder=two))
     assert "exit code 3" in lost_child(await neighbour).reason
     assert not alone.done()
     alone.cancel()
@@ -133,9 +139,9 @@ async def test_a_child_that_dies_interrupts_its_own_calls_and_no_others(children
 
 @proves("E6")
 async def test_a_child_is_shared_by_a_limited_number_of_calls(children: ChildCaller) -> None:
-    heard = [Heard() for _ in range(4)]
-    calls = [call(children, "waits", heard=each) for each in heard]
-    pids = [await pid_of(each, "waiting") for each in heard]
+    recorder = [Recorder() for _ in range(4)]
+    calls = [call(children, "waits", recorder=each) for each in recorder]
+    pids = [await pid_of(each, "waiting") for each in recorder]
     assert sorted(pids.count(pid) for pid in set(pids)) == [2, 2]
     for each in calls:
         each.cancel()
@@ -157,9 +163,9 @@ async def test_a_function_that_lost_three_workers_has_a_child_of_its_own_that_en
 @proves("E6")
 async def test_there_are_no_more_children_than_allowed_and_a_call_without_a_place_waits() -> None:
     caller = ChildCaller(APP, max_children=1, ends_within_s=0.1)
-    heard = Heard()
-    waits = call(caller, "waits", heard=heard, losses=3)
-    await heard.line("waiting")
+    recorder = Recorder()
+    waits = call(caller, "waits", recorder=recorder, losses=3)
+    await recorder.line("waiting")
     failed = failure_of(await call(caller, "fine", losses=3, timeout_s=0.2), "no_child")
     assert failed.retryable
     next_one = call(caller, "fine", losses=3)
@@ -199,9 +205,9 @@ async def test_a_child_that_imports_for_ever_is_lost_in_time(tmp_path: Path, mon
 @proves("E8")
 @pytest.mark.parametrize(("name", "result"), [("waits", "tidied"), ("works_until_cancelled", None)])
 async def test_a_cancel_is_sent_to_the_child(children: ChildCaller, name: str, result: str | None) -> None:
-    heard, cancel = Heard(), Cancel(grace_s=10)
-    calling = call(children, name, heard=heard, cancel=cancel)
-    await heard.line("w")
+    recorder, cancel = Recorder(), Cancel(grace_s=10)
+    calling = call(children, name, recorder=recorder, cancel=cancel)
+    await recorder.line("w")
     cancel.request()
     report = await calling
     assert isinstance(report, Cancelled)
@@ -215,9 +221,9 @@ async def test_a_cancel_is_sent_to_the_child(children: ChildCaller, name: str, r
 async def test_a_function_that_will_not_end_is_ended_with_its_process(
     children: ChildCaller, name: str, how: str
 ) -> None:
-    heard, cancel = Heard(), Cancel(grace_s=0.1)
-    calling = call(children, name, heard=heard, cancel=cancel, timeout_s=1.0 if how == "timeout" else 60.0)
-    pid = await pid_of(heard, "ing ")
+    recorder, cancel = Recorder(), Cancel(grace_s=0.1)
+    calling = call(children, name, recorder=recorder, cancel=cancel, timeout_s=1.0 if how == "timeout" else 60.0)
+    pid = await pid_of(recorder, "ing ")
     if how == "cancel":
         cancel.request()
     report = await calling
@@ -235,9 +241,9 @@ async def test_a_function_that_will_not_end_is_ended_with_its_process(
 async def test_processes_of_a_function_end_with_its_child_even_in_a_session_of_their_own(
     children: ChildCaller,
 ) -> None:
-    heard = Heard()
-    calling = call(children, "begins_a_daemon", heard=heard, timeout_s=2)
-    daemon = await pid_of(heard, "daemon")
+    recorder = Recorder()
+    calling = call(children, "begins_a_daemon", recorder=recorder, timeout_s=2)
+    daemon = await pid_of(recorder, "daemon")
     failure_of(await calling, "timeout")
     await gone(daemon)
 
@@ -251,10 +257,10 @@ async def test_a_child_that_breaks_its_pipes_is_given_up(children: ChildCaller, 
 
 @proves("E6", "E14")
 async def test_a_flood_of_output_is_bounded(children: ChildCaller) -> None:
-    heard = Heard()
-    assert result_of(await call(children, "floods", {"megabytes": 100}, heard)) == "flooded"
-    assert sum(len(line) for _, line in heard.lines) < 70 * 1024 * 1024
-    assert any("more lines" in line for line in heard.of("log"))
+    recorder = Recorder()
+    assert result_of(await call(children, "floods", {"megabytes": 100}, recorder)) == "flooded"
+    assert sum(len(line) for _, line in recorder.lines) < 70 * 1024 * 1024
+    assert any("more lines" in line for line in recorder.of("log"))
 
 
 @proves("E4", "E6")
@@ -295,13 +301,13 @@ from ondot.model.job import FunctionTarget
 from ondot.targets.function.child import ChildCaller
 from tests.conformance.calls import a_call
 
-class Heard:
+class Recorder:
     def say(self, stream, line):
         print(line, flush=True)
     def report(self, *_):
         pass
 
-asyncio.run(ChildCaller({APP!r}).call(FunctionTarget(name="holds_up_the_loop"), a_call(Heard(), timeout_s=100)))
+asyncio.run(ChildCaller({APP!r}).call(FunctionTarget(name="holds_up_the_loop"), a_call(Recorder(), timeout_s=100)))
 """
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
     assert worker.stdout is not None
@@ -317,9 +323,9 @@ async def test_calls_that_must_be_alone_take_turns_in_a_child_and_never_share_it
     fine, waits = FunctionTarget(name="fine"), FunctionTarget(name="waits")
     pids = [result_of(await children.call(fine, a_call(timeout_s=60.0), is_alone=True))["pid"] for _ in range(3)]
     assert len(set(pids)) == 1, "a process for each call would take a hundred times as long"
-    heard = Heard()
-    alone = asyncio.create_task(children.call(waits, a_call(heard, timeout_s=60.0), is_alone=True))
-    assert await pid_of(heard, "waiting") == pids[0]
+    recorder = Recorder()
+    alone = asyncio.create_task(children.call(waits, a_call(recorder, timeout_s=60.0), is_alone=True))
+    assert await pid_of(recorder, "waiting") == pids[0]
     assert result_of(await call(children, "fine"))["pid"] != pids[0]
     alone.cancel()
     await asyncio.wait({alone})

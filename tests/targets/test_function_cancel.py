@@ -16,7 +16,7 @@ from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.ports.target import Cancel
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller
-from tests.conformance.calls import Heard, a_call, failure_of, gone, result_of
+from tests.conformance.calls import Recorder, a_call, failure_of, gone, result_of
 from tests.proves import proves
 
 TARGET = FunctionTarget(name="function")
@@ -31,13 +31,13 @@ async def blocking() -> AsyncIterator[threading.Event]:
 
 
 async def cancelled(
-    function: Callable[..., Any], *, grace_s: float = 10.0, heard: Heard | None = None
+    function: Callable[..., Any], *, grace_s: float = 10.0, recorder: Recorder | None = None
 ) -> Succeeded | Failed | Cancelled:
     """The report of a function that says "began", and is cancelled then."""
-    heard, cancel = heard or Heard(), Cancel(grace_s)
+    recorder, cancel = recorder or Recorder(), Cancel(grace_s)
     caller = FunctionCaller({"function": Handler(function)}, ends_within_s=0.1)
-    calling = asyncio.ensure_future(caller.call(TARGET, a_call(heard, timeout_s=100, cancel=cancel)))
-    await heard.line("began")
+    calling = asyncio.ensure_future(caller.call(TARGET, a_call(recorder, timeout_s=100, cancel=cancel)))
+    await recorder.line("began")
     cancel.request()
     try:
         async with asyncio.timeout(10):
@@ -114,16 +114,16 @@ async def test_a_plain_function_that_looks_at_the_context_is_cancelled_with_its_
         ctx.log("began")
         while not ctx.cancelled:
             pass
-        return "as far as I came"
+        return "as far as I got"
 
     report = await cancelled(function)
-    assert report == Cancelled("It ended when it was asked to.", result='"as far as I came"')
+    assert report == Cancelled("It ended when it was asked to.", result='"as far as I got"')
 
 
 @proves("E8")
 async def test_a_plain_function_that_never_looked_has_succeeded() -> None:
     going = threading.Event()
-    heard, cancel = Heard(), Cancel()
+    recorder, cancel = Recorder(), Cancel()
 
     def function(ctx: Context) -> str:
         ctx.log("began")
@@ -131,8 +131,8 @@ async def test_a_plain_function_that_never_looked_has_succeeded() -> None:
         return "done"
 
     caller = FunctionCaller({"function": Handler(function)})
-    calling = asyncio.ensure_future(caller.call(TARGET, a_call(heard, cancel=cancel)))
-    await heard.line("began")
+    calling = asyncio.ensure_future(caller.call(TARGET, a_call(recorder, cancel=cancel)))
+    await recorder.line("began")
     cancel.request()
     await asyncio.sleep(0)
     going.set()
@@ -177,10 +177,10 @@ async def test_a_plain_function_that_waits_for_a_thread_is_cancelled_without_bei
     def waits() -> None:
         called.append(1)
 
-    heard, cancel = Heard(), Cancel(grace_s=100)
+    recorder, cancel = Recorder(), Cancel(grace_s=100)
     caller = FunctionCaller({"function": Handler(waits), "holds": Handler(holds)}, slots=1)
-    holding = asyncio.ensure_future(caller.call(FunctionTarget(name="holds"), a_call(heard)))
-    await heard.line("began")
+    holding = asyncio.ensure_future(caller.call(FunctionTarget(name="holds"), a_call(recorder)))
+    await recorder.line("began")
     waiting = asyncio.ensure_future(caller.call(TARGET, a_call(cancel=cancel)))
     await asyncio.sleep(0)
     cancel.request()
@@ -282,7 +282,7 @@ async def test_an_interrupt_that_a_function_raises_ends_its_attempt_and_not_the_
 
 @proves("E9")
 async def test_progress_that_is_reported_too_fast_keeps_the_latest() -> None:
-    heard = Heard()
+    recorder = Recorder()
     has_ended = threading.Event()
 
     async def function(ctx: Context) -> None:
@@ -300,7 +300,7 @@ async def test_progress_that_is_reported_too_fast_keeps_the_latest() -> None:
         await asyncio.sleep(0)
 
     caller = FunctionCaller({"function": Handler(function)})
-    assert isinstance(await caller.call(TARGET, a_call(heard)), Succeeded)
-    assert len(heard.progress) <= 64
-    assert heard.progress[-1] == (0.9999, None, "9999")
+    assert isinstance(await caller.call(TARGET, a_call(recorder)), Succeeded)
+    assert len(recorder.progress) <= 64
+    assert recorder.progress[-1] == (0.9999, None, "9999")
     await caller.close()

@@ -14,7 +14,7 @@ from ondot.sdk.handler import Handler
 from ondot.targets.function.prints import Printed, capture_prints
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.output import MAX_LINE_CHARACTERS, Output
-from tests.conformance.calls import Heard, a_call, result_of
+from tests.conformance.calls import Recorder, a_call, result_of
 from tests.proves import proves
 
 
@@ -28,10 +28,10 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return beneath
 
 
-async def call(function: Any, heard: Heard, payload: Any = None) -> Any:
+async def call(function: Any, recorder: Recorder, payload: Any = None) -> Any:
     caller = FunctionCaller({"function": Handler(function)})
     try:
-        return result_of(await caller.call(FunctionTarget(name="function"), a_call(heard, payload)))
+        return result_of(await caller.call(FunctionTarget(name="function"), a_call(recorder, payload)))
     finally:
         await caller.close()
 
@@ -50,11 +50,11 @@ async def test_the_prints_of_functions_that_run_at_once_go_to_their_own_attempts
         print("error of", name, file=sys.stderr)
         print("unfinished", end="")
 
-    one, two = Heard(), Heard()
+    one, two = Recorder(), Recorder()
     await asyncio.gather(call(function, one, {"name": "one"}), call(function, two, {"name": "two"}))
-    for heard, name in ((one, "one"), (two, "two")):
-        assert heard.of("stdout") == [f"{name} in a thread", "unfinished"]
-        assert heard.of("stderr") == [f"error of {name}"]
+    for recorder, name in ((one, "one"), (two, "two")):
+        assert recorder.of("stdout") == [f"{name} in a thread", "unfinished"]
+        assert recorder.of("stderr") == [f"error of {name}"]
     assert stdout.getvalue() == ""
 
 
@@ -71,24 +71,24 @@ async def test_the_prints_of_a_plain_function_are_its_own_and_all_others_go_wher
         stranger.join()
         sys.stdout.flush()
 
-    heard = Heard()
-    await call(function, heard)
+    recorder = Recorder()
+    await call(function, recorder)
     print("nobody's")
-    assert heard.of("stdout") == ["mine"]
+    assert recorder.of("stdout") == ["mine"]
     assert stdout.getvalue() == "a stranger's\nnobody's\n"
 
 
 @proves("E14")
 def test_a_print_without_end_is_cut_and_counted() -> None:
-    heard = Heard()
-    output = Output(heard.say)
+    recorder = Recorder()
+    output = Output(recorder.say)
     printed = Printed(output)
     for _ in range(100):
         printed.write("stdout", "x" * 1000)
     printed.write("stdout", "\nnext\n")
     printed.write("stderr", "y" * (MAX_LINE_CHARACTERS + 5))
     printed.close()
-    long, following = heard.of("stdout")
+    long, following = recorder.of("stdout")
     assert long == "x" * MAX_LINE_CHARACTERS + f" … ({100_000 - MAX_LINE_CHARACTERS:,} more were cut)"
     assert following == "next"
-    assert heard.of("stderr") == ["y" * MAX_LINE_CHARACTERS + " … (5 more were cut)"]
+    assert recorder.of("stderr") == ["y" * MAX_LINE_CHARACTERS + " … (5 more were cut)"]

@@ -1,4 +1,4 @@
-"""Output that nobody reads: whoever writes goes on, what is dropped is counted, and what is left comes out in order."""
+"""Output without a reader: the writer goes on, dropped lines are counted, and the rest is written in order."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def dropped() -> float:
 
 @contextmanager
 def a_pipe() -> Iterator[tuple[TextIO, int]]:
-    """What a process writes to, and what may or may not be read."""
+    """The two ends of a pipe: a stream to write to, and a descriptor that may be read."""
     read, write = os.pipe()
     with os.fdopen(write, "w", encoding="utf-8") as stream:
         yield stream, read
@@ -41,7 +41,7 @@ def read_all(read: int, until: str) -> str:
 
 
 @proves("P13")
-def test_who_writes_to_a_pipe_that_nobody_reads_goes_on_and_what_is_kept_comes_out_in_order() -> None:
+def test_a_writer_to_an_unread_pipe_goes_on_and_the_kept_lines_come_out_in_order() -> None:
     before = dropped()
     with a_pipe() as (stream, read), capture_logs() as logs:
         outlet = Outlet(stream, most_writes=100, most_bytes=10 * PIPE_HOLDS)
@@ -49,14 +49,14 @@ def test_who_writes_to_a_pipe_that_nobody_reads_goes_on_and_what_is_kept_comes_o
         for number in range(1000):
             outlet.write(f"{number} {line}\n")
         assert not outlet.drain(0.01)
-        told = ""
+        output = ""
         while not outlet.drain(0.05):
-            told += os.read(read, 65536).decode()
+            output += os.read(read, 65536).decode()
         os.set_blocking(read, False)
         with suppress(BlockingIOError):
             while True:
-                told += os.read(read, 65536).decode()
-        numbers = [int(text.split()[0]) for text in told.splitlines()]
+                output += os.read(read, 65536).decode()
+        numbers = [int(text.split()[0]) for text in output.splitlines()]
         assert numbers == sorted(set(numbers)), "in order"
         assert 100 <= len(numbers) < 1000
         assert dropped() - before == 1000 - len(numbers)
@@ -64,7 +64,7 @@ def test_who_writes_to_a_pipe_that_nobody_reads_goes_on_and_what_is_kept_comes_o
 
 
 @proves("P13")
-def test_what_waits_is_bounded_by_bytes_too() -> None:
+def test_waiting_output_is_bounded_by_bytes_too() -> None:
     with a_pipe() as (stream, read):
         stream.write("x" * PIPE_HOLDS)
         stream.flush()
@@ -73,13 +73,13 @@ def test_what_waits_is_bounded_by_bytes_too() -> None:
         for _ in range(10):
             outlet.write("x" * PIPE_HOLDS)
         assert dropped() - before == 7
-        # Until all is written: the thread would write to whatever gets the pipe's number next.
+        # Until all is written: the thread would write to the next file with the pipe's number.
         while not outlet.drain(0.05):
             os.read(read, PIPE_HOLDS)
 
 
 @proves("P13")
-def test_a_closed_pipe_costs_the_lines_and_nothing_else() -> None:
+def test_a_closed_pipe_loses_the_lines_and_nothing_else() -> None:
     read, write = os.pipe()
     os.close(read)
     before = dropped()
@@ -92,7 +92,7 @@ def test_a_closed_pipe_costs_the_lines_and_nothing_else() -> None:
 
 
 @proves("P13")
-def test_a_pipe_that_somebody_made_non_blocking_is_waited_for() -> None:
+def test_a_non_blocking_pipe_is_waited_for() -> None:
     with a_pipe() as (stream, read):
         os.set_blocking(stream.fileno(), False)
         outlet = Outlet(stream)
@@ -107,7 +107,7 @@ def run(code: str, **how: object) -> "subprocess.Popen[bytes]":
 
 
 @proves("P13")
-def test_the_last_words_come_out_at_the_end_and_a_traceback_too() -> None:
+def test_the_last_lines_and_a_traceback_are_written_at_the_end() -> None:
     with run("print('out')\nraise RuntimeError('why it ended')", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
         out, err = one.communicate(timeout=LONG_S)
     assert out == b"out\n"
@@ -116,7 +116,7 @@ def test_the_last_words_come_out_at_the_end_and_a_traceback_too() -> None:
 
 
 @proves("P13")
-def test_a_process_whose_output_nobody_reads_ends_all_the_same() -> None:
+def test_a_process_with_unread_output_can_end() -> None:
     with run("sys.stderr.write('x' * 1_000_000)", stderr=subprocess.PIPE) as one:
         assert one.wait(LONG_S) == 0
 
@@ -131,7 +131,7 @@ def test_a_process_without_standard_error_goes_on() -> None:
 
 
 @proves("P13")
-def test_what_a_forked_copy_prints_comes_out_also_if_it_ends_at_once() -> None:
+def test_the_output_of_a_forked_copy_is_written_even_if_it_ends_at_once() -> None:
     code = """
     print("before", flush=True)
     drain_output()
@@ -147,7 +147,7 @@ def test_what_a_forked_copy_prints_comes_out_also_if_it_ends_at_once() -> None:
 
 
 @proves("P13")
-def test_a_thread_that_is_blocked_in_the_write_does_not_keep_a_signal_from_being_handled() -> None:
+def test_a_thread_that_is_blocked_in_a_write_does_not_block_signals() -> None:
     code = """
     import signal, time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))

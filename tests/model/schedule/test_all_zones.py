@@ -48,7 +48,7 @@ Changes = tuple[tuple[datetime, timedelta], ...]
 def zones_by_changes() -> dict[Changes, list[str]]:
     groups: dict[Changes, list[str]] = {}
     for zone in sorted(resources.files("tzdata").joinpath("zones").read_text().split()):
-        if zone != "Factory":  # a placeholder for machines that were not told where they are
+        if zone != "Factory":  # a placeholder for machines without a configured zone
             changes_at = oracle.offset_changes(zone, BEGIN_AT - 366 * DAY, END_AT + 366 * DAY, LOOK)
             key = tuple((at, offset(zone, at)) for at in (BEGIN_AT - 366 * DAY, *changes_at))
             groups.setdefault(key, []).append(zone)

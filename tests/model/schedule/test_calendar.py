@@ -162,7 +162,7 @@ def test_a_fire_shifted_out_of_a_skipped_day_counts_by_the_date_it_fires_on() ->
 
 @proves("S10")
 def test_a_day_that_the_clock_goes_back_to_is_left_out_both_times() -> None:
-    """St. John's set its clock back at 00:01, so that the day before came again for 59 minutes."""
+    """St. John's set its clock back at 00:01, so that the day before was repeated for 59 minutes."""
     every_half_minute = within(cron("*/30 * * * * *", "America/St_Johns").when, Calendar(exclude_dates=("2010-11-06",)))
     assert next_fires(every_half_minute, "2010-11-06 12:00", 3) == [
         "2010-11-07 02:30:00",  # 00:00 on the 7th, for the first time
@@ -329,7 +329,7 @@ def test_an_unknown_country_or_region_is_refused_with_what_is_close(region: str,
 
 
 @proves("S10")
-def test_bad_dates_and_blackouts_are_told_in_one_go_each_in_its_place() -> None:
+def test_bad_dates_and_blackouts_are_all_reported_at_once_each_with_its_place() -> None:
     naive = CHRISTMAS.replace(tzinfo=None)
     calendar = Calendar(
         exclude_dates=("2026-12-24", "20261224", "2026-W52-4", "2026-02-30", "24.12.2026", ""),
@@ -363,7 +363,7 @@ def test_bad_dates_and_blackouts_are_told_in_one_go_each_in_its_place() -> None:
         (Calendar(blackouts=(blackout("2026-01-01 00:00", "2026-01-02 00:00"),)), ", except in 1 blackout"),
     ],
 )
-def test_a_calendar_is_told_in_words(calendar: Calendar, words: str) -> None:
+def test_a_calendar_is_described_in_words(calendar: Calendar, words: str) -> None:
     assert in_words(within(cron("0 9 * * *", BERLIN).when, calendar)) == f"At 09:00, Europe/Berlin{words}"
 
 

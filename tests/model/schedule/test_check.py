@@ -57,7 +57,7 @@ def test_what_a_calendar_leaves_is_looked_for_from_now_on_and_not_from_a_start_l
 
 
 @proves("S2", "S4")
-def test_all_faults_are_told_in_one_go() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     schedule = Schedule(
         when=Cron(expression="61 * * * *", timezone="Nowhere"),
         jitter_s=-1,

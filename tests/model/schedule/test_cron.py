@@ -101,7 +101,7 @@ def test_every_form_of_a_field_is_understood(expression: str, first: str, second
         ("0 0 */30 * 1#2", "never fires"),
     ],
 )
-def test_a_refused_expression_is_told_which_field_and_what_to_do(expression: str, advice: str) -> None:
+def test_the_error_of_an_invalid_expression_names_the_field_and_what_to_do(expression: str, advice: str) -> None:
     with pytest.raises(InvalidSchedule) as refusal:
         check(cron(expression))
     (fault,) = refusal.value.faults

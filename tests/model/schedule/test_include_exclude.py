@@ -206,8 +206,8 @@ def test_faults_point_at_the_rule_that_has_them() -> None:
             Cron(expression="30 2 * 3 0L", timezone=BERLIN, dst=Dst(gap="skip")),
         ),
     )
-    told = faults(schedule)
-    assert set(told) == {
+    found = faults(schedule)
+    assert set(found) == {
         "/include/0/cron",
         "/include/1/every",
         "/exclude/0/timezone",
@@ -223,7 +223,7 @@ def test_faults_point_at_the_rule_that_has_them() -> None:
 
 
 @proves("S12", "S9")
-def test_the_preview_tells_what_was_excluded_and_marks_by_the_rule_that_fires() -> None:
+def test_the_preview_shows_excluded_fires_and_marks_by_the_rule_that_fires() -> None:
     schedule = Schedule(
         when=rule("30 2 * * *", BERLIN),
         include=(rule("0 3 29 3 *", BERLIN),),
@@ -242,7 +242,7 @@ def test_the_preview_tells_what_was_excluded_and_marks_by_the_rule_that_fires() 
 
 
 @proves("S12", "S9")
-def test_a_gap_of_an_included_rule_is_told() -> None:
+def test_a_skipped_hour_of_an_included_rule_is_reported() -> None:
     night = Cron(expression="30 2 * * *", timezone=BERLIN, dst=Dst(gap="skip"))
     shown = preview(Schedule(when=rule("0 9 * * *", BERLIN), include=(night,)), utc("2026-03-28 12:00"), 2)
     assert [(entry.local, entry.reason) for entry in shown.skipped] == [("2026-03-29T02:30:00", "gap")]

@@ -90,9 +90,9 @@ def test_99_rules_that_exclude_something_now_and_then_are_cheap() -> None:
     schedule = Schedule(when=EVERY_SECOND, exclude=rules)
     check(schedule, NOON)
     with allowed(LOOKS_TO_CHECK):
-        told = preview(schedule, NOON, 1000)
-    assert len(told.fires) == 1000
-    assert told.fires[0].fire_at == NOON + timedelta(seconds=99)
+        shown = preview(schedule, NOON, 1000)
+    assert len(shown.fires) == 1000
+    assert shown.fires[0].fire_at == NOON + timedelta(seconds=99)
 
 
 @proves("S12")

@@ -82,7 +82,7 @@ def test_a_recurrence_is_marked_as_a_cron_is() -> None:
 
 
 @proves("S9", "S5")
-def test_jitter_is_marked_and_told_but_does_not_move_the_fire() -> None:
+def test_jitter_is_marked_and_described_but_does_not_move_the_fire() -> None:
     shown = preview(Schedule(when=cron("0 9 * * *").when, jitter_s=30), NOON, 1)
     assert shown.in_words == "At 09:00, UTC, up to 30 seconds late"
     assert shown.fires[0].fire_at == utc("2026-11-16 09:00")
@@ -116,7 +116,7 @@ def test_an_instant_is_shown_in_its_zone_and_marked(at: str, wall: str | None, l
 
 
 @proves("S9")
-def test_nothing_beyond_the_year_2200_is_told() -> None:
+def test_no_fire_beyond_the_year_2200_is_shown() -> None:
     assert len(preview(cron("0 0 1 1 *"), utc("2198-06-01 00:00"), 10).fires) == 2
     assert len(preview(Schedule(when=Interval(every_s=366 * 86_400, anchor_at=NOON)), NOON, 1000).fires) == 173
     assert preview(cron("0 0 1 1 *"), utc("2200-06-01 00:00"), 10).fires == ()
@@ -129,7 +129,7 @@ SIZES = {"second": 60, "minute": 60, "hour": 24}
 @proves("S9")
 @settings(max_examples=300)
 @given(second=fields(0, 59), minute=fields(0, 59), hour=fields(0, 23))
-def test_words_tell_of_a_distance_only_where_it_is_even(second: Field, minute: Field, hour: Field) -> None:
+def test_words_name_a_distance_only_if_it_is_even(second: Field, minute: Field, hour: Field) -> None:
     values = {"second": second[1], "minute": minute[1], "hour": hour[1]}
     for number, unit in EVERY.findall(in_words(cron(f"{second[0]} {minute[0]} {hour[0]} * * *"))):
         assert len(values[unit]) * int(number) == SIZES[unit]
@@ -144,13 +144,13 @@ def test_a_step_is_a_distance_only_if_it_divides_its_field(step: int) -> None:
         (f"*/{step} * * * *", "minute"),
         (f"0 */{step} * * *", "hour"),
     ):
-        told = EVERY.findall(in_words(cron(expression)))
-        assert told == ([(str(step), unit)] if 1 < step < SIZES[unit] and SIZES[unit] % step == 0 else [])
+        found = EVERY.findall(in_words(cron(expression)))
+        assert found == ([(str(step), unit)] if 1 < step < SIZES[unit] and SIZES[unit] % step == 0 else [])
 
 
 @proves("S9")
 @given(minute=fields(0, 59), hour=fields(0, 23), day=fields(1, 28), weekday=fields(0, 6))
-def test_whatever_can_be_read_can_be_told(minute: Field, hour: Field, day: Field, weekday: Field) -> None:
+def test_every_valid_schedule_can_be_described_in_words(minute: Field, hour: Field, day: Field, weekday: Field) -> None:
     schedule = cron(f"{minute[0]} {hour[0]} {day[0]} * {weekday[0]}")
     try:
         check(schedule)
@@ -227,5 +227,5 @@ def test_whatever_can_be_read_can_be_told(minute: Field, hour: Field, day: Field
         ),
     ],
 )
-def test_schedules_are_told_in_words(schedule: Schedule, words: str) -> None:
+def test_schedules_are_described_in_words(schedule: Schedule, words: str) -> None:
     assert in_words(schedule) == words

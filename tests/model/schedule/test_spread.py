@@ -1,4 +1,4 @@
-"""S2: `H` gives each job values of its own, the same for ever, and evenly over the field."""
+"""S2: `H` makes values for each job that never change and are spread evenly over the field."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
