@@ -39,7 +39,7 @@ BEGIN
             more := FOUND;
         END IF;
         IF more THEN
-            PERFORM pg_temp.insert_({insert});
+            PERFORM FROM pg_temp.insert_({insert}) AS i({insert_columns});
             COMMIT;
         END IF;
         lease_id := gen_random_uuid();
@@ -110,6 +110,7 @@ async def _prepare(connection: OwnConnection, statements: Statements, batches: i
     await connection.execute(
         _PROCEDURE.format(
             insert=_arguments("insert_", inserts[0], {}),
+            insert_columns=await _columns(connection, inserts[0]),
             lease=_arguments("lease_", lease, named),
             lease_columns=await _columns(connection, lease),
             complete=_arguments("complete_", complete, of_completion),
@@ -133,12 +134,10 @@ async def _columns(connection: OwnConnection, sent: Sent) -> str:
 
 async def _function(connection: OwnConnection, name: str, sent: Sent) -> None:
     """`$1` and so on are the parameters of a function as of a statement."""
-    gives_rows = bool((await connection.prepare(sent.text)).get_attributes())
-    returns, query = ("SETOF record", "RETURN QUERY") if gives_rows else ("void", "")
     types = ", ".join(await _types(connection, sent))
     await connection.execute(
-        f"CREATE FUNCTION pg_temp.{name}({types}) RETURNS {returns} LANGUAGE plpgsql AS $body$ BEGIN {query}\n"
-        f"{sent.text};\nEND $body$"
+        f"CREATE FUNCTION pg_temp.{name}({types}) RETURNS SETOF record LANGUAGE plpgsql AS $body$ BEGIN"
+        f" RETURN QUERY\n{sent.text};\nEND $body$"
     )
 
 
