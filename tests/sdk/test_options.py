@@ -389,3 +389,10 @@ def test_options_that_are_none_or_empty_are_as_if_left_out() -> None:
     def plain() -> None: ...
 
     assert plain.options == {}
+
+
+def test_a_duration_is_not_a_count() -> None:
+    with pytest.raises(ValueError, match=r"`concurrency` must be a whole number, got datetime\.timedelta"):
+
+        @Ondot().job(concurrency=timedelta(minutes=5))  # type: ignore[call-overload,untyped-decorator]
+        def crawl() -> None: ...

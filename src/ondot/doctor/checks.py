@@ -202,8 +202,9 @@ def judge_held_back(held: "HeldBack") -> Finding:
         message = f"{held.counted} wait for one, none for long." if held.count else "Nothing waits for one."
         return Finding("limits", "ok", message)
     worst = "; ".join(f"{line.count:,} of {line.job_name} ({line.job_id}): {line.limit}" for line in held.lines)
+    worst = f" {worst}." if worst else ""
     waits = "execution waits" if held.count == 1 else "executions wait"
-    message = f"{held.counted} due {waits} for a limit, the oldest for {held.oldest_s:.0f} s. {worst}."
+    message = f"{held.counted} due {waits} for a limit, the oldest for {held.oldest_s:.0f} s.{worst}"
     advice = (
         "Raise the limit (`ondot job update ID --concurrency N`), run the job less often, make it faster, or cancel"
         " executions (`ondot execution cancel ID`). To see why one waits: `ondot execution explain ID`."

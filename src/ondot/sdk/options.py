@@ -64,6 +64,8 @@ IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter")
 """Options that are fields of the body's schedule."""
 
 RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures")
+COUNTS: Final = ("retries", "pause_after_failures", "concurrency", "key_concurrency")
+"""Options that are whole numbers: a timedelta would become one."""
 ENQUEUED_ONLY: Final = ("unique", "debounce", "throttle")
 KEYS: Final = ("concurrency_key", "order_key")
 MAY_BE_EMPTY: Final = ("schedule", "retry", "labels")
@@ -110,6 +112,8 @@ def seconds_of(option: str, duration: object) -> int | float:
 def _to_json(option: str, value: Any) -> Any:
     """The value as JSON has it: durations as seconds, exceptions by the name of their type, as an error has it."""
     match value:
+        case timedelta() if option in COUNTS:
+            raise ValueError(f"`{option}` must be a whole number, got {value!r:.80}.")
         case timedelta():
             return as_written(value.total_seconds())
         case type() if issubclass(value, BaseException):
