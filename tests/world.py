@@ -149,6 +149,12 @@ class World:
     def after(self, seconds: float) -> datetime:
         return self.now + timedelta(seconds=seconds)
 
+    async def add_tenant(self, name: str = "other", *, pools: Sequence[str] = ("*",), weight: float = 1) -> TenantNo:
+        """Another tenant; the first one is number 2."""
+        sql = "INSERT INTO ondot.tenant (name, pools, weight) VALUES ($1, $2, $3) RETURNING tenant_no"
+        [row] = await self.fetch(sql, name, list(pools), weight)
+        return TenantNo(row["tenant_no"])
+
     async def submit(self, spec: JobSpec, tenant_no: TenantNo = DEFAULT_TENANT) -> Accepted:
         return (await self.submit_all([spec], tenant_no))[0]
 

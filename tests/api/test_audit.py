@@ -28,7 +28,7 @@ async def list_audit(api: Caller, headers: dict[str, str] | None = None, **param
 
 @proves("T6")
 async def test_the_name_of_the_key_goes_into_the_audit_log(keyed: Caller) -> None:
-    ann, other = await key_of(keyed, "ann"), await key_of(keyed, "eve", TenantNo(2))
+    ann, other = await key_of(keyed, "ann"), await key_of(keyed, "eve", await keyed.world.add_tenant())
     body = {"name": "broken", "function": "f", "max_retries": 0}
     assert (await keyed.http.post("/v1/jobs", json=body, headers=ann)).status_code == 201
     worker = await keyed.world.worker()

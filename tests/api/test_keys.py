@@ -15,7 +15,7 @@ from ondot.api.known_keys import KnownKeys
 from ondot.api.wrong_keys import WrongKeys
 from ondot.model.errors import TooManyWrongKeys
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.store.keys import add_key, find_owners, new_key, revoke_key
+from ondot.store.keys import add_key, find_callers, new_key, revoke_key
 from tests.api.conftest import Caller
 from tests.proves import proves
 from tests.ui.serving import Served, served
@@ -44,9 +44,9 @@ async def keys_looked_up(world: World, monkeypatch: pytest.MonkeyPatch) -> Async
 
     async def counting(connection: Any, hashes: Any) -> Any:
         batches.append(len(hashes))
-        return await find_owners(connection, hashes)
+        return await find_callers(connection, hashes)
 
-    monkeypatch.setattr("ondot.api.known_keys.find_owners", counting)
+    monkeypatch.setattr("ondot.api.known_keys.find_callers", counting)
     yield batches
 
 

@@ -130,7 +130,8 @@ OVER_ALL_TENANTS: Final = {
     "save_progress": "fenced by worker and attempt",
     "find_checkpoint": "of an execution that this worker leased",
     # Before or after the tenant is known.
-    "find_owners": "says whose keys they are",
+    "find_callers": "says whose keys they are",
+    "list_changed_tenants": "every process knows all tenants",
     "is_live": "of a job whose claim was locked for its tenant",
     "lock_timer": "after the job was locked for its tenant",
 }

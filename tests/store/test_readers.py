@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from ondot.flow.change.change import delete, pause
+from ondot.model.access import Role
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, PoolNo, TenantNo
@@ -145,10 +146,11 @@ async def test_an_api_key_identifies_its_owner_until_it_is_revoked_and_is_stored
     async with world.database.connection() as connection:
         await keys.add_key(connection, id_, DEFAULT_TENANT, "laptop", key)
         digest, other = keys.hash_key(key), keys.hash_key(key + "x")
-        assert await keys.find_owners(connection, [digest, other]) == {digest: keys.KeyOwner(DEFAULT_TENANT, "laptop")}
+        [(found, caller)] = (await keys.find_callers(connection, [digest, other])).items()
+        assert (found, caller.tenant_no, caller.name, caller.role) == (digest, DEFAULT_TENANT, "laptop", Role.ADMIN)
         assert not await keys.revoke_key(connection, OTHER, id_)
         assert await keys.revoke_key(connection, DEFAULT_TENANT, id_)
-        assert await keys.find_owners(connection, [digest]) == {}
+        assert await keys.find_callers(connection, [digest]) == {}
         assert [row.name for row in await keys.list_keys(connection, DEFAULT_TENANT)] == ["laptop"]
     dump = await world.value("SELECT string_agg(k::text, '') FROM ondot.key k")
     assert key not in dump

@@ -10,7 +10,6 @@ import asyncio
 import base64
 import binascii
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import HTTPConnection
@@ -19,23 +18,11 @@ from ondot.account.sockets import OwnerUnknown, ask_kernel, our_uid, read_tables
 from ondot.api.known_keys import KnownKeys
 from ondot.api.peer import Peer, peer_of
 from ondot.api.wrong_keys import WrongKeys
+from ondot.model.access import LOCAL, Caller
 from ondot.model.errors import Unauthorized
-from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.ids import TenantNo
 from ondot.settings import Settings
 from ondot.store.database import Database
-
-LOCAL = "local"
-"""The caller's name where no API key is required."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    tenant_no: TenantNo
-    name: str
-    """As recorded in the audit log."""
-
-
-_LOCAL_CALLER = Caller(DEFAULT_TENANT, LOCAL)
 
 
 class Auth:
@@ -80,21 +67,21 @@ class Auth:
         if owner is None:
             self._wrong.count(_address(request))
             raise Unauthorized("Unknown or revoked API key. Create one with `ondot key create`.")
-        return Caller(owner.tenant_no, owner.name)
+        return owner
 
     async def _find_local(self, request: HTTPConnection, peer: Peer | None) -> Caller:
         if peer is None:
             if self._in_process:
-                return _LOCAL_CALLER
+                return LOCAL
         else:
             if peer.is_our_account is None:
                 peer.is_our_account = await _is_our_account(peer)
             if peer.is_our_account:
-                return _LOCAL_CALLER
+                return LOCAL
         secret = _secret_in(request.headers.get("authorization", ""))
         if secret is not None:
             if self._token is not None and secrets.compare_digest(secret.encode(), self._token.encode()):
-                return _LOCAL_CALLER
+                return LOCAL
             self._wrong.count(_address(request))
         token_file = {} if self._token is None else {"token_file": str(self._token_path)}
         raise Unauthorized(self._what_to_do(is_wrong=secret is not None), **token_file)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
@@ -14,6 +14,7 @@ from ondot.api.intake import Intake
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
+from ondot.model.access import Caller, Right
 from ondot.model.ids import TenantNo
 from ondot.ports.objects import Objects
 from ondot.store.audit import By
@@ -69,13 +70,32 @@ async def _services(request: Request) -> Services:
 RequestServices = Annotated[Services, Depends(_services)]
 
 
+async def caller_of(request: Request) -> Caller:
+    return await services_of(request).auth.caller(request)
+
+
 async def tenant_of(request: Request) -> TenantNo:
-    return await services_of(request).auth.tenant(request)
+    return (await caller_of(request)).tenant_no
+
+
+class Needs:
+    """The right that a route needs. Every route declares one; a test looks for those that do not."""
+
+    def __init__(self, right: Right) -> None:
+        self.right = right
+
+    async def __call__(self, request: Request) -> None:
+        (await caller_of(request)).require(self.right)
+
+
+def needs(right: Right) -> Any:
+    """For `dependencies=[…]` of a route: the caller must have this right, else 403."""
+    return Depends(Needs(right))
 
 
 async def actor_of(request: Request) -> str:
-    """The name of the caller's API key, for the audit log."""
-    return (await services_of(request).auth.caller(request)).name
+    """The name of the caller, for the audit log."""
+    return (await caller_of(request)).name
 
 
 async def _by_caller(
@@ -85,6 +105,7 @@ async def _by_caller(
     return By(await actor_of(request), reason)
 
 
+CallerDep = Annotated[Caller, Depends(caller_of)]
 Tenant = Annotated[TenantNo, Depends(tenant_of)]
 Actor = Annotated[str, Depends(actor_of)]
 ByCaller = Annotated[By, Depends(_by_caller)]

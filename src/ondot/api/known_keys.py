@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from ondot.model.access import Caller
 from ondot.model.errors import Unavailable
 from ondot.store.database import Database
-from ondot.store.keys import KeyOwner, find_owners, hash_key
+from ondot.store.keys import find_callers, hash_key
 
 CACHED_S: Final = 0.5
 MAX_CACHED: Final = 10_000
@@ -22,7 +23,7 @@ FORM: Final = re.compile(r"ondot_[A-Za-z0-9_-]{20,100}")
 
 @dataclass(slots=True)
 class _Cached:
-    owner: KeyOwner
+    caller: Caller
     read_s: float
 
 
@@ -30,18 +31,18 @@ class KnownKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._cache: dict[bytes, _Cached] = {}
-        self._wanted: dict[bytes, asyncio.Future[KeyOwner | Unavailable | None]] = {}
+        self._wanted: dict[bytes, asyncio.Future[Caller | Unavailable | None]] = {}
         self._finding: asyncio.Task[None] | None = None
 
-    async def find(self, key: str) -> KeyOwner | None:
-        """The owner of a key; None if it is unknown or revoked. Text that does not look like a key costs no
-        statement."""
+    async def find(self, key: str) -> Caller | None:
+        """The caller that a key stands for; None if it is unknown, revoked or expired. Text that does not look like a
+        key costs no statement."""
         if not FORM.fullmatch(key):
             return None
         digest = hash_key(key)
         cached = self._cache.get(digest)
         if cached is not None and monotonic() - cached.read_s < CACHED_S:
-            return cached.owner
+            return cached.caller
         # Wait for the next statement, not for the one that runs now: that one may have read the key before it was
         # revoked, which is seconds ago if the database is slow.
         wanted = self._wanted.setdefault(digest, asyncio.get_running_loop().create_future())
@@ -54,7 +55,7 @@ class KnownKeys:
         return found
 
     async def _find_wanted(self) -> None:
-        batch: dict[bytes, asyncio.Future[KeyOwner | Unavailable | None]] = {}
+        batch: dict[bytes, asyncio.Future[Caller | Unavailable | None]] = {}
         try:
             while self._wanted:
                 batch = dict(list(self._wanted.items())[:KEYS_A_STATEMENT])
@@ -69,21 +70,21 @@ class KnownKeys:
                     future.set_result(Unavailable("The API key could not be looked up. Try again."))
             self._wanted.clear()
 
-    async def _find_batch(self, batch: dict[bytes, asyncio.Future[KeyOwner | Unavailable | None]]) -> None:
+    async def _find_batch(self, batch: dict[bytes, asyncio.Future[Caller | Unavailable | None]]) -> None:
         read_s = monotonic()
         try:
             async with self._database.connection() as connection:
-                owners = await find_owners(connection, list(batch))
+                callers = await find_callers(connection, list(batch))
         except Unavailable as error:
             for future in batch.values():
                 future.set_result(error)
             return
-        if len(self._cache) + len(owners) > MAX_CACHED:
+        if len(self._cache) + len(callers) > MAX_CACHED:
             self._cache.clear()
         for digest, future in batch.items():
-            owner = owners.get(digest)
-            if owner is None:
+            caller = callers.get(digest)
+            if caller is None:
                 self._cache.pop(digest, None)
             else:
-                self._cache[digest] = _Cached(owner, read_s)
-            future.set_result(owner)
+                self._cache[digest] = _Cached(caller, read_s)
+            future.set_result(caller)

@@ -36,6 +36,7 @@ from ondot.store.lineage import Witness
 from ondot.store.pgbouncer import connection_with
 from ondot.store.pools import Pools
 from ondot.store.specs import Specs
+from ondot.store.tenants import Tenants
 
 OLDEST, NEWEST = 15, 18
 ACQUIRE_TIMEOUT_S = 5.0
@@ -69,7 +70,11 @@ class Database:
     settings: Settings
     specs: Specs = field(default_factory=Specs)
     pools: Pools = field(default_factory=Pools)
+    tenants: Tenants = field(default_factory=Tenants)
     patient_pool: Pool | None = None
+
+    def __post_init__(self) -> None:
+        self.tenants.bind(self.connection)
 
     @property
     def patient(self) -> "Database":

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from ondot.model.access import Caller, Right, Role, rights_of
 from ondot.model.ids import TenantNo
-from ondot.store.connection import Connection
+from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("keys")
@@ -24,12 +25,6 @@ class KeyRow:
     revoked_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyOwner:
-    tenant_no: TenantNo
-    name: str
-
-
 def new_key() -> str:
     return PREFIX + secrets.token_urlsafe(20)
 
@@ -38,10 +33,23 @@ async def add_key(connection: Connection, id_: UUID, tenant_no: TenantNo, name: 
     await connection.execute(_SQL["add_key"].text, id_, tenant_no, name, hash_key(key))
 
 
-async def find_owners(connection: Connection, hashes: Sequence[bytes]) -> dict[bytes, KeyOwner]:
-    """The owners of keys, by hash; unknown and revoked keys are left out."""
-    rows = await connection.fetch(_SQL["find_owners"].text, hashes)
-    return {row["hash"]: KeyOwner(TenantNo(row["tenant_no"]), row["name"]) for row in rows}
+async def find_callers(connection: Connection, hashes: Sequence[bytes]) -> dict[bytes, Caller]:
+    """The callers that keys stand for, by hash. Keys that are unknown, revoked or expired are left out."""
+    rows = await connection.fetch(_SQL["find_callers"].text, hashes)
+    return {row["hash"]: _caller(row) for row in rows}
+
+
+def _caller(row: Record) -> Caller:
+    role = Role(row["role"])
+    scopes = None if row["scopes"] is None else [Right(scope) for scope in row["scopes"]]
+    return Caller(
+        TenantNo(row["tenant_no"]),
+        row["name"],
+        role,
+        rights_of(role, scopes),
+        None if row["pools"] is None else frozenset(row["pools"]),
+        key_id=row["id"],
+    )
 
 
 async def list_keys(connection: Connection, tenant_no: TenantNo) -> list[KeyRow]:

@@ -299,8 +299,16 @@ CREATE TABLE ondot.key (
     hash bytea NOT NULL,
     created_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
     revoked_at timestamp with time zone,
+    role text NOT NULL DEFAULT 'admin'::text,
+    scopes text[],
+    pools text[],
+    expires_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    created_by text,
+    replaced_by uuid,
     CONSTRAINT key_hash_key UNIQUE (hash),
-    CONSTRAINT key_pkey PRIMARY KEY (id)
+    CONSTRAINT key_pkey PRIMARY KEY (id),
+    CONSTRAINT key_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'editor'::text, 'admin'::text, 'owner'::text, 'worker'::text])))
 );
 
 CREATE TABLE ondot.lease (
@@ -477,12 +485,24 @@ CREATE TABLE ondot.streak (
 CREATE INDEX streak_over ON ondot.streak USING btree (job_id) WHERE (failures >= pause_after);
 
 CREATE TABLE ondot.tenant (
-    tenant_no integer NOT NULL,
+    tenant_no integer NOT NULL DEFAULT nextval('tenant_no'::regclass),
     name text NOT NULL,
     created_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
-    CONSTRAINT tenant_name_key UNIQUE (name),
-    CONSTRAINT tenant_pkey PRIMARY KEY (tenant_no)
+    state text NOT NULL DEFAULT 'ACTIVE'::text,
+    weight double precision NOT NULL DEFAULT 1,
+    pools text[] NOT NULL DEFAULT '{default}'::text[],
+    quotas jsonb NOT NULL DEFAULT '{}'::jsonb,
+    version integer NOT NULL DEFAULT 1,
+    updated_at timestamp with time zone,
+    deleted_at timestamp with time zone,
+    changed_xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    CONSTRAINT tenant_pkey PRIMARY KEY (tenant_no),
+    CONSTRAINT tenant_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'SUSPENDED'::text, 'DELETED'::text]))),
+    CONSTRAINT tenant_weight_check CHECK ((weight > (0)::double precision))
 );
+CREATE INDEX tenant_changed ON ondot.tenant USING btree (changed_xid);
+CREATE UNIQUE INDEX tenant_name ON ondot.tenant USING btree (name) WHERE (state <> 'DELETED'::text);
+CREATE TRIGGER tenant_changed BEFORE UPDATE ON ondot.tenant FOR EACH ROW EXECUTE FUNCTION mark_tenant_changed();
 
 CREATE TABLE ondot.timer (
     job_id uuid NOT NULL,
@@ -554,6 +574,7 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.lock_gates(ids uuid[])
 -- ondot.make_gates(of_tenant integer, stages jsonb)
 -- ondot.make_gates_of(ids uuid[])
+-- ondot.mark_tenant_changed()
 -- ondot.name_rates()
 -- ondot.new_id()
 -- ondot.next_stages(ids uuid[])

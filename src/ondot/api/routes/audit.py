@@ -7,10 +7,10 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from ondot.api.auth import LOCAL
-from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.dependencies import RequestServices, Tenant, needs
 from ondot.api.parameters import Cursor, Limit, only_known_parameters, parse_cursor
 from ondot.api.responses import Page
+from ondot.model.access import LOCAL_NAME, Right
 from ondot.model.errors import InvalidParameters
 from ondot.store.audit import list_audit
 
@@ -22,7 +22,7 @@ class AuditOut(BaseModel):
 
     id: UUID
     at: datetime
-    actor: str = Field(description=f"The name of the API key; `{LOCAL}` where none is required.")
+    actor: str = Field(description=f"The name of the API key; `{LOCAL_NAME}` where none is required.")
     action: str = Field(examples=["dead_letter.replay"])
     subject: UUID | None = Field(description="The id of the job, execution or operation that it changed.")
     detail: Any
@@ -32,7 +32,7 @@ class AuditList(Page[AuditOut]):
     pass
 
 
-@router.get("/audit", response_model=AuditList)
+@router.get("/audit", dependencies=[needs(Right.AUDIT_READ)], response_model=AuditList)
 async def audit(
     services: RequestServices,
     tenant_no: Tenant,

@@ -7,13 +7,14 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import ByCaller, RequestServices, Tenant
+from ondot.api.dependencies import ByCaller, RequestServices, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import JobPath, Limit, id_in_path, only_known_parameters
 from ondot.api.request_body import JsonBody, Key, idempotency_of
 from ondot.api.routes.jobs import load_job
 from ondot.document.requests import BackfillBody, backfill_request
 from ondot.flow.backfill import Backfill, cancel_backfill, count_backfill, start_backfill
+from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.ids import JobId
 from ondot.model.job import JobState
@@ -60,6 +61,7 @@ class BackfillCountOut(BaseModel):
 
 @router.post(
     "/jobs/{id}/backfill",
+    dependencies=[needs(Right.JOBS_RUN)],
     status_code=202,
     response_model=BackfillOut,
     responses={200: {"model": BackfillCountOut, "description": "With `dry_run`: only the count."}},
@@ -93,7 +95,7 @@ async def backfill_job(
     return Response(text, status_code=202, media_type="application/json")
 
 
-@router.get("/jobs/{id}/backfills", response_model=BackfillList)
+@router.get("/jobs/{id}/backfills", dependencies=[needs(Right.JOBS_READ)], response_model=BackfillList)
 async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPath, limit: Limit = 50) -> BackfillList:
     """The backfills of a job, newest first."""
     row = await load_job(services, tenant_no, JobId(id_))
@@ -102,7 +104,7 @@ async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPa
     return BackfillList(items=[_out(backfill) for backfill in rows])
 
 
-@router.get("/jobs/{id}/backfills/{backfill_id}", response_model=BackfillOut)
+@router.get("/jobs/{id}/backfills/{backfill_id}", dependencies=[needs(Right.JOBS_READ)], response_model=BackfillOut)
 async def get_backfill(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath
 ) -> BackfillOut:
@@ -114,7 +116,9 @@ async def get_backfill(
     return _out(rows[0])
 
 
-@router.post("/jobs/{id}/backfills/{backfill_id}/cancel", response_model=BackfillOut)
+@router.post(
+    "/jobs/{id}/backfills/{backfill_id}/cancel", dependencies=[needs(Right.JOBS_RUN)], response_model=BackfillOut
+)
 async def cancel_one_backfill(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath, by: ByCaller
 ) -> BackfillOut:

@@ -29,7 +29,7 @@ from ondot.api.dead_letter_responses import (
     letter_out,
     operation_out,
 )
-from ondot.api.dependencies import Actor, RequestServices, Services, Tenant
+from ondot.api.dependencies import Actor, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import (
     Cursor,
@@ -44,6 +44,7 @@ from ondot.api.parameters import (
 from ondot.api.request_body import JsonBody, Key, idempotency_of
 from ondot.flow.dead_letters import cancel_bulk, discard, replay, start_bulk
 from ondot.flow.replay import Replay
+from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.ids import EPOCH, ExecutionId, TenantNo
 from ondot.store.audit import By
@@ -82,7 +83,7 @@ COUNTED_OR_STARTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/dead-letters", response_model=LetterList)
+@router.get("/dead-letters", dependencies=[needs(Right.JOBS_READ)], response_model=LetterList)
 async def list_dead_letters(
     services: RequestServices,
     tenant_no: Tenant,
@@ -113,7 +114,7 @@ async def list_dead_letters(
     )
 
 
-@router.get("/dead-letters/groups", response_model=LetterGroupList)
+@router.get("/dead-letters/groups", dependencies=[needs(Right.JOBS_READ)], response_model=LetterGroupList)
 async def group_dead_letters(
     services: RequestServices,
     tenant_no: Tenant,
@@ -133,7 +134,12 @@ async def group_dead_letters(
     return LetterGroupList(items=[group_out(group, names) for group in groups])
 
 
-@router.post("/dead-letters/replay", responses=COUNTED_OR_STARTED | QUEUE_FULL, openapi_extra=takes(ReplayBody))
+@router.post(
+    "/dead-letters/replay",
+    dependencies=[needs(Right.JOBS_RUN)],
+    responses=COUNTED_OR_STARTED | QUEUE_FULL,
+    openapi_extra=takes(ReplayBody),
+)
 async def replay_dead_letters(
     request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, _key: Key = None
 ) -> Response:
@@ -164,7 +170,12 @@ async def replay_dead_letters(
     return _json(text, 200)
 
 
-@router.post("/dead-letters/discard", responses=COUNTED_OR_STARTED, openapi_extra=takes(DiscardBody))
+@router.post(
+    "/dead-letters/discard",
+    dependencies=[needs(Right.JOBS_RUN)],
+    responses=COUNTED_OR_STARTED,
+    openapi_extra=takes(DiscardBody),
+)
 async def discard_dead_letters(
     request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, _key: Key = None
 ) -> Response:
@@ -185,7 +196,7 @@ async def discard_dead_letters(
     return _json(text, 200)
 
 
-@router.get("/dead-letters/operations", response_model=OperationList)
+@router.get("/dead-letters/operations", dependencies=[needs(Right.JOBS_READ)], response_model=OperationList)
 async def list_operations(
     services: RequestServices, tenant_no: Tenant, limit: Limit = 50, cursor: Cursor = None
 ) -> OperationList:
@@ -198,7 +209,7 @@ async def list_operations(
     )
 
 
-@router.get("/dead-letters/operations/{id}", response_model=OperationOut)
+@router.get("/dead-letters/operations/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=OperationOut)
 async def get_operation(services: RequestServices, tenant_no: Tenant, id_: OperationPath) -> OperationOut:
     """One operation and its progress."""
     async with services.database.connection() as connection:
@@ -208,7 +219,7 @@ async def get_operation(services: RequestServices, tenant_no: Tenant, id_: Opera
     return operation_out(rows[0])
 
 
-@router.post("/dead-letters/operations/{id}/cancel", response_model=OperationOut)
+@router.post("/dead-letters/operations/{id}/cancel", dependencies=[needs(Right.JOBS_RUN)], response_model=OperationOut)
 async def cancel_operation(
     services: RequestServices, tenant_no: Tenant, actor: Actor, id_: OperationPath
 ) -> OperationOut:
@@ -216,7 +227,7 @@ async def cancel_operation(
     return operation_out(await cancel_bulk(services.database, tenant_no, id_, actor=actor))
 
 
-@router.get("/dead-letters/{execution_id}", response_model=LetterDetail)
+@router.get("/dead-letters/{execution_id}", dependencies=[needs(Right.JOBS_READ)], response_model=LetterDetail)
 async def get_dead_letter(services: RequestServices, tenant_no: Tenant, execution_id: LetterPath) -> LetterDetail:
     """One letter: its payload, its attempts, and how it was replayed or discarded."""
     async with services.database.connection() as connection:

@@ -15,7 +15,7 @@ from pydantic import Field
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dead_letter_bodies import RetryExecutionBody, replay_of, retry_request
-from ondot.api.dependencies import Actor, RequestServices, Services, Tenant
+from ondot.api.dependencies import Actor, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import (
     Cursor,
@@ -35,6 +35,7 @@ from ondot.document.reading import read_form
 from ondot.flow.cancel import cancel
 from ondot.flow.output import open_log, open_result
 from ondot.flow.retry import retry
+from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, TenantNo
@@ -64,7 +65,7 @@ class _Identified(msgspec.Struct):
     id: UUID
 
 
-@router.get("/executions", response_model=responses.ExecutionList)
+@router.get("/executions", dependencies=[needs(Right.JOBS_READ)], response_model=responses.ExecutionList)
 async def list_all_executions(
     services: RequestServices,
     tenant_no: Tenant,
@@ -100,7 +101,7 @@ async def list_all_executions(
     )
 
 
-@router.get("/executions/{id}", response_model=responses.ExecutionDetail)
+@router.get("/executions/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=responses.ExecutionDetail)
 async def get_one_execution(
     services: RequestServices, tenant_no: Tenant, id_: ExecutionPath
 ) -> responses.ExecutionDetail:
@@ -114,6 +115,7 @@ async def get_one_execution(
 
 @router.get(
     "/executions/{id}/logs",
+    dependencies=[needs(Right.JOBS_READ)],
     response_model=responses.LogList,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
@@ -169,7 +171,11 @@ async def execution_logs(
     )
 
 
-@router.get("/executions/{id}/result", responses={200: {"content": {"application/json": {"schema": {}}}}})
+@router.get(
+    "/executions/{id}/result",
+    dependencies=[needs(Right.JOBS_READ)],
+    responses={200: {"content": {"application/json": {"schema": {}}}}},
+)
 async def execution_result(
     request: Request, services: RequestServices, tenant_no: Tenant, id_: ExecutionPath
 ) -> Response:
@@ -182,6 +188,7 @@ async def execution_result(
 
 @router.post(
     "/executions/{id}/cancel",
+    dependencies=[needs(Right.JOBS_RUN)],
     status_code=202,
     response_model=responses.ExecutionOut,
     openapi_extra=takes(CancelBody, required=False),
@@ -199,6 +206,7 @@ async def cancel_execution(
 
 @router.post(
     "/executions/{id}/retry",
+    dependencies=[needs(Right.JOBS_RUN)],
     status_code=201,
     response_model=responses.ExecutionOut,
     responses={

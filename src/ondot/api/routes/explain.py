@@ -10,10 +10,11 @@ from uuid import UUID
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.dependencies import RequestServices, Tenant, needs
 from ondot.api.parameters import ExecutionPath, Instant, JobPath, check_instant, only_known_parameters
 from ondot.api.responses import SkippedRange
 from ondot.flow.explain import explain_execution, explain_job
+from ondot.model.access import Right
 from ondot.model.explain_facts import Code, Explanation
 from ondot.model.explain_fire import FireCode, FireExplanation
 from ondot.model.ids import ExecutionId, JobId
@@ -59,14 +60,21 @@ class JobExplanationOut(ExplanationOut):
     fire: FireExplanationOut | None = Field(description="Only with `at`.")
 
 
-@router.get("/executions/{id}/explain", tags=["executions"], response_model=ExplanationOut)
+@router.get(
+    "/executions/{id}/explain",
+    dependencies=[needs(Right.JOBS_READ)],
+    tags=["executions"],
+    response_model=ExplanationOut,
+)
 async def explain_one_execution(services: RequestServices, tenant_no: Tenant, id_: ExecutionPath) -> ExplanationOut:
     """Why this execution is not running: what it waits for, until when, and what to do about it."""
     explanation = await explain_execution(services.database, tenant_no, ExecutionId(id_))
     return ExplanationOut(**_explanation_fields(explanation))
 
 
-@router.get("/jobs/{id}/explain", tags=["jobs"], response_model=JobExplanationOut)
+@router.get(
+    "/jobs/{id}/explain", dependencies=[needs(Right.JOBS_READ)], tags=["jobs"], response_model=JobExplanationOut
+)
 async def explain_one_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, at: Instant = None
 ) -> JobExplanationOut:

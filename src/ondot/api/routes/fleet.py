@@ -7,8 +7,9 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.dependencies import RequestServices, Tenant, needs
 from ondot.api.parameters import Cursor, Limit, only_known_parameters, parse_cursor
+from ondot.model.access import Right
 from ondot.store.fleet import NodeRow, WorkerRow, WorkerState, list_workers, read_nodes
 
 router = APIRouter(tags=["fleet"], dependencies=[Depends(only_known_parameters)])
@@ -91,7 +92,7 @@ class WorkerList(BaseModel):
     next_cursor: str | None
 
 
-@router.get("/nodes", response_model=NodeList)
+@router.get("/nodes", dependencies=[needs(Right.JOBS_READ)], response_model=NodeList)
 async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) -> NodeList:
     """Scheduler nodes with the partitions that they own: live ones, and those that expired."""
     async with services.database.connection() as connection:
@@ -105,7 +106,7 @@ async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) ->
     )
 
 
-@router.get("/workers", response_model=WorkerList)
+@router.get("/workers", dependencies=[needs(Right.JOBS_READ)], response_model=WorkerList)
 async def list_all_workers(
     services: RequestServices,
     _tenant_no: Tenant,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant
+from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of, parse_body
@@ -20,6 +20,7 @@ from ondot.document.render import SPEC_FIELDS, JobOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.run_now import run_now
+from ondot.model.access import Right
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -43,7 +44,7 @@ IfMatch = Annotated[
 ]
 
 
-@router.get("/jobs", response_model=responses.JobList)
+@router.get("/jobs", dependencies=[needs(Right.JOBS_READ)], response_model=responses.JobList)
 async def list_all_jobs(
     services: RequestServices,
     tenant_no: Tenant,
@@ -77,7 +78,7 @@ async def list_all_jobs(
     )
 
 
-@router.get("/jobs/{id}", response_model=responses.JobDetail)
+@router.get("/jobs/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=responses.JobDetail)
 async def get_one_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, response: Response
 ) -> responses.JobDetail:
@@ -100,7 +101,7 @@ async def get_one_job(
     }
 
 
-@router.put("/jobs/{id}", response_model=JobOut, openapi_extra=takes(JobBody))
+@router.put("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE)], response_model=JobOut, openapi_extra=takes(JobBody))
 async def update_job(
     request: Request,
     services: RequestServices,
@@ -122,7 +123,7 @@ async def update_job(
     return _job_response(row, response)
 
 
-@router.patch("/jobs/{id}", response_model=JobOut, openapi_extra=takes_patch())
+@router.patch("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE)], response_model=JobOut, openapi_extra=takes_patch())
 async def patch_job(
     services: RequestServices,
     tenant_no: Tenant,
@@ -155,7 +156,7 @@ async def patch_job(
     return _job_response(row, response)
 
 
-@router.delete("/jobs/{id}", response_model=responses.Deleted)
+@router.delete("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE)], response_model=responses.Deleted)
 async def delete_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, by: ByCaller, if_match: IfMatch = None
 ) -> responses.Deleted:
@@ -164,7 +165,7 @@ async def delete_job(
     return responses.Deleted()
 
 
-@router.post("/jobs/{id}/pause", response_model=JobOut)
+@router.post("/jobs/{id}/pause", dependencies=[needs(Right.JOBS_RUN)], response_model=JobOut)
 async def pause_job(
     services: RequestServices,
     tenant_no: Tenant,
@@ -178,7 +179,12 @@ async def pause_job(
     return _job_response(row, response)
 
 
-@router.post("/jobs/{id}/resume", response_model=JobOut, openapi_extra=takes(ResumeBody, required=False))
+@router.post(
+    "/jobs/{id}/resume",
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=JobOut,
+    openapi_extra=takes(ResumeBody, required=False),
+)
 async def resume_job(
     services: RequestServices,
     tenant_no: Tenant,
@@ -203,6 +209,7 @@ async def resume_job(
 
 @router.post(
     "/jobs/{id}/run",
+    dependencies=[needs(Right.JOBS_RUN)],
     status_code=201,
     response_model=responses.Started,
     responses=QUEUE_FULL,
@@ -238,7 +245,7 @@ async def run_job(
     return Response(text, status_code=201, media_type="application/json")
 
 
-@router.get("/jobs/{id}/status", response_model=responses.StatusOut)
+@router.get("/jobs/{id}/status", dependencies=[needs(Right.JOBS_READ)], response_model=responses.StatusOut)
 async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath) -> responses.StatusOut:
     """The job's state and that of its latest execution."""
     row = await load_job(services, tenant_no, JobId(id_))
@@ -254,7 +261,7 @@ async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath)
     )
 
 
-@router.get("/jobs/{id}/executions", response_model=responses.ExecutionList)
+@router.get("/jobs/{id}/executions", dependencies=[needs(Right.JOBS_READ)], response_model=responses.ExecutionList)
 async def job_executions(
     services: RequestServices,
     tenant_no: Tenant,

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import Actor, RequestServices, Services, Tenant
+from ondot.api.dependencies import Actor, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import JsonBody
@@ -15,6 +15,7 @@ from ondot.document.limits import AtOnce, RateBody, RateOrNone, or_text
 from ondot.document.reading import read_form
 from ondot.document.shorthand import rate_object
 from ondot.flow.pools import PoolLimits, set_limits
+from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.gates import Rate
 from ondot.model.ids import TenantNo
@@ -72,7 +73,7 @@ class PoolList(BaseModel):
     items: list[PoolOut]
 
 
-@router.get("/pools", response_model=PoolList)
+@router.get("/pools", dependencies=[needs(Right.JOBS_READ)], response_model=PoolList)
 async def pools(services: RequestServices, tenant_no: Tenant) -> PoolList:
     """All pools, by name. A pool is created when a job or a worker first names it."""
     async with services.database.connection() as connection:
@@ -80,13 +81,15 @@ async def pools(services: RequestServices, tenant_no: Tenant) -> PoolList:
     return PoolList(items=[_out(row) for row in rows])
 
 
-@router.get("/pools/{name}", response_model=PoolOut)
+@router.get("/pools/{name}", dependencies=[needs(Right.JOBS_READ)], response_model=PoolOut)
 async def get_pool(services: RequestServices, tenant_no: Tenant, name: PoolPath) -> PoolOut:
     """One pool: its workers, the work that waits there, and its limits."""
     return await _one(services, tenant_no, name)
 
 
-@router.patch("/pools/{name}", response_model=PoolOut, openapi_extra=takes(PoolBody))
+@router.patch(
+    "/pools/{name}", dependencies=[needs(Right.POOLS_MANAGE)], response_model=PoolOut, openapi_extra=takes(PoolBody)
+)
 async def change_pool(
     services: RequestServices, tenant_no: Tenant, actor: Actor, name: PoolPath, body: JsonBody
 ) -> PoolOut:

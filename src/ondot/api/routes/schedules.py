@@ -12,12 +12,13 @@ from fastapi import APIRouter, Depends, Query
 from msgspec import structs
 
 from ondot.api import responses
-from ondot.api.dependencies import RequestServices, Services, Tenant
+from ondot.api.dependencies import RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import Instant, JobPath, check_instant, only_known_parameters
 from ondot.api.request_body import JsonBody
 from ondot.api.routes.jobs import load_job
 from ondot.document.requests import PreviewBody, preview_request
+from ondot.model.access import Right
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState
@@ -29,7 +30,12 @@ from ondot.store.timers import get_timer
 router = APIRouter(tags=["schedules"], dependencies=[Depends(only_known_parameters)])
 
 
-@router.post("/schedules/preview", response_model=responses.PreviewOut, openapi_extra=takes(PreviewBody))
+@router.post(
+    "/schedules/preview",
+    dependencies=[needs(Right.JOBS_READ)],
+    response_model=responses.PreviewOut,
+    openapi_extra=takes(PreviewBody),
+)
 async def preview_schedule(services: RequestServices, tenant_no: Tenant, body: JsonBody) -> responses.PreviewOut:
     """The next fires of a schedule, and the schedule in words, before a job uses it."""
     now = services.database.clock.now()
@@ -42,7 +48,13 @@ async def preview_schedule(services: RequestServices, tenant_no: Tenant, body: J
         raise InvalidSchedule(message, faults=faults) from None
 
 
-@router.get("/jobs/{id}/next", tags=["jobs"], response_model=responses.NextOut, response_model_exclude_unset=True)
+@router.get(
+    "/jobs/{id}/next",
+    dependencies=[needs(Right.JOBS_READ)],
+    tags=["jobs"],
+    response_model=responses.NextOut,
+    response_model_exclude_unset=True,
+)
 async def next_fires(
     services: RequestServices,
     tenant_no: Tenant,

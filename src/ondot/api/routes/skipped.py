@@ -8,8 +8,9 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 
 from ondot.api import responses
-from ondot.api.dependencies import RequestServices, Tenant
+from ondot.api.dependencies import RequestServices, Tenant, needs
 from ondot.api.parameters import Instant, Limit, check_instant, invalid_cursor, only_known_parameters
+from ondot.model.access import Right
 from ondot.model.ids import JobId
 from ondot.model.missed import what_to_do
 from ondot.store.executions import Position, list_missed
@@ -17,7 +18,7 @@ from ondot.store.executions import Position, list_missed
 router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
 
-@router.get("/skipped-fires", response_model=responses.SkippedList)
+@router.get("/skipped-fires", dependencies=[needs(Right.JOBS_READ)], response_model=responses.SkippedList)
 async def skipped_fires(
     services: RequestServices,
     tenant_no: Tenant,
