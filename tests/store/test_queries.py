@@ -1,4 +1,4 @@
-"""Every block of SQL on a real schema: it PREPAREs, its header is true, and it keeps tenants apart."""
+"""Every block of SQL on a real schema: it PREPAREs, and its header is true."""
 
 import re
 from collections.abc import AsyncIterator, Iterable
@@ -27,115 +27,6 @@ BLOCKS: Final = [
 ]
 ALL: Final = [query for noun in nouns() for query in load_queries(noun).values()]
 
-TENANTS_TABLES: Final = [
-    "attempt",
-    "audit",
-    "backfill",
-    "checkpoint",
-    "dead_letter",
-    "execution",
-    "bulk",
-    "claim",
-    "gate",
-    "gated",
-    "history",
-    "idempotency",
-    "job",
-    "job_once",
-    "job_version",
-    "key",
-    "line",
-    "log",
-    "object",
-    "owed",
-    "ready",
-    "skipped",
-    "slot",
-    "streak",
-    "timer",
-    "waiting",
-]
-
-OVER_ALL_TENANTS: Final = {
-    # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
-    "find_due_timers": "a node plans its partitions",
-    "is_crowded": "a node plans its partitions",
-    "plan_fires": "the tenant comes from the timer",
-    "take_owed": "a node works off its partitions",
-    "make_owed": "the tenant comes from the owed range",
-    "put_off_owed": "ranges that this node took",
-    "find_past_deadline": "housekeeping",
-    "succeed_executions": "fenced by worker and attempt",
-    "find_chores": "housekeeping",
-    "explain_suspects": "the slots of workers are for all tenants",
-    "forget_gates": "housekeeping",
-    "add_missing_slots": "what runs in a pool, of all tenants",
-    "forget_claims": "housekeeping",
-    "call_delayed_lines": "housekeeping",
-    "look_at_executions": "housekeeping",
-    "look_at_ready": "housekeeping",
-    "look_at_waiting": "housekeeping",
-    "look_at_gated": "housekeeping",
-    "look_at_slots": "housekeeping",
-    "look_at_lines": "housekeeping",
-    "look_at_leases": "housekeeping",
-    "look_at_timers": "housekeeping",
-    "lease_to_recovery": "housekeeping",
-    "queue_again": "housekeeping",
-    "line_up_again": "housekeeping",
-    "drop_ready": "housekeeping",
-    "drop_waiting": "housekeeping",
-    "drop_gated": "housekeeping",
-    "drop_slots": "housekeeping",
-    "call_overlooked": "housekeeping",
-    "drop_leases": "housekeeping",
-    "find_stuck_timers": "housekeeping",
-    "take_bulk": "housekeeping",
-    "lock_gates_of_executions": "gates of executions that the caller then ends, each for its tenant",
-    "find_streaks_over": "housekeeping",
-    **dict.fromkeys(
-        (
-            "lock_ended_jobs",
-            "lock_deleted_jobs",
-            "remove_jobs",
-            "lock_superseded",
-            "forget_versions",
-            "forget_letters",
-            "forget_skipped",
-            "forget_backfills",
-            "forget_bulks",
-        ),
-        "housekeeping",
-    ),
-    "list_timers_after": "housekeeping",
-    "sweep_late_ready": "housekeeping",
-    "forget_keys": "housekeeping",
-    "forget_checkpoints": "housekeeping",
-    "oldest_due": "the state of the installation",
-    "read_queue_depth": "the state of the installation",
-    # Workers serve every tenant: they name executions that they leased, fenced by worker and attempt.
-    "find_cancels": "what this worker runs",
-    "scope_room": "a worker of the pool",
-    "survey_lanes": "a lane names its tenant",
-    "lease_executions": "a lane names its tenant",
-    "find_lease": "by a lease of this worker",
-    "complete_executions": "fenced by worker and attempt",
-    "find_outcomes": "fenced by worker and attempt",
-    "find_payloads": "of executions that this worker leased",
-    "find_stopped_jobs": "of executions that this worker leased",
-    "find_once_specs": "of executions that were leased and timers that are due",
-    "find_specs": "of executions that were leased and timers that are due",
-    "find_lost_executions": "of leases without a worker",
-    "add_log_lines": "each line carries its tenant",
-    "save_progress": "fenced by worker and attempt",
-    "find_checkpoint": "of an execution that this worker leased",
-    # Before or after the tenant is known.
-    "find_callers": "says whose keys they are",
-    "list_changed_tenants": "every process knows all tenants",
-    "is_live": "of a job whose claim was locked for its tenant",
-    "lock_timer": "after the job was locked for its tenant",
-}
-
 WRITES_A_STATE: Final = re.compile(
     r"(INSERT INTO|DELETE FROM) ondot\.execution\b|UPDATE ondot\.execution\b(?:(?!\bWHERE\b).)*\bstate =", re.DOTALL
 )
@@ -157,26 +48,6 @@ async def test_every_block_prepares_and_returns_what_its_header_states(schema_ur
         assert bool(columns) == (query.returns != "none")
         numbers = {int(number) for number in re.findall(r"\$(\d+)", _without_comments(query.text))}
         assert numbers == set(range(1, len(statement.get_parameters()) + 1))
-
-
-@pytest.mark.parametrize("query", BLOCKS)
-@proves("P12", "T1")
-def test_every_block_that_touches_a_table_of_tenants_filters_by_tenant(query: Query) -> None:
-    sql = _without_comments(query.text)
-    touched = {table for table in TENANTS_TABLES if re.search(rf"\bondot\.{table}\b", sql)}
-    if not touched or query.name in OVER_ALL_TENANTS:
-        return
-    declared = re.search(r"\$(\d+) tenant_no", query.text)
-    assert declared, f"{query.name} takes no tenant_no, and OVER_ALL_TENANTS does not say why"
-    number = declared[1]
-    reads = re.search(r"\b(FROM|JOIN|UPDATE|USING) ondot\.", sql)
-    pattern = rf"tenant_no = \${number}\b" if reads else rf"\${number}\b"
-    assert re.search(pattern, sql), f"{query.name} does not filter on its tenant"
-
-
-@proves("P12")
-def test_the_list_of_blocks_over_all_tenants_names_only_blocks_that_exist() -> None:
-    assert {query.name for noun in nouns() for query in load_queries(noun).values()} >= set(OVER_ALL_TENANTS)
 
 
 @pytest.mark.parametrize("query", BLOCKS)
