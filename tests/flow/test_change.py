@@ -295,6 +295,21 @@ async def test_owed_fires_are_recorded_as_skipped_when_their_job_stops(
     assert await world.work_off() == 0
 
 
+@proves("S6", "S10", "P4")
+async def test_fires_that_the_calendar_left_out_stay_on_record_when_a_job_stops_before_its_owed_ones(
+    world: World,
+) -> None:
+    closed = Calendar(blackouts=(Blackout(from_at=world.after(120.5), to_at=world.after(130.5)),))
+    misfire = Misfire(policy="all", grace_s=2, window_s=3600, limit=1000)
+    accepted = await world.submit(job(schedule=every(1, world.now, misfire=misfire, calendar=closed)))
+    await world.advance(170)
+    await world.plan()
+    assert await world.skipped(accepted.id) == [(-49, -40, "calendar", 10)]
+    await world.work_off()  # the 100 that follow the 20 planned ahead
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    assert await world.skipped(accepted.id) == [(-49, -40, "calendar", 10), (-39, -3, "paused", 37)]
+
+
 @proves("S8")
 async def test_owed_fires_run_the_new_version_at_the_instants_of_the_old(world: World) -> None:
     accepted = await world.submit(job(schedule=every(100, world.now, misfire=Misfire(policy="all"))))

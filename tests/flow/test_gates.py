@@ -18,7 +18,7 @@ from ondot.model.outcome import Cancelled, Interrupted, NotBegun
 from ondot.model.retry import Retry
 from ondot.store.queue import oldest_due
 from tests.proves import proves
-from tests.world import DEFAULT_POOL, Worker, World, every, failed, job
+from tests.world import DEFAULT_POOL, Worker, World, every, failed, job, once
 
 
 def limited(**limits: Any) -> JobSpec:
@@ -324,6 +324,23 @@ async def test_pause_and_delete_also_end_executions_in_line(world: World) -> Non
     assert (await slots(world), await world.count("waiting"), await world.count("gated")) == (0, 0, 0)
     assert await world.states(paused.id) == [State.SKIPPED]
     assert await world.states(deleted.id) == [State.CANCELLED]
+
+
+@proves("E12", "P11")
+async def test_a_limit_set_while_more_run_counts_them_and_lets_none_pass_before_there_is_room(world: World) -> None:
+    accepted = await world.submit(job(schedule=once(world.after(3600))))
+    worker = await world.worker()
+    for _ in range(2):
+        await world.run_now(accepted.id)
+    running = await worker.lease()
+    limits = Limits(key="k", key_concurrency=1)
+    await world.update(accepted.id, job(schedule=once(world.after(3600)), limits=limits))
+    assert (len(running), await world.count("slot")) == (2, 2)
+    await world.run_now(accepted.id)
+    for assignment in running:
+        assert await worker.lease() == []
+        await worker.complete(assignment)
+    assert len(await worker.lease()) == 1
 
 
 @proves("E13", "S8")

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from ondot.flow import plan
-from ondot.flow.change.change import pause, resume
+from ondot.flow.change.change import delete, pause, resume
 from ondot.flow.plan import Planning, plan_timers
 from ondot.model.execution import PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, JobId
@@ -260,6 +260,28 @@ async def test_fires_that_the_calendar_leaves_out_are_recorded_when_the_job_is_p
         (-500, -400, "calendar", 2),
         (-300, -200, "calendar", 2),
         (-100, 0, "paused", 2),
+    ]
+
+
+@proves("S8", "S10", "P4")
+async def test_fires_that_the_calendar_leaves_out_of_a_pause_are_recorded_when_the_job_is_changed(
+    world: World,
+) -> None:
+    """They come before and after those of the pause: these were recorded, the others were lost."""
+    times = ((0, 250), (550, 900))
+    blackouts = tuple(Blackout(from_at=world.after(from_s), to_at=world.after(to_s)) for from_s, to_s in times)
+    accepted = await world.submit(job(schedule=every(100, world.now, calendar=Calendar(blackouts=blackouts))))
+    await pause(world.database, DEFAULT_TENANT, accepted.id)
+    await world.advance(150)
+    await world.update(accepted.id, (await world.job(accepted.id)).spec)
+    assert await world.skipped(accepted.id) == [(-50, -50, "calendar", 1)]
+    await world.advance(550)
+    await delete(world.database, DEFAULT_TENANT, accepted.id)
+    assert await world.skipped(accepted.id) == [
+        (-600, -600, "calendar", 1),
+        (-500, -500, "calendar", 1),
+        (-400, -200, "paused", 3),
+        (-100, 0, "calendar", 2),
     ]
 
 

@@ -22,6 +22,7 @@ from ondot.model.planning import (
     fired_through_after_take_back,
     fires_between,
     fires_from,
+    settled_ranges,
 )
 from ondot.model.schedule import Blackout, Calendar, Cron, Interval, Once, Schedule, next_fire
 from tests.proves import proves
@@ -161,6 +162,50 @@ def test_a_skipped_range_is_cut_to_what_was_not_filled(
     assert all(part.reason == "paused" for part in parts)
     if counted:
         assert sum(part.count or 0 for part in parts) == len(left)
+
+
+closed_times = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=3)
+
+
+def with_closed_times(closed: list[tuple[int, int]]) -> Schedule:
+    blackouts = tuple(Blackout(from_at=at(begin), to_at=at(begin + length)) for begin, length in closed)
+    return every(1, calendar=Calendar(blackouts=blackouts))
+
+
+def check_ranges(schedule: Schedule, ranges: list[SkippedRange], expected: list[datetime]) -> None:
+    """The ranges hold these fires, each once, and each range counts the ones that its reason concerns."""
+    assert [fire for part in ranges for fire in all_between(every(1), part.from_at, part.to_at)] == expected
+    for part in ranges:
+        kept = all_between(schedule, part.from_at, part.to_at)
+        assert (part.reason == "calendar") == (not kept)
+        assert part.count == len(kept or all_between(every(1), part.from_at, part.to_at))
+
+
+@given(closed=closed_times, first_s=st.integers(0, 40), now_s=st.integers(0, 90))
+@proves("S8", "S10", "P4")
+def test_a_pause_skips_the_fires_that_the_calendar_leaves_out_before_and_after_the_others(
+    closed: list[tuple[int, int]], first_s: int, now_s: int
+) -> None:
+    schedule = with_closed_times(closed)
+    ranges = settled_ranges(schedule, at(first_s), at(now_s), paused=True)
+    check_ranges(schedule, ranges, all_between(every(1), at(first_s + 1), at(now_s)))
+
+
+@given(
+    closed=closed_times,
+    first_s=st.integers(0, 40),
+    length=st.integers(1, 50),
+    filled_s=st.sets(st.integers(0, 90), min_size=1, max_size=4),
+)
+@proves("S7", "S10", "P4")
+def test_a_cut_keeps_the_fires_that_the_calendar_leaves_out_beside_the_one_that_ran(
+    closed: list[tuple[int, int]], first_s: int, length: int, filled_s: set[int]
+) -> None:
+    schedule = with_closed_times(closed)
+    fires = all_between(every(1), at(first_s), at(first_s + length))
+    filled = [fire for fire in fires if fire in {at(second) for second in filled_s}]
+    whole = SkippedRange(fires[0], fires[-1], "misfire", None)
+    check_ranges(schedule, cut(whole, schedule, filled), [fire for fire in fires if fire not in filled])
 
 
 @given(every_s=st.integers(1, 50), seconds=st.integers(0, 500), at_most=st.integers(0, 30))

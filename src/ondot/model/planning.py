@@ -215,7 +215,7 @@ def _count(schedule: Schedule, first_at: datetime, last_at: datetime) -> int | N
 @bounded
 def range_between(schedule: Schedule, after: datetime, before: datetime, reason: str) -> SkippedRange | None:
     """The fires between two instants, both excluded, as one range; None if there are none."""
-    if after >= before:
+    if before - after <= _MICROSECOND:
         return None
     try:
         first_at = next_fire(schedule, after)
@@ -232,11 +232,24 @@ def calendar_range(schedule: Schedule, after: datetime, before: datetime) -> Ski
     return None if schedule.calendar is None else range_between(unrestricted(schedule), after, before, "calendar")
 
 
-def settled_range(schedule: Schedule, after: datetime, now: datetime, *, paused: bool) -> SkippedRange | None:
+def settled_ranges(schedule: Schedule, after: datetime, now: datetime, *, paused: bool) -> list[SkippedRange]:
     """Fires up to now without a record when nothing is left to plan: those of a pause, or excluded by the calendar."""
     if paused:
-        return range_between(schedule, after, now + _MICROSECOND, "paused")
-    return calendar_range(schedule, after, now + _MICROSECOND)
+        return ranges_between(schedule, after, now + _MICROSECOND, "paused")
+    found = calendar_range(schedule, after, now + _MICROSECOND)
+    return [] if found is None else [found]
+
+
+def ranges_between(schedule: Schedule, after: datetime, before: datetime, reason: str) -> list[SkippedRange]:
+    """All fires between two instants, both excluded: one range from the first to the last that the calendar keeps, and
+    those that it excludes before and after."""
+    kept = range_between(schedule, after, before, reason)
+    if kept is None:
+        found = [calendar_range(schedule, after, before)]
+    else:
+        first, last = calendar_range(schedule, after, kept.from_at), calendar_range(schedule, kept.to_at, before)
+        found = [first, kept, last]
+    return [part for part in found if part is not None]
 
 
 def _list_skipped(
@@ -270,10 +283,8 @@ def cut(skipped: SkippedRange, schedule: Schedule, filled: list[datetime]) -> li
     edges = [skipped.from_at - _MICROSECOND, *filled, skipped.to_at + _MICROSECOND]
     parts: list[SkippedRange] = []
     for after, before in pairwise(edges):
-        part = range_between(schedule, after, before, skipped.reason) or calendar_range(schedule, after, before)
-        if part is not None:
-            parts.append(part)
-    uncounted = [n for n, part in enumerate(parts) if part.count is None]
+        parts += ranges_between(schedule, after, before, skipped.reason)
+    uncounted = [n for n, part in enumerate(parts) if part.count is None and part.reason == skipped.reason]
     if skipped.count is not None and len(uncounted) == 1:
         # The one uncounted part is the total minus the counted parts, however large it is.
         known = sum(part.count or 0 for part in parts if part.reason == skipped.reason)

@@ -15,7 +15,7 @@ from ondot.model.errors import Conflict, NotFound, PreconditionFailed
 from ondot.model.gates import encode_stages
 from ondot.model.ids import JobId, partition_of
 from ondot.model.job import JobState
-from ondot.model.planning import Timer, settled_range
+from ondot.model.planning import Timer, settled_ranges
 from ondot.model.schedule import Once, Schedule
 from ondot.store.jobs import JobRow, LockedJob, lock_job
 from ondot.store.planned import lock_gates_of_job
@@ -75,11 +75,12 @@ async def _plan_due(work: Work, job: LockedJob, timer: Timer) -> Timer:
 async def _record_unplanned(work: Work, job: LockedJob, since_at: datetime) -> None:
     """Record as skipped the fires up to now that no plan reaches."""
     schedule, is_paused = schedule_of(job), job.state is JobState.PAUSED
-    skipped = await compute_schedule(schedule, lambda: settled_range(schedule, since_at, job.now, paused=is_paused))
-    if skipped is not None:
-        await record_skipped(work.connection, work.tenant_no, job.id, job.version, [skipped])
-        await cut_ended(work, job, skipped.from_at, skipped.to_at)
-        report_skipped(job.id, skipped)
+    skipped = await compute_schedule(schedule, lambda: settled_ranges(schedule, since_at, job.now, paused=is_paused))
+    if skipped:
+        await record_skipped(work.connection, work.tenant_no, job.id, job.version, skipped)
+        await cut_ended(work, job, skipped[0].from_at, skipped[-1].to_at)
+    for entry in skipped:
+        report_skipped(job.id, entry)
 
 
 async def lock_timer_of(work: Work, job: LockedJob) -> Timer:
