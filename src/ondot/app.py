@@ -220,7 +220,7 @@ async def open_targets(
         )
     targets: Targets = {
         # Receivers reject a timestamp that is minutes off, and this machine's clock may be wrong by an hour (C3).
-        HttpTarget: HttpCaller(allow_private=settings.allow_private_targets, now=now),
+        HttpTarget: HttpCaller(reach=settings.reach, now=now),
         FunctionTarget: Functions(FunctionCaller(app.handlers, slots=slots), in_child),
         ShellTarget: ShellCaller(allow=settings.allow_shell, confinement=confinement or UNCONFINED),
     }

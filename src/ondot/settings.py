@@ -21,6 +21,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from ondot.model.addresses import Reach, parse_networks
 from ondot.model.errors import Misconfigured
 from ondot.model.urls import fault_of
 
@@ -28,6 +29,7 @@ SECRETS = ("database_url", "api_key")
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
+_SWITCH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off", ""), False)
 SHELL_VARIABLES = frozenset(
     f"ONDOT_{name}" for name in ("EXECUTION_ID", "JOB_ID", "JOB_NAME", "FIRE_AT", "ATTEMPT", "FENCING_TOKEN", "CALL_ID")
 )
@@ -66,7 +68,9 @@ class Settings(BaseSettings):
 
     # What is allowed.
     auth: Literal["on", "off"] = Field("on", description="off: require no key; on loopback only")
-    allow_private_targets: bool = Field(False, description="allow HTTP targets in private address ranges")
+    allow_private_targets: bool | str = Field(
+        False, description="allow HTTP targets in private address ranges: all, or networks separated by commas"
+    )
     allow_shell: bool = Field(False, description="run shell targets on this worker")
     shell_user: str | None = Field(
         None, description="the account that runs shell commands; needs a worker that runs as root"
@@ -205,6 +209,15 @@ class Settings(BaseSettings):
             raise ValueError("must be file:///directory, with three slashes, or s3://bucket/prefix")
         return url.rstrip("/")
 
+    @field_validator("allow_private_targets", mode="before")
+    @classmethod
+    def _is_allowed_or_networks(cls, written: object) -> object:
+        if not isinstance(written, str):
+            return written
+        if (switch := _SWITCH.get(written.strip().lower())) is not None:
+            return switch
+        return ",".join(map(str, parse_networks(_split_names(written))))
+
     @field_validator("shell_env")
     @classmethod
     def _is_a_list_of_names(cls, names: str | None) -> str | None:
@@ -234,6 +247,15 @@ class Settings(BaseSettings):
     @property
     def on_loopback(self) -> bool:
         return self.host in {"127.0.0.1", "localhost", "::1"}
+
+    @property
+    def reach(self) -> Reach:
+        """Where the calls of the first tenant may go."""
+        match self.allow_private_targets:
+            case str(networks):
+                return Reach(networks=parse_networks(_split_names(networks)))
+            case is_allowed:
+                return Reach(any_private=is_allowed)
 
     @property
     def shell_variables(self) -> list[str]:

@@ -18,9 +18,10 @@ import pytest
 from aiohttp import web
 
 from ondot import __version__
+from ondot.model.addresses import EVERYWHERE, PUBLIC, Reach, endpoint, is_public, parse_networks
 from ondot.model.execution import Outcome
 from ondot.model.job import HttpTarget
-from ondot.targets.http.addresses import Allowed, PrivateAddress, is_public
+from ondot.targets.http.addresses import Allowed, PrivateAddress
 from ondot.targets.http.answer import MAX_BODY
 from ondot.targets.http.target import HttpCaller
 from tests.conformance.calls import EXECUTION, Recorder, a_call, failure_of, result_of
@@ -39,7 +40,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def http() -> AsyncIterator[HttpCaller]:
-    caller = HttpCaller(allow_private=True, now=lambda: DATABASE_NOW)
+    caller = HttpCaller(reach=EVERYWHERE, now=lambda: DATABASE_NOW)
     yield caller
     await caller.close()
 
@@ -490,7 +491,7 @@ async def test_a_name_that_changes_its_mind_leads_nowhere_private(
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "2130706433"])
 def test_no_socket_is_created_for_an_address_that_is_not_public(address: str) -> None:
     with pytest.raises(PrivateAddress):
-        Allowed(private=False).open_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)))
+        Allowed(PUBLIC).open_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)))
 
 
 NEVER_CALLED = [
@@ -552,7 +553,74 @@ async def test_a_name_that_leads_to_metadata_is_refused_even_where_private_ones_
 @proves("T3")
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "192.168.1.1", "::1", "fc00::1", "64:ff9b::a00:1"])
 def test_other_private_addresses_may_be_allowed(address: str) -> None:
-    Allowed(private=True).check(address)
+    Allowed(EVERYWHERE).check(address)
+
+
+@proves("T3")
+@pytest.mark.parametrize("host", ["10.1.2.3", "0xa010203", "10.1.515", "[::ffff:10.1.2.3]", "[64:ff9b::a01:203]"])
+def test_a_named_network_is_allowed_in_every_notation_and_others_are_not(host: str) -> None:
+    allowed = Allowed(Reach(networks=parse_networks(["10.1.0.0/16", "fd12::/48"])))
+    allowed.check(host)
+    allowed.check("fd12::1")
+    for other in ("10.2.0.1", "127.0.0.1", "fd13::1", "169.254.169.254", "[::1]"):
+        with pytest.raises(PrivateAddress):
+            allowed.check(other)
+
+
+@proves("T3")
+def test_not_even_a_network_of_all_addresses_allows_metadata() -> None:
+    allowed = Allowed(Reach(networks=parse_networks(["0.0.0.0/0", "::/0"])))
+    allowed.check("127.0.0.1")
+    for host in NEVER_CALLED:
+        with pytest.raises(PrivateAddress):
+            allowed.check(host)
+
+
+@proves("T3")
+async def test_calls_with_another_reach_do_not_share_a_connection(receiver: Receiver) -> None:
+    """A connection that is kept open has passed its check already: a stricter call must not be sent over it."""
+    port = int(receiver.url.rpartition(":")[2])
+    reaches = {1: EVERYWHERE, 2: PUBLIC}
+
+    async def reach_of(tenant_no: int) -> Reach:
+        return reaches[tenant_no]
+
+    caller = HttpCaller(reach_of=reach_of)
+    target = HttpTarget(url=f"http://localhost:{port}/")
+    try:
+        assert result_of(await caller.call(target, a_call(tenant_no=1)))["status"] == 204
+        failure_of(await caller.call(target, a_call(tenant_no=2)), "private_address")
+        reaches[1] = PUBLIC
+        failure_of(await caller.call(target, a_call(tenant_no=1)), "private_address")
+    finally:
+        await caller.close()
+    assert len(receiver.received) == 1
+
+
+@proves("T3")
+async def test_a_job_written_without_the_scope_never_reaches_a_private_address(
+    http: HttpCaller, receiver: Receiver
+) -> None:
+    failed = failure_of(await http.call(HttpTarget(url=receiver.url, only_public=True), a_call()), "private_address")
+    assert "scope private-targets" in failed.error.message
+    assert receiver.received == []
+
+
+@proves("T3")
+async def test_own_endpoints_are_refused_although_their_network_is_allowed(receiver: Receiver) -> None:
+    port = int(receiver.url.rpartition(":")[2])
+    own = frozenset({endpoint(ip_address("127.0.0.1"), port)})
+    caller = HttpCaller(reach=Reach(any_private=True, own=own))
+    try:
+        for host in ("127.0.0.1", "localhost", "127.9.9.9", "0", "2130706433", "[::1]", "[::ffff:127.0.0.1]", "[::]"):
+            url = f"http://{host}:{port}/"
+            failed = failure_of(await caller.call(HttpTarget(url=url), a_call()), "private_address")
+            assert "ondot's own" in failed.error.message
+        async with open_receiver() as other:
+            assert result_of(await caller.call(HttpTarget(url=other.url), a_call()))["status"] == 204
+    finally:
+        await caller.close()
+    assert receiver.received == []
 
 
 @proves("E3")

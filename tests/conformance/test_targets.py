@@ -13,6 +13,7 @@ from aiohttp import web
 
 from ondot import Context, Ondot
 from ondot.app import open_targets
+from ondot.model.addresses import EVERYWHERE
 from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
@@ -53,7 +54,7 @@ class Rig(ABC):
 
 class HttpRig(Rig):
     def __init__(self, receiver: Receiver) -> None:
-        self.target = HttpCaller(allow_private=True)
+        self.target = HttpCaller(reach=EVERYWHERE)
         self.succeeds = HttpTarget(url=f"{receiver.url}/good")
         self.fails = HttpTarget(url=f"{receiver.url}/bad")
         self.hangs = HttpTarget(url=f"{receiver.url}/hang")

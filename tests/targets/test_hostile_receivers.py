@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from ondot.model.addresses import EVERYWHERE
 from ondot.model.execution import Outcome
 from ondot.model.job import HttpTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
@@ -27,7 +28,7 @@ MOST_BYTES_HELD = 20_000_000
 
 @pytest.fixture
 async def http() -> AsyncIterator[HttpCaller]:
-    caller = HttpCaller(allow_private=True)
+    caller = HttpCaller(reach=EVERYWHERE)
     yield caller
     await caller.close()
 

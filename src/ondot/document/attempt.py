@@ -42,6 +42,11 @@ class HttpBody(Body):
     first_byte_timeout: AttemptDuration | None = Field(
         default=None, description="How long the first byte of the response may take.", examples=["30s"]
     )
+    follow_redirects: bool = Field(
+        default=_HTTP.follow_redirects,
+        description="Follow up to 5 redirects. Another host gets no headers, signature or payload of the job.",
+        examples=[True],
+    )
 
 
 class ShellBody(Body):
@@ -110,7 +115,7 @@ class RetryBody(Body):
 
 def target_of(body: TargetBody) -> TargetSpec:
     if body.http is not None:
-        return to_struct(HttpTarget, body.http)
+        return to_struct(HttpTarget, body.http, only_public=False)
     if body.function is not None:
         return FunctionTarget(name=body.function)
     assert body.shell is not None, "check_kinds has checked that there is one"

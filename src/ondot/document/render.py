@@ -85,6 +85,7 @@ class HttpOut(TypedDict):
     headers: dict[str, str]
     connect_timeout: Seconds | None
     first_byte_timeout: Seconds | None
+    follow_redirects: bool
 
 
 class ShellOut(TypedDict):
@@ -307,6 +308,7 @@ def _render_target(target: TargetSpec) -> TargetOut:
                     "headers": target.headers,
                     "connect_timeout": None if connect_s is None else as_written(connect_s),
                     "first_byte_timeout": None if first_byte_s is None else as_written(first_byte_s),
+                    "follow_redirects": target.follow_redirects,
                 }
             }
         case FunctionTarget():

@@ -260,6 +260,8 @@ def build_call(
         cancel=cancel,
         transaction=transaction,
         losses=leased.losses,
+        tenant_no=leased.tenant_no,
+        pool=spec.pool,
     )
 
 

@@ -43,6 +43,9 @@ class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     headers: dict[str, str] = {}
     connect_timeout_s: float | None = None
     first_byte_timeout_s: float | None = None
+    follow_redirects: bool = False
+    only_public: bool = False
+    """The job was written by a caller without the scope `private-targets`."""
 
 
 class FunctionTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="function"):

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from ondot.model.ids import ExecutionId, JobId
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.job import TargetSpec
 from ondot.model.outcome import Cancelled, Failed, Interrupted, Succeeded
 
@@ -78,6 +78,8 @@ class Call(Struct, frozen=True):
     """None: this worker has no database to share."""
     losses: int = 0
     """Workers lost so far while they ran this execution. From two on, a function is a suspect and runs in a child."""
+    tenant_no: TenantNo = DEFAULT_TENANT
+    pool: str = "default"
 
     @property
     def fire_at(self) -> datetime:

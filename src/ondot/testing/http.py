@@ -17,6 +17,8 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from ondot.model.addresses import EVERYWHERE
+from ondot.targets.http.addresses import Allowed
 from ondot.targets.http.target import HttpCaller
 from ondot.testing.records import Request
 
@@ -69,10 +71,10 @@ class OfflineHttp(HttpCaller):
     """A worker's HTTP caller, whose session has only the answers that the test set."""
 
     def __init__(self, receivers: Receivers) -> None:
-        super().__init__(allow_private=True)
+        super().__init__(reach=EVERYWHERE)
         self._receivers = receivers
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self, _allowed: Allowed) -> aiohttp.ClientSession:
         session: Any = _Session(self._receivers)
         return session  # type: ignore[no-any-return]
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ondot.app import register
 from ondot.flow.dispatch import Dispatcher
+from ondot.model.addresses import EVERYWHERE
 from ondot.model.errors import Misconfigured
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
 from ondot.sdk.app import Ondot
@@ -97,7 +98,7 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     dispatcher = Dispatcher(PollingTransport())
     transport = WorldTransport(database, dispatcher)
     receivers = Receivers(database.clock.now)
-    http = HttpCaller(allow_private=True) if network else OfflineHttp(receivers)
+    http = HttpCaller(reach=EVERYWHERE) if network else OfflineHttp(receivers)
     function = FunctionCaller(app.handlers, slots=slots)
     shell = ShellCaller(allow=database.settings.allow_shell)
     engine = Engine(database, dispatcher, {HttpTarget: http, FunctionTarget: function, ShellTarget: shell}, slots)

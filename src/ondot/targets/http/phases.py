@@ -26,10 +26,18 @@ class Phases:
 
     def __init__(self, spec: HttpTarget, total_s: float | None) -> None:
         self.connected = False
+        self.was_sent = False
+        """Whether a receiver may have seen the call."""
         self._is_waiting = False
         wanted_s = CONNECT_TIMEOUT_S if spec.connect_timeout_s is None else spec.connect_timeout_s
         self._connect_s = wanted_s if total_s is None else min(wanted_s, total_s)
         self._first_byte_s = spec.first_byte_timeout_s
+        self._timeout = asyncio.timeout(self._connect_s)
+
+    def restart(self) -> None:
+        """The next request of the same call: a redirect is followed."""
+        self.was_sent = True
+        self.connected = self._is_waiting = False
         self._timeout = asyncio.timeout(self._connect_s)
 
     async def __aenter__(self) -> "Phases":
@@ -56,7 +64,7 @@ class Phases:
         self._within(self._connect_s)
 
     def send(self) -> None:
-        self.connected, self._is_waiting = True, False
+        self.connected, self.was_sent, self._is_waiting = True, True, False
         self._within(self._first_byte_s)
 
     def report(self) -> Failed:

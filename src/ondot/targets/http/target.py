@@ -1,9 +1,11 @@
-"""HTTP calls (E3, E4, E7, E8, T3): the payload is the JSON body, the facts of the attempt are headers.
+"""HTTP calls (E3, E4, E7, E8, T3): the payload is the JSON body, the facts of the attempt are headers, and a signature
+over both shows the receiver that the call is ondot's (`model.signature`).
 
-Only 2xx succeeds. Redirects are not followed: their address was not checked. One call is one request: a call without
-an answer is reported and not repeated here, so that every further call has a recorded cause. Only the first 64 KiB of
-an answer are read. A cancelled call is dropped at once: its receiver cannot be asked to end, and may still have done
-its work. Proxies, cookies and `.netrc` of the worker's environment are ignored: a job runs the same everywhere.
+Only 2xx succeeds. Redirects are followed only if the job says so (`redirects`). One call is otherwise one request: a
+call without an answer is reported and not repeated here, so that every further call has a recorded cause. Only the
+first 64 KiB of an answer are read. A cancelled call is dropped at once: its receiver cannot be asked to end, and may
+still have done its work. Proxies, cookies and `.netrc` of the worker's environment are ignored: a job runs the same
+everywhere. Connections are shared only between calls that may reach the same addresses.
 """
 
 import asyncio
@@ -11,8 +13,9 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -24,36 +27,69 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ondot import __version__
+from ondot.model.addresses import PUBLIC, Reach
 from ondot.model.headers import why_reserved
+from ondot.model.ids import TenantNo
 from ondot.model.job import HttpTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
+from ondot.model.signature import sign
 from ondot.ports.target import Call, Target
 from ondot.targets.cancelling import not_called
 from ondot.targets.http.addresses import Allowed, AllowedResolver, PrivateAddress
 from ondot.targets.http.answer import MAX_DETAIL, Answer, read_answer
 from ondot.targets.http.bounded import BoundedConnection, TooMuch
 from ondot.targets.http.phases import Phases, tracing
+from ondot.targets.http.redirects import MAX_REDIRECTS, Hop, NotFollowed, follow, is_redirect
 from ondot.targets.text import one_line
 
 LONGEST_RETRY_AFTER_S: Final = 86_400.0
 KEEP_ALIVE_S: Final = 4.0
 """Shorter than the 5 s after which common servers close an idle connection: a request must not meet the close."""
+MAX_REACHES: Final = 64
+"""Reaches whose idle connections are kept at a time."""
+
+_NO_RIGHT: Final = (
+    "This job was written by a caller without the scope private-targets: write it with a key that has the scope."
+)
 
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 _RETRYABLE_4XX: Final = frozenset({408, 425, 429})
 
 
+ReachOf = Callable[[TenantNo], Awaitable[Reach]]
+"""Where the calls of a tenant may go."""
+KeysFor = Callable[[TenantNo, HttpTarget, str], Awaitable[Sequence[bytes]]]
+"""The keys that sign a tenant's call of a target on a host. None: the call has no signature."""
+
+
+@dataclass(slots=True)
+class _Connections:
+    """The session of one reach, and how many calls use it."""
+
+    session: aiohttp.ClientSession
+    calls: int = 0
+
+
 class HttpCaller(Target[HttpTarget]):
-    """Makes the calls of one process, over one pool of connections."""
+    """Makes the calls of one process, over one pool of connections for each reach."""
 
     def __init__(
-        self, *, allow_private: bool = False, limit_per_host: int = 0, now: Callable[[], datetime] | None = None
+        self,
+        *,
+        reach: Reach = PUBLIC,
+        reach_of: ReachOf | None = None,
+        keys_for: KeysFor | None = None,
+        limit_per_host: int = 0,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
-        """`now`: the clock that receivers are sent; by default this machine's own."""
+        """`now`: the clock that receivers are sent; by default this machine's own. `reach`: that of all tenants, unless
+        there is `reach_of`. Without `keys_for` calls are not signed."""
         self._now = now or partial(datetime.now, UTC)
-        self._allowed = Allowed(private=allow_private)
+        self._reach = reach
+        self._reach_of = reach_of
+        self._keys_for = keys_for
         self._limit_per_host = limit_per_host
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: dict[Reach, _Connections] = {}
 
     async def call(self, spec: HttpTarget, call: Call) -> Succeeded | Failed | Cancelled:
         if call.cancel.requested:
@@ -76,41 +112,85 @@ class HttpCaller(Target[HttpTarget]):
             call.cancel.unlisten(drop)
 
     async def close(self) -> None:
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        for connections in self._connections.values():
+            await connections.session.close()
+        self._connections.clear()
 
     async def _call(self, spec: HttpTarget, call: Call, phases: Phases) -> Succeeded | Failed:
-        url = URL(spec.url)
+        reach = self._reach if self._reach_of is None else await self._reach_of(call.tenant_no)
+        if spec.only_public:
+            reach = reach.only_public(_NO_RIGHT)
+        connections = await self._connect(reach)
+        connections.calls += 1
+        try:
+            return await self._follow(spec, call, phases, Allowed(reach), connections.session)
+        finally:
+            connections.calls -= 1
+
+    async def _follow(
+        self, spec: HttpTarget, call: Call, phases: Phases, allowed: Allowed, session: aiohttp.ClientSession
+    ) -> Succeeded | Failed:
+        hop = Hop(spec.method, URL(spec.url))
+        for redirects_left in reversed(range(MAX_REDIRECTS + 1)):
+            answer = await self._request(spec, call, phases, allowed, session, hop)
+            if 200 <= answer.status < 300:
+                return Succeeded(answer.as_json())
+            if not (spec.follow_redirects and is_redirect(answer)):
+                break
+            try:
+                hop = follow(hop, answer)
+            except NotFollowed as refusal:
+                return _report_failure(answer, self._now(), f"The redirect {refusal}, so it is not followed.")
+            if not redirects_left:
+                return _report_failure(answer, self._now(), f"More than {MAX_REDIRECTS} redirects are not followed.")
+            call.say("log", one_line(f"{answer.status}: redirected to {hop.url.origin()}{hop.url.raw_path}"))
+            phases.restart()
+        return _report_failure(answer, self._now())
+
+    async def _request(
+        self,
+        spec: HttpTarget,
+        call: Call,
+        phases: Phases,
+        allowed: Allowed,
+        session: aiohttp.ClientSession,
+        hop: Hop,
+    ) -> Answer:
         # The resolver is not called for a host that is an address.
-        self._allowed.check(url.host or "")
-        session = self._session or self._open()
-        request = session.request(
-            spec.method,
-            url,
-            data=None if spec.method in _WITHOUT_BODY else call.payload,
-            headers=headers(spec, call, self._now()),
-            allow_redirects=False,
-        )
+        allowed.check(hop.url.host or "", port=hop.url.port)
+        body = None if hop.method in _WITHOUT_BODY else call.payload
+        sent = headers(spec, call, self._now(), hop)
+        if self._keys_for is not None and hop.is_own_host:
+            keys = await self._keys_for(call.tenant_no, spec, hop.url.raw_host or "")
+            if keys:
+                sent["webhook-signature"] = sign(keys, sent["webhook-id"], sent["webhook-timestamp"], body or b"")
+        request = session.request(hop.method, hop.url, data=body, headers=sent, allow_redirects=False)
         async with phases:
             response = await request.__aenter__()
         try:
-            answer = await read_answer(response)
+            return await read_answer(response)
         finally:
             await request.__aexit__(*sys.exc_info())
-        if 200 <= answer.status < 300:
-            return Succeeded(answer.as_json())
-        return _report_failure(answer, self._now())
 
-    def _open(self) -> aiohttp.ClientSession:
+    async def _connect(self, reach: Reach) -> _Connections:
+        found = self._connections.get(reach)
+        if found is None:
+            # Reaches change, and a tenant may have one of its own: those that no call uses are closed.
+            if len(self._connections) >= MAX_REACHES:
+                for other in [each for each, unused in self._connections.items() if not unused.calls]:
+                    await self._connections.pop(other).session.close()
+            found = self._connections.setdefault(reach, _Connections(self._open(Allowed(reach))))
+        return found
+
+    def _open(self, allowed: Allowed) -> aiohttp.ClientSession:
         """At the first call: a session belongs to the running loop."""
         connector = aiohttp.TCPConnector(
             limit=0,
             limit_per_host=self._limit_per_host,
             keepalive_timeout=KEEP_ALIVE_S,
             family=socket.AF_UNSPEC,
-            resolver=AllowedResolver(self._allowed),
-            socket_factory=self._allowed.open_socket,
+            resolver=AllowedResolver(allowed),
+            socket_factory=allowed.open_socket,
         )
         connector._factory = partial(BoundedConnection, loop=asyncio.get_running_loop())  # type: ignore[assignment]
         session = aiohttp.ClientSession(
@@ -123,17 +203,17 @@ class HttpCaller(Target[HttpTarget]):
         )
         # aiohttp would repeat GET, PUT and DELETE when a connection breaks: a call without a record (P7).
         session._retry_connection = False
-        self._session = session
         return session
 
 
-def headers(spec: HttpTarget, call: Call, now: datetime) -> CIMultiDict[str]:
+def headers(spec: HttpTarget, call: Call, now: datetime, hop: Hop) -> CIMultiDict[str]:
     """The job's own, then the facts, which override them: a receiver must be able to trust them."""
     merged = CIMultiDict({"user-agent": f"ondot/{__version__}", "accept": "*/*", "accept-encoding": "identity"})
-    if spec.method not in _WITHOUT_BODY:
+    if hop.method not in _WITHOUT_BODY:
         merged["content-type"] = "application/json"
-    # Checked again although creating a job rejects them: a job may be older than that rule.
-    merged.update({name: value for name, value in spec.headers.items() if why_reserved(name) is None})
+    if hop.is_own_host:
+        # Checked again although creating a job rejects them: a job may be older than that rule.
+        merged.update({name: value for name, value in spec.headers.items() if why_reserved(name) is None})
     merged.update(
         {
             "webhook-id": str(call.execution_id),
@@ -178,12 +258,12 @@ def _drop(deadline: asyncio.Timeout) -> None:
 
 
 def _report_cancel(phases: Phases) -> Cancelled:
-    if not phases.connected:
+    if not phases.was_sent:
         return Cancelled("It was cancelled before there was a connection: nothing was sent.")
     return Cancelled("The call was dropped; its receiver may still have done its work.", forced=True)
 
 
-def _report_failure(answer: Answer, now: datetime) -> Failed:
+def _report_failure(answer: Answer, now: datetime, remark: str | None = None) -> Failed:
     status = answer.status
     try:
         phrase = f"{status} {HTTPStatus(status).phrase}"
@@ -193,6 +273,8 @@ def _report_failure(answer: Answer, now: datetime) -> Failed:
     facts: dict[str, Any] = {"status": status}
     if 300 <= status < 400:
         message = f"The receiver answered {phrase}, and redirects are not followed: use the final address in the job."
+        if remark is not None:
+            message = f"The receiver answered {phrase}. {remark} Use the final address in the job."
         facts["location"] = one_line(answer.headers.get("location", ""))
     return Failed(
         AttemptError("http_status", message, detail=answer.text[:MAX_DETAIL] or None, facts=facts),
