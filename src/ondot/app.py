@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import Misconfigured, Unavailable
-from ondot.model.ids import DEFAULT_TENANT, PoolNo
+from ondot.model.ids import DEFAULT_TENANT, PoolNo, TenantNo
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
 from ondot.ports.transport import Transport
 from ondot.roles.process import recycle, run_role
@@ -137,8 +137,19 @@ def run_scheduler(settings: Settings) -> None:
     run_role("scheduler", settings, role)
 
 
-def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence[str], slots: int | None) -> None:
-    """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered."""
+def run_worker(
+    settings: Settings,
+    *,
+    app_reference: str | None,
+    pools: Sequence[str],
+    slots: int | None,
+    tenants: Sequence[str] = (),
+) -> None:
+    """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered.
+
+    `tenants`: whose work it runs, see `flow.served_tenants`.
+    """
+    from ondot.flow.served_tenants import ServedTenants
     from ondot.objects import open_objects
     from ondot.roles.worker import Worker
     from ondot.sdk.app import Ondot
@@ -158,16 +169,20 @@ def run_worker(settings: Settings, *, app_reference: str | None, pools: Sequence
             if database is None:
                 return
             pool_nos: list[PoolNo] = []
+            served = ServedTenants(database, tenants, pools, has_functions=app_reference is not None)
 
             async def register_app() -> None:
-                pool_nos[:] = await register(database, app, pools)
+                await served.read()
+                pool_nos[:] = await register(database, app, pools, served.registers_for)
 
             async with (
                 open_targets(settings, app, slots, app_reference, database.clock.now, confinement) as targets,
                 open_transport(database) as transport,
             ):
                 if await patiently(register_app, stop):
-                    worker = Worker(database, transport, targets, pool_nos, slots, open_objects(settings), on_hung)
+                    worker = Worker(
+                        database, transport, targets, pool_nos, slots, open_objects(settings), on_hung, served
+                    )
                     is_unfit = await worker.run(stop)
         if is_unfit and not stop.is_set():
             recycle()
@@ -275,8 +290,10 @@ DECLARED = By("worker", "declared by the app that it runs")
 """Recorded as the actor when the start of a worker creates or changes a job."""
 
 
-async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> list[PoolNo]:
-    """Create the pools of a worker that do not exist yet, and register the schedules of its functions."""
+async def register(
+    database: Database, app: "Ondot", pools: Sequence[str], tenant_nos: Sequence[TenantNo] = (DEFAULT_TENANT,)
+) -> list[PoolNo]:
+    """Create the pools of a worker that do not exist yet, and register the schedules of its functions for tenants."""
     from ondot.document.parse import job_spec
     from ondot.flow.submit import submit
 
@@ -288,9 +305,10 @@ async def register(database: Database, app: "Ondot", pools: Sequence[str]) -> li
         async def submit_all(moment: Moment) -> None:
             # A schedule that has ended must not keep the worker from starting.
             specs = [job_spec(body, moment.at, may_be_over=True) for body in schedules]
-            await submit(
-                database, dispatcher, DEFAULT_TENANT, specs, render=lambda _: "null", moment=moment, by=DECLARED
-            )
+            for tenant_no in tenant_nos:
+                await submit(
+                    database, dispatcher, tenant_no, specs, render=lambda _: "null", moment=moment, by=DECLARED
+                )
             log.info("schedules.registered", jobs=[spec.name for spec in specs])
 
         await database.by_clock(submit_all)

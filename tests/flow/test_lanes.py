@@ -141,7 +141,7 @@ async def _pages_read(connection: Connection, lanes: Sequence[Lane], from_at: da
     columns = [[1] * len(lanes), [2] * len(lanes), [lane.tenant_no for lane in lanes], [from_at] * len(lanes), [1]]
     block = load_queries("queue")["survey_lanes"].text
     [plan] = json.loads(
-        await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {block}", *columns, *gaps, 100)
+        await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {block}", *columns, *gaps, 100, None)
     )
     return int(plan["Plan"]["Shared Hit Blocks"]) + int(plan["Plan"]["Shared Read Blocks"])
 

@@ -6,6 +6,7 @@ that a child must not outlive, and `--show-life-to`, a file descriptor on which 
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -16,6 +17,15 @@ from ondot.cli.output import show_progress
 
 Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Serve this pool. May be repeated.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="How many attempts one process runs at once.")]
+Tenants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tenant",
+        metavar="TENANT",
+        help="Run only work of this tenant; * for all. May be repeated. By default a worker with an app serves the"
+        " first tenant and those that were given its pools by name; one without an app serves all.",
+    ),
+]
 AllowShell = Annotated[bool, typer.Option("--allow-shell", help="Allow jobs to run shell commands on this machine.")]
 
 
@@ -54,6 +64,7 @@ def worker(
     processes: Annotated[
         int, typer.Option(min=1, max=1000, help="How many worker processes to run, under one supervisor.")
     ] = 1,
+    tenant: Tenants = None,
     allow_shell: AllowShell = False,
     supervised_by: SupervisedBy = None,
     show_life_to: ShowLifeTo = None,
@@ -66,7 +77,7 @@ def worker(
     pools = list(dict.fromkeys(pool or ["default"]))
     _show_start(f"a worker of {', '.join(pools)}" + (f" with {app_reference}" if app_reference else ""), supervised_by)
     if processes == 1:
-        application.run_worker(settings, app_reference=app_reference, pools=pools, slots=slots)
+        application.run_worker(settings, app_reference=app_reference, pools=pools, slots=slots, tenants=tenant or ())
         return
     # An error that every child would meet is reported once, before any is started.
     _ = settings.needs_database_url
@@ -80,7 +91,8 @@ def worker(
 
     unblock_output()
     configure_logs(settings.log_format, settings.log_level, role="supervisor")
-    argv = role_argv("worker", *worker_words(app_reference, pools, slots, allow_shell=allow_shell))
+    words = worker_words(app_reference, pools, slots, allow_shell=allow_shell, tenants=tenant or ())
+    argv = role_argv("worker", *words)
     supervisor = Supervisor(
         children=[Child(f"worker-{number}", "worker", argv) for number in range(1, processes + 1)],
         environment={**os.environ, "ONDOT_DATABASE_URL": settings.needs_database_url},
@@ -93,12 +105,20 @@ def worker(
     raise typer.Exit(supervisor.run())
 
 
-def worker_words(app_reference: str | None, pools: list[str], slots: int | None, *, allow_shell: bool) -> list[str]:
+def worker_words(
+    app_reference: str | None,
+    pools: list[str],
+    slots: int | None,
+    *,
+    allow_shell: bool,
+    tenants: Sequence[str] = (),
+) -> list[str]:
     """The arguments of a child that runs the same worker."""
     return [
         *(["--slots", str(slots)] if slots is not None else []),
         *(["--allow-shell"] if allow_shell else []),
         *(word for pool in pools for word in ("--pool", pool)),
+        *(word for name in tenants for word in ("--tenant", name)),
         *([app_reference] if app_reference else []),
     ]
 

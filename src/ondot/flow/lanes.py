@@ -7,13 +7,14 @@ transaction keeps an old snapshot; housekeeping looks there instead.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+from ondot.flow.served_tenants import TenantNos
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Take, Turns, Waiting
 from ondot.model.ids import EPOCH, PoolNo
@@ -39,8 +40,12 @@ _lane_of = attrgetter("pool_no", "priority_class", "tenant_no")
 class Lanes:
     """The lanes of its pools that one incarnation of a worker knows."""
 
-    def __init__(self, database: Database, pool_nos: Sequence[PoolNo]) -> None:
+    def __init__(
+        self, database: Database, pool_nos: Sequence[PoolNo], tenants: Callable[[], TenantNos] = lambda: None
+    ) -> None:
+        """`tenants`: those that the worker serves at this moment."""
         self._database = database
+        self._tenants = tenants
         self._pool_nos = tuple(pool_nos)
         self._turns = Turns()
         self._from_ats: dict[Lane, datetime] = {}
@@ -63,10 +68,14 @@ class Lanes:
         """What waits for this worker; None: nothing does. `again`: something has changed since the last survey."""
         if self._last is not None and not again and self._is_fresh(self._last):
             return self._last
+        tenant_nos = self._tenants()
+        for lane in [lane for lane in self._from_ats if tenant_nos is not None and lane.tenant_no not in tenant_nos]:
+            del self._from_ats[lane]
+            self._seen_s.pop(lane, None)
         lanes = list(self._from_ats)
         started_s, asked_at = time.monotonic(), self._database.clock.now()
         async with self._database.connection() as connection:
-            survey = await survey_lanes(connection, self._pool_nos, lanes, list(self._from_ats.values()))
+            survey = await survey_lanes(connection, self._pool_nos, lanes, list(self._from_ats.values()), tenant_nos)
         now_s = time.monotonic()
         self._fresh_until_s = now_s + max(FRESH_FOR_S, min(COST_SHARE * (now_s - started_s), FRESH_AT_MOST_S))
         self._last, self._last_batch = survey, 0

@@ -15,7 +15,7 @@ never leases more than its free slots. Where payloads are large and the connecti
 can read within a deadline.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from ondot.flow.gate import admit_pass
 from ondot.flow.lanes import Lanes
+from ondot.flow.served_tenants import TenantNos
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take, Waiting
 from ondot.model.ids import LeaseId, PoolNo, WorkerId
@@ -176,11 +177,19 @@ def _may_be_stopped(row: Leased) -> bool:
 class Leaser:
     """Leases for one incarnation of a worker."""
 
-    def __init__(self, database: Database, worker_id: WorkerId, pool_nos: Sequence[PoolNo]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        worker_id: WorkerId,
+        pool_nos: Sequence[PoolNo],
+        tenants: Callable[[], TenantNos] = lambda: None,
+    ) -> None:
+        """`tenants`: those that the worker serves at this moment."""
         self._database = database
+        self._tenants = tenants
         self._worker_id = worker_id
         self._pool_nos = tuple(pool_nos)
-        self._lanes = Lanes(database, pool_nos)
+        self._lanes = Lanes(database, pool_nos, tenants)
         self.pending: LeaseId | None = None
         """A lease that was asked for and that the worker has not acknowledged. Every beat names it: while the loop is
         busy, or the reply is lost, recovery must not take it for a lease that its worker never got."""
@@ -288,7 +297,7 @@ class Leaser:
         self, connection: Connection, lease_id: LeaseId, portion: _Portion, limit: int, free_for_suspects: int | None
     ) -> list[Leased]:
         """Lease the executions that get a token of their rates. The token is taken in the transaction of the lease."""
-        admitted = await admit_at_rates(connection, portion.rated_pools, limit, free_for_suspects)
+        admitted = await admit_at_rates(connection, portion.rated_pools, limit, free_for_suspects, self._tenants())
         if not admitted:
             return []
         self.pending = lease_id

@@ -315,11 +315,17 @@ def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
 
 def _no_worker(pool: Pool) -> Reason:
     message = f"No live worker serves the pool {pool.name!r}"
+    if pool.for_others:
+        message = f"No live worker serves this tenant in the pool {pool.name!r}"
     if pool.draining:
         message += f": {pluralize(pool.draining, 'worker')} {'is' if pool.draining == 1 else 'are'} stopping"
     elif pool.seen_at is not None:
         message += f": the last heartbeat of one was at {format_instant(pool.seen_at)}"
     advice = f"Start one: `ondot worker --pool {pool.name}`."
+    if pool.for_others:
+        others = f"{pluralize(pool.for_others, 'worker')} there {'runs' if pool.for_others == 1 else 'run'}"
+        message += f"; {others} the work of other tenants"
+        advice = f"Ask the operator to start one for this tenant: `ondot worker --pool {pool.name} --tenant NAME`."
     return Reason("no_worker", f"{message}.", None, advice, _fleet(pool) | {"seen_at": pool.seen_at})
 
 

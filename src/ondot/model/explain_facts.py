@@ -133,6 +133,8 @@ class Pool:
     suspect_slots: int = 0
     suspects: int = 0
     seen_at: datetime | None = None
+    for_others: int = 0
+    """Live workers that do not serve the tenant of the execution."""
     concurrency: int | None = None
     held: HeldSlots = HeldSlots()
     every_s: float | None = None

@@ -25,6 +25,7 @@ from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Leaser
 from ondot.flow.output import Outputs
 from ondot.flow.run import Runner
+from ondot.flow.served_tenants import ServedTenants, TenantNos
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.liveness import BEATS_A_TIMEOUT
@@ -38,7 +39,13 @@ from ondot.roles.pulse import Culprit, OnHung, Pulse, Stall
 from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
 from ondot.store.endings import find_cancels
-from ondot.store.workers import beat_worker, leave_worker, register_worker, report_stalled_worker
+from ondot.store.workers import (
+    beat_worker,
+    leave_worker,
+    register_worker,
+    report_stalled_worker,
+    set_worker_tenants,
+)
 from ondot.telemetry.log import get_logger
 
 REGISTER_AGAIN_S = 1.0
@@ -47,6 +54,7 @@ LEASE_WITHIN_S = 600.0
 NOTES_EVERY_S = 1.0
 CANCELS_EVERY_S = 0.5
 STUCK_EVERY_S = 1.0
+TENANTS_EVERY_S = 1.0
 PATIENCE_S = 300.0
 """How long the other calls of an unfit process may take before it is recycled."""
 WRITE_AT_STOP_S = 10.0
@@ -64,10 +72,11 @@ class Worker:
         slots: int,
         objects: Objects | None = None,
         on_hung: OnHung | None = None,
+        served: ServedTenants | None = None,
     ) -> None:
-        """`on_hung`: see `roles.pulse`."""
+        """`on_hung`: see `roles.pulse`. `served`: the tenants whose work it leases; None: all."""
         self._new_incarnation = partial(
-            Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung
+            Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served
         )
 
     async def run(self, stop: asyncio.Event) -> bool:
@@ -92,12 +101,14 @@ class Incarnation:
         slots: int,
         objects: Objects | None,
         on_hung: OnHung | None,
+        served: ServedTenants | None,
     ) -> None:
         self._database = database
         self._transport = transport
         self._targets = targets
         self._pool_nos = pool_nos
         self._slots = slots
+        self._served = served
         self._id = WorkerId(database.clock.new_id())
         self._unfit = asyncio.Event()
         self._lost = asyncio.Event()
@@ -115,7 +126,7 @@ class Incarnation:
             on_free=slot_free.set,
             on_fault=self._unfit.set,
         )
-        self._leaser = Leaser(database, self._id, pool_nos)
+        self._leaser = Leaser(database, self._id, pool_nos, self._tenants)
         self._lease_loop = LeaseLoop(
             database, self._leaser, self._runner, self._completer, pool_nos, slots, slot_free, self._lost
         )
@@ -154,6 +165,8 @@ class Incarnation:
                     group.create_task(every(CANCELS_EVERY_S, self._cancel_pass, name="cancels"), name="cancels"),
                     group.create_task(every(STUCK_EVERY_S, self._stuck_pass, name="stuck"), name="stuck"),
                 ]
+                if self._served is not None and self._served.may_change:
+                    duties.append(group.create_task(every(TENANTS_EVERY_S, self._tenants_pass, name="tenants")))
                 lease = partial(self._lease_loop.one_pass, group)
                 leasing = group.create_task(
                     every(POLL_S, lease, name="lease", passes=self._passes, within_s=LEASE_WITHIN_S), name="lease"
@@ -189,6 +202,7 @@ class Incarnation:
                         release=__version__,
                         pool_nos=self._pool_nos,
                         slots=self._slots,
+                        tenant_nos=self._tenants(),
                     )
                 self._isolate(registered.blocking)
             except (Unavailable, DATABASE_ERROR) as error:
@@ -215,6 +229,16 @@ class Incarnation:
             async with self._database.connection() as connection:
                 attempts = await find_cancels(connection, self._id)
             self._runner.cancel(attempts)
+        return 0
+
+    def _tenants(self) -> TenantNos:
+        return None if self._served is None else self._served.numbers
+
+    async def _tenants_pass(self) -> int:
+        """Follow changes of the tenants that it serves: an owner gave one its pools, or took them away."""
+        if self._served is not None and await self._served.read_again() and self._served.numbers is not None:
+            async with self._database.connection() as connection:
+                await set_worker_tenants(connection, self._id, self._served.numbers)
         return 0
 
     async def _stuck_pass(self) -> int:

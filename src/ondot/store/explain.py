@@ -71,7 +71,7 @@ async def read_executions(
     """The facts of executions, and for those that wait, what they wait for."""
     waits = [one.row for one in found if one.row["state"] in _WAITS]
     held = await _read_slots(connection, tenant_no, waits) if waits else {}
-    workers = await _workers(connection, waits, heartbeat_s) if waits else {}
+    workers = await _workers(connection, tenant_no, waits, heartbeat_s) if waits else {}
     suspects = await _suspects(connection, [row for row in waits if row["class"] == PriorityClass.SUSPECT])
     ahead = await _queue_ahead(connection, tenant_no, waits) if waits else {}
     return [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead, heartbeat_s) for one in found]
@@ -93,9 +93,11 @@ async def _read_slots(connection: Connection, tenant_no: TenantNo, waits: Sequen
     return held
 
 
-async def _workers(connection: Connection, waits: Sequence[Record], heartbeat_s: float) -> dict[PoolNo, Record]:
+async def _workers(
+    connection: Connection, tenant_no: TenantNo, waits: Sequence[Record], heartbeat_s: float
+) -> dict[PoolNo, Record]:
     pool_nos = sorted({row["pool_no"] for row in waits})
-    rows = await connection.fetch(_SQL["explain_workers"].text, pool_nos, heartbeat_s, SUSPECTS_SHARE)
+    rows = await connection.fetch(_SQL["explain_workers"].text, pool_nos, heartbeat_s, SUSPECTS_SHARE, tenant_no)
     return {PoolNo(row["pool_no"]): row for row in rows}
 
 

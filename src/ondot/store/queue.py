@@ -1,6 +1,6 @@
 """The queue: survey the lanes, admit at gates, lease a batch, sweep rows that were committed late."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -127,12 +127,17 @@ class Room:
 
 
 async def survey_lanes(
-    connection: Connection, pool_nos: Sequence[PoolNo], lanes: Sequence[Lane], from_ats: Sequence[datetime]
+    connection: Connection,
+    pool_nos: Sequence[PoolNo],
+    lanes: Sequence[Lane],
+    from_ats: Sequence[datetime],
+    tenant_nos: Collection[TenantNo] | None = None,
 ) -> Survey | None:
-    """What waits in these lanes, in all other lanes of these pools, and before their gates. None: nothing waits."""
-    gaps = list(zip(*gaps_between(pool_nos, lanes), strict=True)) or [()] * 4
+    """What waits in these lanes, in all other lanes of these pools and tenants, and before their gates. None: nothing
+    waits. `tenant_nos` None: all tenants."""
+    gaps = list(zip(*gaps_between(pool_nos, lanes, tenant_nos), strict=True)) or [()] * 4
     rows = await connection.fetch(
-        _SQL["survey_lanes"].text, *_columns(lanes), from_ats, pool_nos, *gaps, UNKNOWN_AT_ONCE
+        _SQL["survey_lanes"].text, *_columns(lanes), from_ats, pool_nos, *gaps, UNKNOWN_AT_ONCE, tenant_nos
     )
     if not rows:
         return None
@@ -152,15 +157,19 @@ async def survey_lanes(
 
 async def admit(connection: Connection, pool_nos: Sequence[PoolNo]) -> list[Verdict]:
     """Admit executions at the gates of these pools, except at rates."""
-    rows = await connection.fetch(_SQL["admit"].text, pool_nos, False, 0, None)
+    rows = await connection.fetch(_SQL["admit"].text, pool_nos, False, 0, None, None)
     return [Verdict(*row.values()) for row in rows]
 
 
 async def admit_at_rates(
-    connection: Connection, pool_nos: Sequence[PoolNo], free_slots: int, free_for_suspects: int | None
+    connection: Connection,
+    pool_nos: Sequence[PoolNo],
+    free_slots: int,
+    free_for_suspects: int | None,
+    tenant_nos: Collection[TenantNo] | None = None,
 ) -> list[Verdict]:
     """Take tokens for the executions that may start now. The same transaction must lease them (`lease_admitted`)."""
-    rows = await connection.fetch(_SQL["admit"].text, pool_nos, True, free_slots, free_for_suspects)
+    rows = await connection.fetch(_SQL["admit"].text, pool_nos, True, free_slots, free_for_suspects, tenant_nos)
     return [Verdict(*row.values()) for row in rows]
 
 
@@ -240,8 +249,19 @@ async def oldest_due(connection: Connection) -> OldestDue:
     return OldestDue(row["pool"], row["waiting_s"], row["unplanned_s"])
 
 
-def gaps_between(pool_nos: Sequence[PoolNo], lanes: Sequence[Lane]) -> list[tuple[int, int, int, int]]:
+def gaps_between(
+    pool_nos: Sequence[PoolNo], lanes: Sequence[Lane], tenant_nos: Collection[TenantNo] | None = None
+) -> list[tuple[int, int, int, int]]:
     """(pool, class, after, before): the ranges of tenants between these lanes in which these pools may have others."""
+    if tenant_nos is not None:
+        known_lanes = set(lanes)
+        return [
+            (pool_no, int(priority_class), tenant_no - 1, tenant_no + 1)
+            for pool_no in pool_nos
+            for priority_class in PriorityClass
+            for tenant_no in tenant_nos
+            if Lane(pool_no, priority_class, tenant_no) not in known_lanes
+        ]
     known: dict[tuple[int, int], list[int]] = {}
     for lane in lanes:
         known.setdefault((lane.pool_no, lane.priority_class), []).append(lane.tenant_no)

@@ -348,6 +348,17 @@ CREATE TABLE ondot.lineage (
     CONSTRAINT lineage_pkey PRIMARY KEY (is_one)
 );
 
+CREATE TABLE ondot.listener (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    host text NOT NULL,
+    addresses inet[] NOT NULL,
+    port integer NOT NULL,
+    url text NOT NULL,
+    seen_at timestamp with time zone NOT NULL DEFAULT clock(),
+    CONSTRAINT listener_pkey PRIMARY KEY (id)
+);
+
 CREATE TABLE ondot.log (
     execution_id uuid NOT NULL,
     attempt_no integer NOT NULL,
@@ -451,6 +462,16 @@ CREATE TABLE ondot.ready (
     CONSTRAINT ready_pkey PRIMARY KEY (pool_no, class, tenant_no, ready_at, execution_id)
 ) WITH (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_cost_delay=0);
 
+CREATE TABLE ondot.signing_key (
+    tenant_no integer NOT NULL,
+    version integer NOT NULL,
+    key_no integer NOT NULL,
+    sealed bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    ends_at timestamp with time zone,
+    CONSTRAINT signing_key_pkey PRIMARY KEY (tenant_no, version)
+);
+
 CREATE TABLE ondot.skipped (
     job_id uuid NOT NULL,
     from_at timestamp with time zone NOT NULL,
@@ -496,6 +517,7 @@ CREATE TABLE ondot.tenant (
     updated_at timestamp with time zone,
     deleted_at timestamp with time zone,
     changed_xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    targets jsonb NOT NULL DEFAULT '{}'::jsonb,
     CONSTRAINT tenant_pkey PRIMARY KEY (tenant_no),
     CONSTRAINT tenant_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'SUSPENDED'::text, 'DELETED'::text]))),
     CONSTRAINT tenant_weight_check CHECK ((weight > (0)::double precision))
@@ -551,13 +573,14 @@ CREATE TABLE ondot.worker (
     stalled_by uuid,
     blocked_at timestamp with time zone,
     blocked_by text,
+    tenant_nos integer[],
     CONSTRAINT worker_pkey PRIMARY KEY (id),
     CONSTRAINT worker_state_check CHECK ((state = ANY (ARRAY['ALIVE'::text, 'DRAINING'::text, 'GONE'::text, 'LOST'::text])))
 ) WITH (fillfactor=50);
 CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (blocked_by IS NOT NULL);
 
 -- ondot.add_days(parent_name text, through date)
--- ondot.admit(of_pools integer[], at_rates boolean, free integer, free_for_suspects integer)
+-- ondot.admit(of_pools integer[], at_rates boolean, free integer, free_for_suspects integer, of_tenants integer[])
 -- ondot.call_lines(gates uuid[])
 -- ondot.check_spec(spec json)
 -- ondot.clock()

@@ -1,6 +1,6 @@
 """Workers: incarnations, their beats, and leases that are left without a worker."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -60,8 +60,12 @@ async def register_worker(
     release: str,
     pool_nos: Sequence[PoolNo],
     slots: int,
+    tenant_nos: Collection[TenantNo] | None = None,
 ) -> BeatReply:
-    row = await connection.fetchrow(_SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots)
+    """`tenant_nos`: whose work it leases; None: that of all tenants."""
+    row = await connection.fetchrow(
+        _SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots, tenant_nos
+    )
     assert row is not None
     return BeatReply(row["now"], frozenset(row["blocking"]))
 
@@ -102,6 +106,10 @@ async def report_stalled_worker(
 ) -> None:
     """Report that a worker's loop is blocked. This is not a beat."""
     await connection.execute(_SQL["report_stalled_worker"].text, worker_id, stalled_s, where, execution_id, function)
+
+
+async def set_worker_tenants(connection: Connection, worker_id: WorkerId, tenant_nos: Collection[TenantNo]) -> None:
+    await connection.execute(_SQL["set_worker_tenants"].text, worker_id, tenant_nos)
 
 
 async def leave_worker(connection: Connection, worker_id: WorkerId) -> None:

@@ -66,7 +66,7 @@ ORDER BY g.gate_id, h.held_at, h.execution_id;
 -- The workers of these pools. A worker without a beat for the timeout counts as silent, even if no scheduler is there to mark
 -- it lost.
 -- $1 pool_nos, $2 seconds without a beat after which a worker is lost, $3 one slot in this many, and at least one, is for
--- suspects
+-- suspects, $4 tenant_no: workers that do not serve it are only counted, if they are alive
 SELECT p.pool_no,
        count(*) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent) AS alive,
        count(*) FILTER (WHERE w.state = 'DRAINING' AND NOT w.is_silent) AS draining,
@@ -75,12 +75,15 @@ SELECT p.pool_no,
        coalesce(sum(w.running) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent), 0)::integer AS running,
        coalesce(sum(greatest(w.slots / $3::integer, 1)) FILTER (WHERE w.state = 'ALIVE' AND NOT w.is_silent), 0)::integer
            AS suspect_slots,
-       max(w.beat_at) AS seen_at
+       max(w.beat_at) AS seen_at,
+       (SELECT count(*) FROM ondot.worker o
+        WHERE p.pool_no = ANY (o.pool_nos) AND NOT $4::integer = ANY (o.tenant_nos) AND o.state = 'ALIVE'
+          AND o.beat_at >= ondot.clock() - make_interval(secs => $2)) AS for_others
 FROM unnest($1::integer[]) AS p(pool_no)
 LEFT JOIN (
     SELECT pool_nos, state, slots, running, beat_at,
            beat_at < ondot.clock() - make_interval(secs => $2::double precision) AS is_silent
-    FROM ondot.worker
+    FROM ondot.worker WHERE tenant_nos IS NULL OR $4 = ANY (tenant_nos)
 ) w ON p.pool_no = ANY (w.pool_nos)
 GROUP BY p.pool_no;
 

@@ -6,7 +6,7 @@
 -- database's clock was set back, work enters the queue below the bounds from before. Classes -1 and -2 are the gates of a
 -- pool, -2 its rates: when the first execution may pass there. The last column is the scope of the pool, if it has limits.
 -- $1 pool_nos, $2 classes, $3 tenant_nos, $4 from_ats, $5 the pools themselves, gaps: $6 pool_nos, $7 classes, $8 tenants
--- after, $9 and before these, $10 how many unknown lanes at most
+-- after, $9 and before these, $10 how many unknown lanes at most, $11 the tenants whose rates are looked at (NULL: all)
 WITH RECURSIVE unknown AS (
     SELECT g.pool_no, g.class, g.before_no, head.tenant_no, head.ready_at
     FROM unnest($6::integer[], $7::smallint[], $8::integer[], $9::integer[]) AS g(pool_no, class, after_no, before_no)
@@ -48,14 +48,17 @@ LEFT JOIN ondot.pool p ON p.pool_no = n.pool_no
 CROSS JOIN (VALUES (false), (true)) AS k(is_rate)
 CROSS JOIN LATERAL (
     SELECT l.look_at FROM ondot.line l
-    WHERE l.pool_no = n.pool_no AND l.is_rate = k.is_rate AND l.look_at < 'infinity' ORDER BY l.look_at LIMIT 1
+    WHERE l.pool_no = n.pool_no AND l.is_rate = k.is_rate AND l.look_at < 'infinity'
+      AND (NOT k.is_rate OR $11::integer[] IS NULL OR l.tenant_no = ANY ($11))
+    ORDER BY l.look_at LIMIT 1
 ) head;
 
 -- name: admit :many
 -- locks: gates and lines, SKIP LOCKED, then executions        index: line_look, waiting_pkey
--- $1 pool_nos, $2 at rates (false: at the other gates), $3 free slots, $4 free slots for suspects (NULL: all of them)
+-- $1 pool_nos, $2 at rates (false: at the other gates), $3 free slots, $4 free slots for suspects (NULL: all of them),
+-- $5 tenant_nos (NULL: all)
 SELECT execution_id, verdict, pool_no, tenant_no, ready_at
-FROM ondot.admit($1::integer[], $2::boolean, $3::integer, $4::integer);
+FROM ondot.admit($1::integer[], $2::boolean, $3::integer, $4::integer, $5::integer[]);
 
 -- name: end_if_frozen :one
 -- A worker that freezes in a transaction keeps gates or a pool locked: the server ends the transaction after this time.

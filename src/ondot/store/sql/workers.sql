@@ -1,7 +1,8 @@
 -- name: register_worker :one
--- $1 id, $2 host, $3 pid, $4 release, $5 pool_nos, $6 slots
-INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, started_at, beat_at)
-VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::integer, ondot.clock(), ondot.clock())
+-- $1 id, $2 host, $3 pid, $4 release, $5 pool_nos, $6 slots, $7 tenant_nos (NULL: all)
+INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, tenant_nos, started_at, beat_at)
+VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::integer, $7::integer[], ondot.clock(),
+        ondot.clock())
 ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at -- its own first try, the reply lost
 RETURNING ondot.clock() AS now,
     ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
@@ -35,6 +36,11 @@ WHERE id = $1::uuid;
 -- $1 id
 UPDATE ondot.worker SET state = 'GONE', running = 0, lease_ids = '{}', ended_at = ondot.clock()
 WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING');
+
+-- name: set_worker_tenants :none
+-- locks: the worker row        index: worker_pkey
+-- $1 id, $2 tenant_nos
+UPDATE ondot.worker SET tenant_nos = $2::integer[] WHERE id = $1::uuid;
 
 -- name: read_beats :many
 SELECT id, beat_no, beat_at, ondot.clock() AS now FROM ondot.worker WHERE state IN ('ALIVE', 'DRAINING');
