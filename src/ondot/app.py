@@ -65,6 +65,7 @@ def run_api(settings: Settings) -> None:
 async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event, on_hung: OnHung) -> None:
     from ondot.api.auth import Auth
     from ondot.api.dependencies import Services
+    from ondot.api.known_keys import USES_EVERY_S
     from ondot.api.serve import serve
     from ondot.api.server import build_api
     from ondot.document.requests import preview_request
@@ -84,6 +85,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
             duties = [
                 group.create_task(dispatcher.run(), name="dispatcher"),
                 group.create_task(every(CLOCK_EVERY_S, database.read_clock, name="clock"), name="clock"),
+                group.create_task(every(USES_EVERY_S, auth.write_uses, name="key-uses"), name="key-uses"),
                 group.create_task(feed.run(), name="feed"),
                 group.create_task(_close_when(stop, feed.close), name="close-feed"),
             ]

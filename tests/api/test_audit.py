@@ -5,17 +5,19 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.keys import new_key
 from ondot.store.audit import Action, record
-from ondot.store.keys import add_key, new_key
+from ondot.store.keys import add_key
 from tests.api.conftest import Caller
 from tests.proves import proves
 from tests.world import failed
 
 
 async def key_of(api: Caller, name: str, tenant_no: TenantNo = DEFAULT_TENANT) -> dict[str, str]:
-    key = new_key()
+    id_ = api.world.database.clock.new_id()
+    key = new_key(id_)
     async with api.world.database.connection() as connection:
-        await add_key(connection, api.world.database.clock.new_id(), tenant_no, name, key)
+        await add_key(connection, id_, tenant_no, name, key)
     return {"authorization": f"Bearer {key}"}
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.store.keys import add_key, list_keys, new_key, revoke_key
+from ondot.model.keys import new_key
+from ondot.store.keys import add_key, list_keys, revoke_key
 from tests.api.conftest import Caller
 from tests.proves import proves
 
@@ -19,9 +20,10 @@ async def test_without_a_key_only_health_is_answered(keyed: Caller) -> None:
 
 @proves("T1")
 async def test_a_key_is_accepted_until_it_is_revoked(keyed: Caller) -> None:
-    key = new_key()
+    id_ = keyed.world.database.clock.new_id()
+    key = new_key(id_)
     async with keyed.world.database.connection() as connection:
-        await add_key(connection, keyed.world.database.clock.new_id(), DEFAULT_TENANT, "ci", key)
+        await add_key(connection, id_, DEFAULT_TENANT, "ci", key)
         [row] = await list_keys(connection, DEFAULT_TENANT)
         assert key.encode() not in (await connection.fetchval("SELECT hash FROM ondot.key"))
     headers = {"authorization": f"Bearer {key}"}

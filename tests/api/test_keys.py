@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -15,7 +15,8 @@ from ondot.api.known_keys import KnownKeys
 from ondot.api.wrong_keys import WrongKeys
 from ondot.model.errors import TooManyWrongKeys
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.store.keys import add_key, find_callers, new_key, revoke_key
+from ondot.model.keys import new_key
+from ondot.store.keys import add_key, find_callers, revoke_key
 from tests.api.conftest import Caller
 from tests.proves import proves
 from tests.ui.serving import Served, served
@@ -26,7 +27,8 @@ SOON_S = 10.0
 
 
 async def make_key(world: World, name: str = "ci") -> tuple[UUID, dict[str, str]]:
-    id_, key = world.database.clock.new_id(), new_key()
+    id_ = world.database.clock.new_id()
+    key = new_key(id_)
     async with world.database.connection() as connection:
         await add_key(connection, id_, DEFAULT_TENANT, name, key)
     return id_, {"authorization": f"Bearer {key}"}
@@ -42,9 +44,9 @@ async def keys_looked_up(world: World, monkeypatch: pytest.MonkeyPatch) -> Async
     """How many keys each statement looked up."""
     batches: list[int] = []
 
-    async def counting(connection: Any, hashes: Any) -> Any:
-        batches.append(len(hashes))
-        return await find_callers(connection, hashes)
+    async def counting(connection: Any, presented: Any) -> Any:
+        batches.append(len(presented))
+        return await find_callers(connection, presented)
 
     monkeypatch.setattr("ondot.api.known_keys.find_callers", counting)
     yield batches
@@ -87,7 +89,7 @@ async def test_a_flood_of_keys_needs_few_statements_and_a_right_key_among_them_i
     right = headers["authorization"].removeprefix("Bearer ")
     keys = KnownKeys(world.database)
     async with keys_looked_up(world, monkeypatch) as batches:
-        found = await asyncio.gather(*(keys.find(key) for key in [*(new_key() for _ in range(500)), right]))
+        found = await asyncio.gather(*(keys.find(key) for key in [*(new_key(uuid4()) for _ in range(500)), right]))
     assert [owner.name for owner in found if owner] == ["right"]
     assert len(batches) <= 3
 
@@ -96,7 +98,7 @@ async def test_a_flood_of_keys_needs_few_statements_and_a_right_key_among_them_i
 async def test_after_twenty_wrong_keys_an_address_gets_429_and_its_right_key_still_works(keyed: Caller) -> None:
     _, headers = await make_key(keyed.world)
     answers = [
-        await keyed.http.get("/v1/jobs", headers={"authorization": f"Bearer {new_key()}"})
+        await keyed.http.get("/v1/jobs", headers={"authorization": f"Bearer {new_key(uuid4())}"})
         for _ in range(wrong_keys.ALLOWED + 5)
     ]
     assert [answer.status_code for answer in answers] == [401] * wrong_keys.ALLOWED + [429] * 5

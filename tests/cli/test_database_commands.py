@@ -4,7 +4,7 @@ import json
 
 from ondot.settings import load_settings
 from ondot.store.database import open_database
-from ondot.store.keys import find_callers, hash_key
+from ondot.store.keys import find_callers, present
 from tests.cli.running import Ran, ondot
 from tests.proves import proves
 
@@ -17,7 +17,7 @@ async def opens(database_url: str, key: str) -> bool:
     database = await open_database(load_settings(database_url=database_url))
     try:
         async with database.connection() as connection:
-            return bool(await find_callers(connection, [hash_key(key)]))
+            return bool(await find_callers(connection, [present(key)]))
     finally:
         await database.close()
 

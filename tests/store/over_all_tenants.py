@@ -95,6 +95,7 @@ BLOCKS: Final = {
     "save_progress": "fenced by worker and attempt",
     "find_checkpoint": "of an execution that this worker leased",
     # Before or after the tenant is known.
+    "record_uses": "keys that were used, of all tenants",
     "find_callers": "says whose keys they are",
     "is_live": "of a job whose claim was locked for its tenant",
     "lock_timer": "after the job was locked for its tenant",

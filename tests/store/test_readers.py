@@ -10,6 +10,7 @@ from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobState
+from ondot.model.keys import new_key
 from ondot.model.outcome import Succeeded
 from ondot.store import executions, jobs, keys, logs, overview
 from ondot.store.database import open_database
@@ -142,15 +143,17 @@ async def test_logs_and_progress_are_kept_but_not_the_progress_of_a_stale_attemp
 
 @proves("T1")
 async def test_an_api_key_identifies_its_owner_until_it_is_revoked_and_is_stored_as_a_hash(world: World) -> None:
-    key, id_ = keys.new_key(), world.database.clock.new_id()
+    id_ = world.database.clock.new_id()
+    key = new_key(id_)
     async with world.database.connection() as connection:
         await keys.add_key(connection, id_, DEFAULT_TENANT, "laptop", key)
-        digest, other = keys.hash_key(key), keys.hash_key(key + "x")
-        [(found, caller)] = (await keys.find_callers(connection, [digest, other])).items()
-        assert (found, caller.tenant_no, caller.name, caller.role) == (digest, DEFAULT_TENANT, "laptop", Role.ADMIN)
+        right, wrong = keys.present(key), keys.Presented(id_, keys.hash_key(key + "x"))
+        [(presented, found)] = (await keys.find_callers(connection, [right, wrong])).items()
+        caller = found.caller
+        assert (presented, caller.tenant_no, caller.name, caller.role) == (right, DEFAULT_TENANT, "laptop", Role.ADMIN)
         assert not await keys.revoke_key(connection, OTHER, id_)
         assert await keys.revoke_key(connection, DEFAULT_TENANT, id_)
-        assert await keys.find_callers(connection, [digest]) == {}
+        assert await keys.find_callers(connection, [right]) == {}
         assert [row.name for row in await keys.list_keys(connection, DEFAULT_TENANT)] == ["laptop"]
     dump = await world.value("SELECT string_agg(k::text, '') FROM ondot.key k")
     assert key not in dump

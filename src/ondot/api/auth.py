@@ -19,7 +19,7 @@ from ondot.api.known_keys import KnownKeys
 from ondot.api.peer import Peer, peer_of
 from ondot.api.wrong_keys import WrongKeys
 from ondot.model.access import LOCAL, Caller
-from ondot.model.errors import Unauthorized
+from ondot.model.errors import InvalidRequest, Unauthorized
 from ondot.model.ids import TenantNo
 from ondot.settings import Settings
 from ondot.store.database import Database
@@ -57,17 +57,23 @@ class Auth:
             peer.prove()
         return caller
 
+    async def write_uses(self) -> int:
+        """One pass: write when keys were last used."""
+        return await self._keys.write_uses()
+
     async def _find_by_key(self, request: HTTPConnection) -> Caller:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        sent = request.headers.getlist("authorization")
+        if len(sent) > 1:
+            # A proxy may look at one of them, and ondot at another.
+            raise InvalidRequest("The request has several Authorization headers. Send one.")
+        scheme, _, key = sent[0].partition(" ") if sent else ("", "", "")
         if scheme.lower() != "bearer" or not key:
-            raise Unauthorized(
-                "Send an API key as `Authorization: Bearer ondot_…`; create one with `ondot key create`."
-            )
-        owner = await self._keys.find(key.strip())
-        if owner is None:
+            raise Unauthorized("Send an API key as `Authorization: Bearer ondk_…`; create one with `ondot key create`.")
+        caller = await self._keys.find(key.strip())
+        if caller is None:
             self._wrong.count(_address(request))
-            raise Unauthorized("Unknown or revoked API key. Create one with `ondot key create`.")
-        return owner
+            raise Unauthorized("Unknown, expired or revoked API key. Create one with `ondot key create`.")
+        return caller
 
     async def _find_local(self, request: HTTPConnection, peer: Peer | None) -> Caller:
         if peer is None:

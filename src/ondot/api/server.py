@@ -31,6 +31,7 @@ from ondot.api.routes import (
     fleet,
     health,
     jobs,
+    keys,
     pools,
     schedules,
     skipped,
@@ -38,6 +39,7 @@ from ondot.api.routes import (
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
 from ondot.document.body import JobBody
+from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.model.errors import InvalidParameters, OndotError, QueueFull, TooManyWrongKeys, Unavailable
 from ondot.telemetry.log import get_logger
@@ -48,7 +50,7 @@ RETRY_AFTER_S = "2"
 UNAVAILABLE_LOGGED_EVERY_S = 10.0
 LONGEST_PATH = 200
 
-PARTS = (create, jobs, backfills, skipped, schedules, executions, explain, dead_letters, pools, fleet, audit)
+PARTS = (create, jobs, backfills, skipped, schedules, executions, explain, dead_letters, pools, fleet, keys, audit)
 """In the order of the reference."""
 BODIES = (
     JobBody,
@@ -61,6 +63,8 @@ BODIES = (
     ReplayBody,
     DiscardBody,
     PoolBody,
+    KeyBody,
+    RotateBody,
 )
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
-    """Call the server of ONDOT_URL."""
+def ask(question: "Callable[[Client], Awaitable[Answer]]", *, tenant: str | None = None) -> Answer:
+    """Call the server of ONDOT_URL. `tenant`: an owner acts for it."""
     import asyncio
 
     from ondot.sdk.client import Client
@@ -28,7 +28,7 @@ def ask(question: "Callable[[Client], Awaitable[Answer]]") -> Answer:
     url, key = load_settings().server
 
     async def main() -> Answer:
-        async with Client(url, key) as client:
+        async with Client(url, key, tenant=tenant) as client:
             return await question(client)
 
     return asyncio.run(main())

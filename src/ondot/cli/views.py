@@ -26,6 +26,7 @@ from ondot.cli.output import (
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 
 def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
@@ -306,15 +307,25 @@ def relative_of(written: object, now: datetime) -> str:
 
 
 def key_table(keys: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("KEY", "STATE", "CREATED", whole=("STATE", "CREATED"), ids="KEY")
+    drawn = table("KEY", "STATE", "ROLE", "LAST USE", whole=("STATE", "LAST USE"), ids="KEY")
     for key in keys:
-        revoked_at = instant_of(key["revoked_at"])
+        limits = [", ".join(key["scopes"] or ()), ", ".join(f"pool {pool}" for pool in key["pools"] or ())]
         drawn.add_row(
             cell(key["name"], key["id"], style="bold"),
-            cell("revoked", relative(revoked_at, now)) if revoked_at else cell("valid", style="green"),
-            time_cell(key["created_at"], now),
+            _key_state(key, now),
+            cell(key["role"], "; ".join(filter(None, limits)) or None),
+            time_cell(key["last_used_at"], now),
         )
     return drawn
+
+
+def _key_state(key: Json, now: datetime) -> "Text":
+    if revoked_at := instant_of(key["revoked_at"]):
+        return cell("revoked", relative(revoked_at, now))
+    expires_at = instant_of(key["expires_at"])
+    if key["state"] == "EXPIRED":
+        return cell("expired", relative(expires_at, now) if expires_at else None)
+    return cell("valid", f"expires {relative(expires_at, now)}" if expires_at else None, style="green")
 
 
 def _attempts_in_words(execution: Json) -> str | None:

@@ -109,7 +109,10 @@ class Caller:
     def may_grant(
         self, role: Role, scopes: Collection[Right] | None = None, pools: Collection[str] | None = None
     ) -> bool:
-        """Whether the caller has all that a key or user with this role, these scopes and pools would get."""
+        """Whether the caller has all that a key or user with this role, these scopes and pools would get. An owner acts
+        for every tenant, however few scopes it has, so only owners make one."""
+        if role is Role.OWNER and not self.is_owner:
+            return False
         if self.pools is not None and (pools is None or not self.pools.issuperset(pools)):
             return False
         granted = rights_of(role, scopes)

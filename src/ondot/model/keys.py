@@ -23,6 +23,8 @@ RANDOM_LENGTH: Final = 27
 """62 to the power of 27 is more than 2 to the power of 160."""
 CHECKSUM_LENGTH: Final = 6
 LENGTH: Final = len(PREFIX) + 32 + 1 + RANDOM_LENGTH + CHECKSUM_LENGTH
+LONGEST: Final = 128
+"""No key is longer, of this release or an earlier one."""
 
 _FORM: Final = re.compile(rf"{PREFIX}([0-9a-f]{{32}})_[0-9A-Za-z]{{{RANDOM_LENGTH + CHECKSUM_LENGTH}}}", re.ASCII)
 _FORM_BEFORE: Final = re.compile(r"ondot_[A-Za-z0-9_-]{20,100}", re.ASCII)
@@ -39,6 +41,11 @@ def looks_like_a_key(text: str) -> bool:
     if _FORM.fullmatch(text):
         return checksum_of(text[:-CHECKSUM_LENGTH]) == text[-CHECKSUM_LENGTH:]
     return _FORM_BEFORE.fullmatch(text) is not None
+
+
+def id_in(key: str) -> UUID | None:
+    """The id in a key that looks like one; None for one of an earlier release."""
+    return UUID(key[len(PREFIX) : len(PREFIX) + 32]) if key.startswith(PREFIX) else None
 
 
 def holds_a_key(text: str) -> bool:

@@ -243,6 +243,31 @@ class Client(Requests):
     async def list_audit(self, **filters: Any) -> Json:
         return await self._call("GET", "/v1/audit", query=filters)
 
+    # API keys.
+
+    async def create_key(
+        self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        """`key` of the answer is shown only now."""
+        return await self._make("/v1/keys", body, idempotency_key, {"reason": reason})
+
+    async def list_keys(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/keys", query=filters)
+
+    async def get_key(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/keys/{_segment(id_)}")
+
+    async def rotate_key(
+        self, id_: Id, overlap: float | str = "24h", idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        """A new key with the same rights; the old one works until the overlap is over."""
+        path = f"/v1/keys/{_segment(id_)}/rotate"
+        return await self._make(path, {"overlap": overlap}, idempotency_key, {"reason": reason})
+
+    async def revoke_key(self, id_: Id, force: bool = False, reason: str | None = None) -> Json:
+        query = {"force": force or None, "reason": reason}
+        return await self._call("DELETE", f"/v1/keys/{_segment(id_)}", query=query)
+
     # The server.
 
     async def ready(self) -> Json:

@@ -32,7 +32,11 @@ Json = dict[str, Any]
 class Requests:
     """Can be used in any event loop, also in several one after another: each gets its own connections."""
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, timeout_s: float = 30) -> None:
+    def __init__(
+        self, url: str | None = None, api_key: str | None = None, timeout_s: float = 30, *, tenant: str | None = None
+    ) -> None:
+        """`tenant`: an owner of the installation acts for it."""
+        self._tenant = tenant
         self._given_url = url
         self._given_key = api_key
         self._timeout_s = timeout_s
@@ -147,6 +151,8 @@ class Requests:
         headers = {"user-agent": f"ondot/{__version__}", "accept": "application/json"}
         if key:
             headers["authorization"] = f"Bearer {key}"
+        if self._tenant is not None:
+            headers["ondot-tenant"] = self._tenant
         return httpx2.AsyncClient(
             base_url=url.rstrip("/"),
             headers=headers,

@@ -34,6 +34,7 @@ Action = Literal[
     "job.backfill_cancel",
     "key.create",
     "key.revoke",
+    "key.rotate",
 ]
 """`dead_letter.stop`: an operation on many dead letters was cancelled."""
 

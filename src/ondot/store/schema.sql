@@ -310,6 +310,7 @@ CREATE TABLE ondot.key (
     CONSTRAINT key_pkey PRIMARY KEY (id),
     CONSTRAINT key_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'editor'::text, 'admin'::text, 'owner'::text, 'worker'::text])))
 );
+CREATE INDEX key_of_tenant ON ondot.key USING btree (tenant_no, id);
 
 CREATE TABLE ondot.lease (
     id uuid NOT NULL,
