@@ -22,9 +22,15 @@ class InFlight:
         self._suspects: set[Attempt] = set()
         self._none = asyncio.Event()
         self._none.set()
+        self.on_end: Callable[[Attempt], None] | None = None
+        """Called with each attempt that ends; None: nothing asks."""
 
     def __len__(self) -> int:
         return len(self._interrupts)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return list(self._interrupts)
 
     @property
     def suspects(self) -> int:
@@ -45,6 +51,8 @@ class InFlight:
     def remove(self, attempt: Attempt) -> None:
         self._interrupts.pop(attempt, None)
         self._suspects.discard(attempt)
+        if self.on_end is not None:
+            self.on_end(attempt)
         if not self._interrupts:
             self._none.set()
         self._on_free()

@@ -4,20 +4,24 @@ Any tenant may have work in a pool. A survey reads the head of each known lane f
 by jumps. Where another survey would cost more than it is worth, one serves several leases: for a moment, while due work
 is left in it. The lower bound of each lane keeps all scans off the dead rows that pile up at a lane's head while a
 transaction keeps an old snapshot; housekeeping looks there instead.
+
+Tenants take turns by the time for which their attempts hold slots (`model.turns`). While all that this worker runs is
+of one tenant, nothing is counted.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+from ondot.flow.in_flight import Attempt, InFlight
 from ondot.flow.served_tenants import TenantNos
 from ondot.model.execution import PriorityClass
-from ondot.model.fairness import Lane, Take, Turns, Waiting
-from ondot.model.ids import EPOCH, PoolNo
+from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take
+from ondot.model.ids import EPOCH, PoolNo, TenantNo
+from ondot.model.turns import NO_ROOMS, Turns
 from ondot.store.database import Database
 from ondot.store.queue import Leased, Survey, survey_lanes
 
@@ -33,6 +37,7 @@ COST_SHARE: Final = 20
 """A survey is fresh for this many times what it took: with thousands of lanes surveys cost a twentieth of the time."""
 FEW_LANES, LARGE_BATCH = 16, 100
 """With so few lanes each lease has its own survey, unless the last batch was large: the order of classes is exact."""
+ACCRUE_EVERY_S: Final = 0.05
 
 _lane_of = attrgetter("pool_no", "priority_class", "tenant_no")
 
@@ -41,16 +46,32 @@ class Lanes:
     """The lanes of its pools that one incarnation of a worker knows."""
 
     def __init__(
-        self, database: Database, pool_nos: Sequence[PoolNo], tenants: Callable[[], TenantNos] = lambda: None
+        self,
+        database: Database,
+        pool_nos: Sequence[PoolNo],
+        tenants: Callable[[], TenantNos] = lambda: None,
+        in_flight: InFlight | None = None,
     ) -> None:
-        """`tenants`: those that the worker serves at this moment."""
+        """`tenants`: those that the worker serves at this moment. `in_flight`: the attempts that run, whose ends are
+        charged; None: nothing ends."""
         self._database = database
         self._tenants = tenants
         self._pool_nos = tuple(pool_nos)
-        self._turns = Turns()
+        self._in_flight = in_flight
+        self._turns = Turns(self._weight_of)
+        self._only: TenantNo | None = None
+        """The tenant of everything that this worker has leased."""
+        self._is_shared = False
+        """Several tenants had leases: slots are counted."""
+        self._accrued_s = 0.0
         self._from_ats: dict[Lane, datetime] = {}
         self._seen_s: dict[Lane, float] = {}
         self._last: Survey | None = None
+        self._heads: dict[Lane, datetime] = {}
+        """Of the last survey: the lanes with due work, without those that were emptied since."""
+        self._scopes: dict[Lane, Scopes] = {}
+        self.next_at: datetime | None = None
+        """When the next work known to this worker may start, or be admitted, after the last survey."""
         self._fresh_until_s = 0.0
         self._last_batch = 0
 
@@ -59,10 +80,16 @@ class Lanes:
         """This worker looks at no row below these. Every beat names them, so that housekeeping can sweep there."""
         return list(self._from_ats.items())
 
+    @property
+    def has_due(self) -> bool:
+        return self._turns.has_work
+
     def heads_of(self, takes: Iterable[Take]) -> list[datetime]:
         """Where to start taking: at the head that the survey saw, which is above every row that was dead then."""
-        heads = {} if self._last is None else {entry.lane: entry.ready_at for entry in self._last.waiting}
-        return [heads.get(take.lane, EPOCH) for take in takes]
+        return [self._heads.get(take.lane, EPOCH) for take in takes]
+
+    def scopes_of(self, lane: Lane) -> Scopes:
+        return self._scopes.get(lane, NO_SCOPES)
 
     async def survey(self, *, again: bool = False) -> Survey | None:
         """What waits for this worker; None: nothing does. `again`: something has changed since the last survey."""
@@ -79,46 +106,92 @@ class Lanes:
         now_s = time.monotonic()
         self._fresh_until_s = now_s + max(FRESH_FOR_S, min(COST_SHARE * (now_s - started_s), FRESH_AT_MOST_S))
         self._last, self._last_batch = survey, 0
-        self._update([] if survey is None else survey.waiting, asked_at, now_s)
+        self._update(survey, asked_at, now_s)
         return survey
 
-    def order(self, waiting: Iterable[Waiting]) -> list[Lane]:
-        return self._turns.order(waiting)
+    def start_round(self) -> None:
+        """All that wait have their turn again in `next_in_turn`."""
+        self._turns.start_round()
 
-    def share_out(self, lanes: Sequence[Lane], limit: int) -> list[Take]:
-        return self._turns.share_out(lanes, limit)
+    def next_in_turn(self) -> list[Lane]:
+        return self._turns.next_in_turn()
+
+    def share_out(
+        self, lanes: Sequence[Lane], limit: int, *, free: int, rooms: Mapping[TenantNo, int] = NO_ROOMS
+    ) -> list[Take]:
+        return self._turns.share_out(lanes, limit, free=free, rooms=rooms)
 
     def record(self, takes: Sequence[Take], leased: Sequence[Leased], limit: int) -> None:
-        """Record what a lease yielded: bounds rise, turns move on, and lanes that are empty now leave the survey."""
+        """Record what a lease yielded: bounds rise, and lanes that are empty now leave the survey."""
         taken: dict[Lane, int] = {}
-        last_ats: dict[Lane, datetime] = {}
         by_lane = sorted(leased, key=_lane_of)
         for (pool_no, class_no, tenant_no), rows in groupby(by_lane, key=_lane_of):
             lane = Lane(pool_no, PriorityClass(class_no), tenant_no)
             instants = [row.ready_s for row in rows]
             taken[lane] = len(instants)
-            last_ats[lane] = datetime.fromtimestamp(max(instants), UTC)
-            self._raise_bound(lane, last_ats[lane] - BOUND_BEHIND)
-        emptied = set(self._turns.record(takes, taken, limit))
+            last_at = datetime.fromtimestamp(max(instants), UTC)
+            self._raise_bound(lane, last_at - BOUND_BEHIND)
+            self._heads[lane] = last_at
+        for lane in self._turns.record(takes, taken, limit):
+            self._heads.pop(lane, None)
         self._last_batch = len(leased)
-        if self._last is not None:
-            waiting = [
-                entry._replace(ready_at=last_ats[entry.lane]) if entry.lane in last_ats else entry
-                for entry in self._last.waiting
-                if entry.lane not in emptied
-            ]
-            self._last = replace(self._last, waiting=waiting)
+
+    # Slots -----------------------------------------------------------------------------------------------------------
+
+    def start(self, leased: Sequence[Leased]) -> None:
+        """These attempts hold slots until `end`."""
+        if not self._is_shared:
+            tenants = {row.tenant_no for row in leased}
+            if self._only is None and len(tenants) == 1:
+                [self._only] = tenants
+            if tenants <= {self._only}:
+                return
+            self._count_from_now_on()
+        now_s = time.monotonic()
+        for row in leased:
+            self._turns.start((row.id, row.attempt_no), row.tenant_no, now_s)
+
+    def end(self, attempt: Attempt) -> None:
+        self._turns.end(attempt, time.monotonic())
+
+    @property
+    def slots_held(self) -> dict[TenantNo, int]:
+        """By tenant; the heartbeat's thread reads it."""
+        if self._is_shared:
+            return self._turns.slots_held()
+        return {} if self._only is None or not self._in_flight else {self._only: len(self._in_flight)}
+
+    def _count_from_now_on(self) -> None:
+        """A second tenant has a lease. All other attempts that run here are of the first."""
+        self._is_shared = True
+        if self._in_flight is None:
+            return
+        now_s = time.monotonic()
+        for attempt in self._in_flight.attempts:
+            assert self._only is not None
+            self._turns.start(attempt, self._only, now_s)
+        self._in_flight.on_end = self.end
+
+    def _accrue(self, now_s: float) -> None:
+        if self._is_shared and now_s - self._accrued_s >= ACCRUE_EVERY_S:
+            self._accrued_s = now_s
+            self._turns.accrue(now_s)
+
+    def _weight_of(self, _tenant_no: TenantNo) -> float:
+        return 1.0
+
+    # ---
 
     def _is_fresh(self, survey: Survey) -> bool:
         if time.monotonic() >= self._fresh_until_s:
             return False
         if (survey.gates_at is not None and survey.gates_at <= survey.now) or survey.rates:
             return False
-        due = sum(entry.ready_at <= survey.now for entry in survey.waiting)
+        due = len(self._heads)
         return due > FEW_LANES or (due > 0 and self._last_batch >= LARGE_BATCH)
 
-    def _update(self, waiting: list[Waiting], asked_at: datetime, now_s: float) -> None:
-        self._turns.update(waiting)
+    def _update(self, survey: Survey | None, asked_at: datetime, now_s: float) -> None:
+        waiting = [] if survey is None else survey.waiting
         heads = {entry.lane: entry.ready_at for entry in waiting}
         for lane in self._from_ats.keys() - heads.keys():
             if self._seen_s.setdefault(lane, now_s) < now_s - KEPT_FOR_S:
@@ -128,6 +201,20 @@ class Lanes:
         for lane, ready_at in heads.items():
             self._seen_s[lane] = now_s
             self._raise_bound(lane, min(ready_at, asked_at) - QUIET_BEHIND)
+        self._accrue(now_s)
+        due = [] if survey is None else [entry for entry in waiting if entry.ready_at <= survey.now]
+        self._heads = {entry.lane: entry.ready_at for entry in due}
+        self._scopes = {entry.lane: entry.scopes for entry in due if entry.scopes}
+        self.next_at = None if survey is None else _next_at(survey)
+        self._turns.update(due)
 
     def _raise_bound(self, lane: Lane, from_at: datetime) -> None:
         self._from_ats[lane] = max(from_at, self._from_ats.get(lane, EPOCH))
+
+
+def _next_at(survey: Survey) -> datetime | None:
+    """When the next work may start, or be admitted, that is not due."""
+    instants = [entry.ready_at for entry in survey.waiting] + [pool.look_at for pool in survey.rates]
+    if survey.gates_at is not None:
+        instants.append(survey.gates_at)
+    return min((instant for instant in instants if instant > survey.now), default=None)

@@ -23,11 +23,12 @@ from itertools import groupby
 from msgspec import Struct
 
 from ondot.flow.gate import admit_pass
+from ondot.flow.in_flight import InFlight
 from ondot.flow.lanes import Lanes
 from ondot.flow.served_tenants import TenantNos
 from ondot.model.execution import PriorityClass
-from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take, Waiting
-from ondot.model.ids import LeaseId, PoolNo, WorkerId
+from ondot.model.fairness import Lane, Scopes, Take
+from ondot.model.ids import LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import SUSPECT_FROM
 from ondot.store.adaptive_batch import AdaptiveBatch
@@ -128,15 +129,15 @@ def _rated_portions(rates: Sequence[RatedPool]) -> list[_Portion]:
     return [_Portion(scopes, rated_pools=pool_nos) for scopes, pool_nos in by_scopes.items()]
 
 
-def _lane_portions(due: Sequence[Waiting], in_turn: list[Lane]) -> list[_Portion]:
-    """The lanes in their order, cut where scopes change and between suspects and others, which have slots of their own.
+def _lane_portions(in_turn: list[Lane], scopes_of: Callable[[Lane], Scopes]) -> list[_Portion]:
+    """The lanes in their order, cut where the pools' limits change and between suspects and others, which have slots of
+    their own.
 
     A cut in the lanes of one tenant does not separate those of other tenants.
     """
-    limited = {entry.lane: entry.scopes for entry in due if entry.scopes}
 
     def kind_of(lane: Lane) -> tuple[Scopes, bool]:
-        return limited.get(lane, NO_SCOPES), lane.priority_class is PriorityClass.SUSPECT
+        return scopes_of(lane), lane.priority_class is PriorityClass.SUSPECT
 
     if len(kinds := {kind_of(lane) for lane in in_turn}) == 1:
         [(scopes, of_suspects)] = kinds
@@ -152,14 +153,6 @@ def _lane_portions(due: Sequence[Waiting], in_turn: list[Lane]) -> list[_Portion
         portions.append(_Portion(scopes, lanes, of_suspects=of_suspects))
         tenants = [rest for own in tenants if (rest := own[1:] if own[0][0] == kind else own)]
     return portions
-
-
-def _next_at(survey: Survey) -> datetime | None:
-    """When the next work known to this worker may start, or be admitted."""
-    instants = [entry.ready_at for entry in survey.waiting] + [pool.look_at for pool in survey.rates]
-    if survey.gates_at is not None:
-        instants.append(survey.gates_at)
-    return min((instant for instant in instants if instant > survey.now), default=None)
 
 
 def _ask_again_at(room: Room | None, now: datetime) -> datetime:
@@ -183,13 +176,15 @@ class Leaser:
         worker_id: WorkerId,
         pool_nos: Sequence[PoolNo],
         tenants: Callable[[], TenantNos] = lambda: None,
+        in_flight: InFlight | None = None,
     ) -> None:
-        """`tenants`: those that the worker serves at this moment."""
+        """`tenants`: those that the worker serves at this moment. `in_flight`: the attempts that run here; None: the
+        caller runs one lease after the other."""
         self._database = database
         self._tenants = tenants
         self._worker_id = worker_id
         self._pool_nos = tuple(pool_nos)
-        self._lanes = Lanes(database, pool_nos, tenants)
+        self._lanes = Lanes(database, pool_nos, tenants, in_flight)
         self.pending: LeaseId | None = None
         """A lease that was asked for and that the worker has not acknowledged. Every beat names it: while the loop is
         busy, or the reply is lost, recovery must not take it for a lease that its worker never got."""
@@ -201,6 +196,11 @@ class Leaser:
     def bounds(self) -> list[tuple[Lane, datetime]]:
         """This worker looks at no row below these. Every beat names them, so that housekeeping can sweep there."""
         return self._lanes.bounds
+
+    @property
+    def slots_held(self) -> dict[TenantNo, int]:
+        """How many slots of this worker the attempts of each tenant hold."""
+        return self._lanes.slots_held
 
     def acknowledge(self) -> None:
         """The worker has taken over the assignments of the last pass."""
@@ -216,18 +216,17 @@ class Leaser:
         survey, contended = await self._admit_and_survey()
         if survey is None:
             return Batch([])
-        due = [entry for entry in survey.waiting if entry.ready_at <= survey.now]
         rates = [pool for pool in survey.rates if pool.look_at <= survey.now]
-        next_at = _next_at(survey)
+        next_at = self._lanes.next_at
         if free_slots <= 0:
-            return Batch([], next_at, more=bool(due or rates))
-        for portion in self._portions(due, rates):
+            return Batch([], next_at, more=bool(self._lanes.has_due or rates))
+        for portion in self._portions(rates):
             limit = min(free_slots, self._at_once.size)
             if portion.of_suspects and free_for_suspects is not None:
                 limit = min(limit, free_for_suspects)
             if limit <= 0:
                 continue
-            taken = await self._lease(portion, limit, free_for_suspects)
+            taken = await self._lease(portion, limit, free_slots, free_for_suspects)
             if taken.leased:
                 async with self._database.connection() as connection:
                     assignments = await self._assign(connection, taken.lease_id, taken.leased)
@@ -250,12 +249,13 @@ class Leaser:
                 break
         return survey, survey is not None and survey.gates_at is not None and survey.gates_at <= survey.now
 
-    def _portions(self, due: list[Waiting], rates: list[RatedPool]) -> Iterator[_Portion]:
+    def _portions(self, rates: list[RatedPool]) -> Iterator[_Portion]:
         yield from _rated_portions(rates)
-        if due:
-            yield from _lane_portions(due, self._lanes.order(due))
+        self._lanes.start_round()
+        while lanes := self._lanes.next_in_turn():
+            yield from _lane_portions(lanes, self._lanes.scopes_of)
 
-    async def _lease(self, portion: _Portion, limit: int, free_for_suspects: int | None) -> _Taken:
+    async def _lease(self, portion: _Portion, limit: int, free: int, free_for_suspects: int | None) -> _Taken:
         """Lease up to `limit` of a portion, as far as its scopes have room."""
         lease_id = LeaseId(self._database.clock.new_id())
         takes: list[Take] = []
@@ -271,7 +271,7 @@ class Leaser:
                 if portion.rated_pools:
                     leased = await self._take_at_rates(connection, lease_id, portion, limit, free_for_suspects)
                 else:
-                    takes = self._lanes.share_out(portion.lanes, limit)
+                    takes = self._lanes.share_out(portion.lanes, limit, free=free)
                     self.pending = lease_id
                     leased = await lease_executions(
                         connection,
@@ -331,6 +331,7 @@ class Leaser:
             rest = rest[len(portion) :]
         assignments, self._assigned = self._assigned, []
         if assignments:
+            self._lanes.start(leased)
             LEASED.inc(len(assignments))
             LATENESS.observe(row.started_s - row.ready_s for row in leased)
         return assignments

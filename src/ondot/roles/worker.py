@@ -126,7 +126,7 @@ class Incarnation:
             on_free=slot_free.set,
             on_fault=self._unfit.set,
         )
-        self._leaser = Leaser(database, self._id, pool_nos, self._tenants)
+        self._leaser = Leaser(database, self._id, pool_nos, self._tenants, self._runner.in_flight)
         self._lease_loop = LeaseLoop(
             database, self._leaser, self._runner, self._completer, pool_nos, slots, slot_free, self._lost
         )
