@@ -10,7 +10,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -70,6 +69,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
     from ondot.api.server import build_api
     from ondot.document.requests import preview_request
     from ondot.objects import open_objects
+    from ondot.roles.listen import SHOW_EVERY_S, ShownListener
     from ondot.roles.loop import every
     from ondot.roles.pulse import Pulse
     from ondot.ui.pages import build_pages
@@ -82,8 +82,10 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
             dispatcher = Dispatcher(transport)
             app = build_api(Services(database, dispatcher, auth, open_objects(settings), stop))
             feed = build_pages(app, database, auth, preview_request)
+            shown = ShownListener(database, listener)
             duties = [
                 group.create_task(dispatcher.run(), name="dispatcher"),
+                group.create_task(every(SHOW_EVERY_S, shown.one_pass, name="listener"), name="listener"),
                 group.create_task(every(CLOCK_EVERY_S, database.read_clock, name="clock"), name="clock"),
                 group.create_task(every(USES_EVERY_S, auth.write_uses, name="key-uses"), name="key-uses"),
                 group.create_task(feed.run(), name="feed"),
@@ -98,6 +100,8 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
                 pulse.stop()
             for duty in duties:
                 duty.cancel()
+            with suppress(Unavailable):
+                await shown.remove()
 
 
 class _Token(TypedDict, total=False):
@@ -178,7 +182,7 @@ def run_worker(
                 pool_nos[:] = await register(database, app, pools, served.registers_for)
 
             async with (
-                open_targets(settings, app, slots, app_reference, database.clock.now, confinement) as targets,
+                open_targets(settings, app, slots, app_reference, confinement, database) as targets,
                 open_transport(database) as transport,
             ):
                 if await patiently(register_app, stop):
@@ -218,10 +222,15 @@ async def open_targets(
     app: "Ondot",
     slots: int,
     app_reference: str | None,
-    now: Callable[[], datetime] | None = None,
     confinement: "Confinement | None" = None,
+    database: Database | None = None,
 ) -> AsyncIterator["Targets"]:
-    """What a worker can call, by kind. Functions under suspicion run in child processes, which import the app too."""
+    """What a worker can call, by kind. Functions under suspicion run in child processes, which import the app too.
+
+    Without a database all tenants are as the first one.
+    """
+    from ondot.flow.outgoing import Outgoing
+    from ondot.flow.shell_rules import ShellRules
     from ondot.targets.function.child import ChildCaller
     from ondot.targets.function.placement import Functions
     from ondot.targets.function.target import FunctionCaller
@@ -236,10 +245,18 @@ async def open_targets(
             app_reference, module="ondot.roles.function_child", max_calls=max_calls, max_children=MAX_CHILDREN
         )
     targets: Targets = {
-        # Receivers reject a timestamp that is minutes off, and this machine's clock may be wrong by an hour (C3).
-        HttpTarget: HttpCaller(reach=settings.reach, now=now),
+        HttpTarget: HttpCaller(
+            reach=settings.reach,
+            reach_of=None if database is None else Outgoing(database).reach_of,
+            # Receivers reject a timestamp that is minutes off, and this machine's clock may be wrong by an hour (C3).
+            now=None if database is None else database.clock.now,
+        ),
         FunctionTarget: Functions(FunctionCaller(app.handlers, slots=slots), in_child),
-        ShellTarget: ShellCaller(allow=settings.allow_shell, confinement=confinement or UNCONFINED),
+        ShellTarget: ShellCaller(
+            allow=settings.allow_shell,
+            why_not=None if database is None else ShellRules(database).why_not,
+            confinement=confinement or UNCONFINED,
+        ),
     }
     try:
         yield targets

@@ -75,6 +75,13 @@ class Settings(BaseSettings):
     shell_user: str | None = Field(
         None, description="the account that runs shell commands; needs a worker that runs as root"
     )
+    shell_tenants: str | None = Field(
+        None,
+        description="tenants whose shell commands this worker runs, separated by commas; * for all, default the first",
+    )
+    shell_pools: str | None = Field(
+        None, description="pools in which this worker runs shell commands, separated by commas; default all"
+    )
     shell_env: str | None = Field(
         None, description="names of further variables for shell commands, separated by commas"
     )
@@ -256,6 +263,16 @@ class Settings(BaseSettings):
                 return Reach(networks=parse_networks(_split_names(networks)))
             case is_allowed:
                 return Reach(any_private=is_allowed)
+
+    @property
+    def tenants_with_shell(self) -> frozenset[str] | None:
+        """By name. None: the first tenant."""
+        return frozenset(_split_names(self.shell_tenants)) or None
+
+    @property
+    def pools_with_shell(self) -> frozenset[str] | None:
+        """None: all of the worker's."""
+        return frozenset(_split_names(self.shell_pools)) or None
 
     @property
     def shell_variables(self) -> list[str]:

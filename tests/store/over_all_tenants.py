@@ -12,6 +12,7 @@ TABLES: Final = {
     "installation": "one row",
     "lease": "batches of a worker, which serves all tenants",
     "lineage": "one row",
+    "listener": "where the API's processes listen",
     "migration": "the schema",
     "node": "schedulers serve all tenants",
     "partition": "a node's share of the jobs of all tenants",

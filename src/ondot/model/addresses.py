@@ -5,6 +5,7 @@ on a machine in a cloud they return its credentials to any caller, and users run
 as metadata.google.internal is not needed: the addresses that a name resolves to are checked.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
@@ -56,6 +57,11 @@ _IPV4_IN_LAST_BITS: Final = tuple(
 )
 _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 
+DENIED: Final = "is in `targets.deny` of this tenant, so it is not called. Call another host."
+NOT_LISTED: Final = "is not in `targets.allow` of this tenant, which lists all that it may call. Call another host."
+_NAME: Final = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+_NUMERIC: Final = re.compile(r"[0-9.]+|0x[0-9a-f.x]+")
+
 NEVER: Final = "is a link-local or metadata address, which ondot never calls: no setting allows it. Call another host."
 
 
@@ -95,6 +101,28 @@ def endpoint(address: Address, port: int) -> Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """Hosts by name, also as `*.example.com`, and networks."""
+
+    names: tuple[str, ...] = ()
+    networks: tuple[Network, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.networks)
+
+    def has_name(self, host: str) -> bool:
+        host = host.lower().rstrip(".")
+        return any(host.endswith(name[1:]) if name.startswith("*.") else host == name for name in self.names)
+
+    def has_address(self, address: Address) -> bool:
+        inner = _as_ipv4(address) if isinstance(address, IPv6Address) else None
+        return any(address in network or (inner is not None and inner in network) for network in self.networks)
+
+
+NOWHERE: Final = Places()
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
     """Where the calls of a tenant may go. Connections are shared only between calls with an equal reach."""
 
@@ -103,24 +131,34 @@ class Reach:
     """Private networks that may be called."""
     own: frozenset[Endpoint] = frozenset()
     """ondot's and PostgreSQL's own endpoints, which are refused even where their network is allowed."""
+    only: Places = NOWHERE
+    """If there are any, nothing else is called."""
+    never: Places = NOWHERE
     advice: str = "To allow them, set ONDOT_ALLOW_PRIVATE_TARGETS=1 for the worker, or to the networks it may call."
 
     def why_not(self, address: Address, port: int | None = None) -> str | None:
         """Why a connection to this address is refused, as the end of a sentence about it. None: it is not."""
         if is_never_called(address):
             return NEVER
+        if self.never.has_address(address):
+            return DENIED
         if port is not None and self.own and endpoint(address, port) in self.own:
             return f"with port {port} is ondot's own or its database's, which a tenant's jobs never call. Call another."
-        if self.any_private or is_public(address) or self._is_named(address):
+        if self.any_private or is_public(address) or Places(networks=self.networks).has_address(address):
             return None
         return f"is not an address of the public internet, and those are refused. {self.advice}"
 
+    def why_not_host(self, host: str, address: Address | None) -> str | None:
+        """Why this host is refused by the tenant's lists. `address` None: it is a name that is not resolved yet."""
+        if self.never.has_name(host):
+            return DENIED
+        if not self.only or self.only.has_name(host):
+            return None
+        is_allowed = bool(self.only.networks) if address is None else self.only.has_address(address)
+        return None if is_allowed else NOT_LISTED
+
     def only_public(self, advice: str) -> "Reach":
         return replace(self, any_private=False, networks=(), advice=advice)
-
-    def _is_named(self, address: Address) -> bool:
-        inner = _as_ipv4(address) if isinstance(address, IPv6Address) else None
-        return any(address in network or (inner is not None and inner in network) for network in self.networks)
 
 
 PUBLIC: Final = Reach()
@@ -130,6 +168,21 @@ EVERYWHERE: Final = Reach(any_private=True)
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     """Networks such as 10.1.0.0/16. Raises ValueError with the end of a sentence about the list."""
     return tuple(dict.fromkeys(map(_parse_network, texts)))
+
+
+def parse_places(texts: Iterable[str]) -> Places:
+    """Hosts and networks of a list. Raises ValueError with the end of a sentence about the list."""
+    names, networks = [], []
+    for text in texts:
+        if _NAME.fullmatch(text) and not _NUMERIC.fullmatch(text):
+            names.append(text)
+            continue
+        try:
+            networks.append(ip_network(text))
+        except ValueError:
+            message = f"must be hosts such as api.example.com or *.example.com, or networks; {text[:100]!r} is neither"
+            raise ValueError(message) from None
+    return Places(tuple(names), tuple(networks))
 
 
 def _parse_network(text: str) -> Network:

@@ -40,6 +40,17 @@ class Quotas(Struct, frozen=True, kw_only=True, omit_defaults=True):
 NO_QUOTAS: Final = Quotas()
 
 
+class TargetRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where its HTTP calls may go. `allow`: if it lists any hosts or networks, nothing else is called."""
+
+    private_networks: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+PUBLIC_TARGETS: Final = TargetRules()
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     tenant_no: TenantNo
@@ -49,6 +60,7 @@ class Tenant:
     pools: frozenset[str] = frozenset({"default"})
     quotas: Quotas = NO_QUOTAS
     version: int = 1
+    targets: TargetRules = PUBLIC_TARGETS
 
     @property
     def is_active(self) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, unquote_plus, urlsplit
 
 SCHEMES: Final = frozenset({"postgresql", "postgres"})
 HIDDEN: Final = "***"
+POSTGRESQL: Final = 5432
 
 _BEGIN: Final = "must begin with postgresql://, e.g. postgresql://user:password@host/database"
 _ENCODE: Final = (
@@ -55,6 +56,26 @@ def place_of(url: str) -> str:
     user = userinfo.partition(":")[0]
     where = "&".join(f"{name}={value}" for name, value in _options(parts) if name in {"host", "port"})
     return f"{parts.scheme}://{user}{user and '@'}{hosts}{parts.path}{where and '?'}{where}"
+
+
+def hosts_in(url: str) -> list[tuple[str, int]]:
+    """The hosts and ports of a database URL; this machine for a Unix socket or no host."""
+    parts = _split(url)
+    if parts is None:
+        return []
+    options = dict(_options(parts))
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if "host" in options:
+        ports = options.get("port", "").split(",")
+        hosts = unquote_plus(options["host"]).split(",")
+        hosts = [f"{host}:{ports[min(n, len(ports) - 1)]}" for n, host in enumerate(hosts)]
+    found = []
+    for written in hosts:
+        bracketed = written.startswith("[")
+        host, _, port = written.removeprefix("[").partition("]:" if bracketed else ":")
+        host = host.removesuffix("]")
+        found.append((host if host and not host.startswith("/") else "127.0.0.1", int(port) if port else POSTGRESQL))
+    return found
 
 
 def without_secrets(text: str, url: str) -> str:

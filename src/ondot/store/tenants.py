@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from ondot.model.ids import TenantNo
-from ondot.model.tenant import Quotas, Tenant, TenantState
+from ondot.model.tenant import Quotas, TargetRules, Tenant, TenantState
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
@@ -93,4 +93,5 @@ def _tenant(row: Record) -> Tenant:
         frozenset(row["pools"]),
         msgspec.json.decode(row["quotas"], type=Quotas),
         row["version"],
+        msgspec.json.decode(row["targets"], type=TargetRules),
     )

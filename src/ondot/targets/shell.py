@@ -1,6 +1,7 @@
 """Programs (E3, E7, E8, T4): argv without a shell, the payload on standard input, the facts in `ONDOT_*` variables.
 
-Off unless the operator of the worker allows it. A program starts in a session of its own, so that a timeout or a cancel
+Off unless the operator of the worker allows it, and then for the first tenant alone, unless the operator names tenants
+and pools. A program starts in a session of its own, so that a timeout or a cancel
 ends all its processes: TERM to the whole group, KILL after a while (after the grace of a cancel), and the same to
 processes that have left the group (see `descendants`). The worker's death ends it too (see `guard`). `confine` limits
 what it gets from its worker. Exit code 0 succeeds.
@@ -10,12 +11,14 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from datetime import UTC
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from ondot.model.ids import TenantNo
 from ondot.model.job import ShellTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
 from ondot.ports.target import Call, Target
@@ -42,16 +45,22 @@ _NOT_ALLOWED: Final = Failed(
 _WILL_NEVER_START: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.EPERM})
 
 
+WhyNot = Callable[[TenantNo, str], Awaitable[str | None]]
+"""Why a worker that allows shell commands runs none of this tenant in this pool, as a sentence; None: it does."""
+
+
 class ShellCaller(Target[ShellTarget]):
     def __init__(
         self,
         *,
         allow: bool = False,
+        why_not: WhyNot | None = None,
         confinement: Confinement = UNCONFINED,
         kill_after_s: float = 5.0,
         drain_s: float = 1.0,
     ) -> None:
         self._allow = allow
+        self._why_not = why_not
         self._confinement = confinement
         self._kill_after_s = kill_after_s
         self._drain_s = drain_s
@@ -60,6 +69,8 @@ class ShellCaller(Target[ShellTarget]):
     async def call(self, spec: ShellTarget, call: Call) -> Succeeded | Failed | Cancelled:
         if not self._allow:
             return _NOT_ALLOWED
+        if self._why_not is not None and (why := await self._why_not(call.tenant_no, call.pool)) is not None:
+            return Failed(AttemptError("shell_not_allowed", why), retryable=False)
         if call.cancel.requested:
             return not_called()
         mark = new_mark()

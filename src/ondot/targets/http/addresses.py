@@ -49,16 +49,20 @@ class Allowed:
     def check(self, host: str, address: str | None = None, port: int | None = None) -> None:
         """Raises PrivateAddress if the host, or the address that it resolved to, may not be called."""
         found = literal(address or host)
-        if found is not None and (why := self.reach.why_not(found, port)) is not None:
-            raise PrivateAddress(host, str(found), why)
+        why = self.reach.why_not_host(host, found)
+        if why is None and found is not None:
+            why = self.reach.why_not(found, port)
+        if why is not None:
+            raise PrivateAddress(host, host if found is None else str(found), why)
 
     def open_socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
         """A socket for the address that is about to be connected to, after a last check."""
         family, kind, protocol, _, sockaddr = addr_info
         host, port = str(sockaddr[0]), int(sockaddr[1])
-        if literal(host) is None:
-            raise PrivateAddress(host, "no address", "cannot be checked, so it is not called.")
-        self.check(host, port=port)
+        address = literal(host)
+        why = "cannot be checked, so it is not called." if address is None else self.reach.why_not(address, port)
+        if why is not None:
+            raise PrivateAddress(host, str(address or "no address"), why)
         return socket.socket(family=family, type=kind, proto=protocol)
 
 
