@@ -1,6 +1,6 @@
 """Settings: one frozen object, read once from flags, `ONDOT_*` variables and `ondot.toml`, in that order.
 
-Secrets may come from a file (`ONDOT_DATABASE_URL_FILE`, `ONDOT_API_KEY_FILE`). All errors are reported at once, each
+Secrets may come from a file (`ONDOT_DATABASE_URL_FILE`, `ONDOT_API_KEY_FILE`, …). All errors are reported at once, each
 with what to do. This is the complete list of settings; a test compares docs/reference with it.
 """
 
@@ -25,11 +25,13 @@ from ondot.model.addresses import Reach, parse_networks
 from ondot.model.errors import Misconfigured
 from ondot.model.urls import fault_of
 
-SECRETS = ("database_url", "api_key")
+SECRETS = ("database_url", "api_key", "audit_key")
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
 _SWITCH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off", ""), False)
+LEAST_KEY = 32
+"""Characters of a key that signs or encrypts."""
 SHELL_VARIABLES = frozenset(
     f"ONDOT_{name}" for name in ("EXECUTION_ID", "JOB_ID", "JOB_NAME", "FIRE_AT", "ATTEMPT", "FENCING_TOKEN", "CALL_ID")
 )
@@ -64,6 +66,12 @@ class Settings(BaseSettings):
     api_key: str | None = Field(None, repr=False, description="the API key, for clients")
     objects_url: str | None = Field(
         None, description="storage for large output: file:///directory or s3://bucket/prefix; default: under the home"
+    )
+
+    audit_key: str | None = Field(
+        None,
+        repr=False,
+        description="signs the seals of the audit log; several, separated by commas: the first one signs",
     )
 
     # What is allowed.
@@ -225,6 +233,13 @@ class Settings(BaseSettings):
             return switch
         return ",".join(map(str, parse_networks(_split_names(written))))
 
+    @field_validator("audit_key")
+    @classmethod
+    def _are_long_keys(cls, keys: str | None) -> str | None:
+        if keys is not None and any(len(key) < LEAST_KEY for key in _split_names(keys) or [""]):
+            raise ValueError(f"must have at least {LEAST_KEY} characters: make one with `openssl rand -hex 32`")
+        return keys
+
     @field_validator("shell_env")
     @classmethod
     def _is_a_list_of_names(cls, names: str | None) -> str | None:
@@ -277,6 +292,10 @@ class Settings(BaseSettings):
     @property
     def shell_variables(self) -> list[str]:
         return _split_names(self.shell_env)
+
+    @property
+    def audit_keys(self) -> list[str]:
+        return _split_names(self.audit_key)
 
     @property
     def needs_database_url(self) -> str:

@@ -95,6 +95,14 @@ BLOCKS: Final = {
     "add_log_lines": "each line carries its tenant",
     "save_progress": "fenced by worker and attempt",
     "find_checkpoint": "of an execution that this worker leased",
+    # The sealer serves every tenant. An entry's tenant is part of its digest, so that one of another tenant never fits.
+    "list_open_entries": "the sealer",
+    "read_entries": "entries that a seal lists; their tenant is part of what is hashed",
+    "read_heads": "the sealer: tenants that it names",
+    "list_sealed_tenants": "the sealer",
+    "insert_seals": "the sealer: each seal carries its tenant",
+    "close_entries": "the sealer",
+    "read_sealing": "the state of the installation",
     # Before or after the tenant is known.
     "record_uses": "keys that were used, of all tenants",
     "find_callers": "says whose keys they are",

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from ondot.flow.audit_seal import Sealer, seal_keys
 from ondot.flow.auto_pause import pause_failing_pass
 from ondot.flow.check import SelfCheck, make_partitions_pass
 from ondot.flow.days import Days
@@ -27,6 +28,8 @@ RECOVER_WITHIN_S = 600.0
 """A pass may give back fifty leases of a thousand, in statements that take seconds each."""
 SWEEP_EVERY_S = 5.0
 CHORES_EVERY_S = 1.0
+SEAL_EVERY_S = 60.0
+"""And within a second of a new entry of the audit log: the chores find it."""
 RETAIN_EVERY_S = 60.0
 ZONES_EVERY_S = 60.0
 CHECK_EVERY_S = 10.0
@@ -49,6 +52,8 @@ class Housekeeper:
         self._days = Days(database)
         self._check = SelfCheck(self._patient, dispatcher)
         self._check_more = asyncio.Event()
+        self._to_seal = asyncio.Event()
+        self._sealer = Sealer(self._patient, next(iter(seal_keys(database.settings)), None))
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
         self._is_lost = asyncio.Event()
@@ -81,6 +86,8 @@ class Housekeeper:
                 within_s=RECOVER_WITHIN_S,
             )
             group.create_task(recover, name="recover")
+            seal = every(SEAL_EVERY_S, self._if_on_duty(self._sealer.one_pass), name="seal", wake=self._to_seal)
+            group.create_task(seal, name="seal")
             check = every(CHECK_EVERY_S, self._if_on_duty(self._check_pass), name="check", wake=self._check_more)
             group.create_task(check, name="check")
             # On duty or not: without the first partition no node is.
@@ -117,6 +124,8 @@ class Housekeeper:
             await pause_failing_pass(self._patient)
         if chores.bulk:
             await bulk_pass(self._patient, self._dispatcher)
+        if chores.seal:
+            self._to_seal.set()
         return 0
 
     def _if_on_duty(self, one_pass: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:

@@ -1,21 +1,23 @@
 """The audit log (T6): who did what to what, and when. An entry is written in the transaction of the change that it
-records, so that neither exists without the other. It is kept by day and never changed."""
+records, so that neither exists without the other. It is kept by day and never changed; `flow.audit_seal` seals it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypedDict, Unpack
 from uuid import UUID
 
 import msgspec
 
-from ondot.model.ids import TenantNo, instant_of
+from ondot.model.ids import TenantNo, first_id_at, instant_of
 from ondot.store.connection import Connection, Record
-from ondot.store.newest import newest_first
+from ondot.store.day_bounds import LAST_ID
+from ondot.store.newest import NO_ID, newest_first
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("audit")
 
+_JSON: Final = ("detail", "before", "after")
 Action = Literal[
     "dead_letter.replay",
     "dead_letter.discard",
@@ -47,6 +49,13 @@ class By:
 
     actor: str
     reason: str | None = None
+    key_id: UUID | None = None
+    user_id: UUID | None = None
+    address: str | None = None
+    """Where the request came from."""
+    request_id: str | None = None
+    home_tenant_no: TenantNo | None = None
+    """The tenant of an owner who acts for another one; None: its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +65,45 @@ class AuditRow:
     action: str
     subject: UUID | None
     detail: Any
+    key_id: UUID | None
+    user_id: UUID | None
+    address: str | None
+    request_id: str | None
+    home_tenant_no: TenantNo | None
+    before: Any
+    after: Any
 
     @property
     def at(self) -> datetime:
         return instant_of(self.id)
 
 
+class AuditFilter(TypedDict, total=False):
+    """Which entries: None or absent is any. `from_at` is included, `to_at` is not."""
+
+    subject: UUID | None
+    action: str | None
+    actor: str | None
+    key_id: UUID | None
+    user_id: UUID | None
+    request_id: str | None
+    from_at: datetime | None
+    to_at: datetime | None
+
+
 async def record(
     connection: Connection,
     tenant_no: TenantNo,
-    actor: str,
+    by: By | str,
     action: Action,
     subject: UUID | None,
     detail: Detail | None = None,
+    *,
+    before: Detail | None = None,
+    after: Detail | None = None,
 ) -> None:
-    await record_all(connection, tenant_no, actor, action, [(subject, detail or {})])
+    """Record a change, in its transaction. `before`, `after`: the values that changed; never a secret."""
+    await record_all(connection, tenant_no, by, action, [(subject, detail or {})], before=before, after=after)
 
 
 async def record_change(
@@ -80,30 +113,47 @@ async def record_change(
     action: Action,
     subject: UUID | None,
     detail: Detail | None = None,
+    *,
+    before: Detail | None = None,
+    after: Detail | None = None,
 ) -> None:
     """Record a change, in its transaction, if a caller asked for it."""
     if by is not None:
-        await record(connection, tenant_no, by.actor, action, subject, {"reason": by.reason, **(detail or {})})
+        await record(connection, tenant_no, by, action, subject, detail, before=before, after=after)
 
 
 async def record_all(
     connection: Connection,
     tenant_no: TenantNo,
-    actor: str,
+    by: By | str,
     action: Action,
     entries: Sequence[tuple[UUID | None, Detail]],
+    *,
+    before: Detail | None = None,
+    after: Detail | None = None,
 ) -> None:
     """Record the same action on many subjects, in one statement. Details without a value are left out."""
     if not entries:
         return
-    details = [{name: value for name, value in detail.items() if value is not None} for _, detail in entries]
+    by = By(by) if isinstance(by, str) else by
+    details = [
+        {name: value for name, value in {"reason": by.reason, **detail}.items() if value is not None}
+        for _, detail in entries
+    ]
     await connection.execute(
         _SQL["record_audit"].text,
         tenant_no,
-        actor,
+        by.actor,
         action,
         [subject for subject, _ in entries],
-        [msgspec.json.encode(detail).decode() if detail else None for detail in details],
+        [_json(detail) if detail else None for detail in details],
+        by.key_id,
+        by.user_id,
+        by.address,
+        by.request_id,
+        by.home_tenant_no,
+        None if before is None else _json(before),
+        None if after is None else _json(after),
     )
 
 
@@ -111,24 +161,45 @@ async def list_audit(
     connection: Connection,
     tenant_no: TenantNo,
     *,
-    subject: UUID | None = None,
-    action: str | None = None,
     before: UUID | None = None,
     limit: int,
+    **where: Unpack[AuditFilter],
 ) -> list[AuditRow]:
     """Entries, newest first."""
+    from_at, to_at = where.get("from_at"), where.get("to_at")
+    to_id = LAST_ID if to_at is None else first_id_at(to_at)
+    down_to = NO_ID if from_at is None else first_id_at(from_at)
 
     async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
-        return await connection.fetch(_SQL["list_audit"].text, tenant_no, subject, action, from_id, most, to_id)
-
-    rows = await newest_first(connection, read, limit=limit, before=before)
-    return [
-        AuditRow(
-            row["id"],
-            row["actor"],
-            row["action"],
-            row["subject"],
-            None if row["detail"] is None else msgspec.json.decode(row["detail"]),
+        return await connection.fetch(
+            _SQL["list_audit"].text,
+            tenant_no,
+            where.get("subject"),
+            where.get("action"),
+            from_id,
+            most,
+            to_id,
+            where.get("actor"),
+            where.get("key_id"),
+            where.get("user_id"),
+            where.get("request_id"),
         )
-        for row in rows
-    ]
+
+    starts = min(to_id, before or LAST_ID)
+    if starts <= down_to:
+        return []
+    rows = await newest_first(
+        connection, read, limit=limit, before=None if starts == LAST_ID else starts, down_to=down_to
+    )
+    return [_row(row) for row in rows]
+
+
+def _row(row: Record) -> AuditRow:
+    values = dict(row)
+    for name in _JSON:
+        values[name] = None if row[name] is None else msgspec.json.decode(row[name])
+    return AuditRow(**values)
+
+
+def _json(value: Detail) -> str:
+    return msgspec.json.encode(value).decode()

@@ -10,11 +10,13 @@ _SQL = load_queries("chores")
 
 @dataclass(frozen=True, slots=True)
 class Chores:
-    """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due."""
+    """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, an entry
+    of the audit log waits for its seal."""
 
     expire: bool
     failing: bool
     bulk: bool
+    seal: bool
 
 
 async def find_chores(connection: Connection) -> Chores:

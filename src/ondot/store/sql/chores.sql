@@ -1,6 +1,7 @@
 -- name: find_chores :one
--- index: execution_start_by, streak_over, bulk_turn
+-- index: execution_start_by, streak_over, bulk_turn, audit_open_pkey
 SELECT EXISTS (SELECT FROM ondot.execution
                WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING') AS expire,
        EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS failing,
-       EXISTS (SELECT FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()) AS bulk;
+       EXISTS (SELECT FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()) AS bulk,
+       EXISTS (SELECT FROM ondot.audit_open) AS seal;
