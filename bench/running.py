@@ -34,6 +34,7 @@ from question import Result, ask, quantile, say
 from ondot.flow.cancel import cancel
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.job import FunctionTarget, JobSpec
+from ondot.store.audit import By
 from ondot.store.database import Database
 
 PROCESSES = 2
@@ -87,7 +88,7 @@ async def cancel_some(database: Database, ids: list[UUID]) -> dict[UUID, float]:
     for n, id_ in enumerate(ids):
         await asyncio.sleep(max(began_s + n / CANCELS_A_SECOND - time.monotonic(), 0.0))
         asked[id_] = time.monotonic()
-        await cancel(database, DEFAULT_TENANT, id_, actor="bench")  # type: ignore[arg-type]
+        await cancel(database, DEFAULT_TENANT, id_, by=By("bench"))  # type: ignore[arg-type]
     return asked
 
 

@@ -69,7 +69,7 @@ async def test_actions_are_listed_newest_first_by_subject_and_action(api: Caller
     rest = await list_audit(api, limit=2, cursor=first["next_cursor"])
     assert [*first["items"], *rest["items"]] == listed
     assert rest["next_cursor"] is None
-    for bad in ({"subject": "x"}, {"cursor": "x"}, {"actor": "ann"}):
+    for bad in ({"subject": "x"}, {"cursor": "x"}, {"actors": "ann"}):
         assert (await api.http.get("/v1/audit", params=bad)).status_code == 422
 
 

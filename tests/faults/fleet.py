@@ -28,6 +28,7 @@ from ondot.flow.cancel import cancel
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId
+from ondot.store.audit import By
 from ondot.store.database import Database, open_database
 from ondot.transports.polling import PollingTransport
 from tests.faults.netns import Namespace
@@ -237,7 +238,7 @@ class Fleet:
         return [UUID(id_) for id_ in ids.split()]
 
     async def cancel(self, execution_id: UUID) -> None:
-        await cancel(self.database, DEFAULT_TENANT, ExecutionId(execution_id), actor="test")
+        await cancel(self.database, DEFAULT_TENANT, ExecutionId(execution_id), by=By("test"))
 
     async def ended(self, job_ids: Sequence[UUID], *, within_s: float) -> list[asyncpg.Record]:
         """Wait until these one-time jobs have ended; return their executions in the order of the jobs."""

@@ -11,6 +11,7 @@ from ondot.flow.check import OVERDUE_S, PLACES, SelfCheck
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.check import Kind, Suspect
 from ondot.model.ids import DEFAULT_TENANT, NodeId
+from ondot.store.audit import By
 from ondot.store.check import Found, list_found, look_at, look_at_partitions, look_at_timers, walk_start
 from ondot.store.nodes import beat_node, take_partitions
 from tests.world import World
@@ -69,7 +70,7 @@ class Checker:
 
 async def limit_pool(world: World, concurrency: int) -> None:
     limits = PoolLimits(concurrency, None)
-    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
 
 
 async def own_partitions(world: World, *, lease_s: float = 1e6) -> NodeId:

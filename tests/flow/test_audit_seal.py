@@ -230,7 +230,7 @@ async def test_a_change_of_a_seal_is_found(world: World, column: str, value: str
 
 
 async def rewrite(world: World, key: SealKey | None) -> None:
-    """Remove an entry and compute the whole chain again, as a user could who knows the code and writes to the tables."""
+    """Remove an entry and compute the whole chain again, as a user could who can write to the tables."""
     async with world.database.transaction() as connection:
         stored = await list_seals(connection, DEFAULT_TENANT, after=0, through=99, limit=99)
         ids = [id_ for seal in stored for id_ in seal.seal.ids]

@@ -14,6 +14,7 @@ from ondot.model.execution import Outcome, State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succeeded
+from ondot.store.audit import By
 from ondot.store.endings import find_cancels, request_cancels
 from ondot.store.executions import ExecutionRow
 from tests.proves import proves
@@ -21,7 +22,7 @@ from tests.world import World, every, failed, job, once
 
 
 async def cancelled(world: World, id_: ExecutionId, reason: str | None = None) -> ExecutionRow:
-    return await cancel(world.database, DEFAULT_TENANT, id_, actor="ops", reason=reason)
+    return await cancel(world.database, DEFAULT_TENANT, id_, by=By("ops", reason))
 
 
 @proves("E8")

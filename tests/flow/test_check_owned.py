@@ -14,6 +14,7 @@ from ondot.model.execution import State
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.retry import Retry
+from ondot.store.audit import By
 from ondot.store.nodes import beat_node
 from tests.flow.checking import FOR_A_WHILE_S, Checker, limit_pool, own_partitions, unmake
 from tests.flow.test_recover import lose
@@ -286,7 +287,7 @@ async def test_after_a_day_of_every_kind_of_work_the_self_check_finds_nothing(wo
         await checker.round()
         for number, assignment in enumerate(held):
             if number % 7 == 3:
-                await cancel(world.database, DEFAULT_TENANT, assignment.leased.id, actor="somebody")
+                await cancel(world.database, DEFAULT_TENANT, assignment.leased.id, by=By("somebody"))
             if number % 9 != 8 or turn % 8 != 7:
                 await worker.complete(assignment, failed() if number % 5 == 4 else None)
         await worker.beat()
@@ -299,7 +300,7 @@ async def test_after_a_day_of_every_kind_of_work_the_self_check_finds_nothing(wo
             worker = await world.worker()
         waiting = await world.fetch("SELECT id FROM ondot.execution WHERE state = 'PENDING' ORDER BY id LIMIT 1")
         if waiting and turn % 4 == 0:
-            await cancel(world.database, DEFAULT_TENANT, waiting[0]["id"], actor="somebody")
+            await cancel(world.database, DEFAULT_TENANT, waiting[0]["id"], by=By("somebody"))
         await Tidying(world.database).one_pass()
     assert await checker.look_twice() == []
     assert checker.logged == []

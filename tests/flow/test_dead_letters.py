@@ -389,7 +389,7 @@ async def test_a_cancelled_operation_stops_and_cancelling_twice_changes_nothing(
     id_ = await begin(world, "discard", per_s=40)
     await bulk_pass(world.database, world.dispatcher)
     for _ in range(2):
-        row = await cancel_bulk(world.database, DEFAULT_TENANT, id_, actor="bob")
+        row = await cancel_bulk(world.database, DEFAULT_TENANT, id_, by=By("bob"))
         assert (row.state, row.done) == ("CANCELLED", 10)
     await world.advance(5)
     assert await bulk_pass(world.database, world.dispatcher) == 0
@@ -398,7 +398,7 @@ async def test_a_cancelled_operation_stops_and_cancelling_twice_changes_nothing(
         stops = await list_audit(connection, DEFAULT_TENANT, action="dead_letter.stop", limit=9)
     assert [(stop.actor, stop.subject, stop.detail) for stop in stops] == [("bob", id_, {"done": 10, "total": 20})]
     with pytest.raises(NotFound):
-        await cancel_bulk(world.database, TenantNo(2), id_, actor="bob")
+        await cancel_bulk(world.database, TenantNo(2), id_, by=By("bob"))
 
 
 @proves("O8")

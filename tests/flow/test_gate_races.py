@@ -17,6 +17,7 @@ from ondot.model.fairness import Scope
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.outcome import Cancelled
+from ondot.store.audit import By
 from ondot.store.planned import lock_gates_of_job
 from ondot.store.queue import Survey, end_if_frozen, find_room
 from tests.flow.test_locks import lease_on
@@ -59,7 +60,7 @@ async def test_strict_order_waits_for_the_first_even_if_its_pool_has_no_worker(w
     worker = await world.worker()
     assert await worker.lease() == []
     [first, _] = await world.executions()
-    await cancel(world.database, DEFAULT_TENANT, first.id, actor="ops")
+    await cancel(world.database, DEFAULT_TENANT, first.id, by=By("ops"))
     assert len(await worker.lease()) == 1
 
 
@@ -149,7 +150,7 @@ async def test_an_update_sets_no_deadline_in_the_past_and_includes_the_jitter(wo
 @proves("E13", "P11")
 async def test_a_rate_limits_starts_after_the_pool_was_full_for_long(world: World) -> None:
     limits = PoolLimits(1, None)
-    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
     await world.submit(job())
     worker = await world.worker()
     [blocker] = await worker.lease()
@@ -186,7 +187,7 @@ async def test_a_rate_limits_starts_behind_a_backlog(world: World) -> None:
 @proves("E13", "P11")
 async def test_the_room_of_a_pool_is_counted_after_it_is_locked(world: World) -> None:
     limits = PoolLimits(2, None)
-    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
     await world.submit_all([job() for _ in range(4)])
     one, other = await world.worker(), await world.worker()
     async with world.second_connection() as connection, connection.transaction(), asyncio.timeout(20):
@@ -253,7 +254,7 @@ async def test_leases_on_their_way_count_when_a_pool_gets_its_limit(world: World
         await leasing.start()
         assert len(await lease_on(connection, one, 3)) == 3
         setting = asyncio.create_task(
-            set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+            set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
         )
         await world.until_a_lock_is_awaited()
         await leasing.commit()
@@ -273,7 +274,7 @@ async def test_setting_a_limit_gives_up_on_a_lease_that_takes_too_long(
     async with world.second_connection() as connection, connection.transaction():
         assert len(await lease_on(connection, one, 1)) == 1
         with pytest.raises(Unavailable, match="too busy"):
-            await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+            await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
         # Nothing was set, and no other lease waits.
         assert len(await other.lease()) == 2
 
@@ -288,7 +289,7 @@ async def test_a_limit_set_between_survey_and_lease_is_not_exceeded(world: World
 
     async def survey_and_set_limit(*, again: bool = False) -> Survey | None:
         survey = await survey_lanes(again=again)
-        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
         return survey
 
     lanes.survey = survey_and_set_limit  # type: ignore[method-assign]
@@ -308,7 +309,7 @@ async def test_a_limit_set_between_survey_and_lease_holds_for_work_with_a_token_
     async def survey_and_set_limit(*, again: bool = False) -> Survey | None:
         survey = await survey_lanes(again=again)
         limits = PoolLimits(2, None)
-        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
         return survey
 
     lanes.survey = survey_and_set_limit  # type: ignore[method-assign]
@@ -321,7 +322,7 @@ async def test_a_full_pool_blocks_no_rates_of_other_pools_and_causes_no_busy_pol
     await world.submit_all([job(pool="full"), job(pool="full")])
     full = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'full'"))
     limits = PoolLimits(1, None)
-    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "full", limits, actor="ops")
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "full", limits, by=By("ops"))
     worker = await world.worker(pool_nos=[full, DEFAULT_POOL])
     assert len(await worker.lease()) == 1
     rated = Limits(key="k", key_rate=Rate(limit=1, per_s=1))

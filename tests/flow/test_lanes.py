@@ -16,6 +16,7 @@ from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, PoolNo, TenantNo
 from ondot.model.job import Priority
+from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 from ondot.store.queue import LAST_TENANT, gaps_between
@@ -80,7 +81,7 @@ async def test_a_tenant_with_a_backlog_does_not_delay_one_that_submits_later(wor
 
 @proves("E2", "E13", "T1")
 async def test_tenants_share_the_room_of_a_limited_pool(world: World) -> None:
-    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", PoolLimits(4, None), actor="ops")
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", PoolLimits(4, None), by=By("ops"))
     worker = await world.worker()
     await submit_as(world, [1, 2], each=5)
     assert await lease_by_tenant(worker, 10) == {1: 2, 2: 2}

@@ -14,6 +14,7 @@ from ondot.model.fairness import PENALTY_S
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, PoolNo
 from ondot.model.outcome import NotBegun
+from ondot.store.audit import By
 from ondot.store.queue import oldest_due
 from ondot.store.workers import leave_worker
 from tests.proves import proves
@@ -110,7 +111,7 @@ async def test_other_work_is_leased_although_more_suspects_run_than_their_share(
     await world.value("UPDATE ondot.ready SET class = 5")
     limited = PoolNo(await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'limited'"))
     limits = PoolLimits(5, Rate(limit=100, per_s=1, burst=5))
-    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "limited", limits, actor="ops")
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "limited", limits, by=By("ops"))
     await world.submit_all([job("innocent"), job("innocent", pool="limited")])
     worker = await world.worker(pool_nos=[DEFAULT_POOL, limited])
     started: list[str] = []
@@ -336,7 +337,7 @@ async def test_only_limits_cost_a_lease_more_than_one_statement(
 ) -> None:
     worker = await world.worker()
     if limits is not None:
-        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
     await world.submit(job())
     sent: list[str] = []
     async with AsyncExitStack() as stack:

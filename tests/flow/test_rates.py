@@ -16,6 +16,7 @@ from ondot.flow.retain import sweep_pass
 from ondot.model.gates import Limits, Rate, gate_id, list_stages, rate_gate
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import JobSpec
+from ondot.store.audit import By
 from ondot.store.sql_functions import functions
 from tests.proves import proves
 from tests.world import Worker, World, every, job
@@ -142,7 +143,7 @@ async def test_a_rate_holds_and_continues_after_the_clock_was_set_back(world: Wo
 @proves("E13", "C3", "P11")
 async def test_the_rate_of_a_pool_holds_and_continues_after_the_clock_was_set_back(world: World) -> None:
     limits = PoolLimits(None, Rate(limit=1, per_s=10))
-    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+    await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
     await world.submit_all([job(), job()])
     worker = await world.worker()
     assert len(await worker.lease()) == 1
@@ -180,7 +181,7 @@ async def test_setting_another_rate_lets_nothing_start_at_once(world: World, rat
 async def test_setting_another_limit_of_a_pool_lets_nothing_start_at_once(world: World) -> None:
     async def limit(concurrency: int | None, rate: Rate | None) -> None:
         limits = PoolLimits(concurrency, rate)
-        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, actor="ops")
+        await set_limits(world.database, world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("ops"))
 
     await limit(None, A_TENTH)
     await world.submit_all([job() for _ in range(4)])

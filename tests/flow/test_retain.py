@@ -19,6 +19,7 @@ from ondot.flow.gate import expire_pass
 from ondot.model.errors import NotFound
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import Debounce, Unique
+from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.jobs import get_job
 from ondot.store.migrate import migrations
@@ -301,7 +302,7 @@ async def cancel_fire(world: World, job_id: JobId) -> None:
     await world.advance(600)
     await world.plan()
     [execution] = await world.executions(job_id)
-    await cancel(world.database, DEFAULT_TENANT, execution.id, actor="ops")
+    await cancel(world.database, DEFAULT_TENANT, execution.id, by=By("ops"))
 
 
 async def expire(world: World, job_id: JobId) -> None:

@@ -43,6 +43,7 @@ from ondot.model.outcome import Cancelled, Interrupted, NotBegun, Report, Succee
 from ondot.model.planning import fires_between
 from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, unrestricted
+from ondot.store.audit import By
 from ondot.store.workers import lose_worker, read_beats
 from tests.proves import proves
 from tests.servers import Server, new_database
@@ -317,7 +318,7 @@ class Life(RuleBasedStateMachine):
     def cancel_one(self, pick: int) -> None:
         if rows := self.run(self.world.executions()):
             with suppress(Conflict):
-                self.run(cancel(self.world.database, DEFAULT_TENANT, rows[pick % len(rows)].id, actor="somebody"))
+                self.run(cancel(self.world.database, DEFAULT_TENANT, rows[pick % len(rows)].id, by=By("somebody")))
 
     @rule()
     def expire(self) -> None:
@@ -331,7 +332,7 @@ class Life(RuleBasedStateMachine):
     def limit_the_pool(self, concurrency: int | None, rate: Rate | None) -> None:
         limits = PoolLimits(concurrency, rate)
         self.run(
-            set_limits(self.world.database, self.world.dispatcher, DEFAULT_TENANT, "default", limits, actor="somebody")
+            set_limits(self.world.database, self.world.dispatcher, DEFAULT_TENANT, "default", limits, by=By("somebody"))
         )
         self.has_changed_a_limit = True
 

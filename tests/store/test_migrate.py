@@ -15,6 +15,7 @@ from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.gates import Limits
 from ondot.model.ids import TenantNo
 from ondot.store import migrate, sql_functions
+from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.database import check_server, open_database
 from ondot.store.migrate import Status, apply, check_schema, fits, migrate_up, migrations, read_status, release_key
@@ -334,7 +335,7 @@ async def test_pools_of_one_name_become_one_with_everything_in_them(world: World
     )
     ended = await world.submit(job("cancelled"), theirs)
     execution_id = await world.value("SELECT id FROM ondot.execution WHERE job_id = $1", ended.id)
-    await cancel(world.database, theirs, execution_id, actor="ops")
+    await cancel(world.database, theirs, execution_id, by=By("ops"))
     # History never changes, but a number that it names may: its pool keeps its name.
     await world.fetch("DROP TRIGGER guard_history ON ondot.history")
     [changes] = [migration.sql for migration in migrations() if migration.number == 14]

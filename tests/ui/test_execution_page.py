@@ -13,6 +13,7 @@ from ondot.model.execution import Outcome, State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
 from ondot.model.outcome import AttemptError, Failed, Succeeded
 from ondot.model.retry import Retry
+from ondot.store.audit import By
 from ondot.store.logs import Progress, save_progress
 from ondot.ui.execution import MOST_CHARACTERS, ExecutionView, read_execution
 from tests.proves import proves
@@ -110,7 +111,7 @@ async def test_the_mark_stays_the_same_while_only_time_passes(world: World) -> N
 async def test_a_requested_cancel_is_shown_with_its_reason(world: World, page: Served) -> None:
     await world.submit(job("report"))
     (running,) = await (await world.worker()).lease()
-    await cancel(world.database, DEFAULT_TENANT, running.leased.id, actor="local", reason="wrong region")
+    await cancel(world.database, DEFAULT_TENANT, running.leased.id, by=By("local", "wrong region"))
     html = unescape((await page.client.get(f"/executions/{running.leased.id}")).text)
     assert "cancelled by local: wrong region" in html
     assert "Cancelling …" in html

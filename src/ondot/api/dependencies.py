@@ -11,6 +11,7 @@ from fastapi import Depends, Query, Request
 from ondot.api.auth import Auth
 from ondot.api.backpressure import Backpressure
 from ondot.api.intake import Intake
+from ondot.api.request_id import request_id_of
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
@@ -98,15 +99,35 @@ async def actor_of(request: Request) -> str:
     return (await caller_of(request)).name
 
 
+async def by_of(request: Request, reason: str | None = None) -> By:
+    """The caller as the audit log names it, and where the request came from."""
+    caller = await caller_of(request)
+    return By(
+        caller.name,
+        reason,
+        key_id=caller.key_id,
+        user_id=caller.user_id,
+        address=request.client.host if request.client else None,
+        request_id=request_id_of(request.scope),
+        home_tenant_no=caller.home_tenant_no,
+    )
+
+
 async def _by_caller(
     request: Request,
     reason: Annotated[str | None, Query(max_length=500, description="Why; kept in the audit log.")] = None,
 ) -> By:
-    return By(await actor_of(request), reason)
+    return await by_of(request, reason)
+
+
+async def _by_sender(request: Request) -> By:
+    return await by_of(request)
 
 
 CallerDep = Annotated[Caller, Depends(caller_of)]
 Tenant = Annotated[TenantNo, Depends(tenant_of)]
 Actor = Annotated[str, Depends(actor_of)]
 ByCaller = Annotated[By, Depends(_by_caller)]
-"""The caller's name and the reason that it states, for the audit log."""
+"""The caller and the reason that it states in the query, for the audit log."""
+BySender = Annotated[By, Depends(_by_sender)]
+"""The caller, for routes whose body states the reason: `by.because(…)`."""

@@ -1,7 +1,7 @@
 """Checks of every request and headers of every response, for all paths: also files, metrics, documents, errors (T1).
 
-A request must pass the checks of `sender`, and its path must not contain NUL. A response forbids the browser to guess
-its type, to store it and to show it in a frame, unless the route sets these headers itself.
+A request gets its id (`request_id`), must pass the checks of `sender`, and its path must not contain NUL. A response
+forbids the browser to guess its type, to store it and to show it in a frame, unless the route sets these headers.
 """
 
 from typing import Final
@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot.api.auth import Auth
 from ondot.api.fast_path import RenderError
+from ondot.api.request_id import HEADER, take_request_id
 from ondot.api.sender import check_host, refuse_foreign
 from ondot.model.errors import InvalidRequest, OndotError
 
@@ -34,9 +35,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        request_id = take_request_id(scope)
+
         async def send_completed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = self._complete(message["status"], list(message.get("headers", ())))
+                headers = self._complete(message["status"], list(message.get("headers", ())))
+                message["headers"] = [*headers, (HEADER, request_id)]
             await send(message)
 
         try:

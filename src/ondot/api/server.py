@@ -21,6 +21,7 @@ from ondot.api.guard import HEADERS, Guard
 from ondot.api.intake import ReleaseBody
 from ondot.api.openapi import describe
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
+from ondot.api.request_id import request_id_of
 from ondot.api.routes import (
     audit,
     backfills,
@@ -172,6 +173,8 @@ async def _render_bug(request: Request, error: Exception) -> Response:
     failure = OndotError("ondot failed with an internal error. Its log has the details under request.failed.")
     # Sent outside of the guard, which adds the headers to all other responses.
     headers = {name.decode(): value.decode() for name, value in HEADERS}
+    if (request_id := request_id_of(request.scope)) is not None:
+        headers["x-request-id"] = request_id
     return JSONResponse(problem(failure, path), 500, headers, CONTENT_TYPE)
 
 

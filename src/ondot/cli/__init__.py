@@ -15,8 +15,7 @@ from typing import Annotated
 import typer
 
 from ondot import __version__
-from ondot.cli import cron, dead_letter, execution, job, key, migrate, pool
-from ondot.cli.audit import audit
+from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
@@ -68,7 +67,7 @@ app.add_typer(execution.app, name="execution", rich_help_panel=USE)
 app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
 app.command("fleet", rich_help_panel=USE)(fleet)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)
-app.command("audit", rich_help_panel=USE)(audit)
+app.add_typer(audit.app, name="audit", rich_help_panel=USE)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=KEEP)
 app.command("doctor", rich_help_panel=KEEP)(doctor)

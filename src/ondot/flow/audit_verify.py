@@ -8,19 +8,21 @@ in the chain, which shows that the end of the chain was not cut off.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from ondot.flow.audit_seal import FIRST_TENANT
 from ondot.model.audit_chain import BEFORE_THE_FIRST, FORMAT, REMOVED, Seal, SealKey, is_signed_by
-from ondot.model.ids import TenantNo, first_id_at, instant_of
+from ondot.model.ids import INSTALLATION, TenantNo, first_id_at, instant_of
 from ondot.store.audit_seals import (
     StoredSeal,
     count_open_entries,
     find_seal_by_hash,
     find_seal_range,
     find_unsealed,
+    list_sealed_tenants,
     list_seals,
     read_entries,
 )
@@ -62,10 +64,37 @@ class Verdict:
     def is_intact(self) -> bool:
         return self.fault_count == 0
 
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "intact": self.is_intact,
+            "entries": self.entries,
+            "seals": self.seals,
+            "waiting": self.waiting,
+            "signed": self.signed,
+            "head": None if self.head is None else self.head.hex(),
+            "head_seal": self.head_seq,
+            "fault_count": self.fault_count,
+            "faults": [asdict(fault) for fault in self.faults],
+        }
+
     def blame(self, what: str, *, seal: int | None = None, entry: UUID | None = None) -> None:
         self.fault_count += 1
         if len(self.faults) < FAULTS_LISTED:
             self.faults.append(Fault(what, seal, entry))
+
+
+async def list_logs(database: Database) -> dict[TenantNo, str]:
+    """Every log there may be, by the name of its tenant: a log whose seals were all removed is verified too."""
+    tenants = await database.tenants.snapshot()
+    names = {INSTALLATION: "installation"} | {number: tenant.name for number, tenant in sorted(tenants.items())}
+    after = FIRST_TENANT
+    while True:
+        async with database.connection() as connection:
+            batch = await list_sealed_tenants(connection, after, SEALS_AT_ONCE)
+        names = {number: f"tenant {number}" for number in batch} | names
+        if len(batch) < SEALS_AT_ONCE:
+            return dict(sorted(names.items()))
+        after = batch[-1]
 
 
 async def verify_audit(

@@ -8,7 +8,7 @@ an attempt that succeeds meanwhile has SUCCEEDED, one that fails is not retried.
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import CANCEL, TERMINAL, State
 from ondot.model.ids import ExecutionId, TenantNo
-from ondot.store.audit import record
+from ondot.store.audit import By, record
 from ondot.store.database import Database
 from ondot.store.endings import end_queued, request_cancels
 from ondot.store.executions import ExecutionRow, get_execution
@@ -16,11 +16,9 @@ from ondot.store.executions import ExecutionRow, get_execution
 TRIES = 5
 
 
-async def cancel(
-    database: Database, tenant_no: TenantNo, id_: ExecutionId, *, actor: str, reason: str | None = None
-) -> ExecutionRow:
+async def cancel(database: Database, tenant_no: TenantNo, id_: ExecutionId, *, by: By) -> ExecutionRow:
     """Cancel an execution, or ask it to end if it runs; returns it as it is then. A second cancel changes nothing."""
-    why = f"cancelled by {actor}" + (f": {reason}" if reason else "")
+    why = f"cancelled by {by.actor}" + (f": {by.reason}" if by.reason else "")
     for _ in range(TRIES):
         async with database.transaction() as connection:
             row = await get_execution(connection, tenant_no, id_)
@@ -35,8 +33,8 @@ async def cancel(
             else:
                 changed = await end_queued(connection, tenant_no, {id_: why}, CANCEL)
             if changed:
-                detail = {"state": row.state.value, "reason": reason}
-                await record(connection, tenant_no, actor, "execution.cancel", id_, detail)
+                detail = {"state": row.state.value}
+                await record(connection, tenant_no, by, "execution.cancel", id_, detail)
                 row = await get_execution(connection, tenant_no, id_)
                 assert row is not None
                 return row

@@ -174,7 +174,7 @@ async def start_bulk(
     return text
 
 
-async def cancel_bulk(database: Database, tenant_no: TenantNo, id_: UUID, *, actor: str) -> BulkRow:
+async def cancel_bulk(database: Database, tenant_no: TenantNo, id_: UUID, *, by: By) -> BulkRow:
     """Take no further letters; resolved ones stay resolved. Cancelling an ended operation changes nothing."""
     async with database.transaction() as connection:
         is_cancelled = await cancel_stored_bulk(connection, tenant_no, id_)
@@ -183,8 +183,8 @@ async def cancel_bulk(database: Database, tenant_no: TenantNo, id_: UUID, *, act
             raise NotFound(f"There is no operation {id_} on dead letters.")
         if is_cancelled:
             detail = {"done": rows[0].done, "total": rows[0].total}
-            await record_change(connection, tenant_no, By(actor), "dead_letter.stop", id_, detail)
-            log.info("bulk.cancelled", bulk_id=str(id_), done=rows[0].done, total=rows[0].total, actor=actor)
+            await record_change(connection, tenant_no, by, "dead_letter.stop", id_, detail)
+            log.info("bulk.cancelled", bulk_id=str(id_), done=rows[0].done, total=rows[0].total, actor=by.actor)
     return rows[0]
 
 
@@ -233,9 +233,9 @@ async def _replay_letters(
     """Run open letters that are locked again, and resolve them; also returns those that cannot be."""
     made, refused = await make_replays(work, [letter.ended for letter in letters], how)
     await resolve_replayed(work, made, by)
-    detail = _detail(by, operation) | {"edited_payload": how.payload is not None or None}
+    detail: dict[str, object] = {"operation": operation} | {"edited_payload": how.payload is not None or None}
     entries = [(entry.ended.execution_id, detail | {"replay_id": entry.replay_id}) for entry in made]
-    await record_all(work.connection, work.tenant_no, by.actor, "dead_letter.replay", entries)
+    await record_all(work.connection, work.tenant_no, by, "dead_letter.replay", entries)
     return made, refused
 
 
@@ -244,8 +244,8 @@ async def _discard_letters(work: Work, letters: Sequence[LockedLetter], by: By, 
     ids = [letter.ended.execution_id for letter in letters]
     discards = [(id_, None) for id_ in ids]
     await resolve_letters(connection, tenant_no, discards, "discarded", actor=by.actor, reason=by.reason)
-    detail = _detail(by, operation)
-    await record_all(connection, tenant_no, by.actor, "dead_letter.discard", [(id_, detail) for id_ in ids])
+    detail = {"operation": operation}
+    await record_all(connection, tenant_no, by, "dead_letter.discard", [(id_, detail) for id_ in ids])
 
 
 def _report_untouched(id_: ExecutionId, letter: LockedLetter | None) -> LetterDone:
@@ -255,10 +255,6 @@ def _report_untouched(id_: ExecutionId, letter: LockedLetter | None) -> LetterDo
     if letter.replay_id is not None:
         what += f" as execution {letter.replay_id}"
     return LetterDone(id_, "already_resolved", letter.replay_id, f"It was {what}: nothing is left to do.")
-
-
-def _detail(by: By, operation: UUID | None) -> dict[str, object]:
-    return {"reason": by.reason, "operation": operation}
 
 
 def _audit_action(action: BulkAction) -> Literal["dead_letter.replay", "dead_letter.discard"]:

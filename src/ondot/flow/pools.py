@@ -6,7 +6,6 @@ for a moment. The audit log records the limits before and after. A change to the
 """
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,12 +13,11 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import NotFound, Unavailable
 from ondot.model.gates import Rate
 from ondot.model.ids import PoolNo, TenantNo
-from ondot.store.audit import record
+from ondot.store.audit import By, record
 from ondot.store.connection import LOCKED
 from ondot.store.database import Database
 from ondot.store.pools import add_missing_slots, block_leases, list_pools, set_pool_limits
 
-NO_LIMIT: Final = "none"
 TRIES: Final = 25
 LET_PASS_S: Final = 0.05
 """Between two tries to block the leases, each at most 200 ms long: work continues meanwhile."""
@@ -34,11 +32,11 @@ class PoolLimits:
 
 
 async def set_limits(
-    database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, name: str, limits: PoolLimits, *, actor: str
+    database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, name: str, limits: PoolLimits, *, by: By
 ) -> None:
     for _ in range(TRIES):
         try:
-            pool_no = await _set(database, tenant_no, name, limits, actor)
+            pool_no = await _set(database, tenant_no, name, limits, by)
         except LOCKED:
             await asyncio.sleep(LET_PASS_S)
         else:
@@ -49,7 +47,7 @@ async def set_limits(
         dispatcher.wake([(pool_no, database.clock.now())])
 
 
-async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolLimits, actor: str) -> PoolNo | None:
+async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolLimits, by: By) -> PoolNo | None:
     """Returns the pool's number; None: the limits are the same. Raises LOCKED if leases take too long."""
     async with database.transaction() as connection:
         rows = await list_pools(connection, tenant_no, name=name)
@@ -64,15 +62,12 @@ async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolL
         if limits.concurrency is not None:
             await block_leases(connection)
             await add_missing_slots(connection, pool_no)
-        await record(
-            connection, tenant_no, actor, "pool.limits", None, {"pool": name, **dict(_changes(before, limits))}
-        )
+        was, is_now = _changes(before, limits)
+        await record(connection, tenant_no, by, "pool.limits", None, {"pool": name}, before=was, after=is_now)
     return pool_no
 
 
-def _changes(before: PoolLimits, after: PoolLimits) -> Iterator[tuple[str, dict[str, object]]]:
-    """Each limit that changed, before and after. No limit is written as a word, because the log leaves out None."""
-    if before.concurrency != after.concurrency:
-        yield "concurrency", {"from": before.concurrency or NO_LIMIT, "to": after.concurrency or NO_LIMIT}
-    if before.rate != after.rate:
-        yield "rate", {"from": before.rate or NO_LIMIT, "to": after.rate or NO_LIMIT}
+def _changes(before: PoolLimits, after: PoolLimits) -> tuple[dict[str, object], dict[str, object]]:
+    """The limits that changed, before and after."""
+    names = [name for name in ("concurrency", "rate") if getattr(before, name) != getattr(after, name)]
+    return {name: getattr(before, name) for name in names}, {name: getattr(after, name) for name in names}

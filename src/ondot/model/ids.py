@@ -18,7 +18,8 @@ NodeId = NewType("NodeId", UUID)
 TenantNo = NewType("TenantNo", int)
 PoolNo = NewType("PoolNo", int)
 
-# Tenant 0 is the installation itself: nodes, workers, partitions and leases are its rows.
+INSTALLATION = TenantNo(0)
+"""The installation itself: nodes, workers, partitions and leases are its rows."""
 DEFAULT_TENANT = TenantNo(1)
 
 PARTITIONS = 64

@@ -243,6 +243,14 @@ class Client(Requests):
     async def list_audit(self, **filters: Any) -> Json:
         return await self._call("GET", "/v1/audit", query=filters)
 
+    def export_audit(self, **how: Any) -> AsyncIterator[bytes]:
+        """All matching entries as a file, newest first; `format` is jsonl or csv."""
+        return self._pieces("/v1/audit/export", how)
+
+    async def verify_audit(self, **how: Any) -> Json:
+        """Whether no entry is missing, changed, inserted or reordered: `intact`, and `faults` if not."""
+        return await self._call("GET", "/v1/audit/verify", query=how)
+
     # API keys.
 
     async def create_key(

@@ -2,7 +2,7 @@
 records, so that neither exists without the other. It is kept by day and never changed; `flow.audit_seal` seals it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict, Unpack
 from uuid import UUID
@@ -57,6 +57,9 @@ class By:
     home_tenant_no: TenantNo | None = None
     """The tenant of an owner who acts for another one; None: its own."""
 
+    def because(self, reason: str | None) -> "By":
+        return replace(self, reason=reason)
+
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
@@ -76,6 +79,11 @@ class AuditRow:
     @property
     def at(self) -> datetime:
         return instant_of(self.id)
+
+    @property
+    def reason(self) -> str | None:
+        """Why, as the caller stated it; kept with the detail."""
+        return self.detail.get("reason") if isinstance(self.detail, dict) else None
 
 
 class AuditFilter(TypedDict, total=False):

@@ -24,7 +24,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.sql_functions import Function, functions
 
-NEEDS = 21
+NEEDS = 22
 """The oldest schema this release can run on."""
 
 TRIES = 60

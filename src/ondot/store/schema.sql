@@ -19,10 +19,42 @@ CREATE TABLE ondot.audit (
     action text NOT NULL,
     subject uuid,
     detail jsonb,
+    key_id uuid,
+    user_id uuid,
+    address text,
+    request_id text,
+    home_tenant_no integer,
+    before jsonb,
+    after jsonb,
     CONSTRAINT audit_pkey PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 CREATE INDEX audit_latest ON ONLY ondot.audit USING btree (tenant_no, id);
 CREATE INDEX audit_subject ON ONLY ondot.audit USING btree (subject, id) WHERE (subject IS NOT NULL);
+CREATE TRIGGER audit_entered AFTER INSERT ON ondot.audit REFERENCING NEW TABLE AS entered FOR EACH STATEMENT EXECUTE FUNCTION audit_entered();
+
+CREATE TABLE ondot.audit_open (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    CONSTRAINT audit_open_pkey PRIMARY KEY (id)
+) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+
+CREATE TABLE ondot.audit_seal (
+    tenant_no integer NOT NULL,
+    seq bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    from_id uuid NOT NULL,
+    to_id uuid NOT NULL,
+    count integer NOT NULL,
+    format smallint NOT NULL,
+    ids uuid[] NOT NULL,
+    digests bytea NOT NULL,
+    prev bytea NOT NULL,
+    hash bytea NOT NULL,
+    key_id text,
+    mac bytea,
+    CONSTRAINT audit_seal_pkey PRIMARY KEY (tenant_no, seq)
+);
+CREATE INDEX audit_seal_range ON ondot.audit_seal USING btree (tenant_no, to_id, from_id);
 
 CREATE TABLE ondot.backfill (
     id uuid NOT NULL,
@@ -582,6 +614,7 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 
 -- ondot.add_days(parent_name text, through date)
 -- ondot.admit(of_pools integer[], at_rates boolean, free integer, free_for_suspects integer, of_tenants integer[])
+-- ondot.audit_entered()
 -- ondot.call_lines(gates uuid[])
 -- ondot.check_spec(spec json)
 -- ondot.clock()

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import Services, actor_of, caller_of, needs, services_of
+from ondot.api.dependencies import Services, by_of, caller_of, needs, services_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import Key, batch_of, body_of, idempotency_of, parse_body
@@ -25,7 +25,6 @@ from ondot.flow.submit import Render
 from ondot.model.access import Right
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
-from ondot.store.audit import By
 from ondot.store.clock import Moment
 
 
@@ -99,7 +98,7 @@ async def _submit(
 ) -> str:
     # One-time jobs are not in the audit log: there are thousands a second.
     is_audited = any(spec.recurs or spec.key is not None for spec in specs)
-    by = By(await actor_of(request)) if is_audited else None
+    by = await by_of(request) if is_audited else None
     submit = partial(
         services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
     )

@@ -29,7 +29,7 @@ from ondot.api.dead_letter_responses import (
     letter_out,
     operation_out,
 )
-from ondot.api.dependencies import Actor, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import (
     Cursor,
@@ -141,7 +141,7 @@ async def group_dead_letters(
     openapi_extra=takes(ReplayBody),
 )
 async def replay_dead_letters(
-    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, _key: Key = None
+    request: Request, services: RequestServices, tenant_no: Tenant, by: BySender, body: JsonBody, _key: Key = None
 ) -> Response:
     """Run letters again: by ids at once, by filter in the background, at a bounded rate."""
     wanted = replay_request(body)
@@ -149,7 +149,7 @@ async def replay_dead_letters(
     if wanted.dry_run:
         return await _count(services, tenant_no, wanted)
     if wanted.ids is None:
-        return await _start(request, services, tenant_no, wanted, how, actor)
+        return await _start(request, services, tenant_no, wanted, how, by)
     idempotency = idempotency_of(request)
 
     async def pools() -> dict[str, int]:
@@ -163,7 +163,7 @@ async def replay_dead_letters(
             tenant_no,
             wanted.execution_ids,
             how,
-            by=By(actor, wanted.reason),
+            by=by.because(wanted.reason),
             render=lambda entries: done_out(entries).model_dump_json(),
             idempotency=idempotency,
         )
@@ -177,19 +177,19 @@ async def replay_dead_letters(
     openapi_extra=takes(DiscardBody),
 )
 async def discard_dead_letters(
-    request: Request, services: RequestServices, tenant_no: Tenant, actor: Actor, body: JsonBody, _key: Key = None
+    request: Request, services: RequestServices, tenant_no: Tenant, by: BySender, body: JsonBody, _key: Key = None
 ) -> Response:
     """Discard letters that should not run again, with a reason. Their executions stay in history."""
     wanted = discard_request(body)
     if wanted.dry_run:
         return await _count(services, tenant_no, wanted)
     if wanted.ids is None:
-        return await _start(request, services, tenant_no, wanted, Replay(), actor)
+        return await _start(request, services, tenant_no, wanted, Replay(), by)
     text = await discard(
         services.database,
         tenant_no,
         wanted.execution_ids,
-        by=By(actor, wanted.reason),
+        by=by.because(wanted.reason),
         render=lambda entries: done_out(entries).model_dump_json(),
         idempotency=idempotency_of(request),
     )
@@ -221,10 +221,10 @@ async def get_operation(services: RequestServices, tenant_no: Tenant, id_: Opera
 
 @router.post("/dead-letters/operations/{id}/cancel", dependencies=[needs(Right.JOBS_RUN)], response_model=OperationOut)
 async def cancel_operation(
-    services: RequestServices, tenant_no: Tenant, actor: Actor, id_: OperationPath
+    services: RequestServices, tenant_no: Tenant, by: BySender, id_: OperationPath
 ) -> OperationOut:
     """Stop an operation: it handles no further letters. Those that it has handled stay as they are."""
-    return operation_out(await cancel_bulk(services.database, tenant_no, id_, actor=actor))
+    return operation_out(await cancel_bulk(services.database, tenant_no, id_, by=by))
 
 
 @router.get("/dead-letters/{execution_id}", dependencies=[needs(Right.JOBS_READ)], response_model=LetterDetail)
@@ -255,7 +255,7 @@ async def _start(
     tenant_no: TenantNo,
     wanted: ReplayBody | DiscardBody,
     how: Replay,
-    actor: str,
+    by: By,
 ) -> Response:
     text = await start_bulk(
         services.database,
@@ -264,7 +264,7 @@ async def _start(
         wanted.letter_filter,
         how,
         per_s=wanted.per_s,
-        by=By(actor, wanted.reason),
+        by=by.because(wanted.reason),
         render=lambda row: operation_out(row).model_dump_json(),
         idempotency=idempotency_of(request),
     )

@@ -15,7 +15,7 @@ from pydantic import Field
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dead_letter_bodies import RetryExecutionBody, replay_of, retry_request
-from ondot.api.dependencies import Actor, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import (
     Cursor,
@@ -39,7 +39,6 @@ from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, TenantNo
-from ondot.store.audit import By
 from ondot.store.executions import ExecutionRow, get_execution, list_attempts, list_executions
 from ondot.store.logs import is_under_way, list_log_lines
 from ondot.store.pools import find_pools
@@ -194,12 +193,12 @@ async def execution_result(
     openapi_extra=takes(CancelBody, required=False),
 )
 async def cancel_execution(
-    services: RequestServices, tenant_no: Tenant, actor: Actor, id_: ExecutionPath, body: OptionalJsonBody
+    services: RequestServices, tenant_no: Tenant, by: BySender, id_: ExecutionPath, body: OptionalJsonBody
 ) -> responses.ExecutionOut:
     """Cancel an execution. One that waits is CANCELLED at once. One that runs is notified within two seconds
     (`cancel_requested_at`), has the job's `cancel_grace` to end, and is then ended by force."""
     reason = None if body is None else read_form(CancelBody, body, 'for example {"reason": "wrong region"}').reason
-    row = await cancel(services.database, tenant_no, ExecutionId(id_), actor=actor, reason=reason)
+    row = await cancel(services.database, tenant_no, ExecutionId(id_), by=by.because(reason))
     specs = await load_specs(services, [row])
     return execution_out(row, specs.get(row.id), whole=True)
 
@@ -219,7 +218,7 @@ async def retry_execution(
     request: Request,
     services: RequestServices,
     tenant_no: Tenant,
-    actor: Actor,
+    by: BySender,
     id_: ExecutionPath,
     body: OptionalJsonBody,
     _key: Key = None,
@@ -240,7 +239,7 @@ async def retry_execution(
             tenant_no,
             ExecutionId(id_),
             replay_of(wanted),
-            by=By(actor, wanted.reason),
+            by=by.because(wanted.reason),
             render=lambda retried: execution_out(retried.execution, retried.spec, whole=True).model_dump_json(),
             idempotency=idempotency,
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import Actor, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import JsonBody
@@ -91,7 +91,7 @@ async def get_pool(services: RequestServices, tenant_no: Tenant, name: PoolPath)
     "/pools/{name}", dependencies=[needs(Right.POOLS_MANAGE)], response_model=PoolOut, openapi_extra=takes(PoolBody)
 )
 async def change_pool(
-    services: RequestServices, tenant_no: Tenant, actor: Actor, name: PoolPath, body: JsonBody
+    services: RequestServices, tenant_no: Tenant, by: BySender, name: PoolPath, body: JsonBody
 ) -> PoolOut:
     """Set the limits of a pool. They hold for attempts that start from now on."""
     example = 'for example {"concurrency": 20, "rate": "100/1m"}'
@@ -103,7 +103,7 @@ async def change_pool(
         wanted.concurrency if "concurrency" in wanted.model_fields_set else current.concurrency,
         _rate(wanted.rate) if "rate" in wanted.model_fields_set else current.rate,
     )
-    await set_limits(services.database, services.dispatcher, tenant_no, name, limits, actor=actor)
+    await set_limits(services.database, services.dispatcher, tenant_no, name, limits, by=by)
     return await _one(services, tenant_no, name)
 
 
