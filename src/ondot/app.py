@@ -68,6 +68,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
     from ondot.api.serve import serve
     from ondot.api.server import build_api
     from ondot.document.requests import preview_request
+    from ondot.kms import open_kms
     from ondot.objects import open_objects
     from ondot.roles.listen import SHOW_EVERY_S, ShownListener
     from ondot.roles.loop import every
@@ -80,7 +81,10 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
         auth = Auth(database, settings, **_open_token(settings))
         async with open_transport(database) as transport, asyncio.TaskGroup() as group:
             dispatcher = Dispatcher(transport)
-            app = build_api(Services(database, dispatcher, auth, open_objects(settings), stop))
+            services = Services(
+                database, dispatcher, auth, open_objects(settings), open_kms(settings.secret_key), stopping=stop
+            )
+            app = build_api(services)
             feed = build_pages(app, database, auth, preview_request)
             shown = ShownListener(database, listener)
             duties = [
@@ -156,6 +160,8 @@ def run_worker(
     `tenants`: whose work it runs, see `flow.served_tenants`.
     """
     from ondot.flow.served_tenants import ServedTenants
+    from ondot.flow.vault import Vault
+    from ondot.kms import open_kms
     from ondot.objects import open_objects
     from ondot.roles.worker import Worker
     from ondot.sdk.app import Ondot
@@ -186,9 +192,9 @@ def run_worker(
                 open_transport(database) as transport,
             ):
                 if await patiently(register_app, stop):
-                    worker = Worker(
-                        database, transport, targets, pool_nos, slots, open_objects(settings), on_hung, served
-                    )
+                    vault = Vault(database, open_kms(settings.secret_key))
+                    objects = open_objects(settings)
+                    worker = Worker(database, transport, targets, pool_nos, slots, objects, on_hung, served, vault)
                     is_unfit = await worker.run(stop)
         if is_unfit and not stop.is_set():
             recycle()

@@ -25,7 +25,7 @@ from ondot.model.addresses import Reach, parse_networks
 from ondot.model.errors import Misconfigured
 from ondot.model.urls import fault_of
 
-SECRETS = ("database_url", "api_key", "audit_key")
+SECRETS = ("database_url", "api_key", "audit_key", "secret_key")
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
@@ -64,6 +64,11 @@ class Settings(BaseSettings):
     port: int = Field(1200, ge=0, le=65535, description="the port the API listens on")
     url: str = Field("http://127.0.0.1:1200", description="the server's URL, for clients")
     api_key: str | None = Field(None, repr=False, description="the API key, for clients")
+    secret_key: str | None = Field(
+        None,
+        repr=False,
+        description="master keys of secrets, each base64 of 32 bytes, separated by commas; the first encrypts",
+    )
     objects_url: str | None = Field(
         None, description="storage for large output: file:///directory or s3://bucket/prefix; default: under the home"
     )

@@ -95,7 +95,7 @@ async def test_a_request_carries_the_headers_of_the_contract(http: HttpCaller, r
 @proves("E11")
 async def test_a_jobs_own_headers_are_sent_but_cannot_forge_the_facts(http: HttpCaller, receiver: Receiver) -> None:
     forged = dict.fromkeys(("Webhook-Id", "webhook_id", "ondot_fencing_token", "Ondot.Attempt"), "forged")
-    own = {"Content-Type": "text/plain", "X-Team": "bi", "User-Agent": "mine", **forged}
+    own: Any = {"Content-Type": "text/plain", "X-Team": "bi", "User-Agent": "mine", **forged}
     await http.call(HttpTarget(url=receiver.url, headers=own), a_call())
     headers = receiver.received[0].headers
     assert (headers["content-type"], headers["x-team"], headers["user-agent"]) == ("text/plain", "bi", "mine")

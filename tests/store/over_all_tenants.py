@@ -23,6 +23,9 @@ TABLES: Final = {
 """Tables whose rows belong to no tenant, though each has a `tenant_no`."""
 
 BLOCKS: Final = {
+    # Master keys belong to the installation.
+    "count_masters": "which master keys are in use",
+    "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
     "find_due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",

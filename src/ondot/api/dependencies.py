@@ -15,8 +15,10 @@ from ondot.api.request_id import request_id_of
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
+from ondot.flow.vault import Vault
 from ondot.model.access import Caller, Right
 from ondot.model.ids import TenantNo
+from ondot.ports.kms import Kms
 from ondot.ports.objects import Objects
 from ondot.store.audit import By
 from ondot.store.database import Database
@@ -29,14 +31,18 @@ class Services:
     auth: Auth
     objects: Objects | None = None
     """None: only results and logs in the database can be read."""
+    kms: Kms | None = None
+    """None: secrets cannot be stored."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is about to end: requests that wait for something return then."""
+    vault: Vault = field(init=False)
     group_commit: GroupCommit = field(init=False)
     intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
     """None: no ceiling is set, and every job is accepted."""
 
     def __post_init__(self) -> None:
+        self.vault = Vault(self.database, self.kms)
         self.group_commit = GroupCommit(self.database, self.dispatcher)
         self.intake = Intake(self.database.settings)
         ceiling = self.database.settings.queue_ceiling

@@ -29,6 +29,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "forbidden": 403,
         "not-found": 404,
         "conflict": 409,
+        "no-secret-key": 409,
         "precondition-failed": 412,
         "queue-full": 429,
         "unavailable": 503,

@@ -35,10 +35,12 @@ from ondot.api.routes import (
     keys,
     pools,
     schedules,
+    secrets,
     skipped,
 )
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
+from ondot.api.routes.secrets import SecretBody
 from ondot.document.body import JobBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
@@ -51,7 +53,21 @@ RETRY_AFTER_S = "2"
 UNAVAILABLE_LOGGED_EVERY_S = 10.0
 LONGEST_PATH = 200
 
-PARTS = (create, jobs, backfills, skipped, schedules, executions, explain, dead_letters, pools, fleet, keys, audit)
+PARTS = (
+    create,
+    jobs,
+    backfills,
+    skipped,
+    schedules,
+    executions,
+    explain,
+    dead_letters,
+    pools,
+    fleet,
+    keys,
+    secrets,
+    audit,
+)
 """In the order of the reference."""
 BODIES = (
     JobBody,
@@ -66,6 +82,7 @@ BODIES = (
     PoolBody,
     KeyBody,
     RotateBody,
+    SecretBody,
 )
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

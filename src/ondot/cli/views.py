@@ -328,6 +328,22 @@ def _key_state(key: Json, now: datetime) -> "Text":
     return cell("valid", f"expires {relative(expires_at, now)}" if expires_at else None, style="green")
 
 
+def secret_table(secrets: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("SECRET", "VERSION", "MAY GO TO", "USED BY", "CHANGED", whole=("VERSION", "CHANGED"))
+    for secret in secrets:
+        places = [*(secret["hosts"] or ()), *(f"{name}()" for name in secret["functions"] or ())]
+        pools = f"in {', '.join(secret['pools'])}" if secret["pools"] else None
+        used_by = [job["name"] for job in secret["used_by"]]
+        drawn.add_row(
+            cell(secret["name"], style="bold"),
+            cell(str(secret["version"])),
+            cell(", ".join(places) or "any", pools),
+            cell(", ".join(used_by[:3]) + (" …" if len(used_by) > 3 else "") or "-"),
+            cell(relative_of(secret["updated_at"], now), secret["updated_by"]),
+        )
+    return drawn
+
+
 def _attempts_in_words(execution: Json) -> str | None:
     if not execution["attempt"]:
         return None

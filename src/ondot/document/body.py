@@ -168,6 +168,7 @@ def spec_of(body: JobBody, *, schedule: Schedule | None, payload: Raw) -> JobSpe
         schedule=schedule,
         payload=payload,
         limits=_limits_of(body),
+        secrets=None,
     )
     return with_own_defaults(spec)
 

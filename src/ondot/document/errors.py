@@ -221,6 +221,6 @@ def _words(kind: str, context: dict[str, Any], otherwise: str) -> str:
 
 def _got(path: Path, value: object) -> str:
     # Headers and addresses may contain secrets.
-    if "headers" in path or (isinstance(value, str) and "@" in value and "://" in value):
+    if "headers" in path or path[-1:] == ("value",) or (isinstance(value, str) and "@" in value and "://" in value):
         return ""
     return f", got {describe_value(value)}"

@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from ondot.document.rules import MAX_LABEL_NAME, MAX_LABEL_VALUE, MAX_LABELS, POOL_NAME
 from ondot.model.duration import EXPECTED, seconds
 from ondot.model.headers import why_reserved
+from ondot.model.secret import A_REFERENCE, MASK, REFERENCE, Hidden, read_reference
 from ondot.model.text import MAX_NAME, hidden_in, is_function_name
 
 LARGEST_INTEGER: Final = 2**31 - 1
@@ -68,6 +69,9 @@ ERROR_CODES: Final = frozenset(
         "cancelled",
         "expired",
         "spec_gone",
+        "secret_missing",
+        "secret_not_allowed",
+        "secret_unreadable",
         "unstorable",
         "internal",
     }
@@ -197,13 +201,24 @@ def _header_name(name: str) -> str:
     return name
 
 
-def _header_value(value: str) -> str:
+def _header_value(value: object) -> str | Hidden:
+    """Text, a reference to a secret, or `•••`: the value that is stored."""
+    if isinstance(value, dict) and REFERENCE in value:
+        found = read_reference(value)
+        if isinstance(found, str):
+            raise sentence(found)
+        _header_value(found.prefix)
+        return found
+    if value == MASK:
+        return Hidden()
+    if not isinstance(value, str):
+        raise ValueError(f"text, or a reference to a secret such as {A_REFERENCE}")  # noqa: TRY004
     if len(value) > 8192 or _NOT_IN_HEADERS.search(value):
         raise ValueError("text of at most 8,192 characters without line breaks and control characters")
     return value
 
 
-def _headers(headers: dict[str, str]) -> dict[str, str]:
+def _headers(headers: dict[str, str | Hidden]) -> dict[str, str | Hidden]:
     if len({name.lower() for name in headers}) < len(headers):
         raise ValueError("free of names that differ only in upper and lower case")
     return headers
@@ -266,6 +281,19 @@ _INSTANT_SCHEMA: Final[dict[str, Any]] = {
     "examples": ["2030-01-31T09:00:00Z"],
 }
 
+_HEADER_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string", "maxLength": 8192},
+        {
+            "type": "object",
+            "properties": {REFERENCE: {"type": "string"}, "prefix": {"type": "string"}},
+            "required": [REFERENCE],
+            "additionalProperties": False,
+        },
+    ],
+    "description": "Text, or a reference to a secret.",
+}
+
 Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)]
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema(_INSTANT_SCHEMA)]
 InstantOrLocal = Annotated[datetime, BeforeValidator(_instant_or_local), WithJsonSchema(_INSTANT_SCHEMA)]
@@ -275,8 +303,9 @@ PoolName = Annotated[str, AfterValidator(_pool), Field(json_schema_extra={"patte
 FunctionName = Annotated[str, AfterValidator(_function)]
 Url = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format": "uri", "maxLength": 2048})]
 Method = Annotated[str, AfterValidator(_method), Field(json_schema_extra={"enum": list(METHODS)})]
+HeaderValue = Annotated[Any, BeforeValidator(_header_value), WithJsonSchema(_HEADER_SCHEMA)]
 Headers = Annotated[
-    dict[Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]],
+    dict[Annotated[str, AfterValidator(_header_name)], HeaderValue],
     Field(max_length=64),
     AfterValidator(_headers),
 ]

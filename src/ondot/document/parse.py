@@ -27,10 +27,12 @@ from ondot.document.schedule import Before
 from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import SHORT, Path
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
+from ondot.model.headers import is_sensitive
 from ondot.model.ids import EPOCH
-from ondot.model.job import JobSpec
+from ondot.model.job import HttpTarget, JobSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
+from ondot.model.secret import MARK, Hidden, find_references, read_reference
 
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 MAX_BATCH_LOOKS: Final = 1_000_000
@@ -81,7 +83,9 @@ def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
             text = _ENCODER.encode({name: value for name, value in raw.items() if name not in _LEFT_OUT})
             known = _recall(text) if len(text) <= _LONGEST_REMEMBERED else None
             if known is not None and (schedule is None or known.debounce is None):
-                return structs.replace(known, payload=encode_payload(raw.get("payload"), pointer), schedule=schedule)
+                payload = encode_payload(raw.get("payload"), pointer)
+                if MARK not in bytes(payload):
+                    return structs.replace(known, payload=payload, schedule=schedule)
     return job_spec(raw, now, pointer=pointer)
 
 
@@ -146,9 +150,36 @@ def _job_spec(
     spec = spec_of(body, schedule=schedule, payload=encode_payload(body.payload, pointer))
     for path, message in find_late_changes(spec, current) if current is not None else ():
         reading.reject(path, message)
+    names = _find_secrets(spec, reading)
     if reading.faults:
         raise invalid_body(reading.faults, all_of_schedule=False)
+    if names is None:
+        return spec
+    spec = structs.replace(spec, secrets=names)
+    if current is not None:
+        return keep_hidden(spec, current)
+    if spec.key is None:
+        refuse_unchanged(spec)
     return spec
+
+
+def _find_secrets(spec: JobSpec, reading: Reading[JobBody]) -> tuple[str, ...] | None:
+    """The names of the secrets that a spec refers to; None if it also has no credentials in headers."""
+    names: set[str] = set()
+    has_hidden = False
+    if isinstance(spec.target, HttpTarget) and spec.target.headers:
+        hidden = [value for value in spec.target.headers.values() if isinstance(value, Hidden)]
+        names.update(value.secret for value in hidden if value.secret is not None)
+        has_hidden = bool(hidden) or any(map(is_sensitive, spec.target.headers))
+    if MARK in bytes(spec.payload):
+        for place, written in find_references(msgspec.json.decode(spec.payload)):
+            found = read_reference(written)
+            if isinstance(found, str):
+                path = ("payload", *(part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:]))
+                reading.reject(path, found)
+            elif found.secret is not None:
+                names.add(found.secret)
+    return tuple(sorted(names)) if names or has_hidden else None
 
 
 def job_specs(raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES) -> list[JobSpec]:

@@ -9,7 +9,7 @@ interval, or of a rule without DTSTART, is shown as `anchor_at` even if no user 
 from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, Protocol, assert_never, cast
+from typing import Annotated, Any, Final, Literal, NotRequired, Protocol, assert_never, cast
 from uuid import UUID
 
 import msgspec
@@ -21,11 +21,22 @@ from ondot.document.rules import MAX_BATCH
 from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
 from ondot.model.gates import Limits, Overlap, Rate
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, JobState, Priority, ShellTarget, TargetSpec
+from ondot.model.headers import is_sensitive
+from ondot.model.job import (
+    FunctionTarget,
+    HttpTarget,
+    JobSpec,
+    JobState,
+    Priority,
+    ShellTarget,
+    TargetSpec,
+    find_unsealed,
+)
 from ondot.model.retry import Backoff, Retry
 from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
+from ondot.model.secret import MASK, Hidden
 
 Seconds = int | float
 
@@ -82,7 +93,7 @@ class ScheduleOut(RuleOut, total=False):
 class HttpOut(TypedDict):
     url: str
     method: str
-    headers: dict[str, str]
+    headers: dict[str, str | dict[str, str]]
     connect_timeout: Seconds | None
     first_byte_timeout: Seconds | None
     follow_redirects: bool
@@ -174,10 +185,14 @@ class JobOut(TypedDict):
     pause_after_failures: int | None
     created_at: datetime
     updated_at: datetime
+    warnings: NotRequired[
+        Annotated[list[str], Field(description="What an operator should know of it; left out if there is nothing.")]
+    ]
 
 
 SPEC_FIELDS: Final = JobOut.__annotations__.keys() - {
-    "id", "state", "state_reason", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at"
+    "id", "state", "state_reason", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at",
+    "warnings",
 }  # fmt: skip
 """The fields that a body may have too; only ondot writes the others."""
 
@@ -221,6 +236,9 @@ def render_job(job: StoredJob, updated_at: datetime, *, as_text: bool = False) -
     rendered["next_fire_at"] = job.next_fire_at
     rendered["created_at"] = job.created_at
     rendered["updated_at"] = updated_at
+    if job.spec.secrets is not None and (names := find_unsealed(job.spec)):
+        why = "stored in plain, because this installation had no master key"
+        rendered["warnings"] = [f"{', '.join(names)}: {why}. Set ONDOT_SECRET_KEY, and send the job again."]
     return cast("JobOut", rendered)
 
 
@@ -259,6 +277,7 @@ def _write(policies: tuple[Any, ...], rendered: Json, *, as_text: bool) -> None:
 def _render_defaults() -> Json:
     """All fields of a job in their order: policies and limits with their defaults, the others None."""
     rendered: Json = {**dict.fromkeys(JobOut.__annotations__), "depends_on": []}
+    del rendered["warnings"]
     rendered.update((name, to_json(default)) for name, default, _ in (*_POLICIES, *_LIMITS) if name != "limits")
     return rendered
 
@@ -305,7 +324,7 @@ def _render_target(target: TargetSpec) -> TargetOut:
                 "http": {
                     "url": target.url,
                     "method": target.method,
-                    "headers": target.headers,
+                    "headers": _render_headers(target.headers) if target.headers else {},
                     "connect_timeout": None if connect_s is None else as_written(connect_s),
                     "first_byte_timeout": None if first_byte_s is None else as_written(first_byte_s),
                     "follow_redirects": target.follow_redirects,
@@ -316,6 +335,14 @@ def _render_target(target: TargetSpec) -> TargetOut:
         case ShellTarget():
             return {"shell": {"command": list(target.command)}}
     assert_never(target)
+
+
+def _render_headers(headers: dict[str, str | Hidden]) -> dict[str, str | dict[str, str]]:
+    """Credentials are masked, also those that were stored before they were sealed."""
+    return {
+        name: value.render() if isinstance(value, Hidden) else MASK if is_sensitive(name) else value
+        for name, value in headers.items()
+    }
 
 
 def _render_when(schedule: Schedule | None) -> tuple[str, ScheduleOut | None]:

@@ -1,7 +1,7 @@
 """⑤ One attempt, from its lease to its outcome (E3, E7, E11). `Runner.run` is the list of its steps:
 
-    read its checkpoint → may it start? → build the call → call its target within the deadline → decide what follows
-    → keep its output → complete
+    read its checkpoint → fill in its secrets → may it start? → build the call → call its target within the deadline
+    → decide what follows → keep its output → complete
 
 Functions take the same steps by callbacks (`Runner.start`): a task that waits for a short function would cost more than
 the function. Nothing here talks to PostgreSQL: the outcome goes to the completer, which keeps it until it is written.
@@ -21,11 +21,14 @@ from ondot.flow.handler_transaction import Transactor
 from ondot.flow.in_flight import Attempt, InFlight
 from ondot.flow.lease import Assignment
 from ondot.flow.output import Outputs
+from ondot.flow.resolve import Resolved, resolve_secrets
+from ondot.flow.vault import Vault
 from ondot.model.completion import Completion, decide, expire, stop
 from ondot.model.errors import Unavailable
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded, timed_out
 from ondot.model.retry import Retry
+from ondot.model.scrub import Scrubber, SecretValues
 from ondot.ports.target import Call, CallReport, Cancel, Interrupt, OpenTransaction, Target, Targets
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
@@ -55,6 +58,7 @@ class Runner:
         completer: Completer,
         *,
         outputs: Outputs | None = None,
+        vault: Vault | None = None,
         may_start: MayStart = lambda: None,
         on_free: Callable[[], None] = lambda: None,
         on_fault: Callable[[], None] = lambda: None,
@@ -65,6 +69,7 @@ class Runner:
         self._transactor = transactor
         self._completer = completer
         self._outputs = outputs
+        self._vault = vault
         self.may_start = may_start
         self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
@@ -75,8 +80,12 @@ class Runner:
     async def run(self, assignment: Assignment) -> Completion:
         """All steps but the last; `complete` follows."""
         checkpoint = await self._read_checkpoint(assignment.leased)
-        build_call = partial(self._build_call, checkpoint=checkpoint)
-        completion = await run_attempt(assignment, self._targets, build_call, self.may_start)
+        resolved = await self._fill_in_secrets(assignment)
+        if isinstance(resolved, Completion):
+            return await self._keep_output(assignment.leased, resolved)
+        assignment, secrets = resolved
+        build_call = partial(self._build_call, checkpoint=checkpoint, secrets=secrets)
+        completion = await run_attempt(assignment, self._targets, build_call, self.may_start, secrets)
         return await self._keep_output(assignment.leased, completion)
 
     def start(self, group: asyncio.TaskGroup, assignment: Assignment) -> None:
@@ -121,11 +130,37 @@ class Runner:
             return await self._notes.checkpoint_of(leased)
         return None
 
-    def _build_call(self, assignment: Assignment, spec: JobSpec, checkpoint: str | None = None) -> Call:
+    async def _fill_in_secrets(self, assignment: Assignment) -> tuple[Assignment, SecretValues | None] | Completion:
+        """The attempt with the values of its secrets; or its outcome, if it has none without them."""
+        spec = assignment.spec
+        if spec is None:
+            return assignment, None
+        target = self._targets.get(type(spec.target))
+        declared = () if target is None else target.secrets_of(spec.target)
+        if spec.secrets is None and not declared:
+            return assignment, None
+        if (refusal := refuse(assignment, spec, self.may_start)) is not None:
+            return refusal
+        report: Resolved | Failed | NotBegun = NotBegun("The worker is stopping.")
+        with suppress(asyncio.CancelledError):
+            report = await resolve_secrets(self._vault, assignment, spec, declared)
+        if isinstance(report, Resolved):
+            return report.assignment, report.secrets
+        return decide(assignment.leased, spec, report, random)
+
+    def _build_call(
+        self,
+        assignment: Assignment,
+        spec: JobSpec,
+        checkpoint: str | None = None,
+        secrets: SecretValues | None = None,
+    ) -> Call:
         leased = assignment.leased
         cancel = self.cancels[leased.id, leased.attempt_no] = Cancel(spec.cancel_grace_s)
         transaction = self._transactor.opener(assignment, spec)
-        return build_call(assignment, spec, self._notes, cancel, checkpoint=checkpoint, transaction=transaction)
+        return build_call(
+            assignment, spec, self._notes, cancel, checkpoint=checkpoint, transaction=transaction, secrets=secrets
+        )
 
     async def _keep_output(self, leased: Leased, completion: Completion) -> Completion:
         self.cancels.pop((leased.id, leased.attempt_no), None)
@@ -177,7 +212,13 @@ class Runner:
         self.complete(assignment, await self._keep_output(assignment.leased, completion))
 
 
-async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeCall, may_start: MayStart) -> Completion:
+async def run_attempt(
+    assignment: Assignment,
+    targets: Targets,
+    make_call: MakeCall,
+    may_start: MayStart,
+    secrets: SecretValues | None = None,
+) -> Completion:
     """Raises nothing but its own cancellation, and that only before the call."""
     spec = assignment.spec
     if spec is None:
@@ -188,6 +229,8 @@ async def run_attempt(assignment: Assignment, targets: Targets, make_call: MakeC
         report: Report = await _call(spec, targets, make_call(assignment, spec))
     except asyncio.CancelledError:
         report = INTERRUPTED
+    if secrets is not None:
+        report = secrets.scrubber.report(report)
     return decide(assignment.leased, spec, report, random)
 
 
@@ -216,9 +259,10 @@ def begin_attempt(
 
 
 def direct_target(assignment: Assignment, targets: Targets) -> Target[Any] | None:
-    """The target, if `begin_attempt` may be used: a later attempt has to read its checkpoint first."""
+    """The target, if `begin_attempt` may be used: a later attempt has to read its checkpoint first, and an attempt with
+    secrets has to read those."""
     spec = assignment.spec
-    if spec is None or assignment.leased.attempt_no > 1:
+    if spec is None or assignment.leased.attempt_no > 1 or spec.secrets is not None:
         return None
     target = targets.get(type(spec.target))
     return target if target is not None and target.can_begin(spec.target) else None
@@ -243,9 +287,13 @@ def build_call(
     *,
     checkpoint: str | None = None,
     transaction: OpenTransaction | None = None,
+    secrets: SecretValues | None = None,
 ) -> Call:
-    """Everything that the target may know; its lines and progress go to `notes`."""
+    """Everything that the target may know; its lines and progress go to `notes`, without secrets."""
     leased = assignment.leased
+    say, progress = notes.speaker(leased), partial(notes.progress, leased)
+    if secrets is not None:
+        say, progress = partial(_say, say, secrets.scrubber), partial(_progress, progress, secrets.scrubber)
     return Call(
         execution_id=leased.id,
         job_id=leased.job_id,
@@ -254,15 +302,31 @@ def build_call(
         fire_s=leased.fire_s,
         payload=assignment.payload,
         timeout_s=spec.attempt_timeout_s,
-        say=notes.speaker(leased),
-        progress=partial(notes.progress, leased),
+        say=say,
+        progress=progress,
         checkpoint=checkpoint,
         cancel=cancel,
         transaction=transaction,
+        secrets=secrets,
         losses=leased.losses,
         tenant_no=leased.tenant_no,
         pool=spec.pool,
     )
+
+
+def _say(say: Callable[[str, str], None], scrubber: Scrubber, stream: str, line: str) -> None:
+    say(stream, scrubber.text(line))
+
+
+def _progress(
+    progress: Callable[[float | None, str | None, str | None], None],
+    scrubber: Scrubber,
+    fraction: float | None,
+    message: str | None,
+    checkpoint: str | None,
+) -> None:
+    message = None if message is None else scrubber.text(message)
+    progress(fraction, message, None if checkpoint is None else scrubber.json(checkpoint))
 
 
 async def _call(spec: JobSpec, targets: Targets, call: Call) -> CallReport:

@@ -32,11 +32,12 @@ from ondot.flow.new_jobs import (
     store_jobs,
     store_once_jobs,
 )
+from ondot.flow.secrets_in_jobs import record_uses
 from ondot.flow.unique_keys import claim_keys
 from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict
 from ondot.model.ids import JobId, PoolNo, TenantNo
-from ondot.model.job import JobSpec, fill_in_schedule, is_same_spec, keep_anchors
+from ondot.model.job import JobSpec, fill_in_schedule, is_same_spec, keep_anchors, keep_hidden, refuse_unchanged
 from ondot.model.schedule.rule import is_quick
 from ondot.model.unique_keys import claim_of
 from ondot.store.audit import By, record_change
@@ -193,9 +194,12 @@ async def _store_all(
         accepted |= zip(once, (accept_once(job, now) for job in jobs), strict=True)
         pools += pools_to_wake(jobs)
     if new:
+        for draft in new.values():
+            refuse_unchanged(draft.spec)
         pools += await store_jobs(work, list(new.values()), moment)
         accepted |= ((n, accept(job, now)) for n, job in new.items())
         await _record_new(work, by, list(new.values()))
+        await record_uses(work.connection, work.tenant_no, [(job.id, job.spec) for job in new.values()], are_new=True)
     created = list(accepted.values())
     known = sorted(set(range(len(specs))) - set(accepted), key=lambda n: specs[n].key or "")
     if known:
@@ -236,7 +240,7 @@ async def _update_jobs(
         if spec.schedule is None and not job.spec.recurs:
             # "Now" is another instant each time, but asks for the same: a repetition finds the job that was created.
             wanted = structs.replace(spec, schedule=job.spec.schedule)
-        wanted = keep_anchors(wanted, job.spec)
+        wanted = keep_anchors(keep_hidden(wanted, job.spec), job.spec)
         if not is_same_spec(wanted, job.spec):
             pools += await update_locked(work, job, wanted, by=by)
     rows = await get_jobs(work.connection, work.tenant_no, [job.id for job, _ in updates])

@@ -13,6 +13,7 @@
     ├── Forbidden             403  another site's page or a proxy, where no key is required
     ├── NotFound              404
     ├── Conflict              409  the state does not allow it
+    ├── NoSecretKey           409  the master key of secrets is missing, or another one is needed
     ├── PreconditionFailed    412  If-Match names an older version
     ├── QueueFull             429  too much work waits in a pool
     ├── Unavailable           503  the database cannot be reached; try again
@@ -109,6 +110,13 @@ class NotFound(OndotError):
 class Conflict(OndotError):
     code = "conflict"
     title = "The state does not allow it"
+
+
+class NoSecretKey(OndotError):
+    """This process has no master key, or not the one that a data key was wrapped with."""
+
+    code = "no-secret-key"
+    title = "The master key of secrets is missing"
 
 
 class PreconditionFailed(OndotError):

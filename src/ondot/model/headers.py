@@ -1,4 +1,5 @@
-"""Headers that a job may not set on its HTTP calls, because ondot or the connection sets them (E11, T3).
+"""Headers of HTTP calls: those that a job may not set, because ondot or the connection sets them (E11, T3), and those
+that carry credentials, which no output shows (T5).
 
 Names are compared as a receiver may see them. CGI, WSGI and some proxies replace every character that is not a letter
 or a digit by `_`, so they read `webhook_id` and `webhook.id` as the `webhook-id` that they trust. All such
@@ -30,6 +31,31 @@ _OF_THE_CONNECTION: Final = frozenset(
     }
 )
 _OF_THE_CONNECTION_PREFIXES: Final = ("proxy-",)
+
+_SENSITIVE: Final = frozenset({"apikey", "authentication", "authorization", "cookie", "password", "secret", "token"})
+_SENSITIVE_SUFFIXES: Final = (
+    "-access-key",
+    "-api-key",
+    "-apikey",
+    "-auth",
+    "-authorization",
+    "-cookie",
+    "-credential",
+    "-credentials",
+    "-functions-key",
+    "-password",
+    "-secret",
+    "-secret-key",
+    "-subscription-key",
+    "-token",
+)
+
+
+@lru_cache(maxsize=4096)
+def is_sensitive(name: str) -> bool:
+    """Whether a header is known to carry credentials: `Authorization`, `Cookie`, `X-Api-Key`, `…-Token`."""
+    folded = _NOT_ALPHANUMERIC.sub("-", name.lower())
+    return folded in _SENSITIVE or f"-{folded}".endswith(_SENSITIVE_SUFFIXES)
 
 
 @lru_cache(maxsize=4096)

@@ -12,11 +12,15 @@ from typing import Final, Literal, assert_never
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from ondot.model.errors import InvalidBody
 from ondot.model.execution import PriorityClass
 from ondot.model.gates import Limits
+from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId
 from ondot.model.retry import Retry
 from ondot.model.schedule import Interval, Once, Rrule, Schedule, When, for_job
+from ondot.model.secret import Hidden
+from ondot.model.urls import origin_of
 
 
 class JobState(StrEnum):
@@ -40,7 +44,7 @@ NO_PAYLOAD = Raw(b"null")
 class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="http"):
     url: str
     method: str = "POST"
-    headers: dict[str, str] = {}
+    headers: dict[str, str | Hidden] = {}
     connect_timeout_s: float | None = None
     first_byte_timeout_s: float | None = None
     follow_redirects: bool = False
@@ -93,6 +97,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `timeout_s` is None for the default of its target. Specs that were stored before this default existed left out
     300 s, the default of that time, written or not: they have today's default.
+    `secrets` are the names of the secrets that it refers to; () if it has only credentials in headers, None if it has
+    neither, as nearly all: such a spec is not searched, when it is written or at an attempt.
     """
 
     name: str
@@ -102,6 +108,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str = "default"
     priority: Priority = "normal"
     labels: dict[str, str] = {}
+    secrets: tuple[str, ...] | None = None
     retry: Retry = Retry()
     timeout_s: float | None = None
     key: str | None = None
@@ -156,8 +163,58 @@ def fill_in_schedule(spec: JobSpec, job_id: JobId, now: datetime) -> JobSpec:
 def is_same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
     """Whether a spec means the same as the stored one; an anchor that no user chose does not count."""
     # Through JSON and back, like the stored one: 60 and 60.0 are the same seconds.
-    wanted = decode_spec(encode_spec(keep_anchors(wanted, stored)))
+    wanted = decode_spec(encode_spec(keep_anchors(keep_hidden(wanted, stored), stored)))
     return msgspec.json.encode(wanted) == msgspec.json.encode(stored)
+
+
+def keep_hidden(wanted: JobSpec, stored: JobSpec) -> JobSpec:
+    """The spec with the stored headers where `•••` or an equal value was given.
+
+    Raises InvalidBody for a `•••` without a stored value, or if the call now goes to another origin: who may change an
+    address must not get credentials that another person gave.
+    """
+    if wanted.secrets is None or not isinstance(wanted.target, HttpTarget):
+        return wanted
+    old = stored.target if isinstance(stored.target, HttpTarget) else None
+    known = {} if old is None else {name.lower(): value for name, value in old.headers.items()}
+    headers: dict[str, str | Hidden] = {}
+    for name, value in wanted.target.headers.items():
+        kept = known.get(name.lower())
+        headers[name] = value
+        if not isinstance(value, Hidden):
+            continue
+        if value.is_unchanged:
+            if old is None or kept is None:
+                raise InvalidBody(_nothing_kept(name))
+            if origin_of(old.url) != origin_of(wanted.target.url):
+                raise InvalidBody(
+                    f"The header {name} is kept only for the address that it was given for: give its value again, "
+                    "because scheme, host or port of `url` change."
+                )
+            headers[name] = kept
+        elif value.mark is not None and isinstance(kept, Hidden) and kept.mark == value.mark:
+            headers[name] = kept
+    return structs.replace(wanted, target=structs.replace(wanted.target, headers=headers))
+
+
+def find_unsealed(spec: JobSpec) -> list[str]:
+    """The names of headers with credentials that are stored in plain."""
+    if not isinstance(spec.target, HttpTarget):
+        return []
+    return [name for name, value in spec.target.headers.items() if isinstance(value, str) and is_sensitive(name)]
+
+
+def refuse_unchanged(spec: JobSpec) -> None:
+    """Raises InvalidBody if a new job has a header `•••`, which means: unchanged."""
+    if spec.secrets is None or not isinstance(spec.target, HttpTarget):
+        return
+    for name, value in spec.target.headers.items():
+        if isinstance(value, Hidden) and value.is_unchanged:
+            raise InvalidBody(_nothing_kept(name))
+
+
+def _nothing_kept(name: str) -> str:
+    return f"The header {name} is `•••`, which means unchanged, and no value is stored for it: give its value."
 
 
 def keep_anchors(wanted: JobSpec, stored: JobSpec) -> JobSpec:

@@ -99,6 +99,30 @@ def without_userinfo(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
+def host_of(url: str) -> str:
+    """The host that a call to this address connects to, in lower case, without brackets; empty if there is none.
+
+    By the parser of the HTTP client: another parser might see another host in the same text.
+    """
+    from yarl import URL
+
+    try:
+        return (URL(url).raw_host or "").lower().rstrip(".")
+    except ValueError:
+        return ""
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port. Credentials that were given for one origin are not sent to another."""
+    from yarl import URL
+
+    try:
+        parts = URL(url)
+    except ValueError:
+        return "", "", None
+    return parts.scheme, host_of(url), parts.port
+
+
 def _split(url: str) -> SplitResult | None:
     try:
         return urlsplit(url)

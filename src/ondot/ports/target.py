@@ -2,7 +2,7 @@
 under the type of its spec; `app` builds the registry. A new kind adds one entry to it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.job import TargetSpec
 from ondot.model.outcome import Cancelled, Failed, Interrupted, Succeeded
+from ondot.model.scrub import SecretValues
 
 SpecT_contra = TypeVar("SpecT_contra", contravariant=True)
 
@@ -76,6 +77,8 @@ class Call(Struct, frozen=True):
     cancel: Cancel = field(default_factory=Cancel)
     transaction: OpenTransaction | None = None
     """None: this worker has no database to share."""
+    secrets: SecretValues | None = None
+    """Those that the call may use. None: it has none."""
     losses: int = 0
     """Workers lost so far while they ran this execution. From two on, a function is a suspect and runs in a child."""
     tenant_no: TenantNo = DEFAULT_TENANT
@@ -122,6 +125,10 @@ class Target(Protocol[SpecT_contra]):
     def startup_s(self, spec: SpecT_contra, call: Call) -> float:
         """How long starting this call may take in addition to its timeout."""
         return 0.0
+
+    def secrets_of(self, spec: SpecT_contra) -> Sequence[str]:
+        """Names of secrets that the called code reads by itself, beside those in the job."""
+        return ()
 
     def can_begin(self, spec: SpecT_contra) -> bool:
         """Whether `begin` may be used instead of `call`."""

@@ -26,6 +26,7 @@ from ondot.flow.lease import Leaser
 from ondot.flow.output import Outputs
 from ondot.flow.run import Runner
 from ondot.flow.served_tenants import ServedTenants, TenantNos
+from ondot.flow.vault import Vault
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.liveness import BEATS_A_TIMEOUT
@@ -73,10 +74,12 @@ class Worker:
         objects: Objects | None = None,
         on_hung: OnHung | None = None,
         served: ServedTenants | None = None,
+        vault: Vault | None = None,
     ) -> None:
-        """`on_hung`: see `roles.pulse`. `served`: the tenants whose work it leases; None: all."""
+        """`on_hung`: see `roles.pulse`. `served`: the tenants whose work it leases; None: all. `vault`: None if it has
+        no secrets to read."""
         self._new_incarnation = partial(
-            Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served
+            Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault
         )
 
     async def run(self, stop: asyncio.Event) -> bool:
@@ -102,6 +105,7 @@ class Incarnation:
         objects: Objects | None,
         on_hung: OnHung | None,
         served: ServedTenants | None,
+        vault: Vault | None,
     ) -> None:
         self._database = database
         self._transport = transport
@@ -122,6 +126,7 @@ class Incarnation:
             Transactor(database, self._dispatcher, self._id),
             self._completer,
             outputs=None if objects is None else Outputs(objects, database, self._notes.say),
+            vault=vault,
             may_start=self._may_start,
             on_free=slot_free.set,
             on_fault=self._unfit.set,

@@ -19,7 +19,7 @@ import msgspec
 from ondot.model.errors import InvalidSchedule
 from ondot.sdk.client import Client
 from ondot.sdk.handler import Handler, function_name
-from ondot.sdk.options import JobOptions, read_options
+from ondot.sdk.options import JobOptions, read_options, read_secrets
 from ondot.sdk.transaction import enqueue_through, open_transaction
 
 P = ParamSpec("P")
@@ -55,6 +55,7 @@ class Ondot:
         def register(function: Callable[..., Any]) -> Handler[..., Any]:
             name = function_name(options.get("name"), function)
             with _naming(name):
+                secrets = read_secrets(options.get("secrets"))
                 given, timing = read_options(options, name)
             handler = Handler(
                 function,
@@ -63,6 +64,7 @@ class Ondot:
                 pause_after_failures=given.pop("pause_after_failures", None),
                 key=given.pop("key", None),
                 options=given,
+                secrets=secrets,
                 submit=self._submit,
                 submit_many=self._submit_many,
             )

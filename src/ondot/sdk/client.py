@@ -276,6 +276,21 @@ class Client(Requests):
         query = {"force": force or None, "reason": reason}
         return await self._call("DELETE", f"/v1/keys/{_segment(id_)}", query=query)
 
+    # Secrets. No call returns a value.
+
+    async def put_secret(self, name: str, fields: Mapping[str, Any]) -> Json:
+        """Create a secret, or change its `value`, `hosts`, `functions` or `pools`; what is left out stays."""
+        return await self._call("PUT", f"/v1/secrets/{_segment(name)}", body=fields)
+
+    async def list_secrets(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/secrets", query=filters)
+
+    async def get_secret(self, name: str) -> Json:
+        return await self._call("GET", f"/v1/secrets/{_segment(name)}")
+
+    async def delete_secret(self, name: str) -> Json:
+        return await self._call("DELETE", f"/v1/secrets/{_segment(name)}")
+
     # The server.
 
     async def ready(self) -> Json:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from ondot.model.scrub import SecretValues
 from ondot.sdk.transaction import Opened
 
 MAX_CHECKPOINT_BYTES: Final = 1_048_576
@@ -35,6 +36,7 @@ class Context:
         report: Callable[[float | None, str | None, str | None], None],
         is_cancelled: Callable[[], bool],
         transaction: Callable[[Any], AbstractAsyncContextManager[Opened]] | None = None,
+        secrets: SecretValues | None = None,
     ) -> None:
         self.execution_id: Final = execution_id
         """The same for all attempts: use it as idempotency key for calls to other systems."""
@@ -51,6 +53,7 @@ class Context:
         self._report = report
         self._is_cancelled = is_cancelled
         self._transaction = transaction
+        self._secrets = secrets
         self._opened: Opened | None = None
 
     @property
@@ -114,6 +117,21 @@ class Context:
             finally:
                 self._opened = None
 
+    def secret(self, name: str) -> str:
+        """The value of a secret, as it was when the attempt started. Never print or return it; ondot scrubs it from
+        output and results if you do.
+
+        The function names its secrets where it is registered: `@app.job(secrets=["stripe"])`.
+        """
+        value = None if self._secrets is None else self._secrets.get(name)
+        if value is None:
+            known = ", ".join(self._secrets.names) if self._secrets is not None else ""
+            raise LookupError(
+                f"This attempt has no secret {name!r}; it has: {known or 'none'}. Name it where the function is "
+                f"registered: @app.job(secrets=[{name!r}])."
+            )
+        return value
+
     def set_result(self, result: Any) -> None:
         """Set the result (any JSON) that the open `ctx.transaction()` commits. Outside it, return the result."""
         if self._opened is None:
@@ -126,7 +144,8 @@ class Context:
                 f"The result has {len(encoded):,} bytes, and the limit in a transaction is {MAX_RESULT_BYTES:,}. "
                 "Store it elsewhere, and use its address as the result."
             )
-        self._opened.result = encoded.decode()
+        result_text = encoded.decode()
+        self._opened.result = result_text if self._secrets is None else self._secrets.scrubber.json(result_text)
 
     def log(self, message: object, **fields: object) -> None:
         """Write one line to the execution's log: `ctx.log("sent", mails=3)` writes `sent mails=3`."""

@@ -12,7 +12,7 @@ is filled for each job.
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -58,6 +58,7 @@ class Handler(Generic[P, R]):
         timing: Mapping[str, Any] | None = None,
         pause_after_failures: int | None = None,
         key: str | None = None,
+        secrets: Sequence[str] = (),
         submit: Submit | None = None,
         submit_many: SubmitMany | None = None,
     ) -> None:
@@ -69,6 +70,8 @@ class Handler(Generic[P, R]):
         self.timing: Final = dict(timing) if timing else None
         self.pause_after_failures: Final = pause_after_failures
         self.key: Final = key or f"function:{self.name}"
+        self.secrets: Final = tuple(secrets)
+        """Those that it reads by `ctx.secret`."""
         self._submit = submit
         self._submit_many = submit_many
         self.signature: Final = _signature(function)

@@ -8,7 +8,7 @@ Jobs that are made without the handler have none of these options.
 one that recurs. A key may be a template, which is filled from the arguments: `"customer:{customer_id}"`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from string import Formatter
@@ -20,6 +20,7 @@ from ondot.model.duration import as_written, seconds
 from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.gates import Overlap
 from ondot.model.job import Priority
+from ondot.model.secret import is_secret_name
 from ondot.model.text import MAX_NAME
 
 Path = tuple[str, ...]
@@ -57,8 +58,12 @@ class JobOptions(TypedDict, total=False):
     unique: str | Mapping[str, Any] | None
     debounce: Mapping[str, Any] | None
     throttle: Mapping[str, Any] | None
+    secrets: Sequence[str] | None
+    """The names of the secrets that the function reads by `ctx.secret`."""
 
 
+OF_THE_HANDLER: Final = ("name", "secrets")
+"""Options that are no fields of its jobs."""
 SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule")
 IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter")
 """Options that are fields of the body's schedule."""
@@ -74,6 +79,17 @@ BY_KEY: Final = {"concurrency": "key_concurrency", "rate": "key_rate"}
 """Limits of the function, and their names in the bodies of its jobs."""
 
 
+def read_secrets(names: object) -> tuple[str, ...]:
+    """The names of the secrets that a function declares."""
+    if names is None:
+        return ()
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise TypeError(f'`secrets` is a list of names of secrets, such as ["stripe"], got {names!r:.60}.')
+    if wrong := [name for name in names if not isinstance(name, str) or not is_secret_name(name)]:
+        raise ValueError(f"{wrong[0]!r:.60} is not the name of a secret: use lower-case letters, digits, _ . and -.")
+    return tuple(dict.fromkeys(names))
+
+
 def read_options(options: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The options of the function of this name as fields of a body, and its schedule; None is left out.
 
@@ -85,7 +101,7 @@ def read_options(options: Mapping[str, Any], name: str) -> tuple[dict[str, Any],
             close = get_close_matches(option, JobOptions.__annotations__, n=1)
             advice = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(JobOptions.__annotations__)}."
             raise TypeError(f"A job has no option `{option}`; {advice}")
-    given = {option: _to_json(option, value) for option, value in options.items() if option != "name"}
+    given = {option: _to_json(option, value) for option, value in options.items() if option not in OF_THE_HANDLER}
     given = {
         option: value
         for option, value in given.items()

@@ -37,6 +37,9 @@ Action = Literal[
     "key.create",
     "key.revoke",
     "key.rotate",
+    "secret.set",
+    "secret.delete",
+    "secret.rotate_master",
 ]
 """`dead_letter.stop`: an operation on many dead letters was cancelled."""
 

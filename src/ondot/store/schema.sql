@@ -129,6 +129,16 @@ CREATE TABLE ondot.claim (
 CREATE INDEX claim_age ON ondot.claim USING btree (until_at);
 CREATE INDEX claim_look ON ondot.claim USING btree (look_at);
 
+CREATE TABLE ondot.data_key (
+    tenant_no integer NOT NULL,
+    key_no integer NOT NULL,
+    master text NOT NULL,
+    wrapped bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    wrapped_at timestamp with time zone NOT NULL DEFAULT clock(),
+    CONSTRAINT data_key_pkey PRIMARY KEY (tenant_no, key_no)
+);
+
 CREATE TABLE ondot.day_table (
     parent text NOT NULL,
     tenant_no integer NOT NULL DEFAULT 0,
@@ -494,6 +504,32 @@ CREATE TABLE ondot.ready (
     execution_id uuid NOT NULL,
     CONSTRAINT ready_pkey PRIMARY KEY (pool_no, class, tenant_no, ready_at, execution_id)
 ) WITH (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_cost_delay=0);
+
+CREATE TABLE ondot.secret (
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    version integer NOT NULL,
+    key_no integer NOT NULL,
+    sealed bytea NOT NULL,
+    mark bytea NOT NULL,
+    hosts text[],
+    functions text[],
+    pools text[],
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    created_by text NOT NULL,
+    updated_at timestamp with time zone NOT NULL DEFAULT clock(),
+    updated_by text NOT NULL,
+    CONSTRAINT secret_pkey PRIMARY KEY (tenant_no, name)
+);
+
+CREATE TABLE ondot.secret_use (
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    job_id uuid NOT NULL,
+    CONSTRAINT secret_use_job_id_fkey FOREIGN KEY (job_id) REFERENCES job(id) ON DELETE CASCADE,
+    CONSTRAINT secret_use_pkey PRIMARY KEY (tenant_no, name, job_id)
+);
+CREATE INDEX secret_use_job ON ondot.secret_use USING btree (job_id);
 
 CREATE TABLE ondot.signing_key (
     tenant_no integer NOT NULL,

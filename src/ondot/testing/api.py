@@ -15,6 +15,7 @@ from ondot.api.auth import Auth
 from ondot.api.dependencies import Services
 from ondot.api.server import build_api
 from ondot.flow.dispatch import Dispatcher
+from ondot.ports.kms import Kms
 from ondot.sdk.client import Client
 from ondot.store.database import Database
 
@@ -24,9 +25,9 @@ ADDRESS = "http://127.0.0.1:1200"
 class WorldTransport(httpx2.AsyncBaseTransport):
     """Passes requests to the API in the world's own loop, from any loop."""
 
-    def __init__(self, database: Database, dispatcher: Dispatcher) -> None:
+    def __init__(self, database: Database, dispatcher: Dispatcher, kms: Kms) -> None:
         self._loop = asyncio.get_running_loop()
-        services = Services(database, dispatcher, Auth(database, database.settings, in_process=True))
+        services = Services(database, dispatcher, Auth(database, database.settings, in_process=True), kms=kms)
         self._asgi = httpx2.ASGITransport(app=build_api(services))
         self.created: set[str] = set()
         """The names of the jobs in requests that create or change jobs."""

@@ -28,6 +28,7 @@ from ondot.flow.lease import Assignment, Leaser
 from ondot.flow.plan import FULL_SCAN_EVERY, Planner
 from ondot.flow.retain import sweep_pass
 from ondot.flow.run import Runner, refuse
+from ondot.flow.vault import Vault
 from ondot.model.completion import Completion
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
@@ -52,7 +53,9 @@ Pass = Callable[[], Awaitable[int]]
 
 
 class Engine:
-    def __init__(self, database: Database, dispatcher: Dispatcher, targets: Targets, slots: int) -> None:
+    def __init__(
+        self, database: Database, dispatcher: Dispatcher, targets: Targets, slots: int, vault: Vault | None = None
+    ) -> None:
         self._database = database
         self._dispatcher = dispatcher
         self._slots = slots
@@ -64,6 +67,7 @@ class Engine:
             AttemptLogs(database, self._worker_id),
             Transactor(database, dispatcher, self._worker_id),
             self._completer,
+            vault=vault,
         )
         self._leaser = Leaser(database, self._worker_id, ())
         self._pool_nos: tuple[PoolNo, ...] = ()

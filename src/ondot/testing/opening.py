@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 from ondot.app import register
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.vault import Vault
+from ondot.kms import generate_key, open_kms
 from ondot.model.addresses import EVERYWHERE
 from ondot.model.errors import Misconfigured
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
@@ -96,12 +98,20 @@ async def _open(
 @asynccontextmanager
 async def _run_world(database: Database, app: Ondot, *, network: bool, slots: int) -> AsyncIterator[World]:
     dispatcher = Dispatcher(PollingTransport())
-    transport = WorldTransport(database, dispatcher)
+    kms = open_kms(generate_key())
+    assert kms is not None
+    transport = WorldTransport(database, dispatcher, kms)
     receivers = Receivers(database.clock.now)
     http = HttpCaller(reach=EVERYWHERE) if network else OfflineHttp(receivers)
     function = FunctionCaller(app.handlers, slots=slots)
     shell = ShellCaller(allow=database.settings.allow_shell)
-    engine = Engine(database, dispatcher, {HttpTarget: http, FunctionTarget: function, ShellTarget: shell}, slots)
+    engine = Engine(
+        database,
+        dispatcher,
+        {HttpTarget: http, FunctionTarget: function, ShellTarget: shell},
+        slots,
+        Vault(database, kms),
+    )
     try:
         with redirect(app.client, transport):
             await engine.start()

@@ -141,6 +141,10 @@ class World:
         id_ = await self._id(job)
         return await (self.client.run_job(id_, payload) if payload else self.client.run_job(id_))
 
+    async def set_secret(self, name: str, value: str, **reach: Any) -> dict[str, Any]:
+        """Create a secret, or give it a new value; `reach` are its `hosts`, `functions` and `pools`."""
+        return await self.client.put_secret(name, {"value": value, **reach})
+
     # What happened ---------------------------------------------------------------------------------------------------
 
     def calls(self, job: Job | None = None) -> list[Call]:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import Services, by_of, caller_of, needs, services_of
+from ondot.api.job_secrets import admit_secrets_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import Key, batch_of, body_of, idempotency_of, parse_body
@@ -21,9 +22,9 @@ from ondot.document.body import JobBody
 from ondot.document.parse import job_specs, new_job_spec
 from ondot.document.render import JobOut
 from ondot.flow.idempotency import Idempotency
+from ondot.flow.secrets_in_jobs import have_secrets
 from ondot.flow.submit import Render
-from ondot.model.access import Right
-from ondot.model.ids import TenantNo
+from ondot.model.access import Caller, Right
 from ondot.model.job import JobSpec
 from ondot.store.clock import Moment
 
@@ -45,12 +46,12 @@ router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 )
 async def create_job(request: Request, _key: Key = None) -> Response:
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
-    services, tenant_no = services_of(request), await _creator(request)
+    services, caller = services_of(request), await _creator(request)
     body = await body_of(request)
 
     async def create(moment: Moment) -> str:
         spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
-        return await _submit(request, services, tenant_no, [spec], moment, created_job_text, idempotency_of(request))
+        return await _submit(request, services, caller, [spec], moment, created_job_text, idempotency_of(request))
 
     text = await services.database.by_clock(create)
     # From the text of the response: for a repeated Idempotency-Key it is the text of the first response.
@@ -67,7 +68,7 @@ async def create_job(request: Request, _key: Key = None) -> Response:
 )
 async def create_jobs(request: Request, _key: Key = None) -> Response:
     """Create up to 10,000 jobs in one transaction, all or none; the response lists them in the same order."""
-    services, tenant_no = services_of(request), await _creator(request)
+    services, caller = services_of(request), await _creator(request)
     body = await batch_of(request)
 
     async def create(moment: Moment) -> str:
@@ -75,22 +76,22 @@ async def create_jobs(request: Request, _key: Key = None) -> Response:
             request,
             lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request)),
         )
-        return await _submit(request, services, tenant_no, specs, moment, created_batch_text, idempotency)
+        return await _submit(request, services, caller, specs, moment, created_batch_text, idempotency)
 
     return _json_201(await services.database.by_clock(create))
 
 
-async def _creator(request: Request) -> TenantNo:
-    """The tenant of a caller that may create jobs. Here too, because the fast path resolves no dependencies."""
+async def _creator(request: Request) -> Caller:
+    """A caller that may create jobs. Here too, because the fast path resolves no dependencies."""
     caller = await caller_of(request)
     caller.require(Right.JOBS_WRITE)
-    return caller.tenant_no
+    return caller
 
 
 async def _submit(
     request: Request,
     services: Services,
-    tenant_no: TenantNo,
+    caller: Caller,
     specs: Sequence[JobSpec],
     moment: Moment,
     render: Render,
@@ -99,6 +100,9 @@ async def _submit(
     # One-time jobs are not in the audit log: there are thousands a second.
     is_audited = any(spec.recurs or spec.key is not None for spec in specs)
     by = await by_of(request) if is_audited else None
+    tenant_no = caller.tenant_no
+    if have_secrets(specs):
+        specs = await admit_secrets_of(services, caller, specs)
     submit = partial(
         services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
     )

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import ByCaller, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import ByCaller, CallerDep, RequestServices, Services, Tenant, needs
+from ondot.api.job_secrets import admit_secrets_of_one
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of, parse_body
@@ -105,7 +106,7 @@ async def get_one_job(
 async def update_job(
     request: Request,
     services: RequestServices,
-    tenant_no: Tenant,
+    caller: CallerDep,
     id_: JobPath,
     body: JsonBody,
     response: Response,
@@ -115,10 +116,17 @@ async def update_job(
     """Store a new version, which is in force at once: fires that are planned and have not started are planned again."""
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
-        return await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
+        spec = await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
+        return await admit_secrets_of_one(services, caller, spec)
 
     row = await update(
-        services.database, services.dispatcher, tenant_no, JobId(id_), compute, if_version=_parse_etag(if_match), by=by
+        services.database,
+        services.dispatcher,
+        caller.tenant_no,
+        JobId(id_),
+        compute,
+        if_version=_parse_etag(if_match),
+        by=by,
     )
     return _job_response(row, response)
 
@@ -126,7 +134,7 @@ async def update_job(
 @router.patch("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE)], response_model=JobOut, openapi_extra=takes_patch())
 async def patch_job(
     services: RequestServices,
-    tenant_no: Tenant,
+    caller: CallerDep,
     id_: JobPath,
     body: JsonBody,
     response: Response,
@@ -141,12 +149,13 @@ async def patch_job(
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
         # In a thread: even a small patch may change a job whose schedule is slow to check.
-        return await asyncio.to_thread(lambda: patched_spec(job.spec, _without_read_only(body, job), now))
+        spec = await asyncio.to_thread(lambda: patched_spec(job.spec, _without_read_only(body, job), now))
+        return await admit_secrets_of_one(services, caller, spec)
 
     row = await update(
         services.database,
         services.dispatcher,
-        tenant_no,
+        caller.tenant_no,
         JobId(id_),
         compute,
         if_version=_parse_etag(if_match),

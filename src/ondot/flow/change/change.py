@@ -25,6 +25,7 @@ from ondot.flow.change.settle import check_changeable, lock, lock_timer_of, sche
 from ondot.flow.change.take_back import refuse_if_running, skip_owed, take_back
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, compute_schedule, plan_timers
+from ondot.flow.secrets_in_jobs import record_uses
 from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
 from ondot.flow.work import Work, begin
@@ -223,6 +224,8 @@ async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | N
     # The versions hold the old and the new spec; a payload does not belong into the audit log.
     detail = {"from_version": job.version, "version": updated.version, "changed": _list_changes(job.spec, spec)}
     wakes = await _write(work, job, updated, timer, "job.update", detail, pool_no=pool_no, by=by)
+    if job.spec.secrets or spec.secrets:
+        await record_uses(work.connection, work.tenant_no, [(job.id, spec)], are_new=False)
     return [*((pool_no, ready_at) for ready_at in moved), *wakes]
 
 

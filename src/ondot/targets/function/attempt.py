@@ -76,6 +76,7 @@ class Attempt:
             report=self._report,
             is_cancelled=self.is_cancelled,
             transaction=call.transaction,
+            secrets=call.secrets,
         )
 
     def begin(self) -> bool:

@@ -23,6 +23,7 @@ from ondot.environment import take_environment
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.scrub import SecretValues
 from ondot.ports.target import Call, Cancel, OpenTransaction
 from ondot.sdk.handler import Handler
 from ondot.sdk.load import load_app
@@ -117,6 +118,7 @@ class Child(asyncio.Protocol):
             cancel=cancel,
             losses=begin.losses,
             transaction=transaction,
+            secrets=None if begin.secrets is None else SecretValues(begin.secrets),
         )
         done = partial(Done, number)
         try:

@@ -97,6 +97,7 @@ class Child(asyncio.Protocol):
                 checkpoint=call.checkpoint,
                 losses=call.losses,
                 transaction=None if call.transaction is None else call.transaction.elsewhere,
+                secrets=None if call.secrets is None else call.secrets.pass_on(),
             )
         )
         if self.is_lost:

@@ -33,6 +33,7 @@ class Begin(Struct, frozen=True, tag="begin"):
     losses: int
     transaction: str | None
     """What opens the attempt's transaction (`OpenTransaction.elsewhere`); None: there is none."""
+    secrets: dict[str, str] | None = None
 
 
 class Ask(Struct, frozen=True, tag="cancel"):

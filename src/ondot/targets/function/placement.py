@@ -5,6 +5,8 @@ two in a child process with a few others, after three alone. A function that blo
 child at once, whichever execution it is for: there it holds up nothing else, and can be ended by force.
 """
 
+from collections.abc import Sequence
+
 from ondot.model.job import FunctionTarget
 from ondot.model.retry import SUSPECT_FROM
 from ondot.ports.target import Call, CallReport, End, Interrupt, Target
@@ -33,10 +35,14 @@ class Functions(Target[FunctionTarget]):
 
     def startup_s(self, spec: FunctionTarget, call: Call) -> float:
         """A child process imports the whole app first."""
-        return STARTS_WITHIN_S if call.losses >= SUSPECT_FROM or not self.can_begin(spec) else 0.0
+        is_in_child = call.losses >= SUSPECT_FROM or spec.name in self._blocking
+        return STARTS_WITHIN_S if is_in_child and self._in_child is not None else 0.0
+
+    def secrets_of(self, spec: FunctionTarget) -> Sequence[str]:
+        return self._in_worker.secrets_of(spec)
 
     def can_begin(self, spec: FunctionTarget) -> bool:
-        return self._in_child is None or spec.name not in self._blocking
+        return (self._in_child is None or spec.name not in self._blocking) and self._in_worker.can_begin(spec)
 
     def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
         return self._in_worker.begin(spec, call, end)

@@ -10,7 +10,7 @@ the worker can recycle its process.
 import asyncio
 import gc
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
@@ -37,6 +37,7 @@ class FunctionCaller(Target[FunctionTarget]):
         self, handlers: Mapping[str, Handler[..., Any]], *, slots: int = 100, ends_within_s: float = 1.0
     ) -> None:
         self._handlers = handlers
+        self._secrets = {name: handler.secrets for name, handler in handlers.items() if handler.secrets}
         self._threads = Threads(slots)
         self._ends_within_s = ends_within_s
         self._given_up: set[Attempt] = set()
@@ -57,8 +58,11 @@ class FunctionCaller(Target[FunctionTarget]):
         self._given_up = {attempt for attempt in self._given_up if attempt.runs}
         return len(self._given_up)
 
+    def secrets_of(self, spec: FunctionTarget) -> Sequence[str]:
+        return self._secrets.get(spec.name, ())
+
     def can_begin(self, spec: FunctionTarget) -> bool:
-        return True
+        return spec.name not in self._secrets
 
     def begin(self, spec: FunctionTarget, call: Call, end: End) -> Interrupt | None:
         """Begin a call and call `end` once with its report; None: it has already been called.

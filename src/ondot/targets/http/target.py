@@ -32,6 +32,7 @@ from ondot.model.headers import why_reserved
 from ondot.model.ids import TenantNo
 from ondot.model.job import HttpTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
+from ondot.model.secret import Hidden
 from ondot.model.signature import sign
 from ondot.ports.target import Call, Target
 from ondot.targets.cancelling import not_called
@@ -141,6 +142,9 @@ class HttpCaller(Target[HttpTarget]):
                 hop = follow(hop, answer)
             except NotFollowed as refusal:
                 return _report_failure(answer, self._now(), f"The redirect {refusal}, so it is not followed.")
+            if carries_secrets(call) and not hop.is_own_host and hop.method not in _WITHOUT_BODY:
+                why = "The redirect leads to another host, and the payload has secrets, so it is not followed."
+                return _report_failure(answer, self._now(), why)
             if not redirects_left:
                 return _report_failure(answer, self._now(), f"More than {MAX_REDIRECTS} redirects are not followed.")
             call.say("log", one_line(f"{answer.status}: redirected to {hop.url.origin()}{hop.url.raw_path}"))
@@ -206,6 +210,11 @@ class HttpCaller(Target[HttpTarget]):
         return session
 
 
+def carries_secrets(call: Call) -> bool:
+    """Whether its job refers to secrets, which were checked for its own host and no other."""
+    return call.secrets is not None and bool(call.secrets.names)
+
+
 def headers(spec: HttpTarget, call: Call, now: datetime, hop: Hop) -> CIMultiDict[str]:
     """The job's own, then the facts, which override them: a receiver must be able to trust them."""
     merged = CIMultiDict({"user-agent": f"ondot/{__version__}", "accept": "*/*", "accept-encoding": "identity"})
@@ -213,7 +222,12 @@ def headers(spec: HttpTarget, call: Call, now: datetime, hop: Hop) -> CIMultiDic
         merged["content-type"] = "application/json"
     if hop.is_own_host:
         # Checked again although creating a job rejects them: a job may be older than that rule.
-        merged.update({name: value for name, value in spec.headers.items() if why_reserved(name) is None})
+        for name, value in spec.headers.items():
+            if why_reserved(name) is None:
+                if isinstance(value, Hidden):
+                    # Never a call without its credentials: its receiver may do something else for a stranger.
+                    raise ValueError(f"the value of the header {name} is not known to this worker")
+                merged[name] = value
     merged.update(
         {
             "webhook-id": str(call.execution_id),
