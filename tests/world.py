@@ -153,6 +153,7 @@ class World:
         """Another tenant; the first one is number 2."""
         sql = "INSERT INTO ondot.tenant (name, pools, weight) VALUES ($1, $2, $3) RETURNING tenant_no"
         [row] = await self.fetch(sql, name, list(pools), weight)
+        self.database.tenants.forget()
         return TenantNo(row["tenant_no"])
 
     async def submit(self, spec: JobSpec, tenant_no: TenantNo = DEFAULT_TENANT) -> Accepted:

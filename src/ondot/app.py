@@ -136,13 +136,14 @@ async def _close_when(stop: asyncio.Event, close: Callable[[], object]) -> None:
 
 def run_scheduler(settings: Settings) -> None:
     """Plan fires and do the housekeeping until SIGTERM or Ctrl-C."""
+    from ondot.objects import open_objects
     from ondot.roles.scheduler import Scheduler
 
     async def role(stop: asyncio.Event, on_hung: OnHung) -> None:
         async with opened(settings, stop, hurried=True) as database:
             if database is not None:
                 async with open_transport(database) as transport:
-                    await Scheduler(database, transport, on_hung).run(stop)
+                    await Scheduler(database, transport, on_hung, open_objects(settings)).run(stop)
 
     run_role("scheduler", settings, role)
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from ondot.model.ids import NodeId, TenantNo
+from ondot.model.ids import NodeId
 from ondot.store.nodes import beat_node, report_stalled_node, take_partitions
 from ondot.store.workers import leave_worker, lose_worker, read_beats, report_stalled_worker
 from tests.api.conftest import Caller
@@ -115,7 +115,7 @@ async def test_workers_are_listed_in_pages_and_by_state(api: Caller) -> None:
 @proves("P12", "T1")
 async def test_tenants_share_the_workers_of_a_pool_and_see_only_their_own_work_in_it(api: Caller) -> None:
     await api.world.worker()
-    await api.world.submit_all([job(), job()], TenantNo(2))
+    await api.world.submit_all([job(), job()], await api.world.add_tenant())
     await api.create({"function": "f"})
     [worker] = (await api.get("/v1/workers"))["items"]
     assert worker["pools"] == ["default"]

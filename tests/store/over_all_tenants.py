@@ -62,6 +62,9 @@ BLOCKS: Final = {
     "take_bulk": "housekeeping",
     "lock_gates_of_executions": "gates of executions that the caller then ends, each for its tenant",
     "find_streaks_over": "housekeeping",
+    "park_timers": "of tenants that are not active",
+    "park_owed": "of tenants that are not active",
+    "count_live_jobs": "of each tenant that has a quota",
     **dict.fromkeys(
         (
             "lock_ended_jobs",
@@ -118,6 +121,11 @@ FILTERED_AROUND: Final = {
     "recent_states": "the newest of all tenants, a bounded number, of which the tenant's are counted",
     "coming_fires": "steps over the lines of all tenants, of which the tenant's are kept",
     "held_back": "steps over the lines of all tenants, of which the tenant's are kept",
+    "unpark_timers": "rows that were found for the tenant",
+    "unpark_owed": "rows that were found for the tenant",
+    "cancel_running_of_tenant": "rows that were found for the tenant",
+    "stop_running_of_tenant": "rows that were found for the tenant",
+    "take_quota_tokens": "the row that was found for the tenant",
     "list_pools": "steps over the lines of all tenants; only counts of the tenant are returned",
 }
 """Blocks that filter on the tenant after a part of them has read rows of all tenants."""
@@ -134,6 +142,7 @@ FUNCTIONS: Final = {
     "name_rates": "trigger: follows the row that changed",
     "next_stages": "of executions that the caller found for their tenant",
     "stand_in_line": "the tenant comes from the execution's row",
+    "tenant_no_of": "the tenant is found by its name",
     "token_at_first": "the gate of a stage; a gate belongs to one tenant",
 }
 """SQL functions that read tables of tenants by ids that their callers have checked."""

@@ -64,6 +64,8 @@ READS: Final = re.compile(r"(?:FROM|JOIN) ondot\.(?:job_once|history|attempt|log
 NOT_BOUNDED: Final = {
     "take_letters": "filtered by pool, which only history knows, it looks at every day",
     "has_passed_over": "as take_letters",
+    "count_once_jobs": "counts the days since the tenant exists, for two seconds, before a deletion",
+    "count_history": "as count_once_jobs",
 }
 COUNT_LOCKS: Final = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()"
 

@@ -10,7 +10,9 @@ import asyncio
 import base64
 import binascii
 import secrets
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from starlette.requests import HTTPConnection
 
@@ -19,10 +21,14 @@ from ondot.api.known_keys import KnownKeys
 from ondot.api.peer import Peer, peer_of
 from ondot.api.wrong_keys import WrongKeys
 from ondot.model.access import LOCAL, Caller
-from ondot.model.errors import InvalidRequest, Unauthorized
+from ondot.model.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
 from ondot.model.ids import TenantNo
+from ondot.model.tenant import TenantState
 from ondot.settings import Settings
 from ondot.store.database import Database
+
+TENANT_HEADER: Final = "ondot-tenant"
+"""An owner names the tenant that it acts for."""
 
 
 class Auth:
@@ -42,6 +48,7 @@ class Auth:
         self._token_path = token_path
         self._in_process = in_process
         self._keys = KnownKeys(database)
+        self._tenants = database.tenants
         self._wrong = WrongKeys()
 
     async def tenant(self, request: HTTPConnection) -> TenantNo:
@@ -55,7 +62,25 @@ class Auth:
         caller = await (self._find_local(request, peer) if self.is_open else self._find_by_key(request))
         if peer is not None:
             peer.prove()
-        return caller
+        tenant = await self._tenants.get(caller.tenant_no)
+        if tenant is None or tenant.state is TenantState.DELETED:
+            raise Unauthorized("The tenant of this key is deleted. Use a key of another tenant.")
+        name = request.headers.get(TENANT_HEADER)
+        return caller if name is None else await self._act_for(caller, name)
+
+    async def _act_for(self, caller: Caller, name: str) -> Caller:
+        """The caller, on behalf of a tenant; its own stays on record."""
+        if not caller.is_owner:
+            raise Forbidden(
+                f"Only an owner of the installation may send {TENANT_HEADER!r}. Leave it out: a key acts for its own"
+                " tenant."
+            )
+        tenant = await self._tenants.by_name(name)
+        if tenant is None:
+            raise NotFound(f"There is no tenant {name[:64]!r}. List them with `ondot tenant list`.")
+        if tenant.tenant_no == caller.tenant_no:
+            return caller
+        return replace(caller, tenant_no=tenant.tenant_no, home_tenant_no=caller.tenant_no)
 
     async def write_uses(self) -> int:
         """One pass: write when keys were last used."""

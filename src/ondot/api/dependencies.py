@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query, Request
 
@@ -17,6 +17,7 @@ from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.vault import Vault
 from ondot.model.access import Caller, Right
+from ondot.model.errors import TenantSuspended
 from ondot.model.ids import TenantNo
 from ondot.ports.kms import Kms
 from ondot.ports.objects import Objects
@@ -85,6 +86,14 @@ async def tenant_of(request: Request) -> TenantNo:
     return (await caller_of(request)).tenant_no
 
 
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+CHANGING: Final = frozenset(Right) - {
+    *(Right.JOBS_READ, Right.AUDIT_READ, Right.WORK),
+    *(Right.TENANTS_MANAGE, Right.POOLS_MANAGE, Right.FLEET_MANAGE),
+}
+"""Rights to change what belongs to a tenant. Workers complete what runs, and owners serve the installation."""
+
+
 class Needs:
     """The right that a route needs. Every route declares one; a test looks for those that do not."""
 
@@ -92,7 +101,20 @@ class Needs:
         self.right = right
 
     async def __call__(self, request: Request) -> None:
-        (await caller_of(request)).require(self.right)
+        caller = await caller_of(request)
+        caller.require(self.right)
+        if request.method not in READING and self.right in CHANGING:
+            await check_active(request, caller)
+
+
+async def check_active(request: Request, caller: Caller) -> None:
+    """Raises `TenantSuspended` if the caller's tenant can only be read."""
+    tenant = await services_of(request).database.tenants.get(caller.tenant_no)
+    if tenant is None or not tenant.is_active:
+        raise TenantSuspended(
+            "This tenant is suspended: it can be read, and nothing of it changes or starts. Ask an owner of the"
+            " installation to resume it, with `ondot tenant resume`."
+        )
 
 
 def needs(right: Right) -> Any:

@@ -37,6 +37,7 @@ from ondot.api.routes import (
     schedules,
     secrets,
     skipped,
+    tenants,
 )
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
@@ -44,6 +45,7 @@ from ondot.api.routes.secrets import SecretBody
 from ondot.document.body import JobBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
+from ondot.document.tenants import TenantBody, TenantPatchBody
 from ondot.model.errors import InvalidParameters, OndotError, QueueFull, TooManyWrongKeys, Unavailable
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.log_throttle import LogThrottle
@@ -66,6 +68,7 @@ PARTS = (
     fleet,
     keys,
     secrets,
+    tenants,
     audit,
 )
 """In the order of the reference."""
@@ -82,6 +85,8 @@ BODIES = (
     PoolBody,
     KeyBody,
     RotateBody,
+    TenantBody,
+    TenantPatchBody,
     SecretBody,
 )
 

@@ -23,6 +23,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.plan import compute_schedule
 from ondot.flow.skipped import cut_skipped
+from ondot.flow.suspension import leave_out_owed
 from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound
 from ondot.model.execution import CANCEL, PriorityClass
@@ -182,10 +183,14 @@ async def cancel_backfill(
 
 async def owed_pass(database: Database, dispatcher: Dispatcher, partitions: Sequence[int]) -> int:
     """Work off one turn of each range that is due; returns how many ranges there were."""
+    stopped = await database.tenants.stopped()
     async with database.transaction() as connection:
         owed = await take_owed(connection, partitions, RANGES_A_PASS)
         if not owed:
             return 0
+        found = len(owed)
+        if stopped:
+            owed = await leave_out_owed(connection, owed, stopped)
         active = [entry for entry in owed if entry.job_state is JobState.ACTIVE]
         steps, fires, stuck = await _compute_steps(connection, database, active)
         made = await make_owed(connection, steps, fires, next_turn_s=TURN_S)
@@ -197,7 +202,7 @@ async def owed_pass(database: Database, dispatcher: Dispatcher, partitions: Sequ
     for step in steps:
         if step.is_over:
             log.info("owed.done", job_id=str(step.owed.job_id), origin=step.owed.origin, owed_id=str(step.owed.id))
-    return len(owed)
+    return found
 
 
 async def _compute_steps(
@@ -226,7 +231,7 @@ async def _compute_steps(
             log.exception("owed.unplannable", job_id=str(entry.job_id))
             stuck.append(entry.id)
             continue
-        numbers = await database.pools.numbers(connection, entry.tenant_no, [run.pool])
+        numbers = await database.pools.register(connection, [run.pool])
         delay_s = jitter_offset(entry.job_id, _schedule(run).jitter_s).total_seconds()
         steps.append(_advance(entry, timed, instants, room))
         not_before = max(instants) - EXECUTION_AHEAD if instants else None

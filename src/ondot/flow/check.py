@@ -190,7 +190,7 @@ class SelfCheck:
             if spec is None:
                 faults[str(timer.job_id)] = f"version {timer.job_version} of its spec is gone, or from a newer release"
                 continue
-            numbers = await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool])
+            numbers = await self._database.pools.register(connection, [spec.pool])
             planning = Planning(timer, spec, numbers[spec.pool])
             try:
                 steps.append((planning, compute_step(planning, now=now, horizon_at=horizon_at)))

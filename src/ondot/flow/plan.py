@@ -16,6 +16,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.suspension import leave_out_timers
 from ondot.model.errors import Unavailable
 from ondot.model.execution import PriorityClass
 from ondot.model.gates import encode_stages
@@ -223,11 +224,14 @@ class Planner:
         self._known_costly: set[JobId] = set()
         self._passes = 0
         self._at_once = AdaptiveBatch(FIRES_A_STATEMENT)
+        self._stopped: frozenset[TenantNo] = frozenset()
+        self._full_scans = 0
 
     async def one_pass(self, partitions: Sequence[int]) -> int:
         """Plan the timers due before the horizon, at most TIMERS_A_SCAN; returns how many of them moved."""
         if not partitions:
             return 0
+        stopped = await self._look_at_tenants()
         async with self._database.connection() as connection:
             horizon_s = await self._horizon_s(connection, partitions)
             timers, now = await find_due_timers(
@@ -238,8 +242,11 @@ class Planner:
                 limit=TIMERS_A_SCAN,
                 without=self._unplannable,
             )
-        if now is None:
-            return 0
+            if now is None:
+                return 0
+            found = len(timers)
+            if stopped:
+                timers = await leave_out_timers(connection, timers, stopped)
         horizon_at = now + timedelta(seconds=horizon_s)
         moved = await self._plan_all(timers, now, horizon_at)
         moved += await self._plan_costly(now, horizon_at)
@@ -247,7 +254,15 @@ class Planner:
         for timer in timers if moved == len(timers) else reversed(timers):
             assert timer.next_fire_at is not None
             self._from_ats[timer.partition_no] = min(timer.next_fire_at, now) - BOUND_BEHIND
-        return moved
+        return moved + found - len(timers)
+
+    async def _look_at_tenants(self) -> frozenset[TenantNo]:
+        """Tenants that are not active. After one was resumed, its timers come back behind the bounds of the scan."""
+        stopped = await self._database.tenants.stopped()
+        if self._stopped - stopped:
+            self._full_scans = FULL_SCAN_EVERY
+        self._stopped = stopped
+        return stopped
 
     async def _horizon_s(self, connection: Connection, partitions: Sequence[int]) -> float:
         """How far ahead to plan: further while a crowd is coming, which takes longer to plan than the horizon lasts."""
@@ -340,24 +355,22 @@ class Planner:
         if self._passes % RETRY_UNPLANNABLE_EVERY == 0:
             self._unplannable.clear()
             self._known_costly.clear()
-        if self._passes % FULL_SCAN_EVERY == 0:
+        if self._passes % FULL_SCAN_EVERY == 0 or self._full_scans:
+            self._full_scans = max(self._full_scans - 1, 0)
             return [EPOCH] * len(partitions)
         return [self._from_ats.get(partition_no, EPOCH) for partition_no in partitions]
 
     async def _read_plannings(self, connection: Connection, timers: Sequence[Timer]) -> list[Planning]:
         specs = await self._database.specs.find(connection, [(timer.job_id, timer.job_version) for timer in timers])
         plannings = []
-        numbers: dict[tuple[TenantNo, str], PoolNo] = {}
+        numbers: dict[str, PoolNo] = {}
         for timer in timers:
             spec = specs.get((timer.job_id, timer.job_version))
             if spec is None:
                 log.error("timer.without_spec", job_id=str(timer.job_id), version=timer.job_version)
                 self._unplannable.add(timer.job_id)
                 continue
-            pool = timer.tenant_no, spec.pool
-            if pool not in numbers:
-                numbers[pool] = (await self._database.pools.numbers(connection, timer.tenant_no, [spec.pool]))[
-                    spec.pool
-                ]
-            plannings.append(Planning(timer, spec, numbers[pool]))
+            if spec.pool not in numbers:
+                numbers |= await self._database.pools.register(connection, [spec.pool])
+            plannings.append(Planning(timer, spec, numbers[spec.pool]))
         return plannings

@@ -66,7 +66,7 @@ async def make_replays(work: Work, ended: Sequence[Ended], how: Replay) -> tuple
     connection, database, tenant_no = work.connection, work.database, work.tenant_no
     await share_jobs(connection, {entry.job_id for entry in ended})
     wanted, refused = await _choose_specs(work, ended, how)
-    pools = await database.pools.numbers(connection, tenant_no, {entry.spec.pool for entry in wanted})
+    pools = await database.pools.register(connection, {entry.spec.pool for entry in wanted})
     # A new execution waits at its first gate. Every transaction locks several gates in the order of their ids.
     wanted.sort(key=lambda entry: _first_gate(entry, tenant_no))
     made = []

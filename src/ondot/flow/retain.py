@@ -16,6 +16,7 @@ from ondot.store.logs import forget_checkpoints
 from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
 from ondot.store.queue import sweep_late_ready
+from ondot.store.removal import forget_tenants
 from ondot.store.retain import BEGIN, Aged, Over, Place, forget, forget_versions, lock_over_jobs, remove_jobs
 from ondot.store.unique_keys import forget_claims
 from ondot.store.workers import forget_workers
@@ -64,6 +65,7 @@ class Retention:
             "skipped": partial(self._forget_aged, "skipped"),
             "backfills": partial(self._forget_aged, "backfills"),
             "bulks": partial(self._forget_aged, "bulks"),
+            "tenants": self._forget_tenants,
         }
         self._done: set[str] = set()
 
@@ -118,6 +120,11 @@ class Retention:
     async def _forget_versions(self) -> int:
         async with self._database.transaction() as connection:
             return await forget_versions(connection, self._days, JOBS_A_PASS)
+
+    async def _forget_tenants(self) -> int:
+        async with self._database.connection() as connection:
+            await forget_tenants(connection, self._days)
+        return 0
 
     async def _forget_aged(self, aged: Aged) -> int:
         async with self._database.connection() as connection:

@@ -38,7 +38,7 @@ async def run_now(
             raise NotFound(f"There is no job {job_id}.")
         if job.state is JobState.DELETED:
             raise Conflict(f"The job {job_id} is deleted: create it again to run it.")
-        pool_no = await work.pool_no(job.spec.pool)
+        pool_no = await work.pool_no_of_job(job.spec.pool)
         ready_at = await insert_execution(
             work.connection,
             tenant_no,

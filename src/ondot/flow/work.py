@@ -20,7 +20,12 @@ class Work:
     tenant_no: TenantNo
 
     async def pool_no(self, name: str) -> PoolNo:
+        """The number of a pool that the tenant names now. Raises `InvalidBody` if it may not."""
         return (await self.database.pools.numbers(self.connection, self.tenant_no, [name]))[name]
+
+    async def pool_no_of_job(self, name: str) -> PoolNo:
+        """The number of the pool that a stored job has, even if its tenant may no longer name it."""
+        return (await self.database.pools.register(self.connection, [name]))[name]
 
 
 @asynccontextmanager

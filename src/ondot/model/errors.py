@@ -13,9 +13,11 @@
     ├── Forbidden             403  another site's page or a proxy, where no key is required
     ├── NotFound              404
     ├── Conflict              409  the state does not allow it
+    │   └── TenantSuspended   409  the tenant can be read, and not changed
     ├── NoSecretKey           409  the master key of secrets is missing, or another one is needed
     ├── PreconditionFailed    412  If-Match names an older version
     ├── QueueFull             429  too much work waits in a pool
+    ├── QuotaExceeded         429  a quota of the tenant is used up for now
     ├── Unavailable           503  the database cannot be reached; try again
     │   ├── DatabaseHeld      503  it may lack acknowledged work: nothing starts until a person accepts it
     │   └── Busy              503  too many large bodies are being read at once
@@ -112,6 +114,11 @@ class Conflict(OndotError):
     title = "The state does not allow it"
 
 
+class TenantSuspended(Conflict):
+    code = "tenant-suspended"
+    title = "The tenant is suspended"
+
+
 class NoSecretKey(OndotError):
     """This process has no master key, or not the one that a data key was wrapped with."""
 
@@ -127,6 +134,11 @@ class PreconditionFailed(OndotError):
 class QueueFull(OndotError):
     code = "queue-full"
     title = "The queue is full"
+
+
+class QuotaExceeded(OndotError):
+    code = "quota-exceeded"
+    title = "A quota of the tenant is used up"
 
 
 class Unavailable(OndotError):

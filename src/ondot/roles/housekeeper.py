@@ -11,10 +11,14 @@ from ondot.flow.days import Days
 from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.gate import Tidying, expire_pass
+from ondot.flow.job_counts import JobCounts
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
+from ondot.flow.removal import Removal
 from ondot.flow.retain import Retention, sweep_pass
+from ondot.flow.suspension import unpark_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
+from ondot.ports.objects import Objects
 from ondot.roles.loop import Passes, every
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.chores import find_chores
@@ -28,6 +32,7 @@ RECOVER_WITHIN_S = 600.0
 """A pass may give back fifty leases of a thousand, in statements that take seconds each."""
 SWEEP_EVERY_S = 5.0
 CHORES_EVERY_S = 1.0
+COUNT_EVERY_S = 1.0
 SEAL_EVERY_S = 60.0
 """And within a second of a new entry of the audit log: the chores find it."""
 RETAIN_EVERY_S = 60.0
@@ -40,9 +45,15 @@ PARTITIONS_EVERY_S = 60.0
 
 class Housekeeper:
     def __init__(
-        self, database: Database, dispatcher: Dispatcher, on_duty: Callable[[], bool], passes: Passes | None = None
+        self,
+        database: Database,
+        dispatcher: Dispatcher,
+        on_duty: Callable[[], bool],
+        passes: Passes | None = None,
+        objects: Objects | None = None,
     ) -> None:
-        """`passes`: records the passes that others wait for, so that an overdue one is noticed."""
+        """`passes`: records the passes that others wait for, so that an overdue one is noticed. `objects`: the storage
+        of large results and logs."""
         self._passes = passes
         self._database = database
         # Only lost workers must be found fast: the rest may read a large table, and may take its time.
@@ -57,6 +68,8 @@ class Housekeeper:
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
         self._is_lost = asyncio.Event()
+        self._has_removal = asyncio.Event()
+        self._removal = Removal(self._patient, objects)
         self._recovered_at_once = AdaptiveBatch(AT_ONCE)
         self._lose_every_s = min(LOSE_EVERY_S, database.settings.heartbeat_s / LOOKS_A_TIMEOUT)
 
@@ -69,6 +82,7 @@ class Housekeeper:
                 ("tidy", RETAIN_EVERY_S, Tidying(self._patient).one_pass),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
+                ("job-counts", COUNT_EVERY_S, JobCounts(self._patient).one_pass),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
@@ -86,6 +100,10 @@ class Housekeeper:
                 within_s=RECOVER_WITHIN_S,
             )
             group.create_task(recover, name="recover")
+            removal = every(
+                RETAIN_EVERY_S, self._if_on_duty(self._removal.one_pass), name="removal", wake=self._has_removal
+            )
+            group.create_task(removal, name="removal")
             seal = every(SEAL_EVERY_S, self._if_on_duty(self._sealer.one_pass), name="seal", wake=self._to_seal)
             group.create_task(seal, name="seal")
             check = every(CHECK_EVERY_S, self._if_on_duty(self._check_pass), name="check", wake=self._check_more)
@@ -124,6 +142,10 @@ class Housekeeper:
             await pause_failing_pass(self._patient)
         if chores.bulk:
             await bulk_pass(self._patient, self._dispatcher)
+        if chores.parked:
+            await unpark_pass(self._patient)
+        if chores.removal:
+            self._has_removal.set()
         if chores.seal:
             self._to_seal.set()
         return 0

@@ -22,6 +22,7 @@ from ondot.flow.plan import Planner
 from ondot.model.errors import Unavailable
 from ondot.model.ids import NodeId
 from ondot.model.partition import balance, bequeath
+from ondot.ports.objects import Objects
 from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
 from ondot.roles.housekeeper import Housekeeper
@@ -73,9 +74,16 @@ async def leave(database: Database, node_id: NodeId) -> int:
 
 
 class Scheduler:
-    def __init__(self, database: Database, transport: Transport, on_hung: OnHung | None = None) -> None:
-        """`on_hung`: see `roles.pulse`."""
+    def __init__(
+        self,
+        database: Database,
+        transport: Transport,
+        on_hung: OnHung | None = None,
+        objects: Objects | None = None,
+    ) -> None:
+        """`on_hung`: see `roles.pulse`. `objects`: the storage of large results and logs."""
         self._database = database
+        self._objects = objects
         self._dispatcher = Dispatcher(transport)
         self._node_id = NodeId(database.clock.new_id())
         self._owned: frozenset[int] = frozenset()
@@ -116,7 +124,9 @@ class Scheduler:
                 ),
                 group.create_task(every(OWED_EVERY_S, self._owed_pass, name="owed", wake=self._owing), name="owed"),
                 group.create_task(
-                    Housekeeper(self._database, self._dispatcher, lambda: 0 in self.owned, self._passes).run(),
+                    Housekeeper(
+                        self._database, self._dispatcher, lambda: 0 in self.owned, self._passes, self._objects
+                    ).run(),
                     name="housekeeper",
                 ),
             ]

@@ -10,12 +10,14 @@ _SQL = load_queries("chores")
 
 @dataclass(frozen=True, slots=True)
 class Chores:
-    """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, an entry
-    of the audit log waits for its seal."""
+    """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, a tenant was
+    resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal."""
 
     expire: bool
     failing: bool
     bulk: bool
+    parked: bool
+    removal: bool
     seal: bool
 
 

@@ -69,12 +69,13 @@ class Database:
     clock: DatabaseClock
     settings: Settings
     specs: Specs = field(default_factory=Specs)
-    pools: Pools = field(default_factory=Pools)
     tenants: Tenants = field(default_factory=Tenants)
+    pools: Pools = field(default_factory=Pools)
     patient_pool: Pool | None = None
 
     def __post_init__(self) -> None:
         self.tenants.bind(self.connection)
+        self.pools.bind(self.tenants)
 
     @property
     def patient(self) -> "Database":

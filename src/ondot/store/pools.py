@@ -1,7 +1,8 @@
 """Pools belong to the installation: a name is unique, workers serve a pool for all tenants (E1, E13, T1).
 
-A pool is created when a worker or a job of the first tenant first names it. Other tenants use pools that exist:
-which of them a tenant may name will be a list of its own, checked by `Pools.numbers`.
+A pool is created when a worker, or a job of a tenant that may name every pool, first names it. Other tenants have a
+list of pools that they may name. A name that is not on it is rejected without a look-up: whether such a pool exists
+makes no difference, also not in time. Jobs that exist stay in their pool if it is taken off the list.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,9 +11,10 @@ from datetime import datetime
 
 from ondot.model.errors import Fault, InvalidBody
 from ondot.model.gates import Rate
-from ondot.model.ids import DEFAULT_TENANT, ExecutionId, PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, PoolNo, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
+from ondot.store.tenants import Tenants
 
 _SQL = load_queries("pools")
 
@@ -49,21 +51,29 @@ class Pools:
     """The numbers of pools. One is remembered once it is seen committed: the transaction that creates it may fail."""
 
     def __init__(self) -> None:
+        self._tenants = Tenants()
         self._numbers: dict[str, PoolNo] = {}
+
+    def bind(self, tenants: Tenants) -> None:
+        """Say where the lists of pools are read."""
+        self._tenants = tenants
 
     async def numbers(self, connection: Connection, tenant_no: TenantNo, names: Collection[str]) -> dict[str, PoolNo]:
         """The number of each pool that a tenant names. Raises `InvalidBody` for one that it may not use."""
-        if tenant_no == DEFAULT_TENANT:
+        tenant = await self._tenants.read(connection, tenant_no)
+        if tenant is not None and tenant.may_create_pools:
             return await self.register(connection, names)
-        found = await self._find_known(connection, names)
+        granted = frozenset() if tenant is None else tenant.pools
+        found = {} if granted.isdisjoint(names) else await self._find_known(connection, sorted(granted & set(names)))
         for name in names:
             if name not in found:
-                fault = f"Unknown pool {name!r}: use a pool of this installation, or ask its owner to create it."
+                known = ", ".join(sorted(granted)) or "none"
+                fault = f"Unknown pool {name!r}. Use one of: {known}; or ask an owner of the installation to grant it."
                 raise InvalidBody(fault, (Fault("/pool", fault),), pool=name)
         return found
 
     async def register(self, connection: Connection, names: Collection[str]) -> dict[str, PoolNo]:
-        """The number of each pool, created where it is new."""
+        """The number of each pool, created where it is new; also of pools that existing jobs have."""
         found = await self._find_known(connection, names)
         if new := sorted(set(names) - found.keys()):
             await connection.execute(_SQL["add_pools"].text, new)

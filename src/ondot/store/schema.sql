@@ -198,6 +198,7 @@ CREATE INDEX execution_cancel ON ondot.execution USING btree (cancel_at) WHERE (
 CREATE UNIQUE INDEX execution_fire ON ondot.execution USING btree (job_id, fire_at) WHERE (origin = ANY (ARRAY['fire'::text, 'backfill'::text]));
 CREATE INDEX execution_other ON ondot.execution USING btree (job_id, fire_at) WHERE (origin <> ALL (ARRAY['fire'::text, 'backfill'::text]));
 CREATE INDEX execution_start_by ON ondot.execution USING btree (start_by) WHERE (start_by IS NOT NULL);
+CREATE INDEX execution_tenant ON ondot.execution USING btree (tenant_no) WHERE (tenant_no > 1);
 
 CREATE TABLE ondot.found (
     kind text NOT NULL,
@@ -311,6 +312,13 @@ CREATE TABLE ondot.job (
 CREATE INDEX job_deleted ON ondot.job USING btree (updated_at, id) WHERE (state = 'DELETED'::text);
 CREATE UNIQUE INDEX job_key ON ondot.job USING btree (tenant_no, key) WHERE ((key IS NOT NULL) AND (state <> 'DELETED'::text));
 CREATE INDEX job_name ON ondot.job USING btree (tenant_no, name);
+
+CREATE TABLE ondot.job_count (
+    tenant_no integer NOT NULL,
+    jobs bigint NOT NULL,
+    counted_at timestamp with time zone NOT NULL,
+    CONSTRAINT job_count_pkey PRIMARY KEY (tenant_no)
+) WITH (fillfactor=50);
 
 CREATE TABLE ondot.job_once (
     id uuid NOT NULL,
@@ -496,6 +504,13 @@ CREATE TABLE ondot.pool (
     CONSTRAINT pool_rate_per_s_check CHECK ((rate_per_s > (0)::double precision))
 );
 
+CREATE TABLE ondot.quota_token (
+    tenant_no integer NOT NULL,
+    quota text NOT NULL,
+    token_at timestamp with time zone NOT NULL,
+    CONSTRAINT quota_token_pkey PRIMARY KEY (tenant_no, quota)
+) WITH (fillfactor=50);
+
 CREATE TABLE ondot.ready (
     pool_no integer NOT NULL,
     class smallint NOT NULL,
@@ -586,13 +601,19 @@ CREATE TABLE ondot.tenant (
     updated_at timestamp with time zone,
     deleted_at timestamp with time zone,
     changed_xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    has_parked boolean NOT NULL DEFAULT false,
+    removed bigint NOT NULL DEFAULT 0,
+    removed_share real NOT NULL DEFAULT 0,
+    purged_at timestamp with time zone,
     targets jsonb NOT NULL DEFAULT '{}'::jsonb,
     CONSTRAINT tenant_pkey PRIMARY KEY (tenant_no),
     CONSTRAINT tenant_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'SUSPENDED'::text, 'DELETED'::text]))),
     CONSTRAINT tenant_weight_check CHECK ((weight > (0)::double precision))
 );
 CREATE INDEX tenant_changed ON ondot.tenant USING btree (changed_xid);
+CREATE INDEX tenant_chores ON ondot.tenant USING btree (tenant_no) WHERE ((has_parked AND (state = 'ACTIVE'::text)) OR ((state = 'DELETED'::text) AND (purged_at IS NULL)));
 CREATE UNIQUE INDEX tenant_name ON ondot.tenant USING btree (name) WHERE (state <> 'DELETED'::text);
+CREATE INDEX tenant_stopped ON ondot.tenant USING btree (tenant_no) WHERE (state <> 'ACTIVE'::text);
 CREATE TRIGGER tenant_changed BEFORE UPDATE ON ondot.tenant FOR EACH ROW EXECUTE FUNCTION mark_tenant_changed();
 
 CREATE TABLE ondot.timer (
@@ -609,6 +630,7 @@ CREATE TABLE ondot.timer (
 ) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.05);
 CREATE INDEX timer_due ON ondot.timer USING btree (partition_no, next_fire_at);
 CREATE INDEX timer_over ON ondot.timer USING btree (fired_through, job_id) WHERE (next_fire_at = 'infinity'::timestamp with time zone);
+CREATE INDEX timer_tenant ON ondot.timer USING btree (tenant_no) WHERE (tenant_no > 1);
 
 CREATE TABLE ondot.waiting (
     gate_id uuid NOT NULL,
@@ -671,14 +693,17 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.name_rates()
 -- ondot.new_id()
 -- ondot.next_stages(ids uuid[])
+-- ondot.object_keys_of_tenants(of_table oid, tenants integer[], first_page bigint, pages bigint)
 -- ondot.partition_of(job_id uuid)
 -- ondot.pool_gate(pool_no integer)
 -- ondot.pool_no_of(tenant integer, pool text)
 -- ondot.rate_gate(of_gate uuid, every_s double precision, burst integer)
 -- ondot.remove_days(parent_name text, after date, few integer)
+-- ondot.remove_rows_of_tenants(of_table oid, tenants integer[], first_page bigint, pages bigint)
 -- ondot.stand_in_line(ids uuid[])
 -- ondot.submit_spec(spec json, fire_at timestamp with time zone, tenant text)
 -- ondot.submit_specs(specs json[], payloads json[], tenant text)
+-- ondot.tenant_no_of(tenant text, jobs integer, payload_bytes integer)
 -- ondot.token_at_first(stage jsonb)
 -- ondot.token_burst(stage jsonb)
 -- ondot.token_carried(token_at timestamp with time zone, old_every_s double precision, new_every_s double precision)

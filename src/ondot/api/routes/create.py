@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import Services, by_of, caller_of, needs, services_of
+from ondot.api.dependencies import Services, by_of, caller_of, check_active, needs, services_of
 from ondot.api.job_secrets import admit_secrets_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
@@ -85,6 +85,7 @@ async def _creator(request: Request) -> Caller:
     """A caller that may create jobs. Here too, because the fast path resolves no dependencies."""
     caller = await caller_of(request)
     caller.require(Right.JOBS_WRITE)
+    await check_active(request, caller)
     return caller
 
 

@@ -285,7 +285,7 @@ async def _write_timer(
     horizon_at = now + timedelta(seconds=work.database.settings.horizon_s)
     if timer.next_fire_at is None or timer.next_fire_at > horizon_at:
         return []
-    planning = Planning(timer, spec, await work.pool_no(spec.pool), resumes)
+    planning = Planning(timer, spec, await work.pool_no_of_job(spec.pool), resumes)
     planned = await plan_timers(work.connection, work.database.clock, [planning], now=now, horizon_at=horizon_at)
     return list(planned.pools)
 

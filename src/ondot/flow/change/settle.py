@@ -63,7 +63,7 @@ async def settle(work: Work, job: LockedJob, *, new_stages: str | None = None) -
 async def _plan_due(work: Work, job: LockedJob, timer: Timer) -> Timer:
     """Plan the fires that are due by now, if the schedulers are behind."""
     while timer.next_fire_at is not None and timer.next_fire_at <= job.now:
-        planning = Planning(timer, job.spec, await work.pool_no(job.spec.pool))
+        planning = Planning(timer, job.spec, await work.pool_no_of_job(job.spec.pool))
         await plan_timers(work.connection, work.database.clock, [planning], now=job.now, horizon_at=job.now)
         moved = await lock_timer(work.connection, job.id)
         if moved is None or moved.next_fire_at == timer.next_fire_at:

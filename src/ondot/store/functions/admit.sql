@@ -36,6 +36,7 @@ DECLARE
     full_up boolean;
     by_hand boolean;    -- an execution that a person asked for waits before it
     later timestamptz;  -- look again then, whatever waits in line
+    stopped CONSTANT integer[] := ARRAY(SELECT t.tenant_no FROM ondot.tenant t WHERE t.state <> 'ACTIVE');
 BEGIN
     -- First come, first served, among gates too: there may be fewer free slots than executions that may pass.
     SELECT coalesce(array_agg(f.gate_id ORDER BY f.ready_at, f.execution_id), '{}'),
@@ -62,6 +63,14 @@ BEGIN
         lines := ARRAY(SELECT l.pool_no FROM ondot.line l WHERE l.gate_id = g.id AND l.pool_no = ANY (of_pools)
                        FOR UPDATE SKIP LOCKED);
         CONTINUE WHEN lines = '{}';
+        IF g.tenant_no = ANY (stopped) THEN
+            -- Nothing of it passes until it is resumed. The share lock makes a resume wait, and call the line again.
+            PERFORM FROM ondot.tenant t WHERE t.tenant_no = g.tenant_no AND t.state <> 'ACTIVE' FOR SHARE SKIP LOCKED;
+            IF FOUND THEN
+                UPDATE ondot.line l SET look_at = 'infinity' WHERE l.gate_id = g.id AND l.pool_no = ANY (lines);
+            END IF;
+            CONTINUE;
+        END IF;
         SELECT count(*) INTO held FROM ondot.slot WHERE gate_id = g.id;
         newest := NULL;
         asked := false;

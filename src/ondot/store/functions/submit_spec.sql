@@ -24,11 +24,8 @@ DECLARE
     of_class smallint;
 BEGIN
     PERFORM ondot.check_spec(spec);
-    SELECT t.tenant_no INTO of_tenant FROM ondot.tenant t WHERE t.name = tenant AND t.tenant_no > 0;
-    IF of_tenant IS NULL THEN
-        RAISE EXCEPTION 'There is no tenant "%".', tenant USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Leave it out where there is only one.';
-    ELSIF NOT isfinite(due) OR due < instant - interval '{{long_ago_s}} seconds' OR due >= '{{last_year}}-12-31 24:00:00+00' THEN
+    of_tenant := ondot.tenant_no_of(tenant, 1, octet_length((spec->'payload')::text));
+    IF NOT isfinite(due) OR due < instant - interval '{{long_ago_s}} seconds' OR due >= '{{last_year}}-12-31 24:00:00+00' THEN
         RAISE EXCEPTION 'The job cannot be due at %.', due USING ERRCODE = 'invalid_parameter_value',
             HINT = format('Give a future instant, up to the year {{last_year}}; by ondot''s clock it is %s now.', instant);
     END IF;

@@ -31,11 +31,8 @@ BEGIN
     PERFORM ondot.check_spec(('{"name":"n","target":{"kind":"function","name":"f"},"payload":' || p.payload || '}')::json)
     FROM unnest(payloads) AS p(payload)
     WHERE json_typeof(p.payload) <> 'object' OR octet_length(p.payload::text) > {{max_payload_bytes}};
-    SELECT t.tenant_no INTO of_tenant FROM ondot.tenant t WHERE t.name = tenant AND t.tenant_no > 0;
-    IF of_tenant IS NULL THEN
-        RAISE EXCEPTION 'There is no tenant "%".', tenant USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Leave it out where there is only one.';
-    END IF;
+    of_tenant := ondot.tenant_no_of(tenant, cardinality(specs),
+                                    (SELECT max(octet_length(p.payload::text)) FROM unnest(payloads) AS p(payload)));
     job_ids := ARRAY(SELECT ondot.id_of(tick + n) FROM generate_series(1, cardinality(specs)) n ORDER BY n);
 
     WITH known AS MATERIALIZED (

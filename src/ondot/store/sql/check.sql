@@ -131,13 +131,14 @@ FROM (SELECT) one LEFT JOIN through t ON true LEFT JOIN judged j ON j.kind IS NO
 -- name: look_at_lines :many
 -- locks: none        index: line_pkey, waiting_pkey, gated_pkey, slot_pkey
 -- Lines whose first execution has been due for a minute and may pass, but that nothing will look at. Lines of strict order are
--- left out: the first of all may be in the line of another pool.
+-- left out: the first of all may be in the line of another pool. So are lines of tenants that are not active.
 -- $1 after gate_id, $2 pool_no, $3 limit
 WITH part AS MATERIALIZED (
-    SELECT gate_id, pool_no, look_at FROM ondot.line
+    SELECT gate_id, pool_no, tenant_no, look_at FROM ondot.line
     WHERE (gate_id, pool_no) > ($1::uuid, $2::integer) ORDER BY gate_id, pool_no LIMIT $3::integer
 ), judged AS MATERIALIZED (
-    SELECT s.*, CASE WHEN s.look_at = 'infinity' AND (
+    SELECT s.*, CASE WHEN s.look_at = 'infinity'
+        AND s.tenant_no <> ALL (ARRAY(SELECT t.tenant_no FROM ondot.tenant t WHERE t.state <> 'ACTIVE')) AND (
         SELECT w.ready_at < ondot.clock() - interval '1 minute' AND d.stages->w.stage->>'kind' <> 'order'
                AND ((d.stages->w.stage->>'limit') IS NULL
                     OR (SELECT count(*) FROM ondot.slot h WHERE h.gate_id = s.gate_id)

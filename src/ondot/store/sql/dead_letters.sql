@@ -256,7 +256,9 @@ ORDER BY id DESC LIMIT $4::integer;
 -- An operation that is due and that no other transaction works on.
 SELECT id, tenant_no, action, filter, current_version, passed_over, payload, reason, actor, per_s, total, done,
        through_at, through_id, created_at
-FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()
+FROM ondot.bulk
+WHERE state = 'RUNNING' AND turn_at <= ondot.clock()
+  AND tenant_no <> ALL (ARRAY(SELECT t.tenant_no FROM ondot.tenant t WHERE t.state <> 'ACTIVE'))
 ORDER BY turn_at LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- name: advance_bulk :none

@@ -197,6 +197,7 @@ WITH lane AS (
     SELECT p.pool_no, p.name, c.class, t.tenant_no
     FROM ondot.pool p CROSS JOIN (VALUES (0::smallint), (1::smallint), (2::smallint), (3::smallint)) AS c(class)
     CROSS JOIN ondot.tenant t
+    WHERE t.state = 'ACTIVE'
 ), waiting AS (
     SELECT l.name, head.ready_at FROM lane l CROSS JOIN LATERAL (
         SELECT r.ready_at FROM ondot.ready r
