@@ -99,7 +99,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
             pulse = Pulse(API_STALLS_S, on_hung=on_hung, hung_after_s=API_HUNG_S)
             pulse.start()
             try:
-                await serve(app, listener, stop)
+                await serve(app, listener, stop, settings.trusted_proxies)
             finally:
                 pulse.stop()
             for duty in duties:
@@ -312,7 +312,7 @@ async def patiently(action: Callable[[], Awaitable[None]], stop: asyncio.Event) 
     return False
 
 
-DECLARED = By("worker", "declared by the app that it runs")
+DECLARED = By("worker", "declared by the app that it runs", address=socket.gethostname())
 """Recorded as the actor when the start of a worker creates or changes a job."""
 
 

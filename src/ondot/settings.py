@@ -79,6 +79,11 @@ class Settings(BaseSettings):
         description="signs the seals of the audit log; several, separated by commas: the first one signs",
     )
 
+    trusted_proxies: str | None = Field(
+        None,
+        description="addresses and networks, separated by commas, of proxies whose X-Forwarded-For names the client",
+    )
+
     # What is allowed.
     auth: Literal["on", "off"] = Field("on", description="off: require no key; on loopback only")
     allow_private_targets: bool | str = Field(
@@ -237,6 +242,11 @@ class Settings(BaseSettings):
         if (switch := _SWITCH.get(written.strip().lower())) is not None:
             return switch
         return ",".join(map(str, parse_networks(_split_names(written))))
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, written: str | None) -> str | None:
+        return None if written is None else ",".join(map(str, parse_networks(_split_names(written))))
 
     @field_validator("audit_key")
     @classmethod

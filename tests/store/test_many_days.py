@@ -20,6 +20,8 @@ from hypothesis import given
 from hypothesis.strategies import integers, none, one_of
 from past_days import make_past_days
 
+from ondot.flow.audit_seal import Sealer
+from ondot.flow.audit_verify import verify_audit
 from ondot.flow.backfill import Backfill, count_backfill, start_backfill
 from ondot.flow.cancel import cancel
 from ondot.flow.change import change
@@ -135,6 +137,8 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await jobs.list_jobs(connection, DEFAULT_TENANT, limit=PAGE)
     await jobs.get_jobs(connection, DEFAULT_TENANT, [job_id, once_id])
     await audit.list_audit(connection, DEFAULT_TENANT, limit=PAGE)
+    await Sealer(world.database, None).one_pass()
+    assert (await verify_audit(world.database, DEFAULT_TENANT, [])).is_intact
     await dead_letters.get_letter(connection, DEFAULT_TENANT, letter)
     await dead_letters.count_letters(connection, DEFAULT_TENANT, everything)
     await dead_letters.group_letters(connection, DEFAULT_TENANT, everything, limit=PAGE, jobs=1)

@@ -24,7 +24,7 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(app: FastAPI, listener: socket.socket, stop: asyncio.Event) -> None:
+async def serve(app: FastAPI, listener: socket.socket, stop: asyncio.Event, trusted_proxies: str | None = None) -> None:
     """Serve until `stop`; requests that are running then have `GRACE_S` to end."""
     # Every connection inherits it. uvloop sets it by itself, asyncio only for some sockets: without it the body of a
     # response waits 40 ms for the client's acknowledgement of the head.
@@ -40,6 +40,9 @@ async def serve(app: FastAPI, listener: socket.socket, stop: asyncio.Event) -> N
             lifespan="off",
             timeout_graceful_shutdown=GRACE_S,
             server_header=False,
+            # uvicorn would believe any client on loopback.
+            proxy_headers=trusted_proxies is not None,
+            forwarded_allow_ips=trusted_proxies,
         )
     )
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")

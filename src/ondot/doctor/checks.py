@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ondot.model.held_back import HeldBack
+    from ondot.store.audit_seals import Sealing
     from ondot.store.check import Found
     from ondot.store.days import DayTable
     from ondot.store.lineage import Lineage
@@ -28,6 +29,7 @@ DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
 HOSTS_SHOWN: Final = 5
 LATE_S: Final = 2.0
+UNSEALED_WARNING_S: Final = 30.0
 RECENT: Final = timedelta(days=1)
 
 
@@ -101,6 +103,18 @@ def judge_days(tables: "Iterable[DayTable]") -> Finding:
     if next_day - today < DAYS_WARNING:
         return Finding("days", "warning", f"{parent} has partitions only until {next_day - DAY}.", advice)
     return Finding("days", "ok", f"Partitions exist until {next_day - DAY}.")
+
+
+def judge_audit(found: "Sealing", *, has_key: bool) -> Finding:
+    if found.waiting_s > UNSEALED_WARNING_S:
+        message = f"Entries of the audit log have waited for their seal for {found.waiting_s:.0f} s."
+        return Finding(
+            "audit log", "warning", message, "A scheduler seals them each second: check that one is running."
+        )
+    if not has_key:
+        message = "The audit log is sealed without a key: people who can write to the database could seal it again."
+        return Finding("audit log", "ok", message, "Set ONDOT_AUDIT_KEY_FILE for schedulers: docs/guides/audit.md.")
+    return Finding("audit log", "ok", "It is sealed with a key. Verify it with `ondot audit verify`.")
 
 
 def judge_clock(ahead_s: float) -> Finding:

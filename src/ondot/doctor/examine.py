@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ondot.doctor.checks import (
     Finding,
+    judge_audit,
     judge_away,
     judge_clock,
     judge_connections,
@@ -350,6 +351,13 @@ def _connections_of_a_role(settings: Settings) -> int:
     return most + max(most // PATIENT_SHARE, 1) + 2
 
 
+async def check_audit(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.flow.audit_seal import seal_keys
+    from ondot.store.audit_seals import read_sealing
+
+    return judge_audit(await read_sealing(connection), has_key=bool(seal_keys(settings)))
+
+
 SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "lineage": check_lineage,
     "days": check_days,
@@ -363,6 +371,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "dead letters": check_dead_letters,
     "paused jobs": check_paused_jobs,
     "self-check": check_self_check,
+    "audit log": check_audit,
 }
 SERVER_CHECKS: Final[dict[str, Check]] = {
     "clock": check_clock,

@@ -232,10 +232,12 @@ async def _check_unsealed(database: Database, verdict: Verdict, from_id: UUID, b
     async with database.connection() as connection:
         kept = await read_kept(connection)
     windows = list(kept.windows(before=before_id if before_id != LAST_ID else None, down_to=from_id))
-    for from_, before in reversed(windows):
+    found: list[UUID] = []
+    for from_, before in windows:
         async with database.connection() as connection:
-            for id_ in await find_unsealed(connection, verdict.tenant_no, from_, before, FAULTS_LISTED):
-                verdict.blame(f"Entry {_name(id_)} is in no seal: it was inserted past the log.", entry=id_)
+            found[:0] = await find_unsealed(connection, verdict.tenant_no, from_, before, FAULTS_LISTED)
+    for id_ in found:
+        verdict.blame(f"Entry {_name(id_)} is in no seal: it was inserted past the log.", entry=id_)
 
 
 def _name(id_: UUID) -> str:

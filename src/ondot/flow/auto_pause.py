@@ -7,6 +7,7 @@ itself; this pass pauses the jobs that have reached their limit. A resumed job s
 from ondot.flow.change.change import pause
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.explain_facts import pluralize
+from ondot.store.audit import ONDOT, By
 from ondot.store.database import Database
 from ondot.store.streaks import find_streaks_over, forget_streak
 from ondot.telemetry.log import get_logger
@@ -23,7 +24,7 @@ async def pause_failing_pass(database: Database) -> int:
     for streak in streaks:
         reason = f"{pluralize(streak.failures, 'failure')} in a row"
         try:
-            await pause(database, streak.tenant_no, streak.job_id, because=reason)
+            await pause(database, streak.tenant_no, streak.job_id, because=reason, by=By(ONDOT, reason))
         except (Conflict, NotFound):
             pass  # deleted in the meantime
         else:

@@ -33,10 +33,12 @@ async def cancel(database: Database, tenant_no: TenantNo, id_: ExecutionId, *, b
             else:
                 changed = await end_queued(connection, tenant_no, {id_: why}, CANCEL)
             if changed:
-                detail = {"state": row.state.value}
-                await record(connection, tenant_no, by, "execution.cancel", id_, detail)
-                row = await get_execution(connection, tenant_no, id_)
+                was, row = row.state, await get_execution(connection, tenant_no, id_)
                 assert row is not None
+                # One that runs is asked to end: its state changes later.
+                before, after = {"state": was.value}, {"state": row.state.value}
+                detail = {"state": was.value}
+                await record(connection, tenant_no, by, "execution.cancel", id_, detail, before=before, after=after)
                 return row
         # A worker took it or gave it back at this moment: look again.
     raise Conflict(f"The execution {id_} keeps changing state while it is cancelled: try again.")

@@ -35,6 +35,7 @@ from ondot.flow.new_jobs import (
 from ondot.flow.secrets_in_jobs import record_uses
 from ondot.flow.unique_keys import claim_keys
 from ondot.flow.work import Work, begin
+from ondot.model.audit_values import show_spec
 from ondot.model.errors import Conflict
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, fill_in_schedule, is_same_spec, keep_anchors, keep_hidden, refuse_unchanged
@@ -213,10 +214,12 @@ async def _store_all(
 async def _record_new(work: Work, by: By | None, jobs: Sequence[NewJob]) -> None:
     """One entry for a request, however many jobs it creates. One-time jobs without a key have none: programs create
     thousands of them a second, and each is its own record."""
+    if by is None:
+        return
     if len(jobs) == 1:
         [job] = jobs
-        detail = {"name": job.spec.name, "key": job.spec.key}
-        await record_change(work.connection, work.tenant_no, by, "job.create", job.id, detail)
+        detail, after = {"name": job.spec.name, "key": job.spec.key}, show_spec(job.spec)
+        await record_change(work.connection, work.tenant_no, by, "job.create", job.id, detail, after=after)
     else:
         batch = {"jobs": len(jobs), "ids": [job.id for job in jobs[:RECORDED]]}
         await record_change(work.connection, work.tenant_no, by, "job.create", None, batch)

@@ -48,12 +48,15 @@ Action = Literal[
 ]
 """`dead_letter.stop`: an operation on many dead letters was cancelled."""
 
+ONDOT: Final = "ondot"
+"""The actor of a change that ondot itself decides on: it pauses a job that keeps failing."""
+
 Detail = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """The caller of a change, and the reason it gives. A change of ondot's own has none, and is not recorded."""
+    """The caller of a change, and the reason it gives. A change without one is not recorded."""
 
     actor: str
     reason: str | None = None

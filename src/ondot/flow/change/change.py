@@ -29,6 +29,7 @@ from ondot.flow.secrets_in_jobs import record_uses
 from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
 from ondot.flow.work import Work, begin
+from ondot.model.audit_values import show_changes
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import CANCEL, SKIP
 from ondot.model.gates import changed_rates, encode_stages
@@ -221,7 +222,6 @@ async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | N
         start_deadline_s=_deadline_s(spec, job.id),
     )
     timer = await _timer_for(work, job, updated, timer)
-    # The versions hold the old and the new spec; a payload does not belong into the audit log.
     detail = {"from_version": job.version, "version": updated.version, "changed": _list_changes(job.spec, spec)}
     wakes = await _write(work, job, updated, timer, "job.update", detail, pool_no=pool_no, by=by)
     if job.spec.secrets or spec.secrets:
@@ -272,8 +272,12 @@ async def _write(
         spec=changed.spec if changed.version > job.version else None,
         pool_no=pool_no,
     )
-    entry = {"name": changed.spec.name, **(detail or {})}
-    await record_change(work.connection, work.tenant_no, by, action, job.id, entry)
+    if by is not None:
+        entry = {"name": changed.spec.name, **(detail or {})}
+        before, after = show_changes(job.spec, changed.spec)
+        if changed.state is not job.state:
+            before, after = before | {"state": job.state.value}, after | {"state": changed.state.value}
+        await record_change(work.connection, work.tenant_no, by, action, job.id, entry, before=before, after=after)
     return await _write_timer(work, timer, changed.spec, job.now, resumes=resumes)
 
 
