@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from structlog.testing import capture_logs
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.new_jobs import Accepted
 from ondot.flow.submit import submit
-from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
 from ondot.model.job import JobSpec
 from ondot.settings import load_settings
 from ondot.store.database import Database, open_database
@@ -21,9 +22,16 @@ class Client:
     database: Database
     dispatcher: Dispatcher
 
-    async def submit(self, spec: JobSpec, count: int) -> None:
+    async def submit(self, spec: JobSpec, count: int, tenant_no: TenantNo = DEFAULT_TENANT) -> list[JobId]:
         """A batch of the same job, acknowledged after COMMIT."""
-        await submit(self.database, self.dispatcher, DEFAULT_TENANT, [spec] * count, render=lambda _accepted: "")
+        ids: list[JobId] = []
+
+        def answer(accepted: list[Accepted]) -> str:
+            ids.extend(each.id for each in accepted)
+            return ""
+
+        await submit(self.database, self.dispatcher, tenant_no, [spec] * count, render=answer)
+        return ids
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from question import as_text
 BENCH = Path(__file__).parent.parent
 QUESTIONS = (
     *("start", "idle", "schedules", "limit", "lifecycle", "http", "submit", "latency"),
-    *("punctual", "herd", "rest", "running", "backlog", "days", "snapshot", "peers"),
+    *("punctual", "herd", "rest", "running", "backlog", "tenants", "days", "snapshot", "peers"),
 )
 LONGEST_S = 3_600
 
@@ -74,6 +74,9 @@ TARGETS = (
     Target("running", "cancel_s/max", "cancel reaches the function, longest", 2, 1, "s"),
     Target("backlog", "ratio", "lease cost, most ÷ fewest waiting", 2, 1.1),
     Target("backlog", "tenants_ratio", "lease cost, 1,000 tenants ÷ 1", 3, 1.5),
+    Target("tenants", "flood_ratio", "wait beside a flood ÷ alone, p99", 4, 2),
+    Target("tenants", "weights_error", "distance from the weights' shares", 0.1, 0.05),
+    Target("tenants", "many_ratio", "lease cost, 10,000 tenants ÷ 1", 3, 1.5),
     Target("days", "ratio", "plan, 730 days of history ÷ 8", 1.5, 1.0),
     Target("snapshot", "ratio", "rate under a held snapshot ÷ before", 0.5, 0.95),
     Target("idle", "statements_per_s", "statements with nothing to do", 12, 5, "/s"),

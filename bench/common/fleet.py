@@ -67,9 +67,9 @@ class Fleet:
         return self.start("worker", "--processes", str(processes), "--slots", str(slots), *words, APP, **settings)
 
     def api(self, **settings: str) -> str:
-        """Start an API that requires no key; return its URL once it serves."""
+        """Start an API, by default one that requires no key; return its URL once it serves."""
         port = free_port()
-        process = self.start("api", "--port", str(port), ONDOT_AUTH="off", **settings)
+        process = self.start("api", "--port", str(port), **({"ONDOT_AUTH": "off"} | settings))
         url = f"http://127.0.0.1:{port}"
         deadline_s = time.monotonic() + BEGINS_WITHIN_S
         while time.monotonic() < deadline_s:

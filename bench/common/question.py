@@ -8,20 +8,30 @@ name. With `--json` it is printed as one object on the last line; else as a read
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Result = dict[str, Any]
 
 
-def ask(question: Callable[[bool], Result], *, full: str, quick: str) -> None:
-    """Run a benchmark as a command; `question` gets whether --quick is set. `full`, `quick`: the extent of each run."""
+def ask(question: Callable[..., Result], *, full: str, quick: str, parts: Sequence[str] = ()) -> None:
+    """Run a benchmark as a command; `question` gets whether --quick is set. `full`, `quick`: the extent of each run.
+
+    `parts`: it has several, of which some may be named; then `question` gets their names, too.
+    """
     document = sys.modules["__main__"].__doc__
     parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{quick} instead of {full}")
     parser.add_argument("--json", action="store_true", help="the result as one JSON object on the last line")
+    if parts:
+        parser.add_argument("parts", nargs="*", help=f"only these parts: {', '.join(parts)}")
     arguments = parser.parse_args()
-    result = question(arguments.quick)
+    if parts:
+        if unknown := set(arguments.parts) - set(parts):
+            parser.error(f"unknown part: {', '.join(sorted(unknown))}. Use: {', '.join(parts)}")
+        result = question(arguments.quick, arguments.parts or list(parts))
+    else:
+        result = question(arguments.quick)
     if arguments.json:
         print(json.dumps(result), flush=True)
     else:
