@@ -1,7 +1,7 @@
 -- fragment: columns
 -- Of a tenant `t`, as it is shown.
 t.tenant_no, t.name, t.state, t.weight, t.pools, t.quotas::text AS quotas, t.version, t.created_at, t.updated_at,
-t.deleted_at, t.purged_at, t.removed, t.removed_share
+t.deleted_at, t.purged_at, t.removed, t.removed_share, t.targets::text AS targets
 
 -- name: list_changed_tenants :many
 -- index: tenant_changed
