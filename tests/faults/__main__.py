@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--schedulers", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--apis", type=int, default=2)
+    parser.add_argument("--tenants", type=int, default=0, help="other tenants: 0, or 3 and more (default: 0)")
     parser.add_argument(
         "--kinds", default=None, help="kinds of faults, separated by commas (default: all that this machine can inject)"
     )
@@ -56,6 +57,7 @@ def main() -> None:
         schedulers=how.schedulers,
         workers=how.workers,
         apis=how.apis,
+        tenants=how.tenants,
         kinds=how.kinds.split(",") if how.kinds else None,
         in_namespaces=int(available()) if how.namespaces is None else how.namespaces,
         at_once=how.at_once,

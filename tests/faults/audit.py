@@ -111,35 +111,46 @@ def violations_of(run: Run, off: Collection[UUID] = ()) -> list[Violation]:
     return [*found, *(violation for check in TIMED for violation in check(timed))]
 
 
-async def read_run(connection: asyncpg.Connection, calls: Sequence[Call]) -> Run:
+async def read_run(connection: asyncpg.Connection, calls: Sequence[Call], tenant_no: int = 1) -> Run:
+    """The run of one tenant. Slots, leases and places in queues are counted over all of them."""
+    of = "WHERE tenant_no = $1"
     specs: dict[tuple[UUID, int], JobSpec] = {}
     jobs: dict[UUID, JobSpec] = {}
-    for row in await connection.fetch("SELECT id, spec FROM ondot.job_once"):
+    for row in await connection.fetch(f"SELECT id, spec FROM ondot.job_once {of}", tenant_no):
         specs[row["id"], 1] = jobs[row["id"]] = decode_spec(row["spec"])
-    for row in await connection.fetch("SELECT job_id, version, spec FROM ondot.job_version ORDER BY version"):
+    for row in await connection.fetch(
+        f"SELECT job_id, version, spec FROM ondot.job_version {of} ORDER BY version", tenant_no
+    ):
         specs[row["job_id"], row["version"]] = jobs[row["job_id"]] = decode_spec(row["spec"])
     attempts: dict[UUID, list[Attempt]] = defaultdict(list)
-    for row in await connection.fetch("SELECT *, error::text AS error_text FROM ondot.attempt ORDER BY attempt_no"):
+    for row in await connection.fetch(
+        f"SELECT *, error::text AS error_text FROM ondot.attempt {of} ORDER BY attempt_no", tenant_no
+    ):
         attempts[row["execution_id"]].append(_attempt(row, row["outcome"]))
     executions = {}
-    for row in await connection.fetch("SELECT *, error::text AS error_text FROM ondot.history"):
+    for row in await connection.fetch(f"SELECT *, error::text AS error_text FROM ondot.history {of}", tenant_no):
         tried = attempts[row["id"]]
         if row["state"] == "SUCCEEDED":
             tried.append(_attempt(row, "SUCCEEDED"))
         executions[row["id"]] = Execution(row, specs[row["job_id"], row["job_version"]], tried)
     held = {name: await connection.fetchval(f"SELECT count(*) FROM ondot.{name}") for name in HELD}
     skipped: Counter[UUID] = Counter()
-    for row in await connection.fetch("SELECT job_id, sum(count) AS count FROM ondot.skipped GROUP BY job_id"):
+    for row in await connection.fetch(
+        f"SELECT job_id, sum(count) AS count FROM ondot.skipped {of} GROUP BY job_id", tenant_no
+    ):
         skipped[row["job_id"]] = int(row["count"] or 0)
-    live = await connection.fetch("SELECT job_id FROM ondot.timer WHERE next_fire_at < 'infinity'")
-    closed = await connection.fetch("SELECT id FROM ondot.job WHERE state IN ('PAUSED', 'DELETED')")
+    live = await connection.fetch(f"SELECT job_id FROM ondot.timer {of} AND next_fire_at < 'infinity'", tenant_no)
+    closed = await connection.fetch(f"SELECT id FROM ondot.job {of} AND state IN ('PAUSED', 'DELETED')", tenant_no)
     return Run(
         executions,
         calls,
         jobs,
-        await connection.fetch("SELECT id, job_id, state, worker_id, origin FROM ondot.execution"),
+        await connection.fetch(f"SELECT id, job_id, state, worker_id, origin FROM ondot.execution {of}", tenant_no),
         held,
-        {row["execution_id"] for row in await connection.fetch("SELECT execution_id FROM ondot.dead_letter")},
+        {
+            row["execution_id"]
+            for row in await connection.fetch(f"SELECT execution_id FROM ondot.dead_letter {of}", tenant_no)
+        },
         Counter(row["execution_id"] for row in await connection.fetch("SELECT execution_id FROM public.effect")),
         skipped,
         {row["job_id"] for row in live},

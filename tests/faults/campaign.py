@@ -3,12 +3,14 @@
 the workload submits and changes jobs of all kinds by HTTP    → acks.jsonl
 the weather kills, freezes, cuts, restarts from a seed        → faults.jsonl
 the receiver records every call                               → calls.jsonl
-the checker compares all three with the database, when all work has ended
+other tenants and their owner do the same beside it           → tenants.jsonl, tenant_calls.jsonl
+the checkers compare all of them with the database, when all work has ended
 the report states what was injected, what was checked, and how to repeat it → faults.md, faults.json
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +26,8 @@ from tests.faults.owners import Owners
 from tests.faults.postgres import Postgres, a_postgres
 from tests.faults.report import Report, RunFacts, report, write_report
 from tests.faults.stage import Stage, a_stage
+from tests.faults.tenant_checks import Successes, count_left, judge_tenants
+from tests.faults.tenant_users import TenantUsers
 from tests.faults.weather import Weather
 from tests.faults.workload import Workload
 
@@ -58,6 +62,8 @@ class Campaign:
     schedulers: int = 3
     workers: int = 4
     apis: int = 2
+    tenants: int = 0
+    """Others than the first, which the workload belongs to: 0, or 3 and more."""
     kinds: Sequence[str] | None = None
     focus: tuple[str, ...] = ()
     """Only these kinds of jobs (`tests.faults.mix`); empty: all of them."""
@@ -84,6 +90,8 @@ class Campaign:
             postgres = await stack.enter_async_context(a_postgres(disk_mb=self.disk_mb))
             books = directory / "calls.jsonl"
             ledger = await stack.enter_async_context(keeping_books(books))
+            tenant_books = directory / "tenant_calls.jsonl"
+            tenant_ledger = await stack.enter_async_context(keeping_books(tenant_books))
             async with _connected(postgres) as connection:
                 await connection.execute(EFFECTS)
             if self.standby:
@@ -95,6 +103,7 @@ class Campaign:
                     schedulers=self.schedulers,
                     workers=self.workers,
                     apis=self.apis,
+                    keyed_apis=1 if self.tenants else 0,
                     bug=self.bug,
                     in_namespaces=self.in_namespaces,
                     allow_unsafe_database="0",
@@ -104,14 +113,35 @@ class Campaign:
                     **self.settings,
                 )
             )
-            return await self._run(directory, postgres, stage, ledger.url, books)
+            users = None
+            if self.tenants:
+                journal = directory / "tenants.jsonl"
+                users = TenantUsers(
+                    stage.api_urls,
+                    stage.keyed_urls,
+                    tenant_ledger.url,
+                    self.seed,
+                    self.tenants,
+                    journal,
+                    postgres.connect,
+                )
+                await stack.enter_async_context(users.open())
+            return await self._run(directory, postgres, stage, ledger.url, books, users, tenant_books)
 
     async def _run(
-        self, directory: Path, postgres: Postgres, stage: Stage, receiver_url: str, books: Path
+        self,
+        directory: Path,
+        postgres: Postgres,
+        stage: Stage,
+        receiver_url: str,
+        books: Path,
+        users: TenantUsers | None,
+        tenant_books: Path,
     ) -> tuple[Verdict, Report]:
         acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
         owners = Owners(postgres.connect)
-        watching = asyncio.create_task(owners.watch())
+        successes = Successes()
+        watching = asyncio.gather(owners.watch(), successes.watch(postgres.connect))
         workload = Workload(stage.api_urls, receiver_url, self.jobs, self.seed, self.seconds, acks, self.focus)
         weather = Weather(
             stage.fleet,
@@ -122,13 +152,18 @@ class Campaign:
             self.calm_s,
             log=log,
             namespaces=stage.namespaces,
+            tenants=users,
             at_once=self.at_once,
         )
         began_s = time.time()
         async with asyncio.TaskGroup() as group:
             group.create_task(workload.run())
+            if users is not None:
+                group.create_task(users.run(self.seconds))
             blowing = group.create_task(weather.blow(self.seconds))
         await workload.settle(within_s=self.calm_within_s)
+        if users is not None:
+            await users.settle(within_s=self.calm_within_s)
         left = await self._calm(postgres)
         ended_s = time.time()
         watching.cancel()
@@ -138,6 +173,10 @@ class Campaign:
         async with _connected(postgres) as connection, connection.transaction(isolation="repeatable_read"):
             verdict = await judge(connection, books, acks, log, began_s=began_s, ended_s=ended_s, bounds=bounds)
             verdict.violations += await _found_by_itself(connection)
+            if users is not None:
+                verdict.violations += await judge_tenants(
+                    connection, users.journal, tenant_books, log, successes, self.slack_s, verdict.counts
+                )
         if left:
             message = f"{left} live rows are left after {self.calm_within_s:g} s"
             verdict.violations.append(Violation("not_calm", "fleet", message))
@@ -148,14 +187,20 @@ class Campaign:
             await _keep_tables(postgres, directory)
         schedulers = [member for member in stage.fleet.members if member.role == "scheduler"]
         takeovers = owners.takeovers_s(blowing.result(), schedulers)
-        sizes = {"jobs": self.jobs, "schedulers": self.schedulers, "workers": self.workers, "apis": self.apis}
+        sizes = {
+            "jobs": self.jobs,
+            "schedulers": self.schedulers,
+            "workers": self.workers,
+            "apis": self.apis,
+            "tenants": self.tenants,
+        }
         facts = RunFacts(
             seed=self.seed,
             seconds=self.seconds,
             sizes=sizes,
             took_s=ended_s - began_s,
             takeovers_s=takeovers,
-            workload=dict(workload.happened),
+            workload=dict(workload.happened + (users.happened if users is not None else Counter())),
         )
         written = report(facts, verdict, log)
         write_report(written, directory)
@@ -167,7 +212,9 @@ class Campaign:
         left = -1
         while left and time.monotonic() < deadline_s:
             async with _connected(postgres) as connection:
-                while (left := await connection.fetchval(_REST)) and time.monotonic() < deadline_s:
+                while (
+                    left := await connection.fetchval(_REST) + await count_left(connection)
+                ) and time.monotonic() < deadline_s:
                     await asyncio.sleep(LOOK_EVERY_S)
         return left
 

@@ -1,6 +1,7 @@
 """The evidence of a fault run, read once: the database's tables, the receiver's books, the journal, the fault log.
 
-Plain rows and lines, by job. Nothing here judges, and nothing asks ondot.
+Plain rows and lines, by job, of the first tenant; `tests.faults.tenant_checks` reads those of the others. Nothing here
+judges, and nothing asks ondot.
 """
 
 import json
@@ -26,16 +27,16 @@ CLOCK_STEPS = ("postgres.clock_forward", "postgres.clock_back")
 
 _EXECUTIONS = """
 SELECT id, job_id, job_version, fire_at, origin, state, class, losses, payload::text AS payload, true AS ended,
-       reason, ended_at FROM ondot.history
+       reason, ended_at FROM ondot.history WHERE tenant_no = 1
 UNION ALL
 SELECT id, job_id, job_version, fire_at, origin, state, class, losses, payload::text, false, NULL, NULL
-FROM ondot.execution
+FROM ondot.execution WHERE tenant_no = 1
 """
 _JOBS = """
-SELECT id, name, state, version, true AS is_moved FROM ondot.job
+SELECT id, name, state, version, true AS is_moved FROM ondot.job WHERE tenant_no = 1
 UNION ALL
 SELECT id, name, 'ACTIVE', 1, false FROM ondot.job_once o
-WHERE NOT EXISTS (SELECT FROM ondot.job j WHERE j.id = o.id)
+WHERE tenant_no = 1 AND NOT EXISTS (SELECT FROM ondot.job j WHERE j.id = o.id)
 """
 
 
@@ -114,8 +115,12 @@ class Evidence:
 
         Both are instants of that clock: if it was set back in between, the second is earlier than the first.
         """
-        from_at, to_at = sorted((from_at, to_at))
-        return any(step.from_at <= to_at and from_at <= step.to_at for step in self.steps)
+        return is_clock_off(self.steps, from_at, to_at)
+
+
+def is_clock_off(steps: Sequence[ClockStep], from_at: datetime, to_at: datetime) -> bool:
+    from_at, to_at = sorted((from_at, to_at))
+    return any(step.from_at <= to_at and from_at <= step.to_at for step in steps)
 
 
 def read_faults(path: Path) -> list[Fault]:
@@ -135,7 +140,7 @@ async def read_evidence(connection: asyncpg.Connection, books: Path, acks: Path,
         calls=calls,
         operations=_by_job(read_journal(acks)),
         faults=log,
-        steps=[_step(fault) for fault in log if fault.kind in CLOCK_STEPS],
+        steps=[step_of(fault) for fault in log if fault.kind in CLOCK_STEPS],
         jobs=_grouped((row["name"], _job(row)) for row in await connection.fetch(_JOBS)),
         marks=await _read_marks(connection),
         fired=_grouped((row["job_id"], fired) for row, fired in await _read_fired(connection, run, calls)),
@@ -144,9 +149,9 @@ async def read_evidence(connection: asyncpg.Connection, books: Path, acks: Path,
                 row["job_id"],
                 SkippedRange(row["from_at"], row["to_at"], row["reason"], row["count"], row["at"]),
             )
-            for row in await connection.fetch("SELECT * FROM ondot.skipped ORDER BY from_at")
+            for row in await connection.fetch("SELECT * FROM ondot.skipped WHERE tenant_no = 1 ORDER BY from_at")
         ),
-        owed=await connection.fetchval("SELECT count(*) FROM ondot.owed"),
+        owed=await connection.fetchval("SELECT count(*) FROM ondot.owed WHERE tenant_no = 1"),
         workers={row["id"]: row["ended_at"] for row in await connection.fetch("SELECT id, ended_at FROM ondot.worker")},
     )
 
@@ -182,8 +187,9 @@ async def _read_fired(
 
 
 async def _read_marks(connection: asyncpg.Connection) -> dict[tuple[UUID, int], str | None]:
-    rows = await connection.fetch("SELECT job_id, version, (spec->'payload')::text AS payload FROM ondot.job_version")
-    once = await connection.fetch("SELECT id, (spec->'payload')::text AS payload FROM ondot.job_once")
+    payload = "(spec->'payload')::text AS payload"
+    rows = await connection.fetch(f"SELECT job_id, version, {payload} FROM ondot.job_version WHERE tenant_no = 1")
+    once = await connection.fetch(f"SELECT id, {payload} FROM ondot.job_once WHERE tenant_no = 1")
     found = {(row["id"], 1): _mark(row["payload"]) for row in once}
     return found | {(row["job_id"], row["version"]): _mark(row["payload"]) for row in rows}
 
@@ -211,7 +217,7 @@ def _grouped(pairs: Iterable[tuple[Name, Thing]]) -> dict[Name, list[Thing]]:
     return grouped
 
 
-def _step(fault: Fault) -> ClockStep:
+def step_of(fault: Fault) -> ClockStep:
     """By either clock, with some room at both ends: a node's estimate of the clock follows a moment later."""
     room, by = timedelta(seconds=2), timedelta(seconds=float(fault.detail["seconds"]))
     from_at, to_at = datetime.fromtimestamp(fault.began_s, UTC), datetime.fromtimestamp(fault.ended_s, UTC)

@@ -196,10 +196,12 @@ class Fleet:
         clock: str | None = None,
         netns: Namespace | None = None,
         piped: bool = False,
+        auth: str | None = None,
     ) -> Member:
         """Start `ondot` with these words. `url`: its own way to the database; see `Launch` for the rest."""
         name = f"{name or words[0]}-{len(self.members)}"
-        environment = self.settings | ({"ONDOT_DATABASE_URL": url} if url else {})
+        own = {"ONDOT_DATABASE_URL": url, "ONDOT_AUTH": auth}
+        environment = self.settings | {setting: value for setting, value in own.items() if value}
         log = self.directory / f"{name}.log"
         launch = Launch(words, environment, log, bug, clock, netns, LogPipe(log) if piped else None)
         member = Member(name, launch, launch.start())
@@ -213,7 +215,7 @@ class Fleet:
         return self.start("scheduler", **how)
 
     def worker(self, *words: str, slots: int = 20, **how: Any) -> Member:
-        return self.start("worker", "--slots", str(slots), "--allow-shell", *words, APP, **how)
+        return self.start("worker", "--slots", str(slots), "--allow-shell", "--tenant", "*", *words, APP, **how)
 
     async def wait_until_up(self, *members: Member, within_s: float = 30.0) -> None:
         """Wait until each of them has started."""

@@ -30,7 +30,7 @@ LONG_RUN_S = 300.0
 LONGER_RUN_S = 120.0
 
 Detail = dict[str, Any]
-Target = Literal["scheduler", "two schedulers", "worker", "api", "proxied", "in a namespace", "postgres"]
+Target = Literal["scheduler", "two schedulers", "worker", "api", "proxied", "in a namespace", "postgres", "tenant"]
 Unit = Literal["seconds", "leases", "heartbeats"]
 
 
@@ -350,6 +350,29 @@ async def namespace_cut(scene: Scene, fault: Fault) -> Detail:
     return {}
 
 
+# Tenants -------------------------------------------------------------------------------------------------------------
+
+
+async def flood(scene: Scene, fault: Fault) -> Detail:
+    return await scene.users.flood(fault.target)
+
+
+async def suspend_tenant(scene: Scene, fault: Fault) -> Detail:
+    return await scene.users.suspend(fault.target, fault.lasts_s)
+
+
+async def delete_tenant(scene: Scene, fault: Fault) -> Detail:
+    return await scene.users.delete(fault.target)
+
+
+async def change_quota(scene: Scene, fault: Fault) -> Detail:
+    return await scene.users.change_quota(fault.target, fault.dice)
+
+
+async def change_key(scene: Scene, fault: Fault) -> Detail:
+    return await scene.users.change_key(fault.target)
+
+
 # All of them ---------------------------------------------------------------------------------------------------------
 
 SERVER = frozenset({"postgres"})
@@ -405,4 +428,9 @@ KINDS: dict[str, Kind] = {
     "network.latency": Kind(latency, "proxied", 1, (2, 6)),
     "network.reset": Kind(reset, "proxied", 1, (2, 4)),
     "network.namespace": Kind(namespace_cut, "in a namespace", 2, (2, 12)),
+    "tenant.flood": Kind(flood, "tenant", 2),
+    "tenant.suspended": Kind(suspend_tenant, "tenant", 3, (2, 8)),
+    "tenant.deleted": Kind(delete_tenant, "tenant", 2),
+    "tenant.quota": Kind(change_quota, "tenant", 4),
+    "tenant.key": Kind(change_key, "tenant", 2),
 }

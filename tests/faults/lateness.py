@@ -167,8 +167,8 @@ class _Sky:
         base_s = due_s
         for fault in met:
             role = _role(fault)
-            if role == "api" or (role == "scheduler" and not with_others) or fault.kind.endswith(".unread"):
-                # An unread log excuses nothing.
+            if role in {"api", "tenant"} or (role == "scheduler" and not with_others) or fault.kind.endswith(".unread"):
+                # An unread log excuses nothing, and neither does another tenant.
                 continue
             # One worker's work goes to the others at once; if all of them are hit, it waits until one is up again.
             is_awaited = role != "worker" or len(workers) >= self.bounds.workers
@@ -198,7 +198,7 @@ class _Sky:
                 return self.bounds.heartbeat_s + 2
             case "scheduler":
                 return self.bounds.lease_s + 1 if with_others else 0.0
-            case "api":
+            case "api" | "tenant":
                 return 0.0
             case "postgres":
                 return self.bounds.restart_s

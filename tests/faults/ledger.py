@@ -37,6 +37,8 @@ class Call:
     job_id: UUID | None = None
     fire_at: datetime | None = None
     answered_s: float | None = None
+    tenant: str | None = None
+    """Whose call it is, if its URL names one."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class Ledger:
             "token": int(request.headers["ondot-fencing-token"]),
             "job_id": request.headers["ondot-job-id"],
             "fire_at": request.headers["ondot-fire-at"],
+            "tenant": request.query.get("tenant"),
         }
         self._write({"received": entry, "at_s": time.time()})
         chance = dice(id_, attempt)
@@ -103,6 +106,7 @@ def read_books(path: Path) -> Sequence[Call]:
                     None,
                     UUID(received["job_id"]),
                     datetime.fromisoformat(received["fire_at"]),
+                    tenant=received.get("tenant"),
                 )
             )
         else:

@@ -102,6 +102,12 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
         f"{counts['jobs']:,} jobs, {counts['calls']:,} calls received. {counts['acked']:,} requests acknowledged, "
         f"{counts['acked_lost']} of them lost; {counts['unclear']} without a clear answer."
     )
+    if counts.get("tenants"):
+        yield (
+            f"Beside them {counts['tenants']} tenants, {counts['tenants_deleted']} of them deleted:"
+            f" {counts['tenant_jobs']:,} jobs acknowledged, {counts['tenant_calls']:,} calls received,"
+            f" {counts['tenant_probes']} tries with keys that no longer work."
+        )
     for kind, took_s in sorted(facts.takeovers_s.items()):
         yield f"Takeovers after {kind}: {len(took_s)}, p50 {median(took_s):.2f} s, longest {max(took_s):.2f} s."
     yield ""

@@ -17,6 +17,7 @@ from tests.faults.fleet import LOOK_AGAIN_S, Fleet, Member, clocks_available
 from tests.faults.netns import Namespace
 from tests.faults.postgres import Postgres
 from tests.faults.proxy import Proxy
+from tests.faults.tenant_users import TenantUsers
 
 UP_WITHIN_S = 60.0
 ENDS_WITHIN_S = 45.0
@@ -33,6 +34,7 @@ class Sizes:
     apis: tuple[str, ...] = ()
     proxied: tuple[str, ...] = ()
     in_namespaces: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
     lease_s: float = 5.0
     heartbeat_s: float = 10.0
     has: frozenset[str] = frozenset()
@@ -47,6 +49,7 @@ class Scene:
     namespaces: Mapping[str, Namespace]
     report_exit: Callable[[Member, str], None]
     """Called for a role that ended though the harness did not kill it."""
+    tenants: TenantUsers | None = None
     members: dict[str, Member] = field(default_factory=dict)
     """The members that must be up at the end, by name: all those of the start."""
     busy: set[str] = field(default_factory=set)
@@ -72,10 +75,16 @@ class Scene:
             tuple(names["api"]),
             tuple(name for name in self.members if name in self.proxies),
             tuple(name for name in self.members if name in self.namespaces),
+            () if self.tenants is None else self.tenants.names,
             float(self.fleet.settings["ONDOT_LEASE_S"]),
             float(self.fleet.settings["ONDOT_HEARTBEAT_S"]),
             frozenset(name for name, is_there in there.items() if is_there),
         )
+
+    @property
+    def users(self) -> TenantUsers:
+        assert self.tenants is not None, "this fault needs other tenants"
+        return self.tenants
 
     @property
     def server(self) -> Postgres:

@@ -26,6 +26,7 @@ ALL = Sizes(
     apis=("api-4",),
     proxied=("scheduler-0", "scheduler-1", "worker-2", "worker-3", "api-4"),
     in_namespaces=("scheduler-0",),
+    tenants=("guest-1", "guest-2"),
     has=frozenset({"postgres", "standby", "disk", "clocks", "pipes"}),
 )
 

@@ -27,6 +27,7 @@ from tests.faults.netns import Namespace
 from tests.faults.postgres import Postgres
 from tests.faults.proxy import Proxy
 from tests.faults.scene import Scene, Sizes
+from tests.faults.tenant_users import TenantUsers
 
 EXITED = "role.exited"
 CUT_OFF = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
@@ -44,13 +45,14 @@ class Weather:
         *,
         log: Path,
         namespaces: Mapping[str, Namespace] | None = None,
+        tenants: TenantUsers | None = None,
         at_once: int = 1,
     ) -> None:
         """`proxies` and `namespaces` by the names of members; `kinds`: only these, by name or prefix.
 
         `at_once`: how many sequences of faults run at the same time, never two on the same target.
         """
-        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._report_exit)
+        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._report_exit, tenants)
         self._seed = seed
         self._kinds = kinds
         self._calm_s = calm_s
@@ -195,6 +197,8 @@ def targets_of(kind: Kind, sizes: Sizes) -> list[str]:
             return list(sizes.proxied)
         case "in a namespace":
             return list(sizes.in_namespaces)
+        case "tenant":
+            return list(sizes.tenants)
         case "scheduler" | "worker" | "api":
             names = {"scheduler": sizes.schedulers, "worker": sizes.workers, "api": sizes.apis}[kind.target]
             return [name for name in names if name in sizes.proxied or not kind.behind_proxy]

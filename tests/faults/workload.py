@@ -1,16 +1,14 @@
 """The users of a fault run: they create and change jobs of all kinds through the HTTP API, spread over its time.
 
-A client as a careful user would write one, without code of ondot: it goes to another API when one does not answer,
-waits as long as a 503 or 429 says, and retries with the same Idempotency-Key. On purpose it also does what hasty users
-do: it sends a create twice at once, repeats an acknowledged one, and hangs up before the answer. Every request and its
-result go to the journal: see `tests.faults.journal`.
+They are careful (`tests.faults.client`), but on purpose they also do what hasty users do: they send a create twice at
+once, repeat an acknowledged one, and hang up before the answer. Every request and its result go to the journal: see
+`tests.faults.journal`.
 
 After an operation with an unclear try a job is only deleted, not changed: a request that was stuck in a frozen process
 may still take effect, and must not undo a later one.
 """
 
 import asyncio
-import json
 import random
 import time
 from collections import Counter, defaultdict
@@ -18,35 +16,15 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import aiohttp
-
-from tests.faults.journal import Journal, Operation, Outcome
+from tests.faults.client import Client, Reply
+from tests.faults.journal import Journal, Operation
 from tests.faults.mix import Body, Life, Mix
 
-TRY_S = 4.0
-PATIENCE_S = 60.0
-PAUSE_S = 0.3
-LONGEST_WAIT_S = 3.0
-AT_ONCE = 24
 BATCH = (5, 15)
 CANCELLED_OF_100 = 6
-NEVER_SENT = (aiohttp.ClientConnectorError,)
-NO_ANSWER = (aiohttp.ClientError, TimeoutError, ConnectionError)
 KEPT = ("id", "version", "state", "next_fire_at", "execution_id", "deleted")
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    asked_s: float
-    outcome: Outcome
-    status: int | None = None
-    answer: Body = field(default_factory=dict)
-    acked_s: float | None = None
-    tries: int = 1
-    was_unclear: bool = False
 
 
 @dataclass(slots=True)
@@ -74,20 +52,18 @@ class Workload:
     _mix: Mix = field(init=False)
     _chance: random.Random = field(init=False)
     _journal: Journal = field(init=False)
-    _session: aiohttp.ClientSession = field(init=False)
-    _room: asyncio.Semaphore = field(init=False)
+    _client: Client = field(init=False)
     _serial: defaultdict[str, asyncio.Lock] = field(init=False)
     _doubtful: set[str] = field(default_factory=set)
     """Order and unique keys with a last request that had no clear answer: their order is unknown."""
     _unanswered: list[Life] = field(default_factory=list)
     """Jobs that fire for ever, if they were created: no answer arrived before the client gave up."""
     _ends_s: float = 0.0
-    _next_url: int = 0
 
     def __post_init__(self) -> None:
         self._mix = Mix(self.receiver_url, self.jobs, self.seconds, random.Random(self.seed), self.focus)
         self._chance = random.Random(self.seed + 1)
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._client = Client(self.urls, self._chance, self.happened)
         self._serial = defaultdict(asyncio.Lock)
 
     async def run(self) -> None:
@@ -152,24 +128,26 @@ class Workload:
         give_up = chance < 0.03 and life.ends and not life.steps and life.serial is None
         hasty = chance > 0.97
         if 0.94 < chance <= 0.97:
-            replies = await asyncio.gather(*(self._ask("POST", "/v1/jobs", life.body, key=key) for _ in range(2)))
+            replies = await asyncio.gather(
+                *(self._client.ask("POST", "/v1/jobs", life.body, key=key) for _ in range(2))
+            )
             replies.sort(key=lambda reply: reply.outcome != "acked")
             self.happened["twins"] += 1
         else:
-            replies = [await self._ask("POST", "/v1/jobs", life.body, key=key, give_up=give_up, hasty=hasty)]
+            replies = [await self._client.ask("POST", "/v1/jobs", life.body, key=key, give_up=give_up, hasty=hasty)]
         first, *others = replies
         self._write("create", life.body, first, key)
         for other in others:
             self._write("repeat", life.body, other, key)
         if first.outcome == "acked" and chance < 0.08:
-            again = await self._ask("POST", "/v1/jobs", life.body, key=key)
+            again = await self._client.ask("POST", "/v1/jobs", life.body, key=key)
             self._write("repeat", life.body, again, key)
         return self._keep(life, first)
 
     async def _create_and_delete(self, life: Life) -> None:
         """Create it again with the same key, to get the answer of the first time, and delete it."""
         key = _key_of(life, self.seed)
-        reply = await self._ask("POST", "/v1/jobs", life.body, key=key)
+        reply = await self._client.ask("POST", "/v1/jobs", life.body, key=key)
         self._write("create", life.body, reply, key)
         if reply.outcome == "acked":
             await self._change(Known(life, reply.answer["id"], is_open=True, was_unclear=True), "delete", None)
@@ -177,7 +155,7 @@ class Workload:
     async def _create_batch(self, lives: list[Life]) -> None:
         key = f"batch {lives[0].body['name']} {self.seed}"
         body = {"jobs": [life.body for life in lives]}
-        reply = await self._ask("POST", "/v1/jobs/batch", body, key=key, hasty=self._chance.random() < 0.05)
+        reply = await self._client.ask("POST", "/v1/jobs/batch", body, key=key, hasty=self._chance.random() < 0.05)
         items = reply.answer.get("items") or [{} for _ in lives]
         self.happened["batches"] += 1
         for life, item in zip(lives, items, strict=True):
@@ -200,17 +178,17 @@ class Workload:
         key = None
         match op:
             case "update":
-                reply = await self._ask("PUT", path, body, give_up=give_up)
+                reply = await self._client.ask("PUT", path, body, give_up=give_up)
             case "delete":
-                reply = await self._ask("DELETE", path, None, give_up=give_up)
+                reply = await self._client.ask("DELETE", path, None, give_up=give_up)
             case "upsert":
                 key = f"upsert {name} {self._chance.getrandbits(40)}"
-                reply = await self._ask("POST", "/v1/jobs", body, key=key)
+                reply = await self._client.ask("POST", "/v1/jobs", body, key=key)
             case "run":
                 key = f"run {name} {self._chance.getrandbits(40)}"
-                reply = await self._ask("POST", f"{path}/run", body, key=key, hasty=self._chance.random() < 0.2)
+                reply = await self._client.ask("POST", f"{path}/run", body, key=key, hasty=self._chance.random() < 0.2)
             case _:
-                reply = await self._ask("POST", f"{path}/{op}", body, give_up=give_up)
+                reply = await self._client.ask("POST", f"{path}/{op}", body, give_up=give_up)
         self._write(op, body, reply, key, known)
         known.was_unclear = known.was_unclear or (reply.was_unclear and op != "run")
         if op == "delete" and reply.outcome == "acked":
@@ -226,7 +204,7 @@ class Workload:
             if not newest:
                 continue
             known = self._chance.choice(lasting or newest) if self._chance.random() < 0.7 else newest[-1]
-            listed = await self._ask("GET", f"/v1/jobs/{known.id}/executions?limit=5", None)
+            listed = await self._client.ask("GET", f"/v1/jobs/{known.id}/executions?limit=5", None)
             live = [
                 item["id"]
                 for item in listed.answer.get("items", [])
@@ -234,66 +212,13 @@ class Workload:
             ]
             if live:
                 id_ = self._chance.choice(live)
-                reply = await self._ask("POST", f"/v1/executions/{quote(id_)}/cancel", None)
+                reply = await self._client.ask("POST", f"/v1/executions/{quote(id_)}/cancel", None)
                 self._write("cancel", {"execution_id": id_}, reply, None, known)
 
-    # How it is asked -------------------------------------------------------------------------------------------------
+    # What is kept ----------------------------------------------------------------------------------------------------
 
     def _open(self) -> "_Opened":
         return _Opened(self)
-
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Body | None,
-        *,
-        key: str | None = None,
-        give_up: bool = False,
-        hasty: bool = False,
-    ) -> Reply:
-        """Retry until a clear answer, or until patience ends. `hasty` hangs up on the first try, `give_up` for good."""
-        async with self._room:
-            asked_s = time.time()
-            until_s = time.monotonic() + PATIENCE_S
-            tries, unclear, status = 0, False, None
-            while time.monotonic() < until_s:
-                tries += 1
-                try_s = self._chance.uniform(0.002, 0.03) if give_up or (hasty and tries == 1) else TRY_S
-                wait_s = PAUSE_S * self._chance.uniform(0.5, 1.5)
-                try:
-                    status, headers, answer = await self._send(method, path, body, key, try_s)
-                except NEVER_SENT:
-                    self.happened["not sent"] += 1
-                except NO_ANSWER:
-                    self.happened["no answer"] += 1
-                    unclear, status = True, None
-                else:
-                    if 200 <= status < 300:
-                        return Reply(asked_s, "acked", status, answer, time.time(), tries, unclear)
-                    if status < 500 and status != 429:
-                        self.happened[f"status {status}"] += 1
-                        return Reply(asked_s, "unclear" if unclear else "refused", status, answer, None, tries, unclear)
-                    self.happened[f"status {status}"] += 1
-                    unclear = unclear or status != 429
-                    wait_s = min(float(headers.get("retry-after", wait_s)), LONGEST_WAIT_S)
-                if give_up:
-                    break
-                await asyncio.sleep(wait_s)
-            return Reply(asked_s, "unclear" if unclear else "refused", status, {}, None, tries, unclear)
-
-    async def _send(
-        self, method: str, path: str, body: Body | None, key: str | None, within_s: float
-    ) -> tuple[int, Any, Body]:
-        """Each time to the next API: a repeated request meets another process."""
-        self._next_url += 1
-        url = self.urls[self._next_url % len(self.urls)].rstrip("/") + path
-        headers = {"content-type": "application/json"} | ({"idempotency-key": key} if key else {})
-        data = None if body is None else json.dumps(body)
-        timeout = aiohttp.ClientTimeout(total=within_s)
-        async with self._session.request(method, url, data=data, headers=headers, timeout=timeout) as response:
-            text = await response.text()
-            return response.status, response.headers, json.loads(text) if text else {}
 
     def _write(self, op: str, body: Body | None, reply: Reply, key: str | None, known: Known | None = None) -> None:
         answer = {name: reply.answer[name] for name in KEPT if name in reply.answer}
@@ -320,7 +245,7 @@ class _Opened:
 
     async def __aenter__(self) -> None:
         self.workload._journal = Journal(self.stack.enter_context(self.workload.acks.open("a")))
-        self.workload._session = await self.stack.enter_async_context(aiohttp.ClientSession())
+        await self.stack.enter_async_context(self.workload._client.open())
 
     async def __aexit__(self, *_: object) -> None:
         await self.stack.aclose()
