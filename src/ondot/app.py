@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from ondot.environment import hide_master_keys
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo, TenantNo
@@ -57,6 +58,7 @@ def run_api(settings: Settings) -> None:
     """Serve the API and the page until SIGTERM or Ctrl-C."""
     from ondot.roles.listen import listen
 
+    hide_master_keys()
     listener = listen(settings.host, settings.port)
     run_role("api", settings, lambda stop, on_hung: _api(settings, listener, stop, on_hung))
 
@@ -139,6 +141,8 @@ def run_scheduler(settings: Settings) -> None:
     from ondot.objects import open_objects
     from ondot.roles.scheduler import Scheduler
 
+    hide_master_keys()
+
     async def role(stop: asyncio.Event, on_hung: OnHung) -> None:
         async with opened(settings, stop, hurried=True) as database:
             if database is not None:
@@ -170,6 +174,7 @@ def run_worker(
     from ondot.targets.function.prints import capture_prints
     from ondot.targets.processes.confine import read_confinement
 
+    hide_master_keys()
     app = load_app(app_reference) if app_reference else Ondot()
     slots = slots or settings.slots
     confinement = read_confinement(settings)

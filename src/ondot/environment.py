@@ -38,6 +38,10 @@ PLAIN: Final = frozenset(
 )
 PLAIN_PREFIXES: Final = ("DYLD_", "LC_", "LD_", "MALLOC_", "PYTHON")
 
+MASTER_KEYS: Final = ("ONDOT_SECRET_KEY", "ONDOT_AUDIT_KEY")
+_HIDDEN: Final[dict[str, str]] = {}
+"""The keys that this process took out of its environment."""
+
 _ENV_START, _ENV_END = 47, 48
 """Fields of /proc/self/stat, counted from the one after the program's name."""
 _PR_SET_DUMPABLE: Final = 4
@@ -79,9 +83,17 @@ def take_environment() -> None:
         _keep_others_out()
 
 
+def hide_master_keys() -> None:
+    """After the settings were read: take the keys out of the environment. Code of users, and every program that it
+    starts, would find them there. A process that starts again gets them back."""
+    for name in MASTER_KEYS:
+        if (value := os.environ.pop(name, None)) is not None:
+            _HIDDEN[name] = value
+
+
 def execute_again() -> NoReturn:
     """Start the same command again in the same process, with the same variables."""
-    with hand_over(os.environ) as (block, descriptors):
+    with hand_over({**os.environ, **_HIDDEN}) as (block, descriptors):
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
         os.execve(sys.executable, sys.orig_argv, block)  # noqa: S606 - this process's own command

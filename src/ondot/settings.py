@@ -4,6 +4,7 @@ Secrets may come from a file (`ONDOT_DATABASE_URL_FILE`, `ONDOT_API_KEY_FILE`, â
 with what to do. This is the complete list of settings; a test compares docs/reference with it.
 """
 
+import base64
 import os
 import re
 import tomllib
@@ -29,6 +30,7 @@ SECRETS = ("database_url", "api_key", "audit_key", "secret_key")
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
+MASTER_KEY_BYTES = 32
 _SWITCH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off", ""), False)
 LEAST_KEY = 32
 """Characters of a key that signs or encrypts."""
@@ -210,6 +212,21 @@ class Settings(BaseSettings):
             raise ValueError(fault)
         return url
 
+    @field_validator("secret_key")
+    @classmethod
+    def _is_a_list_of_keys(cls, keys: str | None) -> str | None:
+        for number, key in enumerate(split_keys(keys), start=1):
+            try:
+                size = len(base64.b64decode(key, validate=True))
+            except ValueError:
+                size = 0
+            if size != MASTER_KEY_BYTES:
+                raise ValueError(
+                    f"key {number} must be base64 of {MASTER_KEY_BYTES} bytes: create one with"
+                    " `ondot secret generate-key`, and separate several by commas"
+                )
+        return keys
+
     @field_validator("url")
     @classmethod
     def _is_http(cls, url: str) -> str:
@@ -320,6 +337,10 @@ class Settings(BaseSettings):
                 " which starts its own."
             )
         return self.database_url
+
+
+def split_keys(keys: str | None) -> list[str]:
+    return [key for key in re.split(r"[,\s]+", keys or "") if key]
 
 
 def _split_names(names: str | None) -> list[str]:

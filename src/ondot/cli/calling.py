@@ -45,7 +45,12 @@ def database_settings(**flags: Any) -> "Settings":
     settings = load_settings(**flags)
     configure_logs(settings.log_format, "warning", role="command")
     if settings.database_url is None and (url := _embedded_url(settings.home)):
-        return settings.model_copy(update={"database_url": url})
+        from ondot.account.secret_key import find_secret_key
+        from ondot.settings import default_home
+
+        home = (settings.home or default_home()).expanduser().absolute()
+        secret_key = settings.secret_key or find_secret_key(home)
+        return settings.model_copy(update={"database_url": url, "secret_key": secret_key})
     return settings
 
 

@@ -1,7 +1,7 @@
 """The judgements of `ondot doctor`: plain functions from facts to findings with advice."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import takewhile
@@ -92,6 +92,35 @@ def judge_lineage(found: "Lineage | None") -> Finding:
     if found.server.is_synchronous:
         return Finding("lineage", "ok", "It is the server that ondot last ran on; a standby has every commit.")
     return Finding("lineage", "ok", "It is the server that ondot last ran on.")
+
+
+def judge_secrets(
+    masters: Mapping[str, int], missing: Mapping[str, int], old: Mapping[str, int], plain: int, *, has_key: bool
+) -> Finding:
+    """`masters`: data keys by the master key that encrypts them; `missing`: those that nothing here can decrypt; `old`:
+    those of another master key than the first; `plain`: jobs with credentials that are not encrypted."""
+    if missing:
+        names = ", ".join(missing)
+        message = f"{_count(sum(missing.values()), 'data key')} of no use: the master key {names} is missing."
+        advice = "Add that key to ONDOT_SECRET_KEY of every API and worker. If it is lost, set these secrets again."
+        return Finding("secrets", "problem", message, advice)
+    if plain:
+        message = f"{_count(plain, 'job')} stored with credentials in plain, among the newest 10,000."
+        advice = "Set ONDOT_SECRET_KEY (`ondot secret generate-key`), and send these jobs again."
+        return Finding("secrets", "warning", message, advice)
+    if masters and not has_key:
+        message = "There are secrets, and this process has no ONDOT_SECRET_KEY, so their master key is not checked."
+        return Finding("secrets", "warning", message, "Run `ondot doctor` with the key of the API and the workers.")
+    if old:
+        message = f"{_count(sum(old.values()), 'data key')} encrypted with an old master key ({', '.join(old)})."
+        return Finding("secrets", "warning", message, "Run `ondot secret rotate-master`, then remove the old key.")
+    if not has_key:
+        return Finding("secrets", "ok", "There are none, and no master key.")
+    return Finding("secrets", "ok", "The master key decrypts the secrets of every tenant.")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"1 {noun} is" if count == 1 else f"{count:,} {noun}s are"
 
 
 def judge_days(tables: "Iterable[DayTable]") -> Finding:

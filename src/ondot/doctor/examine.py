@@ -30,6 +30,7 @@ from ondot.doctor.checks import (
     judge_lost_workers,
     judge_paused_jobs,
     judge_schedulers,
+    judge_secrets,
     judge_self_check,
     judge_silent_workers,
     judge_snapshots,
@@ -54,6 +55,8 @@ ASK_S: Final = 5.0
 OLD_SNAPSHOT_S: Final = 600
 """A snapshot keeps dead rows from being cleaned up, and reads of the queue's index pass over them: an old one slows
 down every lease."""
+JOBS_SEARCHED: Final = 10_000
+"""The newest ones, for credentials that are stored in plain."""
 PAUSED_SHOWN: Final = 3
 LIMITS_SHOWN: Final = 3
 PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
@@ -212,6 +215,18 @@ async def check_lineage(connection: "Connection", _settings: Settings) -> Findin
     return judge_lineage(await read_lineage(connection))
 
 
+async def check_secrets(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.kms import open_kms
+    from ondot.store.secrets import count_masters, count_plain_credentials
+
+    kms = open_kms(settings.secret_key)
+    masters = await count_masters(connection)
+    missing = {master: keys for master, keys in masters.items() if kms is not None and not kms.knows(master)}
+    old = {master: keys for master, keys in masters.items() if kms is not None and master != kms.master}
+    plain = await count_plain_credentials(connection, JOBS_SEARCHED)
+    return judge_secrets(masters, missing, old, plain, has_key=kms is not None)
+
+
 async def check_days(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.days import read_day_tables
 
@@ -360,6 +375,7 @@ async def check_audit(connection: "Connection", settings: Settings) -> Finding:
 
 SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "lineage": check_lineage,
+    "secrets": check_secrets,
     "days": check_days,
     "schedulers": check_schedulers,
     "workers": check_workers,

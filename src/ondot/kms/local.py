@@ -5,8 +5,6 @@ that a new key can be added before the old one is removed. The id of a key is a 
 """
 
 import base64
-import binascii
-import re
 import secrets
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -15,10 +13,10 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ondot.model.errors import Misconfigured, NoSecretKey
+from ondot.model.errors import NoSecretKey
 from ondot.ports.kms import Kms
+from ondot.settings import MASTER_KEY_BYTES, split_keys
 
-KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 
 
@@ -59,30 +57,13 @@ class LocalKeys(Kms):
 
 
 def open_kms(secret_key: str | None) -> LocalKeys | None:
-    """The master keys of the settings; None if there is none. Raises Misconfigured, without the key in the message."""
-    keys = [_decode(text, number) for number, text in enumerate(_split(secret_key or ""), start=1)]
+    """The master keys of the settings, which have checked them; None if there is none."""
+    keys = [base64.b64decode(key) for key in split_keys(secret_key)]
     return LocalKeys(keys) if keys else None
 
 
 def generate_key() -> str:
-    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-
-
-def _split(text: str) -> list[str]:
-    return [part for part in re.split(r"[,\s]+", text) if part]
-
-
-def _decode(text: str, number: int) -> bytes:
-    try:
-        key = base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise Misconfigured(
-            f"Key {number} of ONDOT_SECRET_KEY is not base64 of {KEY_BYTES} bytes. Create one with `ondot secret"
-            " generate-key`; separate several by commas."
-        )
-    return key
+    return base64.b64encode(secrets.token_bytes(MASTER_KEY_BYTES)).decode()
 
 
 def _id_of(key: bytes) -> str:

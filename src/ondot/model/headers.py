@@ -32,12 +32,12 @@ _OF_THE_CONNECTION: Final = frozenset(
 )
 _OF_THE_CONNECTION_PREFIXES: Final = ("proxy-",)
 
-_SENSITIVE: Final = frozenset({"apikey", "authentication", "authorization", "cookie", "password", "secret", "token"})
-_SENSITIVE_SUFFIXES: Final = (
+SENSITIVE_SUFFIXES: Final = (
     "-access-key",
     "-api-key",
     "-apikey",
     "-auth",
+    "-authentication",
     "-authorization",
     "-cookie",
     "-credential",
@@ -49,13 +49,14 @@ _SENSITIVE_SUFFIXES: Final = (
     "-subscription-key",
     "-token",
 )
+"""Ends of the names of headers with credentials, with a `-` before the whole name."""
 
 
 @lru_cache(maxsize=4096)
 def is_sensitive(name: str) -> bool:
     """Whether a header is known to carry credentials: `Authorization`, `Cookie`, `X-Api-Key`, `…-Token`."""
     folded = _NOT_ALPHANUMERIC.sub("-", name.lower())
-    return folded in _SENSITIVE or f"-{folded}".endswith(_SENSITIVE_SUFFIXES)
+    return f"-{folded}".endswith(SENSITIVE_SUFFIXES)
 
 
 @lru_cache(maxsize=4096)

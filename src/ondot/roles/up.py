@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ondot.account.secret_key import keep_secret_key
 from ondot.embedded.binaries import choose_account
 from ondot.embedded.server import EmbeddedPostgres
 from ondot.model.errors import Misconfigured
@@ -56,6 +57,8 @@ def run_up(
     try:
         database_url = settings.database_url or (postgres.start() if postgres else "")
         settings = settings.model_copy(update={"database_url": database_url, "port": port} | _own_machine(settings))
+        if postgres and settings.secret_key is None:
+            settings = settings.model_copy(update={"secret_key": keep_secret_key(postgres.home)})
         migrate(settings)
         supervisor = Supervisor(
             children=children(settings, options),

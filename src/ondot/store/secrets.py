@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from ondot.model.headers import SENSITIVE_SUFFIXES
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.secret import Reach
 from ondot.store.connection import Connection, Record
@@ -72,6 +73,12 @@ async def add_data_key(connection: Connection, key: WrappedKey) -> None:
 async def count_masters(connection: Connection) -> dict[str, int]:
     """How many data keys of the installation are wrapped with each master key."""
     return {row["master"]: row["keys"] for row in await connection.fetch(_SQL["count_masters"].text)}
+
+
+async def count_plain_credentials(connection: Connection, looked_at: int) -> int:
+    """How many of the newest jobs of the installation have credentials in a header that is not encrypted."""
+    ends = [f"%{suffix}" for suffix in SENSITIVE_SUFFIXES]
+    return int(await connection.fetchval(_SQL["count_plain_credentials"].text, looked_at, ends))
 
 
 async def find_other_masters(

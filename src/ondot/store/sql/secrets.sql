@@ -86,3 +86,15 @@ DELETE FROM ondot.secret_use WHERE tenant_no = $1::integer AND job_id = ANY($2::
 -- $1 tenant_no, $2 job ids, $3 names
 INSERT INTO ondot.secret_use (tenant_no, job_id, name)
 SELECT $1::integer, u.job_id, u.name FROM unnest($2::uuid[], $3::text[]) AS u(job_id, name) ON CONFLICT DO NOTHING;
+
+-- name: count_plain_credentials :one
+-- Of the installation, for `ondot doctor`: of the newest jobs, those with a header of credentials that is not encrypted.
+-- $1 how many jobs are looked at, $2 ends of names
+SELECT count(*) FROM (
+    SELECT v.spec FROM (SELECT id, version FROM ondot.job WHERE state <> 'DELETED' ORDER BY id DESC LIMIT $1::integer) j
+    JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
+) s
+WHERE s.spec #>> '{target,kind}' = 'http' AND json_typeof(s.spec #> '{target,headers}') = 'object' AND EXISTS (
+    SELECT FROM json_each(s.spec #> '{target,headers}') h
+    WHERE json_typeof(h.value) = 'string'
+      AND ('-' || regexp_replace(lower(h.key), '[^0-9a-z]', '-', 'g')) LIKE ANY($2::text[]));
