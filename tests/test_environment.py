@@ -82,3 +82,31 @@ def test_an_environment_that_is_passed_on_is_never_in_the_environment_block(scri
 @proves("E7")
 def test_the_mark_of_a_call_stays_where_its_worker_can_find_it(script: Path) -> None:
     assert "ONDOT_CALL_ID=word" in looked(script, given(ONDOT_CALL_ID="word"))
+
+
+HIDES = """
+import os, subprocess, sys
+from ondot.environment import MASTER_KEYS, execute_again, hide_master_keys, take_environment
+take_environment()
+assert all(os.environ[name] == "s3cr3t" for name in MASTER_KEYS)
+hide_master_keys()
+hide_master_keys()
+assert not any(name in os.environ for name in MASTER_KEYS)
+print(subprocess.run(["env"], capture_output=True).stdout)
+if os.environ.pop("AGAIN", ""):
+    sys.stdout.flush()
+    execute_again()
+"""
+
+
+@proves("P12", "T5")
+@pytest.mark.parametrize("again", ["", "yes"])
+def test_master_keys_are_out_of_the_environment_and_come_back_when_the_process_starts_again(
+    tmp_path: Path, again: str
+) -> None:
+    path = tmp_path / "hides.py"
+    path.write_text(HIDES)
+    shown = looked(path, given(AGAIN=again, ONDOT_SECRET_KEY=SECRET, ONDOT_AUDIT_KEY=SECRET))
+    assert shown.count("STRIPE_KEY") == (2 if again else 1)
+    assert "ONDOT_SECRET_KEY" not in shown
+    assert "ONDOT_AUDIT_KEY" not in shown

@@ -19,6 +19,7 @@ from ondot.api.serve import serve
 from ondot.api.server import build_api
 from ondot.document.requests import preview_request
 from ondot.flow.dispatch import Dispatcher
+from ondot.kms import open_kms
 from ondot.settings import Settings
 from ondot.store.database import Database
 from ondot.transports.polling import PollingTransport
@@ -40,7 +41,7 @@ class Served:
 
 def build(database: Database, settings: Settings) -> tuple[FastAPI, Feed]:
     auth = Auth(database, settings, in_process=True)
-    app = build_api(Services(database, Dispatcher(PollingTransport()), auth))
+    app = build_api(Services(database, Dispatcher(PollingTransport()), auth, kms=open_kms(settings.secret_key)))
     return app, build_pages(app, database, auth, preview_request)
 
 

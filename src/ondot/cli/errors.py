@@ -35,11 +35,11 @@ UNAVAILABLE: Final = 5
 
 ORDER: Final = (
     *("up", "api", "scheduler", "worker"),
-    *("job", "execution", "dead-letter", "fleet", "pool", "audit", "cron"),
+    *("job", "execution", "dead-letter", "fleet", "pool", "secret", "audit", "cron"),
     *("migrate", "doctor", "key", "version"),
 )
 SERVER_PACKAGES: Final = frozenset(
-    {"aiohttp", "asyncpg", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
+    {"aiohttp", "asyncpg", "cryptography", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 )
 QUOTES: Final = (
     'A cron expression is one argument: put it in quotes, for example "0 9 * * 1-5". Without quotes the shell replaces '
