@@ -75,11 +75,15 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
     from ondot.roles.listen import SHOW_EVERY_S, ShownListener
     from ondot.roles.loop import every
     from ondot.roles.pulse import Pulse
+    from ondot.store.row_security import check_row_security
     from ondot.ui.pages import build_pages
 
     async with opened(settings, stop, brief=True) as database:
         if database is None:
             return
+        if settings.row_security:
+            async with database.connection() as connection:
+                await check_row_security(connection)
         auth = Auth(database, settings, **_open_token(settings))
         async with open_transport(database) as transport, asyncio.TaskGroup() as group:
             dispatcher = Dispatcher(transport)

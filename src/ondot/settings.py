@@ -117,6 +117,9 @@ class Settings(BaseSettings):
         True,
         description="on a restored backup or a promoted asynchronous standby nothing starts until a person accepts it",
     )
+    row_security: bool = Field(
+        False, description="the API's reads of jobs and executions use PostgreSQL's row-level security"
+    )
     pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
     transport: Literal["postgres", "local"] = Field(
         "postgres",

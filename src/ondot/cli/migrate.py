@@ -24,6 +24,14 @@ app = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 @app.command()
 def up(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show pending changes, apply none.")] = False,
+    row_security: Annotated[
+        bool | None,
+        typer.Option(
+            "--row-security/--no-row-security",
+            help="Set up row-level security for the API's reads, or remove it. Without: leave it on or off.",
+            show_default=False,
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Apply pending changes. Safe to run in several places at once."""
@@ -33,7 +41,7 @@ def up(
         return
     from ondot.roles.migrate import migrate
 
-    applied = migrate(database_settings())
+    applied = migrate(database_settings(), row_security=row_security)
     _show(
         _rows(applied.migrations, applied.functions, "applied"), output, none="Nothing to do: the schema is up to date."
     )

@@ -15,11 +15,11 @@ from ondot.store.migrate import Applied, Status, migrate_up, read_status
 Result = TypeVar("Result")
 
 
-def migrate(settings: Settings) -> Applied:
+def migrate(settings: Settings, *, row_security: bool | None = None) -> Applied:
     """Bring the schema up to this release and create the coming day tables; return what was applied."""
 
     async def up(database: Database) -> Applied:
-        applied = await migrate_up(database)
+        applied = await migrate_up(database, row_security=row_security)
         await make_days(database)
         return applied
 

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from ondot.model.errors import Misconfigured, Unavailable
+from ondot.model.ids import TenantNo
 from ondot.settings import Settings
 from ondot.store.clock import LAG_S, ClockStepped, DatabaseClock, Moment
 from ondot.store.connect import connect_to_primary
@@ -35,6 +36,7 @@ from ondot.store.connection import (
 from ondot.store.lineage import Witness
 from ondot.store.pgbouncer import connection_with
 from ondot.store.pools import Pools
+from ondot.store.row_security import start_reading
 from ondot.store.specs import Specs
 from ondot.store.tenants import Tenants
 
@@ -100,6 +102,24 @@ class Database:
         async with self.connection() as connection, connection.transaction():
             with drop_if_dead(connection):
                 yield connection
+
+    @asynccontextmanager
+    async def reading(self, tenant_no: TenantNo) -> AsyncIterator[Connection]:
+        """A connection for statements that read the rows of one tenant. With `row_security`, PostgreSQL itself shows
+        no others."""
+        async with self.connection() as connection:
+            if not self.settings.row_security:
+                yield connection
+                return
+            with drop_if_dead(connection):
+                await connection.execute(start_reading(tenant_no))
+                try:
+                    yield connection
+                except BaseException:
+                    if not connection.is_closed():
+                        await connection.execute("ROLLBACK")
+                    raise
+                await connection.execute("COMMIT")
 
     async def _drop_idle(self) -> None:
         """If one connection is dead, the others are too: finding out would cost a deadline for each."""

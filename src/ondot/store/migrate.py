@@ -22,6 +22,7 @@ from ondot import __version__
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.row_security import is_row_security_on, set_row_security
 from ondot.store.sql_functions import Function, functions
 
 NEEDS = 22
@@ -125,10 +126,20 @@ async def read_status(connection: Connection) -> Status:
     )
 
 
-async def migrate_up(database: Database) -> Applied:
-    """Apply what waits. Of two at the same time, the second waits and finds nothing to do."""
+async def migrate_up(database: Database, *, row_security: bool | None = None) -> Applied:
+    """Apply what waits. Of two at the same time, the second waits and finds nothing to do.
+
+    `row_security`: set up or remove row-level security. None: where it is on, new tables get it too.
+    """
     applied = tuple([migration for migration in migrations() if await apply(database, migration)])
-    return Applied(applied, await apply_functions(database))
+    functions = await apply_functions(database)
+
+    async def secure(connection: Connection) -> None:
+        if row_security is not None or await is_row_security_on(connection):
+            await set_row_security(connection, on=row_security is not False)
+
+    await _try_until_locked(database, "Row-level security", secure)
+    return Applied(applied, functions)
 
 
 async def apply(database: Database, migration: Migration) -> bool:

@@ -153,7 +153,7 @@ def parse_query(parameters: Mapping[str, str]) -> Query:
 
 async def read_letters(database: Database, tenant_no: TenantNo, query: Query) -> LettersView:
     """Reads with at most five bounded statements. The index of open letters holds no other letters."""
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         total, now = await count_letters(connection, tenant_no, query.filter)
         found: list[LetterGroup] = []
         if query.state == "open":
@@ -183,7 +183,7 @@ async def read_letters(database: Database, tenant_no: TenantNo, query: Query) ->
 
 async def count_open(database: Database, tenant_no: TenantNo) -> int:
     """How many letters wait for a person: the number on the link to this page."""
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         return (await count_letters(connection, tenant_no, LetterFilter()))[0]
 
 

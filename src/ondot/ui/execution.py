@@ -135,7 +135,7 @@ class ExecutionView:
 
 async def read_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> ExecutionView:
     """Reads with a bounded number of statements. Raises NotFound."""
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         row = await get_execution(connection, tenant_no, id_)
         if row is None:
             raise NotFound(f"There is no execution {id_}.")

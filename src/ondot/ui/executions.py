@@ -84,7 +84,7 @@ def parse_query(parameters: Mapping[str, str]) -> Query:
 
 async def read_executions(database: Database, tenant_no: TenantNo, query: Query) -> ExecutionsView:
     now = database.clock.now()
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         pools = await find_pools(connection, [query.pool]) if query.pool else {}
         rows: list[ExecutionRow] = []
         if not query.pool or query.pool in pools:

@@ -98,7 +98,7 @@ class JobView:
 
 async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> JobView:
     """Reads with a bounded number of statements. Raises NotFound."""
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
             raise NotFound(f"There is no job {job_id}.")

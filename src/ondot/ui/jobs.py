@@ -67,7 +67,7 @@ def parse_query(parameters: Mapping[str, str]) -> Query:
 
 
 async def read_jobs(database: Database, tenant_no: TenantNo, query: Query) -> JobsView:
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         rows = await list_jobs(
             connection,
             tenant_no,

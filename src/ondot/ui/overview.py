@@ -175,7 +175,7 @@ class Overview:
 
 async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
     """Reads the whole page with bounded statements on one connection."""
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         fleet = await store.count_fleet(connection)
         pools = await store.list_pools_at_work(connection, tenant_no)
         running = await store.list_running(connection, tenant_no, MOST_RUNNING)

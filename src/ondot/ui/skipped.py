@@ -44,7 +44,7 @@ class SkippedView:
 async def read_skipped(database: Database, tenant_no: TenantNo, query: Mapping[str, str]) -> SkippedView:
     now = database.clock.now()
     only_missed = query.get("all") != "1"
-    async with database.connection() as connection:
+    async with database.reading(tenant_no) as connection:
         rows = await list_missed(
             connection, database.specs, tenant_no, limit=PAGE_SIZE + 1, reasons=OUTAGE if only_missed else None
         )

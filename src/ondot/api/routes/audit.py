@@ -146,7 +146,7 @@ async def audit(
 ) -> AuditList:
     """Actions of people and programs, newest first."""
     tenant_no = _tenant_of(caller, installation=installation)
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_audit(connection, tenant_no, before=parse_cursor(cursor), limit=limit + 1, **wanted.where)
     return AuditList(
         items=[audit_out(row) for row in rows[:limit]],
@@ -226,7 +226,7 @@ async def _stream(
     """A page at a time, each with a connection of its own: a slow reader holds none."""
     before, is_first = None, True
     while True:
-        async with services.database.connection() as connection:
+        async with services.database.reading(tenant_no) as connection:
             rows = await list_audit(connection, tenant_no, before=before, limit=EXPORTED_AT_ONCE, **where)
         if text := write(rows, is_first):
             yield text

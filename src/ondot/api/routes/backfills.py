@@ -99,7 +99,7 @@ async def backfill_job(
 async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPath, limit: Limit = 50) -> BackfillList:
     """The backfills of a job, newest first."""
     row = await load_job(services, tenant_no, JobId(id_))
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_backfills(connection, tenant_no, row.id, limit=limit)
     return BackfillList(items=[_out(backfill) for backfill in rows])
 
@@ -109,7 +109,7 @@ async def get_backfill(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath
 ) -> BackfillOut:
     """One backfill and its progress."""
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_backfills(connection, tenant_no, JobId(id_), id_=backfill_id)
     if not rows:
         raise NotFound(f"The job {id_} has no backfill {backfill_id}.")

@@ -101,7 +101,7 @@ async def list_dead_letters(
 ) -> LetterList:
     """FAILED executions that wait for a person, latest failure first; `from_at` and `to_at` bound the failure."""
     wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_letters(
             connection, tenant_no, wanted, state=state, before=_parse_position(cursor), limit=limit + 1
         )
@@ -128,7 +128,7 @@ async def group_dead_letters(
 ) -> LetterGroupList:
     """Open letters, grouped by similar errors, the group with the latest failure first."""
     wanted = _filter(job_id, pool, fingerprint, from_at, to_at, q)
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         groups = await group_letters(connection, tenant_no, wanted, limit=limit, jobs=JOBS_OF_A_GROUP)
         names = await find_job_names(connection, tenant_no, list({id_ for group in groups for id_ in group.job_ids}))
     return LetterGroupList(items=[group_out(group, names) for group in groups])
@@ -201,7 +201,7 @@ async def list_operations(
     services: RequestServices, tenant_no: Tenant, limit: Limit = 50, cursor: Cursor = None
 ) -> OperationList:
     """Replays and discards by filter, with their progress, newest first."""
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_bulks(connection, tenant_no, before=parse_cursor(cursor), limit=limit + 1)
     return OperationList(
         items=[operation_out(row) for row in rows[:limit]],
@@ -212,7 +212,7 @@ async def list_operations(
 @router.get("/dead-letters/operations/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=OperationOut)
 async def get_operation(services: RequestServices, tenant_no: Tenant, id_: OperationPath) -> OperationOut:
     """One operation and its progress."""
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_bulks(connection, tenant_no, id_=id_)
     if not rows:
         raise NotFound(f"There is no operation {id_} on dead letters.")
@@ -230,7 +230,7 @@ async def cancel_operation(
 @router.get("/dead-letters/{execution_id}", dependencies=[needs(Right.JOBS_READ)], response_model=LetterDetail)
 async def get_dead_letter(services: RequestServices, tenant_no: Tenant, execution_id: LetterPath) -> LetterDetail:
     """One letter: its payload, its attempts, and how it was replayed or discarded."""
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         row = await get_letter(connection, tenant_no, ExecutionId(execution_id))
         if row is None:
             raise NotFound(f"There is no dead letter {execution_id}: only a FAILED execution leaves one.")
@@ -241,7 +241,7 @@ async def get_dead_letter(services: RequestServices, tenant_no: Tenant, executio
 
 
 async def _count(services: Services, tenant_no: TenantNo, wanted: ReplayBody | DiscardBody) -> Response:
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         if wanted.ids is not None:
             count = await count_open_letters(connection, tenant_no, wanted.execution_ids)
         else:

@@ -77,7 +77,7 @@ async def list_all_executions(
 ) -> responses.ExecutionList:
     """Executions, live and ended, latest fire first; `from_at` and `to_at` bound the fire."""
     from_at, to_at = check_instant("from_at", from_at), check_instant("to_at", to_at)
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         pools = await find_pools(connection, [pool]) if pool else {}
         if pool and pool not in pools:
             return responses.ExecutionList(items=[], next_cursor=None)
@@ -106,7 +106,7 @@ async def get_one_execution(
 ) -> responses.ExecutionDetail:
     """One execution with all its attempts."""
     row = await _load_execution(services, tenant_no, id_)
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         attempts = await list_attempts(connection, tenant_no, row.id)
     specs = await load_specs(services, [row])
     return execution_detail(row, specs.get(row.id), attempts)
@@ -147,7 +147,7 @@ async def execution_logs(
     after = _parse_position(cursor)
     until_s = time.monotonic() + wait
     while True:
-        async with services.database.connection() as connection:
+        async with services.database.reading(tenant_no) as connection:
             # In this order: lines that were written before the end are visible once the end is.
             ended = not await is_under_way(connection, tenant_no, row.id)
             lines = await list_log_lines(
@@ -249,7 +249,7 @@ async def retry_execution(
 
 
 async def _load_execution(services: Services, tenant_no: TenantNo, id_: UUID) -> ExecutionRow:
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         row = await get_execution(connection, tenant_no, ExecutionId(id_))
     if row is None:
         raise NotFound(f"There is no execution {id_}.")

@@ -58,7 +58,7 @@ async def list_all_jobs(
     cursor: Cursor = None,
 ) -> responses.JobList:
     """Jobs, newest first. Deleted ones are listed only with `state=DELETED`."""
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         pools = await find_pools(connection, [pool]) if pool else {}
         if pool and pool not in pools:
             return responses.JobList(items=[], next_cursor=None)
@@ -84,7 +84,7 @@ async def get_one_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, response: Response
 ) -> responses.JobDetail:
     """One job with its latest executions; `ETag` is its version."""
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         row = await load_job(services, tenant_no, JobId(id_))
         latest = await list_job_executions(
             connection, tenant_no, row.id, limit=LATEST, horizon_s=services.database.settings.horizon_s
@@ -258,7 +258,7 @@ async def run_job(
 async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath) -> responses.StatusOut:
     """The job's state and that of its latest execution."""
     row = await load_job(services, tenant_no, JobId(id_))
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         latest = await find_latest_execution(connection, tenant_no, row.id)
     return responses.StatusOut(
         job_id=row.id,
@@ -281,7 +281,7 @@ async def job_executions(
 ) -> responses.ExecutionList:
     """The executions of one job, latest fire first."""
     row = await load_job(services, tenant_no, JobId(id_))
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_job_executions(
             connection,
             tenant_no,
@@ -308,7 +308,7 @@ async def load_specs(services: Services, rows: Sequence[ExecutionRow]) -> dict[E
 
 async def load_job(services: Services, tenant_no: TenantNo, job_id: JobId) -> JobRow:
     """Raises NotFound if there is no such job."""
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         row = await get_job(connection, tenant_no, job_id)
     if row is None:
         raise NotFound(f"There is no job {job_id}.")

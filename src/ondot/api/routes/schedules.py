@@ -86,7 +86,7 @@ async def _fires_left(
     """How many fires `max_fires` leaves after an instant; None: no limit."""
     if schedule.max_fires is None:
         return None
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         timer = await get_timer(connection, tenant_no, job_id)
     if timer is None or timer.fires_left is None:
         return schedule.max_fires

@@ -35,7 +35,7 @@ async def skipped_fires(
 
     Fires that a calendar excludes are not listed. Each range has the command that runs its fires now.
     """
-    async with services.database.connection() as connection:
+    async with services.database.reading(tenant_no) as connection:
         rows = await list_missed(
             connection,
             services.database.specs,
