@@ -11,6 +11,7 @@ from fastapi import Depends, Query, Request
 from ondot.api.auth import Auth
 from ondot.api.backpressure import Backpressure
 from ondot.api.intake import Intake
+from ondot.api.quotas import QuotaGuard
 from ondot.api.request_id import request_id_of
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.group_commit import GroupCommit
@@ -41,11 +42,13 @@ class Services:
     intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
     """None: no ceiling is set, and every job is accepted."""
+    quotas: QuotaGuard = field(init=False)
 
     def __post_init__(self) -> None:
         self.vault = Vault(self.database, self.kms)
         self.group_commit = GroupCommit(self.database, self.dispatcher)
         self.intake = Intake(self.database.settings)
+        self.quotas = QuotaGuard(self.database)
         ceiling = self.database.settings.queue_ceiling
         self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)
 

@@ -21,6 +21,7 @@ from ondot.api.guard import HEADERS, Guard
 from ondot.api.intake import ReleaseBody
 from ondot.api.openapi import describe
 from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
+from ondot.api.quotas import quota_headers
 from ondot.api.request_id import request_id_of
 from ondot.api.routes import (
     audit,
@@ -46,7 +47,14 @@ from ondot.document.body import JobBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
-from ondot.model.errors import InvalidParameters, OndotError, QueueFull, TooManyWrongKeys, Unavailable
+from ondot.model.errors import (
+    InvalidParameters,
+    OndotError,
+    QueueFull,
+    QuotaExceeded,
+    TooManyWrongKeys,
+    Unavailable,
+)
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.log_throttle import LogThrottle
 from ondot.telemetry.metrics import REQUESTS
@@ -138,6 +146,8 @@ async def _render_error(request: Request, error: OndotError) -> Response:
             log.warning("request.unavailable", path=_path(request), error=error.message, times=times)
     if isinstance(error, QueueFull):
         headers |= headers_of(error)
+    if isinstance(error, QuotaExceeded):
+        headers |= quota_headers(error)
     if isinstance(error, TooManyWrongKeys):
         headers["Retry-After"] = str(error.facts["retry_after_s"])
     return JSONResponse(problem(error, _path(request)), status, headers, CONTENT_TYPE)

@@ -23,6 +23,7 @@ from ondot.model.errors import (
     OndotError,
     PreconditionFailed,
     QueueFull,
+    QuotaExceeded,
     Unauthorized,
     Unavailable,
 )
@@ -112,7 +113,7 @@ def exit_code(error: OndotError) -> int:
             return NOT_FOUND
         case Conflict() | PreconditionFailed():
             return CONFLICT
-        case Unavailable() | QueueFull():
+        case Unavailable() | QueueFull() | QuotaExceeded():
             return UNAVAILABLE
         case InvalidRequest() | Unauthorized() | Forbidden() | Misconfigured():
             return USAGE

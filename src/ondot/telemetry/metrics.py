@@ -54,6 +54,12 @@ SUBMISSIONS_REFUSED = Counter(
     ["pool"],
     registry=REGISTRY,
 )
+QUOTA_REFUSALS = Counter(
+    "ondot_quota_refusals_total",
+    "Requests refused because a quota of their tenant was used up",
+    ["quota"],
+    registry=REGISTRY,
+)
 LOG_DROPPED = Counter(
     "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
 )

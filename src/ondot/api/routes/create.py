@@ -5,6 +5,7 @@ that they declare only document them.
 """
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 
 import msgspec
@@ -22,8 +23,9 @@ from ondot.document.body import JobBody
 from ondot.document.parse import job_specs, new_job_spec
 from ondot.document.render import JobOut
 from ondot.flow.idempotency import Idempotency
+from ondot.flow.new_jobs import Accepted
 from ondot.flow.secrets_in_jobs import have_secrets
-from ondot.flow.submit import Render
+from ondot.flow.submit import OnCreated, Render
 from ondot.model.access import Caller, Right
 from ondot.model.job import JobSpec
 from ondot.store.clock import Moment
@@ -107,9 +109,23 @@ async def _submit(
     submit = partial(
         services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
     )
-    if services.backpressure is None:
+    tenant = services.quotas.with_quotas(tenant_no)
+    if services.backpressure is None and tenant is None:
         return await submit()
-    async with services.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency) as on_created:
+    async with AsyncExitStack() as rooms:
+        counts: list[OnCreated] = []
+        if services.backpressure is not None:
+            room = services.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency)
+            counts.append(await rooms.enter_async_context(room))
+        if tenant is not None:
+            is_batch = render is created_batch_text
+            quotas = services.quotas.room_for_jobs(tenant, specs, idempotency, is_batch=is_batch)
+            counts.append(await rooms.enter_async_context(quotas))
+
+        def on_created(jobs: Sequence[Accepted]) -> None:
+            for count in counts:
+                count(jobs)
+
         return await submit(on_created=on_created)
 
 

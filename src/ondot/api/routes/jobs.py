@@ -117,6 +117,7 @@ async def update_job(
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
         spec = await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
+        services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)
 
     row = await update(
@@ -150,6 +151,7 @@ async def patch_job(
     async def compute(job: JobRow, now: datetime) -> JobSpec:
         # In a thread: even a small patch may change a job whose schedule is slow to check.
         spec = await asyncio.to_thread(lambda: patched_spec(job.spec, _without_read_only(body, job), now))
+        services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)
 
     row = await update(
@@ -240,6 +242,8 @@ async def run_job(
     async def pools() -> dict[str, int]:
         return {(await load_job(services, tenant_no, JobId(id_))).spec.pool: 1}
 
+    if (tenant := services.quotas.with_quotas(tenant_no)) is not None:
+        await services.quotas.room_for_run(tenant, None if payload is None else bytes(payload), idempotency)
     async with services.room_now(tenant_no, pools, idempotency):
         text = await run_now(
             services.database,
