@@ -26,8 +26,8 @@ from ondot.model.addresses import Reach, parse_networks
 from ondot.model.errors import Misconfigured
 from ondot.model.urls import fault_of
 
-SECRETS = ("database_url", "api_key", "audit_key", "secret_key")
-MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url"})
+SECRETS = ("database_url", "api_key", "audit_key", "secret_key", "oidc_client_secret")
+MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "public_url", "oidc_issuer"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
 MASTER_KEY_BYTES = 32
@@ -75,6 +75,7 @@ class Settings(BaseSettings):
         None, description="storage for large output: file:///directory or s3://bucket/prefix; default: under the home"
     )
 
+    public_url: str | None = Field(None, description="the URL at which people open the pages, if a proxy is in front")
     audit_key: str | None = Field(
         None,
         repr=False,
@@ -88,6 +89,18 @@ class Settings(BaseSettings):
 
     # What is allowed.
     auth: Literal["on", "off"] = Field("on", description="off: require no key; on loopback only")
+    session_s: float = Field(
+        7 * 24 * 3600.0, ge=60, le=90 * 24 * 3600, description="how long a sign-in to the pages lasts at most"
+    )
+    session_idle_s: float = Field(
+        12 * 3600.0, ge=60, le=90 * 24 * 3600, description="a sign-in without a request for this long ends"
+    )
+    oidc_issuer: str | None = Field(None, description="the OpenID provider with which people sign in to the pages")
+    oidc_client_id: str | None = Field(None, description="the client that the provider knows ondot as")
+    oidc_client_secret: str | None = Field(None, repr=False, description="the secret of that client, if it has one")
+    oidc_domain: str | None = Field(
+        None, description="verified addresses of this domain become viewers of the first tenant when they sign in"
+    )
     allow_private_targets: bool | str = Field(
         False, description="allow HTTP targets in private address ranges: all, or networks separated by commas"
     )
@@ -241,6 +254,39 @@ class Settings(BaseSettings):
             raise ValueError("must begin with http:// or https:// and name a host, e.g. http://127.0.0.1:1200")
         return url.rstrip("/")
 
+    @field_validator("public_url", "oidc_issuer")
+    @classmethod
+    def _is_https(cls, url: str | None) -> str | None:
+        """Passwords and cookies must not cross a network in plain."""
+        if url is None:
+            return None
+        try:
+            parts = urlsplit(url)
+            is_plain = bool(parts.username or parts.password or parts.query or parts.fragment)
+            is_local = (parts.hostname or "") in {"127.0.0.1", "localhost", "::1"}
+            is_fine = bool(parts.hostname) and parts.port != 0 and not is_plain
+        except ValueError:
+            is_fine = is_local = False
+        if not is_fine or not (parts.scheme == "https" or (parts.scheme == "http" and is_local)):
+            raise ValueError("must be https://host, without credentials and options; http:// only on this machine")
+        return url
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_an_origin(cls, url: str | None) -> str | None:
+        if url is not None and urlsplit(url).path.strip("/"):
+            raise ValueError(
+                "must be scheme and host only, e.g. https://ondot.example.com: ondot needs a host of its own"
+            )
+        return None if url is None else url.rstrip("/").lower()
+
+    @field_validator("oidc_domain")
+    @classmethod
+    def _is_a_domain(cls, domain: str | None) -> str | None:
+        if domain is not None and not re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+", domain):
+            raise ValueError("must be a domain, e.g. example.com, without @")
+        return domain
+
     @field_validator("objects_url")
     @classmethod
     def _is_a_place(cls, url: str | None) -> str | None:
@@ -289,6 +335,10 @@ class Settings(BaseSettings):
                 f"auth=off would let anyone who reaches {self.host} run jobs: listen on 127.0.0.1, or make a key with"
                 " `ondot key create` and leave auth on"
             )
+        if (self.oidc_issuer is None) != (self.oidc_client_id is None):
+            raise ValueError("oidc_issuer and oidc_client_id belong together: set both, or neither")
+        if self.oidc_issuer is None and (self.oidc_client_secret or self.oidc_domain):
+            raise ValueError("oidc_client_secret and oidc_domain need oidc_issuer and oidc_client_id")
         if self.pgbouncer and self.transport == "postgres" and "transport" in self.model_fields_set:
             raise ValueError(
                 "transport=postgres needs LISTEN, which PgBouncer in transaction mode does not support: leave"

@@ -17,6 +17,7 @@ TABLES: Final = {
     "node": "schedulers serve all tenants",
     "partition": "a node's share of the jobs of all tenants",
     "pool": "pools belong to the installation",
+    "sign_in_failure": "counted by account and network, before a tenant is known",
     "tenant": "the tenants themselves",
     "worker": "workers serve all tenants",
 }
@@ -28,6 +29,12 @@ BLOCKS: Final = {
     "count_masters": "which master keys are in use",
     "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
+    "find_sessions": "says whose sessions they are",
+    "note_seen": "of sessions that were found by their secret",
+    "find_user_by_invitation": "says whose invitation it is",
+    "lock_owners": "the owners of the installation, who belong to the first tenant",
+    "has_users": "whether the installation has any",
+    "forget_sessions": "housekeeping",
     "find_due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",
     "plan_fires": "the tenant comes from the timer",

@@ -26,6 +26,8 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "too-large": 413,
         "unauthorized": 401,
         "too-many-wrong-keys": 429,
+        "too-many-sign-ins": 429,
+        "wrong-password": 401,
         "forbidden": 403,
         "not-found": 404,
         "conflict": 409,

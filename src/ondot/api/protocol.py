@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from ondot.api.guard import HEADERS
 from ondot.api.peer import Peer
 from ondot.api.problems import CONTENT_TYPE, TYPE
-from ondot.api.wrong_keys import network_of
+from ondot.model.networks import network_of
 
 HEAD_WITHIN_S: Final = 10.0
 HEAD_BYTES: Final = 64 * 1024

@@ -5,11 +5,11 @@ A right key from the same address still works. The memory is bounded: the addres
 first.
 """
 
-from ipaddress import ip_address
 from time import monotonic
 from typing import Final
 
 from ondot.model.errors import TooManyWrongKeys
+from ondot.model.networks import network_of
 
 ALLOWED: Final = 20
 WINDOW_S: Final = 60.0
@@ -38,13 +38,3 @@ class WrongKeys:
                 f" In {wait_s} s the response to a wrong key is 401 again.",
                 retry_after_s=wait_s,
             )
-
-
-def network_of(address: str) -> str:
-    """The /64 of an IPv6 address, because one machine has all of it; an IPv4 address as it is."""
-    if ":" not in address:
-        return address
-    try:
-        return str(ip_address(int(ip_address(address.partition("%")[0])) >> 64 << 64))
-    except ValueError:
-        return address

@@ -18,6 +18,7 @@ from ondot.store.nodes import forget_nodes
 from ondot.store.queue import sweep_late_ready
 from ondot.store.removal import forget_tenants
 from ondot.store.retain import BEGIN, Aged, Over, Place, forget, forget_versions, lock_over_jobs, remove_jobs
+from ondot.store.sessions import forget_failures, forget_sessions
 from ondot.store.unique_keys import forget_claims
 from ondot.store.workers import forget_workers
 from ondot.telemetry.log import get_logger
@@ -57,6 +58,7 @@ class Retention:
             "fleet": self._forget_fleet,
             "keys": self._forget_keys,
             "claims": self._forget_claims,
+            "sessions": self._forget_sessions,
             "checkpoints": self._forget_checkpoints,
             "ended jobs": partial(self._forget_jobs, "ended"),
             "deleted jobs": partial(self._forget_jobs, "deleted"),
@@ -95,6 +97,11 @@ class Retention:
     async def _forget_keys(self) -> int:
         async with self._database.connection() as connection:
             return await forget_keys(connection, ROWS_A_PASS)
+
+    async def _forget_sessions(self) -> int:
+        async with self._database.connection() as connection:
+            sessions = await forget_sessions(connection, self._database.settings.session_idle_s, ROWS_A_PASS)
+            return sessions + await forget_failures(connection, ROWS_A_PASS)
 
     async def _forget_claims(self) -> int:
         async with self._database.connection() as connection:

@@ -9,7 +9,9 @@
     │   ├── KeyReused           422  an idempotency key with another body
     │   └── TooLarge            413
     ├── Unauthorized          401  no API key, or an unknown one
-    │   └── TooManyWrongKeys  429  an address keeps sending wrong keys
+    │   ├── TooManyWrongKeys  429  an address keeps sending wrong keys
+    │   ├── TooManySignIns    429  too many failed tries to sign in
+    │   └── WrongPassword     401  or an unknown e-mail address
     ├── Forbidden             403  another site's page or a proxy, where no key is required
     ├── NotFound              404
     ├── Conflict              409  the state does not allow it
@@ -97,6 +99,16 @@ class Unauthorized(OndotError):
 class TooManyWrongKeys(Unauthorized):
     code = "too-many-wrong-keys"
     title = "Too many wrong API keys"
+
+
+class TooManySignIns(Unauthorized):
+    code = "too-many-sign-ins"
+    title = "Too many tries to sign in"
+
+
+class WrongPassword(Unauthorized):
+    code = "wrong-password"
+    title = "You are not signed in"
 
 
 class Forbidden(OndotError):

@@ -45,6 +45,12 @@ Action = Literal[
     "secret.set",
     "secret.delete",
     "secret.rotate_master",
+    "user.create",
+    "user.change",
+    "user.reset",
+    "user.delete",
+    "user.password",
+    "user.sign_in",
 ]
 """`dead_letter.stop`: an operation on many dead letters was cancelled."""
 

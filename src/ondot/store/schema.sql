@@ -485,6 +485,29 @@ CREATE TABLE ondot.partition (
     CONSTRAINT partition_pkey PRIMARY KEY (partition_no)
 ) WITH (fillfactor=50);
 
+CREATE TABLE ondot.person (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    email text NOT NULL,
+    name text NOT NULL,
+    role text NOT NULL,
+    state text NOT NULL DEFAULT 'ACTIVE'::text,
+    password text,
+    subject text,
+    invitation bytea,
+    invited_until timestamp with time zone,
+    known_network text,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    created_by text,
+    last_sign_in_at timestamp with time zone,
+    CONSTRAINT person_email UNIQUE (tenant_no, email),
+    CONSTRAINT person_invitation_key UNIQUE (invitation),
+    CONSTRAINT person_owner CHECK (((role <> 'owner'::text) OR (tenant_no = 1))),
+    CONSTRAINT person_pkey PRIMARY KEY (id),
+    CONSTRAINT person_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'editor'::text, 'admin'::text, 'owner'::text]))),
+    CONSTRAINT person_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'DISABLED'::text])))
+);
+
 CREATE TABLE ondot.pool (
     pool_no integer NOT NULL GENERATED ALWAYS AS IDENTITY,
     tenant_no integer NOT NULL DEFAULT 1,
@@ -545,6 +568,36 @@ CREATE TABLE ondot.secret_use (
     CONSTRAINT secret_use_pkey PRIMARY KEY (tenant_no, name, job_id)
 );
 CREATE INDEX secret_use_job ON ondot.secret_use USING btree (job_id);
+
+CREATE TABLE ondot.session (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    user_id uuid NOT NULL,
+    hash bytea NOT NULL,
+    method text NOT NULL,
+    address text NOT NULL,
+    agent text NOT NULL,
+    acts_for integer,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    seen_at timestamp with time zone NOT NULL DEFAULT clock(),
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT session_hash_key UNIQUE (hash),
+    CONSTRAINT session_method_check CHECK ((method = ANY (ARRAY['password'::text, 'oidc'::text]))),
+    CONSTRAINT session_pkey PRIMARY KEY (id),
+    CONSTRAINT session_user_id_fkey FOREIGN KEY (user_id) REFERENCES person(id) ON DELETE CASCADE
+);
+CREATE INDEX session_seen_at ON ondot.session USING btree (seen_at);
+CREATE INDEX session_user_id ON ondot.session USING btree (user_id, id);
+
+CREATE TABLE ondot.sign_in_failure (
+    subject bytea NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    failures integer NOT NULL DEFAULT 0,
+    failed_at timestamp with time zone NOT NULL DEFAULT clock(),
+    free_at timestamp with time zone NOT NULL DEFAULT clock(),
+    CONSTRAINT sign_in_failure_pkey PRIMARY KEY (subject)
+);
+CREATE INDEX sign_in_failure_failed_at ON ondot.sign_in_failure USING btree (failed_at);
 
 CREATE TABLE ondot.signing_key (
     tenant_no integer NOT NULL,
