@@ -92,7 +92,11 @@ async def test_the_docs_load_nothing_from_other_servers(page: Served) -> None:
 
 @proves("O5")
 async def test_every_example_of_the_docs_is_accepted(page: Served) -> None:
-    for call in calls((await page.client.get("/docs")).text):
+    # The first user ends the mode without keys: nothing would be answered after it.
+    shown = sorted(
+        calls((await page.client.get("/docs")).text), key=lambda call: (call.method, call.path) == ("POST", "/v1/users")
+    )
+    for call in shown:
         assert call.url.startswith(page.url)
         answer = await page.client.request(call.method, call.url, content=call.body)
         # No object has the id of the examples: "not found" is the only error allowed.

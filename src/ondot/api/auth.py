@@ -1,9 +1,14 @@
-"""Authentication (T1): by an API key in `Authorization: Bearer …`, or, without keys, by the account that connects.
+"""Authentication (T1): by an API key in `Authorization: Bearer …`, by the session of a user who signed in to the pages,
+or, without keys, by the account that connects.
+
+A request with a key never uses a session: browsers do not send a key by themselves, so such a request is no page's
+forgery. `sender` has already refused requests with a session that another site may have sent.
 
 Without keys (`ondot up` on loopback, `ONDOT_AUTH=off`) a request is accepted if the kernel reports that its socket
 belongs to the account of this process. Other accounts (also root, unless ondot runs as root), relays, and systems that
 cannot look up a socket must send the token of the home directory, as a key or as the password of a browser. `sender`
-has already refused requests that a web page or a proxy may have sent.
+has already refused requests that a web page or a proxy may have sent. This mode ends with the first user or the second
+tenant.
 """
 
 import asyncio
@@ -24,8 +29,11 @@ from ondot.model.access import LOCAL, Caller
 from ondot.model.errors import Forbidden, InvalidRequest, NotFound, Unauthorized
 from ondot.model.ids import TenantNo
 from ondot.model.tenant import TenantState
+from ondot.people.keyless import Keyless
+from ondot.people.sessions import KnownSessions, session_cookie
 from ondot.settings import Settings
 from ondot.store.database import Database
+from ondot.store.sessions import Session
 
 TENANT_HEADER: Final = "ondot-tenant"
 """An owner names the tenant that it acts for."""
@@ -50,6 +58,9 @@ class Auth:
         self._keys = KnownKeys(database)
         self._tenants = database.tenants
         self._wrong = WrongKeys()
+        self._database = database
+        self._keyless = Keyless(database)
+        self.sessions = KnownSessions(database)
 
     async def tenant(self, request: HTTPConnection) -> TenantNo:
         """The tenant of a request; raises if the caller is not authorized."""
@@ -59,7 +70,7 @@ class Auth:
         """The caller of a request; raises if it is not authorized. Another call within half a second, or on the same
         connection, costs nothing."""
         peer = peer_of(request.scope)
-        caller = await (self._find_local(request, peer) if self.is_open else self._find_by_key(request))
+        caller = await self._find(request, peer)
         if peer is not None:
             peer.prove()
         tenant = await self._tenants.get(caller.tenant_no)
@@ -85,6 +96,31 @@ class Auth:
     async def write_uses(self) -> int:
         """One pass: write when keys were last used."""
         return await self._keys.write_uses()
+
+    async def session(self, request: HTTPConnection) -> Session | None:
+        """The session of the user who sent the request; None if there is none, or the request has a key."""
+        cookie = session_cookie(request.scope["headers"])
+        session = None if cookie is None else await self.sessions.find(cookie)
+        return session if session is not None and await self._is_there(session.caller.tenant_no) else None
+
+    async def _find(self, request: HTTPConnection, peer: Peer | None) -> Caller:
+        session = await self.session(request)
+        if session is not None:
+            return session.caller
+        if not self.is_open:
+            return await self._find_by_key(request)
+        if not await self._keyless.has_ended():
+            return await self._find_local(request, peer)
+        if "authorization" in request.headers:
+            return await self._find_by_key(request)
+        raise Unauthorized(
+            f"ondot answers without a key only while it has one tenant and no users, and {self._keyless.why_ended} now."
+            " In a browser, sign in at /sign-in. Elsewhere, send an API key; create one with `ondot key create`."
+        )
+
+    async def _is_there(self, tenant_no: TenantNo) -> bool:
+        tenant = await self._database.tenants.get(tenant_no)
+        return tenant is not None and tenant.state is not TenantState.DELETED
 
     async def _find_by_key(self, request: HTTPConnection) -> Caller:
         sent = request.headers.getlist("authorization")
@@ -121,7 +157,8 @@ class Auth:
     def challenges(self) -> tuple[str, ...]:
         """The `WWW-Authenticate` headers of a 401. A browser asks for a password and sends it to this port only; it
         would send a cookie to every port of the machine, also to servers of other accounts."""
-        return ("Bearer", 'Basic realm="ondot", charset="UTF-8"') if self.is_open and self._token else ("Bearer",)
+        is_keyless = self.is_open and self._token is not None and self._keyless.why_ended is None
+        return ("Bearer", 'Basic realm="ondot", charset="UTF-8"') if is_keyless else ("Bearer",)
 
     def _what_to_do(self, *, is_wrong: bool) -> str:
         why = (

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ondot.api.auth import Auth
 from ondot.api.fast_path import RenderError
 from ondot.api.request_id import HEADER, take_request_id
-from ondot.api.sender import check_host, refuse_foreign
+from ondot.api.sender import READING, check_host, refuse_foreign, refuse_other_sites
 from ondot.model.errors import InvalidRequest, OndotError
+from ondot.people.sessions import session_cookie
 
 HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -24,8 +25,12 @@ HEADERS: Final = (
 )
 
 
+_API: Final = ("/v1/", "/api/v1/")
+
+
 class Guard:
-    def __init__(self, app: ASGIApp, auth: Auth, render_error: RenderError) -> None:
+    def __init__(self, app: ASGIApp, auth: Auth, render_error: RenderError, public_url: str | None = None) -> None:
+        self._public_url = public_url
         self._app = app
         self._auth = auth
         self._render_error = render_error
@@ -45,8 +50,11 @@ class Guard:
 
         try:
             check_host(scope["headers"])
+            is_form = not scope["path"].startswith(_API)
             if self._auth.is_open:
-                refuse_foreign(scope["method"], scope["headers"])
+                refuse_foreign(scope["method"], scope["headers"], may_be_form=is_form)
+            if (is_form and scope["method"] not in READING) or session_cookie(scope["headers"]) is not None:
+                refuse_other_sites(scope["method"], scope["headers"], self._public_url)
             if "\0" in scope["path"]:
                 raise InvalidRequest("The path must not contain NUL (%00).")
         except OndotError as error:

@@ -4,12 +4,17 @@
 127.0.0.1. So only requests to local names are accepted (DNS rebinding), only pages of this server may send anything
 (`Origin`, `Sec-Fetch-Site`), as JSON, and no request may come through a proxy: it would be another user's request in
 the name of the account that runs the proxy.
+
+A browser sends the session of a user with every request to this server, also with those that a page of another site
+causes. So a request with a session must come from ondot's own pages, unless it follows a link; and so must every form,
+also the one that signs in (`refuse_other_sites`).
 """
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
+from urllib.parse import urlsplit
 
 from ondot.model.errors import Forbidden, InvalidRequest
 
@@ -43,7 +48,7 @@ _FORWARDED: Final = frozenset(
 )
 _READ: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"content-type"})
 _OF_THIS_SERVER: Final = frozenset({b"same-origin", b"none"})
-_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON: Final = re.compile(rb"application/(?:[a-z0-9.-]+\+)?json\s*(?:;.*)?", re.IGNORECASE)
 
 
@@ -60,8 +65,9 @@ def check_host(headers: Headers) -> None:
         raise InvalidRequest(f"The Host header {_quote(host)} is not valid. Send NAME, NAME:PORT or [IPV6]:PORT.")
 
 
-def refuse_foreign(method: str, headers: Headers) -> None:
-    """Refuse requests that another user or site may have caused, where no API key is required. After `check_host`."""
+def refuse_foreign(method: str, headers: Headers, *, may_be_form: bool = False) -> None:
+    """Refuse requests that another user or site may have caused, where no API key is required. After `check_host`.
+    `may_be_form`: the path takes what a form sends; `refuse_other_sites` checks it."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in _READ:
@@ -91,10 +97,51 @@ def refuse_foreign(method: str, headers: Headers) -> None:
             " ondot answers only its own pages."
         )
     kind = found.get(b"content-type")
-    if (origin or site) and kind is not None and method not in _READING and not _JSON.fullmatch(kind):
+    is_changing = method not in READING and not may_be_form
+    if (origin or site) and kind is not None and is_changing and not _JSON.fullmatch(kind):
         raise Forbidden(
             f"A page sent {_quote(kind)}, which a browser lets any site send. Send JSON as application/json."
         )
+
+
+def refuse_other_sites(method: str, headers: Headers, public_url: str | None) -> None:
+    """Refuse a request with a session, or a form, that a page of another site may have sent. After `check_host`.
+
+    A browser states where a request comes from in `Sec-Fetch-Site`, and for a change in `Origin`. What a change states
+    must be this server; a change that states neither comes from no browser that we can trust with a session.
+    """
+    found = {name: value for name, value in headers if name in _READ}
+    site, origin = found.get(b"sec-fetch-site"), found.get(b"origin")
+    is_reading = method in READING
+    if site is not None and site not in (_OF_THIS_SERVER if is_reading else {b"same-origin"}):
+        if is_reading and _is_a_link(method, found):
+            return
+        raise Forbidden(
+            f"The request comes from a page of another site (Sec-Fetch-Site: {_quote(site)}), and what you sign in to"
+            " is changed by ondot's own pages only. Open ondot itself, or send an API key."
+        )
+    if origin is not None and origin.lower() not in _own_origins(found.get(b"host", b"").lower(), public_url):
+        expected = public_url or "http://127.0.0.1, with its port"
+        raise Forbidden(
+            f"The request comes from a page of {_quote(origin)}, and people open ondot at {expected}. Open it there;"
+            " or, if that address is wrong, set ONDOT_PUBLIC_URL to the right one."
+        )
+    if not is_reading and origin is None and site is None:
+        raise Forbidden(
+            "The request does not state which page sent it (Origin). Outside of a browser, send an API key."
+        )
+
+
+@lru_cache(maxsize=HOSTS_KEPT)
+def _own_origins(host: bytes, public_url: str | None) -> frozenset[bytes]:
+    """Over plain http only this machine: elsewhere a browser keeps no session."""
+    own = {b"http://" + _without_port_80(host)} if _is_local(host) else set()
+    if public_url is not None:
+        parts = urlsplit(public_url)
+        default = {"http": 80, "https": 443}[parts.scheme]
+        host_and_port = parts.netloc.removesuffix(f":{default}")
+        own.add(f"{parts.scheme}://{host_and_port}".encode())
+    return frozenset(own)
 
 
 def _is_a_link(method: str, found: dict[bytes, bytes]) -> bool:

@@ -39,10 +39,12 @@ from ondot.api.routes import (
     secrets,
     skipped,
     tenants,
+    users,
 )
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
 from ondot.api.routes.secrets import SecretBody
+from ondot.api.routes.users import UserBody, UserChangeBody
 from ondot.document.body import JobBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
@@ -52,6 +54,7 @@ from ondot.model.errors import (
     OndotError,
     QueueFull,
     QuotaExceeded,
+    TooManySignIns,
     TooManyWrongKeys,
     Unavailable,
 )
@@ -78,6 +81,7 @@ PARTS = (
     secrets,
     tenants,
     audit,
+    users,
 )
 """In the order of the reference."""
 BODIES = (
@@ -96,6 +100,8 @@ BODIES = (
     TenantBody,
     TenantPatchBody,
     SecretBody,
+    UserBody,
+    UserChangeBody,
 )
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -131,7 +137,12 @@ def build_api(services: Services) -> FastAPI:
     app.add_exception_handler(Exception, _render_bug)
     app.add_middleware(FastPath, entries=ENTRIES, render_error=_render_error)
     app.add_middleware(ReleaseBody, intake=services.intake)
-    app.add_middleware(Guard, auth=services.auth, render_error=_render_error)
+    app.add_middleware(
+        Guard,
+        auth=services.auth,
+        render_error=_render_error,
+        public_url=services.database.settings.public_url,
+    )
     app.add_middleware(RequestMetrics)
     describe(app, BODIES)
     return app
@@ -148,7 +159,7 @@ async def _render_error(request: Request, error: OndotError) -> Response:
         headers |= headers_of(error)
     if isinstance(error, QuotaExceeded):
         headers |= quota_headers(error)
-    if isinstance(error, TooManyWrongKeys):
+    if isinstance(error, TooManyWrongKeys | TooManySignIns):
         headers["Retry-After"] = str(error.facts["retry_after_s"])
     return JSONResponse(problem(error, _path(request)), status, headers, CONTENT_TYPE)
 

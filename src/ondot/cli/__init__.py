@@ -1,7 +1,7 @@
 """The command `ondot`: noun then verb, one module for each noun.
 
     up · api · scheduler · worker        run a server, or one role of it          up.py, roles.py
-    migrate · doctor · key               maintain an installation                 migrate.py, doctor.py, key.py
+    migrate · doctor · key · user        maintain an installation                 migrate.py, doctor.py, key.py, user.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
     cron · version                       need no server                           cron.py
@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from ondot import __version__
-from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool, secret
+from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool, secret, user
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
@@ -73,6 +73,7 @@ app.add_typer(cron.app, name="cron", rich_help_panel=USE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=KEEP)
 app.command("doctor", rich_help_panel=KEEP)(doctor)
 app.add_typer(key.app, name="key", rich_help_panel=KEEP)
+app.add_typer(user.app, name="user", rich_help_panel=KEEP)
 app.command("version", rich_help_panel=KEEP)(version)
 
 

@@ -9,17 +9,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any
+from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.requests import HTTPConnection
 
+from ondot.model.access import Caller, Right
 from ondot.model.errors import Forbidden, NotFound, OndotError, TooManyWrongKeys, Unauthorized, Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
+from ondot.people.oidc import Provider
+from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
 from ondot.ui import dead_letters, executions, jobs
 from ondot.ui.dead_letters import count_open, read_letters
@@ -29,16 +33,20 @@ from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet
 from ondot.ui.job import read_job
 from ondot.ui.jobs import read_jobs
+from ondot.ui.me import LOCAL_ME, Auth, Me, read_me
 from ondot.ui.overview import read_overview
 from ondot.ui.reference import read_reference
 from ondot.ui.render import Renderer
 from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
+from ondot.ui.sign_in import SEE_OTHER, SignInPages
 from ondot.ui.skipped import read_skipped
+from ondot.ui.users import read_users
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+"""Forms go to this server only: to sign out, to search."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -57,9 +65,6 @@ STATUS: dict[type[OndotError], int] = {
     NotFound: 404,
     Unavailable: 503,
 }
-# Without scripts, the browser itself sends a form, to this server only.
-FORM_HEADERS = HEADERS | {"Content-Security-Policy": POLICY.replace("form-action 'none'", "form-action 'self'")}
-
 Values = Mapping[str, Any]
 
 
@@ -72,8 +77,9 @@ class Page:
     name: str
     read: Callable[[Database, TenantNo, Request], Awaitable[Any]]
     values: Values = field(default_factory=dict)
-    has_form: bool = False
     has_sections: bool = False
+    right: Right = Right.JOBS_READ
+    """What a person needs to open the page."""
 
 
 PAGES = (
@@ -83,7 +89,6 @@ PAGES = (
         "jobs",
         lambda database, tenant_no, request: read_jobs(database, tenant_no, jobs.parse_query(request.query_params)),
         values={"states": tuple(JobState)},
-        has_form=True,
     ),
     Page(
         "/jobs/{id}",
@@ -100,7 +105,6 @@ PAGES = (
             database, tenant_no, executions.parse_query(request.query_params)
         ),
         values={"states": tuple(State)},
-        has_form=True,
     ),
     Page(
         "/executions/{id}",
@@ -123,7 +127,6 @@ PAGES = (
         lambda database, tenant_no, request: read_letters(
             database, tenant_no, dead_letters.parse_query(request.query_params)
         ),
-        has_form=True,
     ),
     Page(
         "/fleet",
@@ -133,13 +136,14 @@ PAGES = (
         values={"liveness": "snapshot"},
         has_sections=True,
     ),
+    Page(
+        "/users",
+        "users",
+        "users",
+        lambda database, tenant_no, request: read_users(database, tenant_no, request.query_params),
+        right=Right.USERS_MANAGE,
+    ),
 )
-
-
-class Auth(Protocol):
-    """The tenant of a request. Raises if the request is not allowed."""
-
-    async def tenant(self, request: HTTPConnection, /) -> TenantNo: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,21 +158,24 @@ class Site:
 
     async def serve(self, page: Page, request: Request) -> Response:
         try:
-            tenant_no = await self.auth.tenant(request)
-            view = await page.read(self.database, tenant_no, request)
-            open_letters = await self.count_letters(request, tenant_no)
+            caller = await self.allow(request, page.right)
+            view = await page.read(self.database, caller.tenant_no, request)
+            open_letters = await self.count_letters(request, caller)
+            me = await self.me(request, caller)
         except (Unauthorized, Forbidden, NotFound, Unavailable) as error:
             return self.refuse(request, error)
-        values = {page.name: view, "now": view.now, "open_letters": open_letters, **page.values}
+        values = {page.name: view, "now": view.now, "open_letters": open_letters, "me": me, **page.values}
         if page.has_sections:
             values["fragments"] = self.renderer.fragments(view)
         html = self.renderer.page(page.template, **values)
-        return HTMLResponse(html, headers=FORM_HEADERS if page.has_form else HEADERS)
+        return HTMLResponse(html, headers=HEADERS)
 
     async def overview(self, request: Request) -> Response:
         """`/`, whose view counts the open dead letters itself."""
         try:
-            overview = await read_overview(self.database, await self.auth.tenant(request))
+            caller = await self.allow(request, Right.JOBS_READ)
+            overview = await read_overview(self.database, caller.tenant_no)
+            me = await self.me(request, caller)
         except (Unauthorized, Forbidden, Unavailable) as error:
             return self.refuse(request, error)
         html = self.renderer.page(
@@ -179,15 +186,17 @@ class Site:
             is_new=overview.is_new,
             base_url=base_url_of(request),
             open_letters=overview.open_letters,
+            me=me,
         )
         return HTMLResponse(html, headers=HEADERS)
 
     async def schedules(self, read: ReadPreview, request: Request) -> Response:
-        open_letters = 0
+        open_letters, me = 0, LOCAL_ME
         try:
-            tenant_no = await self.auth.tenant(request)
+            caller = await self.allow(request, Right.JOBS_READ)
             with suppress(Unavailable):  # a schedule is previewed without the database
-                open_letters = await self.count_letters(request, tenant_no)
+                me = await self.me(request, caller)
+                open_letters = await self.count_letters(request, caller)
         except (Unauthorized, Forbidden, Unavailable) as error:
             return self.refuse(request, error)
         form, now = form_of(request.query_params), self.database.clock.now()
@@ -195,15 +204,16 @@ class Site:
 
         def render() -> str:
             shown = preview_form(form, read, now)
-            return self.renderer.schedules(form, shown, now, base_url_of(request), open_letters, whole=whole)
+            return self.renderer.schedules(form, shown, now, base_url_of(request), open_letters, me, whole=whole)
 
         # 50 ms for most schedules, half a second for a thousand fires: other requests must not wait for it.
-        return HTMLResponse(await asyncio.to_thread(render), headers=FORM_HEADERS)
+        return HTMLResponse(await asyncio.to_thread(render), headers=HEADERS)
 
     async def docs(self, render: Callable[[str, bool], str], request: Request) -> Response:
         with_key = "authorization" in request.headers
         try:
-            await self.auth.tenant(request)
+            with_key = with_key or await self.auth.session(request) is not None
+            await self.auth.caller(request)
         except Forbidden as error:
             return self.refuse(request, error)
         except (Unauthorized, Unavailable):  # it shows nothing of a tenant, and people read it when things fail
@@ -211,7 +221,8 @@ class Site:
         return HTMLResponse(render(base_url_of(request), with_key), headers=HEADERS)
 
     async def follow(self, page: str, request: Request) -> Response:
-        changes = self.feed.watch(page, await self.auth.tenant(request), partial(_may_go_on, self.auth, request))
+        caller = await self.allow(request, Right.JOBS_READ)
+        changes = self.feed.watch(page, caller.tenant_no, partial(self.may_follow, request, caller.tenant_no))
         # Proxies must pass on each event at once.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(_events(changes), media_type="text/event-stream", headers=headers)
@@ -224,11 +235,31 @@ class Site:
         headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
         return Response(found.content, media_type=found.kind, headers=headers)
 
-    async def count_letters(self, request: Request, tenant_no: TenantNo) -> int:
+    async def allow(self, request: HTTPConnection, right: Right) -> Caller:
+        """The caller, if it has the right that the page needs."""
+        caller = await self.auth.caller(request)
+        caller.require(right)
+        return caller
+
+    async def may_follow(self, request: HTTPConnection, tenant_no: TenantNo) -> bool:
+        """Whether the caller that opened a stream may still read it."""
+        with suppress(Unavailable):  # the page shows that the database is away, and continues when it is back
+            try:
+                return (await self.allow(request, Right.JOBS_READ)).tenant_no == tenant_no
+            except (Unauthorized, Forbidden):
+                return False
+        return True
+
+    async def me(self, request: Request, caller: Caller) -> Me:
+        return await read_me(self.database, self.auth, request, caller)
+
+    async def count_letters(self, request: Request, caller: Caller) -> int:
         """The open dead letters. Not counted when a page requests itself again: it keeps its navigation."""
-        return 0 if "hx-request" in request.headers else await count_open(self.database, tenant_no)
+        return 0 if "hx-request" in request.headers else await count_open(self.database, caller.tenant_no)
 
     def refuse(self, request: Request, error: OndotError) -> Response:
+        if type(error) is Unauthorized and not error.facts.get("token_file") and _is_browser(request):
+            return _to_sign_in(request)
         status = STATUS[type(error)]
         more = {"Retry-After": str(error.facts.get("retry_after_s", 2))} if status in {429, 503} else {}
         return HTMLResponse(self.renderer.message(error, base_url_of(request)), status, headers=HEADERS | more)
@@ -242,6 +273,8 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
     renderer = Renderer(previews=read_preview is not None)
     feed = Feed(database, LIVE, renderer.section, renderer.liveness)
     site = Site(app, database, auth, renderer, feed)
+    provider = None if database.settings.oidc_issuer is None else Provider(database.settings, database.clock)
+    people = SignInPages(database, auth, renderer, SignIn(database), provider, HEADERS)
 
     # 130 kB take tens of milliseconds, in which no other request is answered; they depend on the address only.
     @lru_cache(maxsize=DOCS_KEPT)
@@ -262,6 +295,8 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
     router = APIRouter(include_in_schema=False)
     for path, serve in routes.items():
         router.add_api_route(path, serve, methods=["GET"])
+    for method, path, serve in people.routes():
+        router.add_api_route(path, serve, methods=[method])
     app.include_router(router)
     return feed
 
@@ -278,14 +313,21 @@ def _uuid(request: Request, what: str) -> UUID:
         raise NotFound(f"There is no {what} {text[:60]!r}.") from None
 
 
-async def _may_go_on(auth: Auth, request: HTTPConnection) -> bool:
-    """Whether the key that opened a stream is still valid."""
-    with suppress(Unavailable):  # the page shows that the database is away, and continues when it is back
-        try:
-            await auth.tenant(request)
-        except Unauthorized:
-            return False
-    return True
+def _is_browser(request: Request) -> bool:
+    """Not a program, which cannot sign in; and not one with a key."""
+    wants_page = "text/html" in request.headers.get("accept", "") or "hx-request" in request.headers
+    return wants_page and "authorization" not in request.headers
+
+
+def _to_sign_in(request: Request) -> Response:
+    """To the sign-in, and back here afterwards. A part of a page that requests itself again leads the whole page."""
+    is_part = "hx-request" in request.headers
+    here = urlsplit(request.headers.get("hx-current-url", "")) if is_part else request.url
+    path = here.path + (f"?{here.query}" if here.query else "")
+    address = "/sign-in" + ("" if path in {"", "/"} else f"?next={quote(path, safe='')}")
+    if is_part:
+        return Response(status_code=401, headers={"HX-Redirect": address})
+    return RedirectResponse(address, SEE_OTHER, headers=HEADERS)
 
 
 async def _events(changes: AsyncGenerator[dict[str, str]]) -> AsyncIterator[str]:

@@ -20,6 +20,7 @@ from ondot.model.errors import OndotError
 from ondot.model.text import visible
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.feed import Liveness, LiveView
+from ondot.ui.me import Me
 from ondot.ui.reference import Reference
 from ondot.ui.schedules import EXAMPLES, FIELD_OF, Form, FormErrors, PreviewView, zones
 from ondot.words import job as words
@@ -82,6 +83,7 @@ class Renderer:
         now: datetime,
         base_url: str,
         open_letters: int,
+        me: Me,
         *,
         whole: bool,
     ) -> str:
@@ -98,6 +100,7 @@ class Renderer:
             "curl": form.curl(base_url),
             "zones": zones() if whole else (),
             "open_letters": open_letters,
+            "me": me,
         }
         return self.page("schedules" if whole else "schedule_fragment", **values)
 

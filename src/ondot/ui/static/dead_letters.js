@@ -82,7 +82,7 @@
     const words = `${operation.done.toLocaleString("en")} of ${pluralize(operation.total, "letter", "letters")}, ${operation.rate} a second`;
     row.append(make("b", "", action), bar, make("span", "far", words), make("span", "state", operation.state.toLowerCase()));
     if (operation.reason) row.append(make("span", "quiet breaks", operation.reason));
-    if (operation.state === "RUNNING") {
+    if (operation.state === "RUNNING" && "mayRun" in section.dataset) {
       const stop = make("button", "act", "Stop");
       stop.type = "button";
       stop.id = `stop-${operation.id}`;

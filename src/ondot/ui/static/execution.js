@@ -76,7 +76,7 @@
     const button = event.target.closest("button[data-act]");
     if (button) act(button);
   });
-  again.addEventListener("input", check_payload);
+  if (again) again.addEventListener("input", check_payload);
   if (window.location.hash === "#again") {
     const button = document.getElementById("act-again");
     window.history.replaceState(null, "", window.location.pathname);

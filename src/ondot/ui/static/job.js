@@ -74,7 +74,7 @@
     if (backfill.existing) progress.append(cell("span", `${backfill.existing} more had already run or were planned`, "note"));
     const state = cell("td", "");
     state.append(cell("span", backfill.state[0] + backfill.state.slice(1).toLowerCase(), "state"));
-    if (backfill.state === "RUNNING" || backfill.state === "HELD") {
+    if ("mayRun" in section.dataset && (backfill.state === "RUNNING" || backfill.state === "HELD")) {
       const cancel = cell("button", "Cancel", "act");
       cancel.type = "button";
       cancel.id = `cancel-${backfill.id}`;
