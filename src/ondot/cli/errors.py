@@ -37,7 +37,7 @@ UNAVAILABLE: Final = 5
 ORDER: Final = (
     *("up", "api", "scheduler", "worker"),
     *("job", "execution", "dead-letter", "fleet", "pool", "secret", "audit", "cron"),
-    *("migrate", "doctor", "key", "version"),
+    *("migrate", "doctor", "tenant", "user", "key", "webhook", "version"),
 )
 SERVER_PACKAGES: Final = frozenset(
     {"aiohttp", "asyncpg", "cryptography", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
