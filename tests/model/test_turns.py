@@ -371,11 +371,8 @@ def test_shares_keep_to_the_room_of_each_tenant_and_leave_what_is_held_free_for_
     turns.update(entries)
     takes = turns.share_out(turns.next_in_turn(), limit, free=free, rooms=rooms, held_free=held_free)
     got: dict[int, int] = {}
-    if len(tenants) == 1:
-        got = {take.lane.tenant_no: take.count for take in takes}  # the statement's limit is the same for both lanes
-    else:
-        for take in takes:
-            got[take.lane.tenant_no] = got.get(take.lane.tenant_no, 0) + take.count
+    for take in takes:
+        got[take.lane.tenant_no] = got.get(take.lane.tenant_no, 0) + take.count
     if rooms or held_free:
         assert all(count <= rooms.get(TenantNo(tenant), limit) for tenant, count in got.items())
         assert sum(got.values()) <= limit

@@ -86,7 +86,7 @@ def arguments(name: str) -> list[Any]:
     lanes: list[Any] = [[1] * 6, list(range(6)), [1] * 6, [EPOCH] * 6]
     each: dict[str, list[Any]] = {
         "survey_lanes": [*lanes, [1], [1] * 6, list(range(6)), [1] * 6, [2**31 - 1] * 6, 1000, None],
-        "lease_executions": [uuid4(), WORKER, BATCH, *lanes, False, [BATCH] * 6],
+        "lease_executions": [uuid4(), WORKER, BATCH, *lanes, False, [BATCH] * 6, [], []],
         "complete_executions": [
             WORKER,
             ids,

@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, Steps, compute_step, write_steps
+from ondot.flow.quotas import count_tenants
 from ondot.model.check import MEANINGS, Kind, Memory, Place, Suspect
+from ondot.model.ids import TenantNo
 from ondot.model.planning import Timer
 from ondot.store.check import (
     Cursor,
@@ -27,6 +29,7 @@ from ondot.store.check import (
     find_stuck_timers,
     lease_to_recovery,
     look_at,
+    look_at_counts,
     look_at_partitions,
     look_at_timers,
     make_partitions,
@@ -49,6 +52,7 @@ ROWS_A_LOOK: Final[dict[Place, int]] = {
     "leases": 20,  # of hundreds of executions each
     "timers": 50,  # of each partition
     "partitions": 0,
+    "counts": 0,
 }
 """In the order of a round."""
 PLACES: Final = tuple(ROWS_A_LOOK)
@@ -125,6 +129,8 @@ class SelfCheck:
                 return await look_at_timers(connection, self._overdue_s, limit), None
             if place == "partitions":
                 return await look_at_partitions(connection), None
+            if place == "counts":
+                return await look_at_counts(connection), None
             cursor = self._cursor or walk_start(place, self._database.clock.now())
             looked = await look_at(connection, place, cursor, limit)
             return looked.suspects, looked.through
@@ -136,6 +142,8 @@ class SelfCheck:
             return await self._plan(suspects)
         if place == "partitions":
             return await self._name_unowned(suspects)
+        if place == "counts":
+            return await self._count_again(suspects)
         async with self._database.transaction() as connection:
             repaired = [str(name) for name in await self._repair(connection, suspects)]
             if repaired:
@@ -197,6 +205,15 @@ class SelfCheck:
             except Exception as error:  # noqa: BLE001 - a schedule that cannot be computed must not stop the others
                 faults[str(timer.job_id)] = f"its schedule cannot be computed: {type(error).__name__}: {error}"
         return steps, faults
+
+    async def _count_again(self, suspects: list[Suspect]) -> None:
+        async with self._database.connection() as connection:
+            wrong = sorted(set(await look_at_counts(connection)) & set(suspects), key=lambda suspect: suspect.name)
+            if not wrong:
+                return
+            await _count(connection, Kind.WRONG_COUNT, [suspect.name for suspect in wrong])
+        await count_tenants(self._database, [TenantNo(int(suspect.name)) for suspect in wrong])
+        _log_found(Kind.WRONG_COUNT, [suspect.name for suspect in wrong])
 
     async def _name_unowned(self, suspects: list[Suspect]) -> None:
         async with self._database.transaction() as connection:

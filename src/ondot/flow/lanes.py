@@ -17,13 +17,15 @@ from operator import attrgetter
 from typing import Final
 
 from ondot.flow.in_flight import Attempt, InFlight
+from ondot.flow.quotas import hold_free
 from ondot.flow.served_tenants import TenantNos
 from ondot.model.execution import PriorityClass
-from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take
-from ondot.model.ids import EPOCH, PoolNo, TenantNo
-from ondot.model.turns import NO_ROOMS, Turns
+from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take, Waiting
+from ondot.model.ids import EPOCH, PoolNo, TenantNo, WorkerId
+from ondot.model.turns import MOST_LANES, NO_ROOMS, Turns
+from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.queue import Leased, Survey, survey_lanes
+from ondot.store.queue import Leased, Survey, read_reserved, read_slots_held, survey_lanes
 
 BOUND_BEHIND: Final = timedelta(seconds=2)
 """How far a lane's bound stays behind the last row taken: rows may commit in another order than their instants."""
@@ -38,6 +40,9 @@ COST_SHARE: Final = 20
 FEW_LANES, LARGE_BATCH = 16, 100
 """With so few lanes each lease has its own survey, unless the last batch was large: the order of classes is exact."""
 ACCRUE_EVERY_S: Final = 0.05
+RESERVED_EVERY_S: Final = 0.25
+FULL_FOR_S: Final = 0.2
+"""A tenant without room is left out for this long, if more tenants wait than one lease takes from."""
 
 _lane_of = attrgetter("pool_no", "priority_class", "tenant_no")
 
@@ -48,6 +53,7 @@ class Lanes:
     def __init__(
         self,
         database: Database,
+        worker_id: WorkerId,
         pool_nos: Sequence[PoolNo],
         tenants: Callable[[], TenantNos] = lambda: None,
         in_flight: InFlight | None = None,
@@ -55,6 +61,7 @@ class Lanes:
         """`tenants`: those that the worker serves at this moment. `in_flight`: the attempts that run, whose ends are
         charged; None: nothing ends."""
         self._database = database
+        self._worker_id = worker_id
         self._tenants = tenants
         self._pool_nos = tuple(pool_nos)
         self._in_flight = in_flight
@@ -64,6 +71,11 @@ class Lanes:
         self._is_shared = False
         """Several tenants had leases: slots are counted."""
         self._accrued_s = 0.0
+        self._has_begun = False
+        """The first turns are set, by what tenants hold on other workers."""
+        self._held_free: Mapping[TenantNo, int] = NO_ROOMS
+        self._held_until_s = 0.0
+        self._full_until_s: dict[TenantNo, float] = {}
         self._from_ats: dict[Lane, datetime] = {}
         self._seen_s: dict[Lane, float] = {}
         self._last: Survey | None = None
@@ -103,11 +115,34 @@ class Lanes:
         started_s, asked_at = time.monotonic(), self._database.clock.now()
         async with self._database.connection() as connection:
             survey = await survey_lanes(connection, self._pool_nos, lanes, list(self._from_ats.values()), tenant_nos)
+            await self._read_reserved(connection, survey)
         now_s = time.monotonic()
         self._fresh_until_s = now_s + max(FRESH_FOR_S, min(COST_SHARE * (now_s - started_s), FRESH_AT_MOST_S))
         self._last, self._last_batch = survey, 0
         self._update(survey, asked_at, now_s)
+        if self._turns.is_shared:
+            await self._learn_of_tenants()
         return survey
+
+    async def _learn_of_tenants(self) -> None:
+        """Several tenants wait: their weights count, and at first the slots that they hold on other workers."""
+        await self._database.tenants.snapshot()
+        if self._has_begun:
+            return
+        self._has_begun = True
+        async with self._database.connection() as connection:
+            held = await read_slots_held(connection, self._pool_nos, self._worker_id)
+        self._turns.begin_from(held)
+
+    async def _read_reserved(self, connection: Connection, survey: Survey | None) -> None:
+        """What is kept free for tenants with reserved slots changes with what runs, on all workers."""
+        now_s = time.monotonic()
+        if survey is None or not survey.has_reserved:
+            self._held_free = NO_ROOMS
+        elif now_s >= self._held_until_s:
+            entries = await read_reserved(connection, self._pool_nos, self._worker_id)
+            self._held_free = hold_free(entries) or NO_ROOMS
+            self._held_until_s = now_s + RESERVED_EVERY_S
 
     def start_round(self) -> None:
         """All that wait have their turn again in `next_in_turn`."""
@@ -119,7 +154,18 @@ class Lanes:
     def share_out(
         self, lanes: Sequence[Lane], limit: int, *, free: int, rooms: Mapping[TenantNo, int] = NO_ROOMS
     ) -> list[Take]:
-        return self._turns.share_out(lanes, limit, free=free, rooms=rooms)
+        return self._turns.share_out(lanes, limit, free=free, rooms=rooms, held_free=self._held_free)
+
+    def not_kept(self, free: int, of: TenantNo | None = None) -> int:
+        """How many of the free slots are not kept for tenants other than this one."""
+        return free - sum(slots for tenant_no, slots in self._held_free.items() if tenant_no != of)
+
+    def leave_out(self, tenant_nos: Iterable[TenantNo]) -> None:
+        """Nothing of these may start by their quotas, until the next survey at least."""
+        now_s = time.monotonic()
+        for tenant_no in tenant_nos:
+            self._turns.leave_out(tenant_no)
+            self._full_until_s[tenant_no] = now_s + FULL_FOR_S
 
     def record(self, takes: Sequence[Take], leased: Sequence[Leased], limit: int) -> None:
         """Record what a lease yielded: bounds rise, and lanes that are empty now leave the survey."""
@@ -177,8 +223,9 @@ class Lanes:
             self._accrued_s = now_s
             self._turns.accrue(now_s)
 
-    def _weight_of(self, _tenant_no: TenantNo) -> float:
-        return 1.0
+    def _weight_of(self, tenant_no: TenantNo) -> float:
+        tenant = self._database.tenants.known.get(tenant_no)
+        return 1.0 if tenant is None else tenant.weight
 
     # ---
 
@@ -202,11 +249,24 @@ class Lanes:
             self._seen_s[lane] = now_s
             self._raise_bound(lane, min(ready_at, asked_at) - QUIET_BEHIND)
         self._accrue(now_s)
-        due = [] if survey is None else [entry for entry in waiting if entry.ready_at <= survey.now]
+        due = [] if survey is None else self._due_of(survey, now_s)
         self._heads = {entry.lane: entry.ready_at for entry in due}
         self._scopes = {entry.lane: entry.scopes for entry in due if entry.scopes}
         self.next_at = None if survey is None else _next_at(survey)
         self._turns.update(due)
+
+    def _due_of(self, survey: Survey, now_s: float) -> list[Waiting]:
+        left_out = survey.stopped
+        if self._full_until_s:
+            full = {tenant_no: until_s for tenant_no, until_s in self._full_until_s.items() if until_s > now_s}
+            self._full_until_s = full
+            if len(survey.waiting) > MOST_LANES:
+                left_out = left_out | full.keys()
+        if left_out:
+            waiting = [entry for entry in survey.waiting if entry.lane.tenant_no not in left_out]
+        else:
+            waiting = survey.waiting
+        return [entry for entry in waiting if entry.ready_at <= survey.now]
 
     def _raise_bound(self, lane: Lane, from_at: datetime) -> None:
         self._from_ats[lane] = max(from_at, self._from_ats.get(lane, EPOCH))
@@ -214,7 +274,8 @@ class Lanes:
 
 def _next_at(survey: Survey) -> datetime | None:
     """When the next work may start, or be admitted, that is not due."""
-    instants = [entry.ready_at for entry in survey.waiting] + [pool.look_at for pool in survey.rates]
+    instants = [entry.ready_at for entry in survey.waiting if entry.lane.tenant_no not in survey.stopped]
+    instants += [pool.look_at for pool in survey.rates]
     if survey.gates_at is not None:
         instants.append(survey.gates_at)
     return min((instant for instant in instants if instant > survey.now), default=None)

@@ -4,11 +4,10 @@ One pass has four steps. Survey: what waits in the lanes and before the gates of
 Portions: the work that is due, cut into parts that one statement leases. Room: how much of a portion its limits allow.
 Lease: take that much, by lanes or by rates. The first portion that yields something ends the pass.
 
-Limits counted at the lease belong to scopes: today to the pool of a lane. A lane without limits has no scope, and its
-lease is a single statement outside a transaction. Otherwise the scopes are locked, one statement answers how much room
-all of them have together (`scope_room`), and the lease takes their slots and tokens in the same transaction. A limit of
-another kind, a tenant's, is one more `Scope` on the lanes that `survey_lanes` returns, and one more row in the
-statements `lock_scopes`, `scope_room` and `take_tokens`; nothing here changes.
+Limits counted at the lease belong to scopes: the pool of a lane, and its tenant. A lane without limits has no scope,
+and its lease is a single statement outside a transaction. Otherwise the scopes are locked, one statement answers how
+much room each of them has (`scope_room`), and the lease takes their slots and tokens in the same transaction. A portion
+has one pool scope at most and any number of tenants: each takes no more than its own room (`flow.quotas`).
 
 The lease id is minted before the first try: after a lost reply the worker asks by it, and adopts what it got. A worker
 never leases more than its free slots. Where payloads are large and the connection is slow, it leases no more than it
@@ -25,18 +24,21 @@ from msgspec import Struct
 from ondot.flow.gate import admit_pass
 from ondot.flow.in_flight import InFlight
 from ondot.flow.lanes import Lanes
+from ondot.flow.quotas import count_tenants
 from ondot.flow.served_tenants import TenantNos
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Scopes, Take
 from ondot.model.ids import LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.retry import SUSPECT_FROM
+from ondot.model.turns import NO_ROOMS
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
 from ondot.store.jobs import find_stopped_jobs
 from ondot.store.queue import (
+    LARGEST_LEASE,
     Leased,
     RatedPool,
     Room,
@@ -51,7 +53,6 @@ from ondot.store.queue import (
 )
 from ondot.telemetry.metrics import LATENESS, LEASED
 
-BATCH = 1_000
 MOST_GATES = 6
 """Rounds of admission in a pass: an execution that passes one gate may stand before the next."""
 LOCKED_FOR = timedelta(milliseconds=5)
@@ -82,13 +83,15 @@ class Assignment(Struct, frozen=True):
 class Batch:
     """The result of one pass. `next_at`: when the next work known to this worker may start, by the database's clock.
 
-    `more`: due work is left. `contended`: due work is there, but other workers have it locked.
+    `more`: due work is left. `contended`: due work is there, but other workers have it locked. `kept`: due work is
+    there, but the free slots are kept for other tenants.
     """
 
     assignments: list[Assignment]
     next_at: datetime | None = None
     more: bool = False
     contended: bool = False
+    kept: bool = False
 
 
 class _NotLeased(Exception):
@@ -105,11 +108,17 @@ class _Portion:
     scopes: Scopes
     lanes: Sequence[Lane] = ()
     rated_pools: Sequence[PoolNo] = ()
+    rated_of: TenantNo | None = None
+    """Of pools with rates: the work of this tenant, which has quotas; None: of all without."""
     of_suspects: bool = False
 
     @property
     def is_plain(self) -> bool:
         return not self.scopes and not self.rated_pools
+
+    @property
+    def is_of_limited_pool(self) -> bool:
+        return any(scope.kind == "pool" for scope in self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +132,12 @@ class _Taken:
 
 def _rated_portions(rates: Sequence[RatedPool]) -> list[_Portion]:
     """Pools without limits of their own in one portion, first; the others by their scopes."""
-    by_scopes: dict[Scopes, list[PoolNo]] = {}
-    for pool in sorted(rates, key=lambda pool: bool(pool.scopes)):
-        by_scopes.setdefault(pool.scopes, []).append(pool.pool_no)
-    return [_Portion(scopes, rated_pools=pool_nos) for scopes, pool_nos in by_scopes.items()]
+    by_scopes: dict[tuple[Scopes, TenantNo | None], list[PoolNo]] = {}
+    for pool in sorted(rates, key=lambda pool: len(pool.scopes)):
+        by_scopes.setdefault((pool.scopes, pool.limited), []).append(pool.pool_no)
+    return [
+        _Portion(scopes, rated_pools=pool_nos, rated_of=limited) for (scopes, limited), pool_nos in by_scopes.items()
+    ]
 
 
 def _lane_portions(in_turn: list[Lane], scopes_of: Callable[[Lane], Scopes]) -> list[_Portion]:
@@ -137,20 +148,25 @@ def _lane_portions(in_turn: list[Lane], scopes_of: Callable[[Lane], Scopes]) -> 
     """
 
     def kind_of(lane: Lane) -> tuple[Scopes, bool]:
-        return scopes_of(lane), lane.priority_class is PriorityClass.SUSPECT
+        of_pool = tuple(scope for scope in scopes_of(lane) if scope.kind == "pool")
+        return of_pool, lane.priority_class is PriorityClass.SUSPECT
+
+    def portion(kind: tuple[Scopes, bool], lanes: list[Lane]) -> _Portion:
+        of_pool, of_suspects = kind
+        tenants = dict.fromkeys(scope for lane in lanes for scope in scopes_of(lane) if scope.kind == "tenant")
+        return _Portion((*of_pool, *tenants), lanes, of_suspects=of_suspects)
 
     if len(kinds := {kind_of(lane) for lane in in_turn}) == 1:
-        [(scopes, of_suspects)] = kinds
-        return [_Portion(scopes, in_turn, of_suspects=of_suspects)]
+        return [portion(kinds.pop(), in_turn)]
     tenants = [
         [(kind, list(lanes)) for kind, lanes in groupby(own, key=kind_of)]
         for _, own in groupby(in_turn, key=lambda lane: lane.tenant_no)
     ]
     portions = []
     while tenants:
-        scopes, of_suspects = kind = tenants[0][0][0]
+        kind = tenants[0][0][0]
         lanes = [lane for own in tenants if own[0][0] == kind for lane in own[0][1]]
-        portions.append(_Portion(scopes, lanes, of_suspects=of_suspects))
+        portions.append(portion(kind, lanes))
         tenants = [rest for own in tenants if (rest := own[1:] if own[0][0] == kind else own)]
     return portions
 
@@ -184,11 +200,11 @@ class Leaser:
         self._tenants = tenants
         self._worker_id = worker_id
         self._pool_nos = tuple(pool_nos)
-        self._lanes = Lanes(database, pool_nos, tenants, in_flight)
+        self._lanes = Lanes(database, worker_id, pool_nos, tenants, in_flight)
         self.pending: LeaseId | None = None
         """A lease that was asked for and that the worker has not acknowledged. Every beat names it: while the loop is
         busy, or the reply is lost, recovery must not take it for a lease that its worker never got."""
-        self._at_once = AdaptiveBatch(BATCH)
+        self._at_once = AdaptiveBatch(LARGEST_LEASE)
         self._assigned: list[Assignment] = []
         """What was read of the pending lease before reading failed: the next try continues after it."""
 
@@ -235,7 +251,8 @@ class Leaser:
                 contended = True
             else:
                 next_at = min(next_at or taken.again_at, taken.again_at)
-        return Batch([], next_at, contended=contended)
+        kept = self._lanes.not_kept(free_slots) < free_slots and bool(survey.waiting)
+        return Batch([], next_at, contended=contended, kept=kept)
 
     async def _admit_and_survey(self) -> tuple[Survey | None, bool]:
         """What waits once all that may pass a gate has; and whether other workers have a gate locked that is due."""
@@ -259,6 +276,8 @@ class Leaser:
         """Lease up to `limit` of a portion, as far as its scopes have room."""
         lease_id = LeaseId(self._database.clock.new_id())
         takes: list[Take] = []
+        room: Room | None = None
+        leased: list[Leased] = []
         try:
             async with self._database.connection() if portion.is_plain else self._database.transaction() as connection:
                 if not portion.is_plain:
@@ -269,39 +288,72 @@ class Leaser:
                         return _Taken(lease_id, [], _ask_again_at(room, self._database.clock.now()))
                     limit = room.count
                 if portion.rated_pools:
-                    leased = await self._take_at_rates(connection, lease_id, portion, limit, free_for_suspects)
-                else:
-                    takes = self._lanes.share_out(portion.lanes, limit, free=free)
-                    self.pending = lease_id
-                    leased = await lease_executions(
-                        connection,
-                        lease_id,
-                        self._worker_id,
-                        limit=limit,
-                        takes=takes,
-                        from_ats=self._lanes.heads_of(takes),
-                        takes_slots=bool(portion.scopes),
+                    leased = await self._take_at_rates(
+                        connection, lease_id, portion, room, limit, free, free_for_suspects
                     )
-                if portion.scopes:
-                    await take_tokens(connection, portion.scopes, len(leased))
+                else:
+                    rooms = NO_ROOMS if room is None else room.tenants
+                    takes = self._lanes.share_out(portion.lanes, limit, free=free, rooms=rooms)
+                    if takes:
+                        limit = min(limit, sum(take.count for take in takes))
+                        self.pending = lease_id
+                        leased = await lease_executions(
+                            connection,
+                            lease_id,
+                            self._worker_id,
+                            limit=limit,
+                            takes=takes,
+                            from_ats=self._lanes.heads_of(takes),
+                            takes_slots=portion.is_of_limited_pool,
+                            room=room,
+                        )
+                if portion.scopes and leased:
+                    await take_tokens(connection, portion.scopes, leased)
         except _NotLeased:
             leased = []
         if takes:
             # After the commit: bounds that rose for a lease that was rolled back would hide its rows.
             self._lanes.record(takes, leased, limit)
-        if not leased:
-            self.pending = None
-        return _Taken(lease_id, leased)
+        if room is not None:
+            await self._leave_out_full(room)
+        if leased:
+            return _Taken(lease_id, leased)
+        self.pending = None
+        if takes or (room is None and portion.rated_pools):
+            return _Taken(lease_id, [])
+        # Its tenants have no room, or the free slots are kept for others: a completion wakes the pool before.
+        return _Taken(lease_id, [], _ask_again_at(room or Room(0), self._database.clock.now()))
+
+    async def _leave_out_full(self, room: Room) -> None:
+        self._lanes.leave_out(tenant_no for tenant_no, count in room.tenants.items() if count <= 0)
+        if room.uncounted:
+            await count_tenants(self._database, room.uncounted)
 
     async def _take_at_rates(
-        self, connection: Connection, lease_id: LeaseId, portion: _Portion, limit: int, free_for_suspects: int | None
+        self,
+        connection: Connection,
+        lease_id: LeaseId,
+        portion: _Portion,
+        room: Room | None,
+        limit: int,
+        free: int,
+        free_for_suspects: int | None,
     ) -> list[Leased]:
         """Lease the executions that get a token of their rates. The token is taken in the transaction of the lease."""
-        admitted = await admit_at_rates(connection, portion.rated_pools, limit, free_for_suspects, self._tenants())
+        limit = min(limit, self._lanes.not_kept(free, portion.rated_of))
+        if room is not None and portion.rated_of is not None:
+            limit = min(limit, room.tenants[portion.rated_of])
+        if limit <= 0:
+            return []
+        admitted = await admit_at_rates(
+            connection, portion.rated_pools, limit, free_for_suspects, self._tenants(), portion.rated_of
+        )
         if not admitted:
             return []
         self.pending = lease_id
-        leased = await lease_admitted(connection, lease_id, self._worker_id, admitted, takes_slots=bool(portion.scopes))
+        leased = await lease_admitted(
+            connection, lease_id, self._worker_id, admitted, takes_slots=portion.is_of_limited_pool, room=room
+        )
         if len(leased) < len(admitted):
             raise _NotLeased
         return leased

@@ -15,7 +15,7 @@ from ondot.store.idempotency import forget_keys
 from ondot.store.logs import forget_checkpoints
 from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
-from ondot.store.queue import sweep_late_ready
+from ondot.store.queue import forget_idle_counts, sweep_late_ready
 from ondot.store.removal import forget_tenants
 from ondot.store.retain import BEGIN, Aged, Over, Place, forget, forget_versions, lock_over_jobs, remove_jobs
 from ondot.store.sessions import forget_failures, forget_sessions
@@ -91,6 +91,7 @@ class Retention:
     async def _forget_fleet(self) -> int:
         async with self._database.connection() as connection:
             await forget_workers(connection)
+            await forget_idle_counts(connection)
             await forget_nodes(connection)
         return 0
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-Place = Literal["executions", "ready", "waiting", "gated", "slots", "lines", "leases", "timers", "partitions"]
+Place = Literal["executions", "ready", "waiting", "gated", "slots", "lines", "leases", "timers", "partitions", "counts"]
 
 
 class Kind(StrEnum):
@@ -23,6 +23,7 @@ class Kind(StrEnum):
     SLOT_WITHOUT_HOLDER = "slot_without_holder"
     LINE_OVERLOOKED = "line_overlooked"
     PARTITION = "partition"
+    WRONG_COUNT = "wrong_count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,10 @@ MEANINGS: Final = {
     Kind.PARTITION: Meaning(
         "partitions that were missing, or had no owner while schedulers were alive",
         "created if missing; a scheduler takes those without an owner",
+    ),
+    Kind.WRONG_COUNT: Meaning(
+        "tenants with a quota whose running attempts were counted wrong",
+        "counted again",
     ),
 }
 

@@ -153,11 +153,13 @@ class Turns:
         lanes = lanes[:MOST_LANES]
         tenants = [(tenant_no, list(own)) for tenant_no, own in groupby(lanes, key=lambda lane: lane.tenant_no)]
         common = max((limit if free is None else free) - sum(held_free.values()), 0)
+        is_exact = bool(rooms or held_free)
         if len(tenants) == 1:
             [(tenant_no, own)] = tenants
+            if not is_exact:
+                return [Take(lane, limit) for lane in own]
             limit = min(limit, rooms.get(tenant_no, limit), common + held_free.get(tenant_no, 0))
-            return [Take(lane, limit) for lane in own] if limit > 0 else []
-        is_exact = bool(rooms or held_free)
+            return list(self._takes_of_one(own, limit, is_exact=True))
         shares = self._share_by_tenant(tenants, limit, common, rooms, held_free)
         return [
             take

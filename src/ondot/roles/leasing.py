@@ -99,7 +99,7 @@ class LeaseLoop:
             pause_s = min(pause_s, max((batch.next_at - self._database.clock.now()).total_seconds(), 0.0))
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                await self._wake.wait()
+                await (first_of(self._wake, self._slot_free) if batch.kept else self._wake.wait())
 
     async def _gather_slots(self) -> None:
         enough = self._slots - max(self._slots // GATHERED_SHARE, 1)

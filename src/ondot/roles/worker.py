@@ -318,6 +318,7 @@ class Incarnation:
             running=len(self._runner.in_flight),
             lease_ids=self._leases(),
             bounds=self._leaser.bounds,
+            held=self._leaser.slots_held,
         )
         if answer is None:
             self._loop.call_soon_threadsafe(self._lost.set)

@@ -81,6 +81,11 @@ async def look_at_partitions(connection: Connection) -> list[Suspect]:
     return _suspects("partitions", await connection.fetch(_SQL["look_at_partitions"].text))
 
 
+async def look_at_counts(connection: Connection) -> list[Suspect]:
+    """Find tenants with quotas whose running attempts are counted wrong."""
+    return _suspects("counts", await connection.fetch(_SQL["look_at_counts"].text))
+
+
 def _suspects(place: Place, rows: Sequence[Record], width: int = 0) -> list[Suspect]:
     """A row has the columns of the cursor, then the kind, then the key."""
     return [Suspect(Kind(row[width]), place, tuple(row)[width + 1 :]) for row in rows if row[width] is not None]

@@ -668,6 +668,28 @@ CREATE INDEX tenant_chores ON ondot.tenant USING btree (tenant_no) WHERE ((has_p
 CREATE UNIQUE INDEX tenant_name ON ondot.tenant USING btree (name) WHERE (state <> 'DELETED'::text);
 CREATE INDEX tenant_stopped ON ondot.tenant USING btree (tenant_no) WHERE (state <> 'ACTIVE'::text);
 CREATE TRIGGER tenant_changed BEFORE UPDATE ON ondot.tenant FOR EACH ROW EXECUTE FUNCTION mark_tenant_changed();
+CREATE TRIGGER tenant_limits AFTER INSERT OR UPDATE ON ondot.tenant FOR EACH ROW EXECUTE FUNCTION tenant_limits_changed();
+
+CREATE TABLE ondot.tenant_limit (
+    tenant_no integer NOT NULL,
+    is_stopped boolean NOT NULL,
+    is_counted boolean NOT NULL DEFAULT false,
+    concurrent integer,
+    reserved integer,
+    rate_limit integer,
+    rate_per_s double precision,
+    rate_burst integer,
+    token_at timestamp with time zone,
+    CONSTRAINT tenant_limit_pkey PRIMARY KEY (tenant_no)
+) WITH (fillfactor=50);
+
+CREATE TABLE ondot.tenant_running (
+    tenant_no integer NOT NULL,
+    worker_id uuid NOT NULL,
+    pool_no integer NOT NULL,
+    running integer NOT NULL,
+    CONSTRAINT tenant_running_pkey PRIMARY KEY (tenant_no, worker_id, pool_no)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.02);
 
 CREATE TABLE ondot.timer (
     job_id uuid NOT NULL,
@@ -717,6 +739,7 @@ CREATE TABLE ondot.worker (
     stalled_by uuid,
     blocked_at timestamp with time zone,
     blocked_by text,
+    held jsonb NOT NULL DEFAULT '[]'::jsonb,
     tenant_nos integer[],
     CONSTRAINT worker_pkey PRIMARY KEY (id),
     CONSTRAINT worker_state_check CHECK ((state = ANY (ARRAY['ALIVE'::text, 'DRAINING'::text, 'GONE'::text, 'LOST'::text])))
@@ -724,7 +747,7 @@ CREATE TABLE ondot.worker (
 CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (blocked_by IS NOT NULL);
 
 -- ondot.add_days(parent_name text, through date)
--- ondot.admit(of_pools integer[], at_rates boolean, free integer, free_for_suspects integer, of_tenants integer[])
+-- ondot.admit(of_pools integer[], at_rates boolean, free integer, free_for_suspects integer, of_tenants integer[], of_limited integer)
 -- ondot.audit_entered()
 -- ondot.call_lines(gates uuid[])
 -- ondot.check_spec(spec json)
@@ -756,6 +779,7 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.stand_in_line(ids uuid[])
 -- ondot.submit_spec(spec json, fire_at timestamp with time zone, tenant text)
 -- ondot.submit_specs(specs json[], payloads json[], tenant text)
+-- ondot.tenant_limits_changed()
 -- ondot.tenant_no_of(tenant text, jobs integer, payload_bytes integer)
 -- ondot.token_at_first(stage jsonb)
 -- ondot.token_burst(stage jsonb)

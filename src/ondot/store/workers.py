@@ -1,8 +1,9 @@
 """Workers: incarnations, their beats, and leases that are left without a worker."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -78,8 +79,9 @@ async def beat_worker(
     running: int,
     lease_ids: Sequence[LeaseId],
     bounds: Sequence[tuple[Lane, datetime]],
+    held: Mapping[TenantNo, int] = MappingProxyType({}),
 ) -> BeatReply | None:
-    """Send a heartbeat. None: this incarnation was marked lost."""
+    """Send a heartbeat. `held`: the slots that each tenant holds. None: this incarnation was marked lost."""
     entries = [
         {
             "pool_no": lane.pool_no,
@@ -89,10 +91,16 @@ async def beat_worker(
         }
         for lane, from_at in bounds
     ]
+    slots = [{"tenant_no": tenant_no, "slots": count} for tenant_no, count in held.items()]
     row = await connection.fetchrow(
-        _SQL["beat_worker"].text, worker_id, state, running, lease_ids, msgspec.json.encode(entries).decode()
+        _SQL["beat_worker"].text,
+        *(worker_id, state, running, lease_ids, _json(entries), _json(slots)),
     )
     return None if row is None else BeatReply(row["now"], frozenset(row["blocking"]))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 async def report_stalled_worker(

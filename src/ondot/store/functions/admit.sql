@@ -1,7 +1,8 @@
--- ondot.admit(of_pools, at_rates, free, free_for_suspects, of_tenants): one pass of admission at the gates before which work
--- of these pools and tenants (NULL: all) waits: at the rates, or at the others. At rates, at most `free` executions start, and
--- at most `free_for_suspects` of the class suspect (NULL: no bound). Roles of the release before pass four arguments; their
--- signature goes in the same transaction in which this one comes. Returns the verdict on each:
+-- ondot.admit(of_pools, at_rates, free, free_for_suspects, of_tenants, of_limited): one pass of admission at the gates before
+-- which work of these pools and tenants (NULL: all) waits: at the rates, or at the others. At rates, at most `free`
+-- executions start, and at most `free_for_suspects` of the class suspect (NULL: no bound), of tenants without quotas
+-- that are counted at the lease, or of `of_limited` alone. Roles of the release before pass four arguments; their signature
+-- goes in the same transaction in which this one comes. Returns the verdict on each:
 --   ready    passed its last gate, and is in the queue
 --   next     passed this gate, and is in the line before the next
 --   start    has its tokens, and is in a lane of its own (class {{class_admitted}}), which the caller leases in the same
@@ -13,8 +14,10 @@
 -- Locks: missing gates by insert, then gate by gate with its lines, all with SKIP LOCKED: it waits for no transaction.
 -- Whichever transaction holds a gate or a line takes care of it.
 DROP FUNCTION IF EXISTS ondot.admit(integer[], boolean, integer, integer);
+DROP FUNCTION IF EXISTS ondot.admit(integer[], boolean, integer, integer, integer[]);
 CREATE OR REPLACE FUNCTION ondot.admit(of_pools integer[], at_rates boolean, free integer,
-                                       free_for_suspects integer DEFAULT NULL, of_tenants integer[] DEFAULT NULL)
+                                       free_for_suspects integer DEFAULT NULL, of_tenants integer[] DEFAULT NULL,
+                                       of_limited integer DEFAULT NULL)
     RETURNS TABLE (execution_id uuid, verdict text, pool_no integer, tenant_no integer, ready_at timestamptz)
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -46,6 +49,10 @@ BEGIN
         FROM (SELECT gate_id, pool_no FROM ondot.line
               WHERE pool_no = ANY (of_pools) AND is_rate = at_rates AND look_at <= instant AND look_at < 'infinity'
                 AND (of_tenants IS NULL OR tenant_no = ANY (of_tenants))
+                AND (NOT at_rates OR CASE
+                    WHEN of_limited IS NULL
+                    THEN NOT EXISTS (SELECT FROM ondot.tenant_limit x WHERE x.tenant_no = line.tenant_no)
+                    ELSE tenant_no = of_limited END)
               ORDER BY look_at LIMIT 100) l
         LEFT JOIN LATERAL (SELECT ready_at, execution_id FROM ondot.waiting
                            WHERE gate_id = l.gate_id AND pool_no = l.pool_no

@@ -201,6 +201,25 @@ WHERE EXISTS (SELECT FROM ondot.node n WHERE ondot.is_node_alive(n.expires_at, n
   AND NOT EXISTS (SELECT FROM ondot.node n WHERE n.id = p.owner AND ondot.is_node_alive(n.expires_at, n.beat_at))
 ORDER BY p.partition_no;
 
+-- name: look_at_counts :many
+-- locks: none        index: tenant_running_pkey, execution_pkey
+-- Tenants whose counts add up to another number than what runs, in any pool. A lease and a completion change both at once.
+-- The key has the difference: what runs changes all the time.
+WITH counted AS MATERIALIZED (
+    SELECT tenant_no FROM ondot.tenant_limit WHERE is_counted
+), running AS (
+    SELECT DISTINCT e.id, e.tenant_no, e.pool_no
+    FROM ondot.lease l CROSS JOIN LATERAL unnest(l.execution_ids) AS m(id) JOIN ondot.execution e ON e.id = m.id
+    WHERE EXISTS (SELECT FROM counted) AND e.state = 'RUNNING' AND e.tenant_no IN (SELECT tenant_no FROM counted)
+), difference AS (
+    SELECT tenant_no, pool_no, sum(running) AS many
+    FROM (SELECT tenant_no, pool_no, running FROM ondot.tenant_running WHERE tenant_no IN (SELECT tenant_no FROM counted)
+          UNION ALL SELECT tenant_no, pool_no, -1 FROM running) d
+    GROUP BY tenant_no, pool_no HAVING sum(running) <> 0
+)
+SELECT 'wrong_count' AS kind, tenant_no, string_agg(pool_no || ':' || many, ',' ORDER BY pool_no) AS many
+FROM difference GROUP BY tenant_no;
+
 -- name: make_partitions :many
 -- locks: none (new rows)        index: partition_pkey
 -- Partitions that are missing.

@@ -1,6 +1,7 @@
 -- name: complete_executions :many
 -- transition: succeed, fail, stop, expire, retry, recover, return
--- locks: executions, then leases, then gates by the trigger on gated        index: execution_pkey, gated_pkey
+-- locks: executions, then counts of tenants, then leases, then gates by the trigger on gated
+-- index: execution_pkey, gated_pkey, tenant_running_pkey
 -- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; others change nothing
 -- and are missing from the answer. Ended executions move to history, failed ones also to dead_letter; the others go back
 -- into the queue, or into the line before their gates. One that was cancelled and would have gone on ends CANCELLED.
@@ -65,9 +66,16 @@ buried AS (
     {{insert_into_ready}}
     FROM again WHERE NOT gated
 ), through AS MATERIALIZED (
-    SELECT id, pool_no, class, ready_at, true AS is_over FROM ended WHERE gated
+    SELECT id, tenant_no, pool_no, class, ready_at, true AS is_over FROM ended WHERE gated
     UNION ALL
-    SELECT execution_id, pool_no, class, ready_at, false FROM again
+    SELECT execution_id, tenant_no, pool_no, class, ready_at, false FROM again
+), uncounted AS (
+    -- In the order of the key: two statements of a worker change the same rows.
+    INSERT INTO ondot.tenant_running AS r (tenant_no, worker_id, pool_no, running)
+    SELECT t.tenant_no, $1, t.pool_no, -count(*) FROM through t
+    WHERE EXISTS (SELECT FROM ondot.tenant_limit l WHERE l.tenant_no = t.tenant_no AND l.is_counted)
+    GROUP BY t.tenant_no, t.pool_no ORDER BY t.tenant_no, t.pool_no
+    ON CONFLICT (tenant_no, worker_id, pool_no) DO UPDATE SET running = r.running + excluded.running
 ), pool_slots AS (
     DELETE FROM ondot.slot WHERE ctid = ANY (ARRAY(
         SELECT s.row_at FROM through t CROSS JOIN LATERAL (

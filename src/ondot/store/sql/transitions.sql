@@ -59,3 +59,7 @@ recorded AS (
 NULL::uuid AS worker_id, NULL::timestamptz AS started_at, 0 AS attempt_no, 0 AS failures, 0 AS losses, 0 AS failed,
 0 AS lost, 'SKIPPED' AS new_state, 'fire' AS origin, NULL::json AS payload, NULL::text AS result, NULL::text AS error,
 NULL::uuid AS replay_of
+
+-- fragment: tenant_lock
+-- The first key of the advisory locks of tenants with quotas; the second is the tenant's number.
+1869505652

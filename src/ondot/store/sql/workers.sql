@@ -12,10 +12,10 @@ RETURNING ondot.clock() AS now,
 -- locks: the worker row        index: worker_pkey, worker_blocked
 -- Returns nothing for an incarnation that was marked lost: it must stop. Otherwise returns the functions that blocked the
 -- loop of a worker in the last hour.
--- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 its lease_ids, $5 bounds
+-- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 its lease_ids, $5 bounds, $6 the slots that tenants hold
 UPDATE ondot.worker
 SET beat_no = beat_no + 1, beat_at = ondot.clock(), state = $2::text, running = $3::integer, lease_ids = $4::uuid[],
-    bounds = $5::text::jsonb, stalled_at = NULL, stalled_in = NULL, stalled_by = NULL
+    bounds = $5::text::jsonb, held = $6::text::jsonb, stalled_at = NULL, stalled_in = NULL, stalled_by = NULL
 WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING')
 RETURNING ondot.clock() AS now,
     ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
@@ -34,7 +34,7 @@ WHERE id = $1::uuid;
 
 -- name: leave_worker :none
 -- $1 id
-UPDATE ondot.worker SET state = 'GONE', running = 0, lease_ids = '{}', ended_at = ondot.clock()
+UPDATE ondot.worker SET state = 'GONE', running = 0, held = '[]', lease_ids = '{}', ended_at = ondot.clock()
 WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING');
 
 -- name: set_worker_tenants :none
