@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ondot.model.access import Role
-from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.ids import INSTALLATION, TenantNo
 from ondot.model.keys import new_key
 from ondot.store.audit import list_audit
 from ondot.store.keys import add_key
@@ -195,7 +195,7 @@ async def test_a_suspended_tenant_can_be_read_and_every_change_says_what_to_do(k
     assert (await keyed.http.post(f"{path}/run", headers=admin)).status_code in {200, 201, 202}
     async with world.database.connection() as connection:
         theirs = [entry.action for entry in await list_audit(connection, acme, limit=9)]
-        ours = await list_audit(connection, DEFAULT_TENANT, limit=9)
+        ours = await list_audit(connection, INSTALLATION, limit=9)
     assert "tenant.suspend" in theirs
     [suspension] = [entry for entry in ours if entry.action == "tenant.suspend"]
     assert {entry.action for entry in ours} == {"tenant.resume", "tenant.suspend"}

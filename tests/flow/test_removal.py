@@ -6,7 +6,7 @@ from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.removal import STOPPED_AFTER_S, Removal
 from ondot.flow.tenants import delete_tenant
 from ondot.model.gates import Limits, Rate
-from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, TenantNo
 from ondot.model.job import Unique
 from ondot.model.keys import new_key
 from ondot.store.audit import list_audit
@@ -87,7 +87,7 @@ async def test_no_table_keeps_a_row_of_a_deleted_tenant_and_others_keep_theirs(w
     assert (await rows_of(world, DEFAULT_TENANT)).items() >= (ours.items() - {("audit", ours.get("audit"))})
     async with world.database.connection() as connection:
         row = await find_tenant(connection, "acme")
-        actions = [entry.action for entry in await list_audit(connection, DEFAULT_TENANT, limit=99)]
+        actions = [entry.action for entry in await list_audit(connection, INSTALLATION, limit=99)]
     assert row is not None
     assert row.purged_at is not None
     assert (row.removed > 0, row.removed_share) == (True, 1)

@@ -9,13 +9,15 @@ that not even a sealer without the lock could fork a chain.
 The newest hashes go to the log, at a bounded rate: what is written there cannot be changed in the database.
 """
 
+import hmac
 import time
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ondot.model.audit_chain import REMOVED, Seal, SealKey, make_seal
 from ondot.model.ids import TenantNo
-from ondot.settings import Settings
+from ondot.settings import Settings, split_keys
 from ondot.store.audit_seals import (
     Head,
     close_entries,
@@ -35,14 +37,18 @@ TENANTS_A_PASS: Final = 1_000
 LOGGED_EVERY_S: Final = 60.0
 """The head of a tenant is logged at most once in this time."""
 LOGGED_A_PASS: Final = 20
+DERIVED_FOR: Final = b"ondot audit seal\x01"
 FIRST_TENANT: Final = TenantNo(-1)
 
 log = get_logger()
 
 
 def seal_keys(settings: Settings) -> list[SealKey]:
-    """The keys of this process: the first one signs, all of them verify."""
-    return [SealKey(key.encode()) for key in settings.audit_keys]
+    """The keys of this process: the first one signs, all of them verify. Without ONDOT_AUDIT_KEY, the first master key
+    of secrets signs, by a key derived from it (HKDF-Expand)."""
+    own = [key.encode() for key in settings.audit_keys]
+    derived = [hmac.digest(b64decode(key), DERIVED_FOR, "sha256") for key in split_keys(settings.secret_key)]
+    return [SealKey(key) for key in (*own, *derived)]
 
 
 class Sealer:
@@ -57,6 +63,7 @@ class Sealer:
 
     async def one_pass(self) -> int:
         """Seal a bounded number of entries; returns how many, or 1 if chains are left to sign."""
+        deleted = {no for no, tenant in (await self._database.tenants.snapshot()).items() if not tenant.exists}
         async with self._database.transaction() as connection:
             if not await try_seal_lock(connection):
                 return 0
@@ -67,7 +74,8 @@ class Sealer:
             ids = [id_ for of_tenant in opened.values() for id_ in of_tenant]
             entries = await read_entries(connection, ids)
             seals: list[Seal] = []
-            for tenant_no in sorted({*opened, *to_sign}):
+            # The rows of a deleted tenant are being removed, also those that wait for a seal.
+            for tenant_no in sorted({*opened, *to_sign} - deleted):
                 head = heads.get(tenant_no)
                 listed = [
                     (id_, entries[id_].digest if id_ in entries else REMOVED) for id_ in opened.get(tenant_no, ())
@@ -79,7 +87,8 @@ class Sealer:
             if ids:
                 await close_entries(connection, ids)
         self._to_sign = next_to_sign
-        if missing := [id_ for id_ in ids if id_ not in entries]:
+        missing = [id_ for no in opened.keys() - deleted for id_ in opened[no] if id_ not in entries]
+        if missing:
             log.error("audit.removed", count=len(missing), first=str(missing[0]), then="run `ondot audit verify`")
         self._heads.log(seals)
         return len(ids) or int(next_to_sign is not None)

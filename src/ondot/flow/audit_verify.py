@@ -84,16 +84,17 @@ class Verdict:
 
 
 async def list_logs(database: Database) -> dict[TenantNo, str]:
-    """Every log there may be, by the name of its tenant: a log whose seals were all removed is verified too."""
+    """Every log there may be, by the name of its tenant: a log whose seals were all removed is verified too. Not those
+    of deleted tenants, whose rows are being removed; the log of the installation has the deletion."""
     tenants = await database.tenants.snapshot()
-    names = {INSTALLATION: "installation"} | {number: tenant.name for number, tenant in sorted(tenants.items())}
+    names = {INSTALLATION: "installation"} | {number: tenant.name for number, tenant in tenants.items()}
     after = FIRST_TENANT
     while True:
         async with database.connection() as connection:
             batch = await list_sealed_tenants(connection, after, SEALS_AT_ONCE)
         names = {number: f"tenant {number}" for number in batch} | names
         if len(batch) < SEALS_AT_ONCE:
-            return dict(sorted(names.items()))
+            return {no: name for no, name in sorted(names.items()) if no not in tenants or tenants[no].exists}
         after = batch[-1]
 
 

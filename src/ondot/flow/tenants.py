@@ -3,8 +3,8 @@
 Each is one transaction on the tenant's row; every process notices within a second (`store.tenants`). A suspended tenant
 can be read: nothing of it is planned or started, and running work finishes (`flow.suspension`). A deleted one loses its
 keys in the same transaction, and its rows in the background (`flow.removal`); its name is free at once, its number is
-never used again. The first tenant owns what the installation owns, so it cannot be deleted. The audit log of the first
-tenant has every change; the tenant's own log has those that it should know of.
+never used again. The first tenant owns what the installation owns, so it cannot be deleted. The audit log of the
+installation has every change; the tenant's own log has those that it should know of.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from ondot.document.tenants import NewTenant, render_quotas
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, PreconditionFailed, Unavailable
-from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, TenantNo
 from ondot.model.tenant import ALL_POOLS, Quotas, Tenant, TenantState
 from ondot.store.audit import Action, By, record_change
 from ondot.store.connection import TAKEN
@@ -71,8 +71,8 @@ async def create_tenant(
             tenant_no = await add_tenant(work.connection, new.name, new.weight, new.pools, new.quotas)
             row = await find_tenant(work.connection, new.name)
             assert row is not None
-            detail = {"tenant": new.name, "tenant_no": tenant_no, "after": describe(row.tenant)}
-            await record_change(work.connection, DEFAULT_TENANT, by, "tenant.create", None, detail)
+            detail, after = {"tenant": new.name, "tenant_no": tenant_no}, describe(row.tenant)
+            await record_change(work.connection, INSTALLATION, by, "tenant.create", None, detail, after=after)
             text = render(row)
             await store_response(work, idempotency, text)
     except TAKEN as error:
@@ -169,15 +169,12 @@ async def _lock(work: Work, name: str, if_version: int | None) -> TenantRow:
 async def _write(work: Work, before: Tenant, after: Tenant, action: Action, by: By | None) -> None:
     await change_tenant(work.connection, after)
     changed = {key for key, value in describe(after).items() if describe(before)[key] != value}
-    detail: dict[str, object] = {
-        "tenant": after.name,
-        "tenant_no": after.tenant_no,
-        "before": {key: value for key, value in describe(before).items() if key in changed},
-        "after": {key: value for key, value in describe(after).items() if key in changed},
-    }
-    await record_change(work.connection, DEFAULT_TENANT, by, action, None, detail)
-    if after.tenant_no != DEFAULT_TENANT and after.state is not TenantState.DELETED:
-        await record_change(work.connection, after.tenant_no, by, action, None, detail)
+    detail = {"tenant": after.name, "tenant_no": after.tenant_no}
+    was = {key: value for key, value in describe(before).items() if key in changed}
+    is_now = {key: value for key, value in describe(after).items() if key in changed}
+    logs = [INSTALLATION] if after.state is TenantState.DELETED else [INSTALLATION, after.tenant_no]
+    for log_no in logs:
+        await record_change(work.connection, log_no, by, action, None, detail, before=was, after=is_now)
 
 
 async def _changed(database: Database, name: str) -> TenantRow:

@@ -67,6 +67,10 @@ class Tenant:
         return self.state is TenantState.ACTIVE
 
     @property
+    def exists(self) -> bool:
+        return self.state is not TenantState.DELETED
+
+    @property
     def may_create_pools(self) -> bool:
         return ALL_POOLS in self.pools
 
