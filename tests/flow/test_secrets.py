@@ -8,6 +8,10 @@ import pytest
 from aiohttp import web
 
 from ondot import Context, Ondot
+from ondot.flow.vault import KEPT_S, Vault
+from ondot.kms import generate_key, open_kms
+from ondot.model.errors import NoSecretKey
+from ondot.model.ids import DEFAULT_TENANT
 from ondot.testing import World, open_world
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
@@ -34,6 +38,12 @@ async def charge(ctx: Context, amount: int = 1) -> dict[str, Any]:
     if amount == 0:
         raise ValueError(f"not with {base64.b64encode(value.encode()).decode()}")
     return {"length": len(value), "key": value}
+
+
+@app.job(secrets=["stripe"])
+async def settle(ctx: Context) -> None:
+    async with ctx.transaction():
+        ctx.set_result({"key": ctx.secret("stripe")})
 
 
 @app.job
@@ -202,3 +212,57 @@ async def test_a_function_gets_no_other_secrets(world: World) -> None:
     await charge.enqueue()
     await world.run_due()
     assert error_of(world, "charge")["code"] == "secret_not_allowed"
+
+
+@proves("T5", "E11")
+async def test_a_result_of_a_transaction_is_scrubbed(world: World) -> None:
+    await world.set_secret("stripe", VALUE)
+    await settle.enqueue()
+    await world.run_due()
+    assert (await ended(world, "settle")).result == {"key": "•••"}
+    assert VALUE not in await texts(world)
+
+
+@proves("T5")
+async def test_a_value_that_was_moved_or_changed_in_the_database_does_not_open(
+    world: World, receiver: Receiver
+) -> None:
+    await world.set_secret("stripe", VALUE)
+    await world.set_secret("public", OTHER)
+    await world.create(call(receiver, {"x-key": {"$secret": "public"}}, retry={"max_retries": 1, "initial": "1m"}))
+    async with world._database.connection() as connection:
+        await connection.execute(
+            "UPDATE ondot.secret s SET sealed = o.sealed FROM ondot.secret o"
+            " WHERE s.name = 'public' AND o.name = 'stripe'"
+        )
+    await world.advance(hours=1)
+    execution = await ended(world)
+    # Retried: the fault may be one of the worker.
+    assert (execution.state, execution.error["code"], execution.attempts) == ("FAILED", "secret_unreadable", 2)
+    assert not receiver.received
+
+
+@proves("T5")
+async def test_a_worker_without_the_master_key_fails_the_attempt_and_says_what_to_do(
+    world: World, receiver: Receiver
+) -> None:
+    await world.set_secret("stripe", VALUE)
+    await world.create(call(receiver, {"x-key": {"$secret": "stripe"}}, retry={"max_retries": 0}))
+    world._engine._runner._vault = Vault(world._database, open_kms(generate_key()))
+    execution = await ended(world)
+    assert (execution.state, execution.error["code"]) == ("FAILED", "secret_unreadable")
+    assert "ONDOT_SECRET_KEY" in execution.error["message"]
+    assert not receiver.received
+
+
+@proves("T5")
+async def test_data_keys_are_kept_in_memory_for_a_bounded_time(world: World) -> None:
+    await world.set_secret("stripe", VALUE)
+    now_s = [0.0]
+    vault = Vault(world._database, world._engine._runner._vault.kms, now_s=lambda: now_s[0])  # type: ignore[union-attr]
+    key = await vault.key(DEFAULT_TENANT, 1)
+    assert await vault.key(DEFAULT_TENANT, 1) is key
+    now_s[0] = KEPT_S + 1
+    assert await vault.key(DEFAULT_TENANT, 1) is not key
+    with pytest.raises(NoSecretKey, match="data key 2"):
+        await vault.key(DEFAULT_TENANT, 2)

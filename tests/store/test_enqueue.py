@@ -207,7 +207,9 @@ async def test_another_tenant_enqueues_into_a_pool_that_exists_and_creates_none(
 
 
 @proves("E11", "E16")
-@pytest.mark.parametrize("field", ["unique", "debounce", "throttle", "key", "schedule", "pause_after_failures"])
+@pytest.mark.parametrize(
+    "field", ["unique", "debounce", "throttle", "key", "schedule", "pause_after_failures", "secrets"]
+)
 async def test_a_field_that_needs_the_api_is_rejected_by_name(world: World, field: str) -> None:
     spec = {"name": "a", "target": {"kind": "function", "name": "a"}, field: "x"}
     with pytest.raises(asyncpg.FeatureNotSupportedError, match=f'"{field}" cannot be enqueued') as caught:

@@ -41,7 +41,7 @@ app = Ondot()
 async def leak(ctx: Context, given: str = "", fail: bool = False) -> dict[str, str]:
     value = ctx.secret("inside")
     print("printed", value, given)
-    logging.getLogger("leak").warning("logged by the function")
+    logging.getLogger("leak").warning("logged by the function: %s", value)
     ctx.log("said", value=value)
     ctx.progress(0.5, f"at {value}")
     ctx.heartbeat(checkpoint={"value": value, "given": given})

@@ -23,6 +23,11 @@ async def fine(ctx: Context, n: int = 0) -> dict[str, Any]:
     return {"n": n, "pid": os.getpid(), "attempt": ctx.attempt, "fire_at": ctx.fire_at, "checkpoint": ctx.checkpoint}
 
 
+@app.job(secrets=["stripe"])
+async def confides(ctx: Context) -> dict[str, Any]:
+    return {"pid": os.getpid(), "value": ctx.secret("stripe"), "environ": "sk_live" in str(os.environ)}
+
+
 @app.job
 async def speaks(ctx: Context) -> None:
     print("printed")

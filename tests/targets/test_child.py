@@ -16,6 +16,7 @@ import pytest
 from ondot.model.execution import Outcome
 from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Interrupted, Succeeded
+from ondot.model.scrub import SecretValues
 from ondot.ports.target import CallReport, Cancel
 from ondot.sdk.handler import Handler
 from ondot.targets.function.child import ChildCaller
@@ -69,6 +70,14 @@ async def test_a_call_in_a_child_gets_the_same_facts_as_in_the_worker(children: 
     facts = result_of(await call(children, "fine", {"n": 7}, checkpoint='{"row":3}'))
     assert facts.pop("pid") != os.getpid()
     assert facts == {"n": 7, "attempt": 3, "fire_at": "2030-01-31T09:00:00Z", "checkpoint": {"row": 3}}
+
+
+@proves("T5")
+async def test_a_function_in_a_child_reads_the_secrets_of_its_attempt(children: ChildCaller) -> None:
+    secrets = SecretValues({"stripe": "sk_live_1234"})
+    found = result_of(await call(children, "confides", secrets=secrets))
+    assert found.pop("pid") != os.getpid()
+    assert found == {"value": "sk_live_1234", "environ": False}
 
 
 @proves("E6", "P12", "T5")

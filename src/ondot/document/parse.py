@@ -20,7 +20,7 @@ from ondot.document.fields import instant_or_none
 from ondot.document.json_text import escaped, read_json
 from ondot.document.limits import find_conflicts, find_late_changes
 from ondot.document.merge_patch import base_of
-from ondot.document.reading import Reading, encode_payload, not_a, read
+from ondot.document.reading import Reading, as_payload, encode_payload_text, not_a, read
 from ondot.document.render import render_schedule
 from ondot.document.rules import MAX_BATCH, MAX_PAYLOAD_BYTES
 from ondot.document.schedule import Before
@@ -32,7 +32,7 @@ from ondot.model.ids import EPOCH
 from ondot.model.job import HttpTarget, JobSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
-from ondot.model.secret import MARK, Hidden, find_references, read_reference
+from ondot.model.secret import Hidden, find_references, may_refer, read_reference
 
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 MAX_BATCH_LOOKS: Final = 1_000_000
@@ -83,9 +83,9 @@ def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
             text = _ENCODER.encode({name: value for name, value in raw.items() if name not in _LEFT_OUT})
             known = _recall(text) if len(text) <= _LONGEST_REMEMBERED else None
             if known is not None and (schedule is None or known.debounce is None):
-                payload = encode_payload(raw.get("payload"), pointer)
-                if MARK not in bytes(payload):
-                    return structs.replace(known, payload=payload, schedule=schedule)
+                payload = encode_payload_text(raw.get("payload"), pointer)
+                if not may_refer(payload):
+                    return structs.replace(known, payload=as_payload(payload), schedule=schedule)
     return job_spec(raw, now, pointer=pointer)
 
 
@@ -147,10 +147,11 @@ def _job_spec(
         reading.reject(path, message)
     if body is None or body.target is None or reading.faults:
         raise invalid_body(reading.faults, all_of_schedule=reading.all_of_schedule)
-    spec = spec_of(body, schedule=schedule, payload=encode_payload(body.payload, pointer))
+    payload = encode_payload_text(body.payload, pointer)
+    spec = spec_of(body, schedule=schedule, payload=as_payload(payload))
     for path, message in find_late_changes(spec, current) if current is not None else ():
         reading.reject(path, message)
-    names = _find_secrets(spec, reading)
+    names = _find_secrets(spec, payload, reading)
     if reading.faults:
         raise invalid_body(reading.faults, all_of_schedule=False)
     if names is None:
@@ -163,7 +164,7 @@ def _job_spec(
     return spec
 
 
-def _find_secrets(spec: JobSpec, reading: Reading[JobBody]) -> tuple[str, ...] | None:
+def _find_secrets(spec: JobSpec, payload: bytes, reading: Reading[JobBody]) -> tuple[str, ...] | None:
     """The names of the secrets that a spec refers to; None if it also has no credentials in headers."""
     names: set[str] = set()
     has_hidden = False
@@ -171,8 +172,8 @@ def _find_secrets(spec: JobSpec, reading: Reading[JobBody]) -> tuple[str, ...] |
         hidden = [value for value in spec.target.headers.values() if isinstance(value, Hidden)]
         names.update(value.secret for value in hidden if value.secret is not None)
         has_hidden = bool(hidden) or any(map(is_sensitive, spec.target.headers))
-    if MARK in bytes(spec.payload):
-        for place, written in find_references(msgspec.json.decode(spec.payload)):
+    if may_refer(payload):
+        for place, written in find_references(msgspec.json.decode(payload)):
             found = read_reference(written)
             if isinstance(found, str):
                 path = ("payload", *(part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:]))

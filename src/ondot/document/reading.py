@@ -27,6 +27,7 @@ from ondot.model.job import NO_PAYLOAD
 from ondot.model.schedule import Schedule
 
 _ENCODER: Final = msgspec.json.Encoder()
+_NULL: Final = b"null"
 _KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}
 _NOT_YET: Final = {
     ("schedule", "event"): "use `cron`, `every`, `at`, `in` or `rrule`",
@@ -139,8 +140,18 @@ def read_form(form: type[Form], raw: object, example: str) -> Form:
 
 
 def encode_payload(payload: object, pointer: str) -> Raw:
+    return as_payload(encode_payload_text(payload, pointer))
+
+
+def as_payload(text: bytes) -> Raw:
+    # The default itself, so that a spec without a payload is stored without it.
+    return NO_PAYLOAD if text is _NULL else Raw(text)
+
+
+def encode_payload_text(payload: object, pointer: str) -> bytes:
+    """The bytes themselves: those of a `Raw` would be a copy."""
     if payload is None:
-        return NO_PAYLOAD
+        return _NULL
     encoded = _ENCODER.encode(payload)
     if len(encoded) > MAX_PAYLOAD_BYTES:
         raise TooLarge(
@@ -150,7 +161,7 @@ def encode_payload(payload: object, pointer: str) -> Raw:
             bytes=len(encoded),
             max_bytes=MAX_PAYLOAD_BYTES,
         )
-    return Raw(encoded)
+    return encoded
 
 
 def _kinds(body: ScheduleBody) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ from ondot.model.ids import TenantNo
 from ondot.model.job import HttpTarget, JobSpec
 from ondot.model.outcome import AttemptError, Failed, NotBegun
 from ondot.model.scrub import SecretValues
-from ondot.model.secret import MARK, Hidden, fill_in
+from ondot.model.secret import Hidden, fill_in, may_refer
 from ondot.store.secrets import find_secrets
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -67,7 +67,7 @@ async def _resolve(vault: Vault, assignment: Assignment, spec: JobSpec, names: C
                 hidden += [value, value.partition(" ")[2]]
         target = structs.replace(target, headers=headers)
     payload = assignment.payload
-    if values and not assignment.leased.own_payload and MARK in payload:
+    if values and not assignment.leased.own_payload and may_refer(payload):
         payload = _ENCODER.encode(fill_in(msgspec.json.decode(payload), values.__getitem__))
     filled = structs.replace(assignment, spec=structs.replace(spec, target=target), payload=payload)
     return Resolved(filled, SecretValues(values, hidden))
