@@ -57,7 +57,7 @@ async def test_executions_are_listed_newest_first_live_and_ended_as_one_page_by_
         late = await executions.list_executions(connection, DEFAULT_TENANT, limit=10, horizon_s=20, from_at=world.now)
         assert {row.fire_at for row in late} == {row.fire_at for row in every_one if row.fire_at >= world.now}
         assert (
-            await executions.list_executions(connection, DEFAULT_TENANT, limit=9, horizon_s=20, pool_no=PoolNo(99))
+            await executions.list_executions(connection, DEFAULT_TENANT, limit=9, horizon_s=20, pool_nos=[PoolNo(99)])
             == []
         )
 
@@ -108,7 +108,7 @@ async def test_jobs_are_listed_newest_first_recurring_and_one_time_as_one(world:
     assert await listed(part="C") == ["c"]
     assert await listed(labels={"team": "bi"}) == ["a"]
     other = await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'other'")
-    assert await listed(pool_no=other) == ["c"]
+    assert await listed(pool_nos=[other]) == ["c"]
     states = [(await world.job(accepted.id)).state for accepted in made]
     assert dict(zip(names, states, strict=True)) == {
         "a": JobState.ACTIVE,

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from time import monotonic
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Query, Request
 
@@ -24,6 +25,8 @@ from ondot.ports.kms import Kms
 from ondot.ports.objects import Objects
 from ondot.store.audit import By
 from ondot.store.database import Database
+
+Chunk = TypeVar("Chunk", str, bytes)
 
 
 @dataclass(slots=True)
@@ -89,6 +92,8 @@ async def tenant_of(request: Request) -> TenantNo:
     return (await caller_of(request)).tenant_no
 
 
+CHECK_EVERY_S: Final = 0.4
+"""Keys are cached for half a second, so a revoked one is refused within a second."""
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CHANGING: Final = frozenset(Right) - {
     *(Right.JOBS_READ, Right.AUDIT_READ, Right.WORK),
@@ -100,14 +105,34 @@ CHANGING: Final = frozenset(Right) - {
 class Needs:
     """The right that a route needs. Every route declares one; a test looks for those that do not."""
 
-    def __init__(self, right: Right) -> None:
+    def __init__(self, right: Right, *, by_pool: bool) -> None:
         self.right = right
+        self.by_pool = by_pool
 
     async def __call__(self, request: Request) -> None:
         caller = await caller_of(request)
         caller.require(self.right)
+        if not self.by_pool:
+            caller.require_all_pools()
         if request.method not in READING and self.right in CHANGING:
             await check_active(request, caller)
+
+
+async def check_again(request: Request) -> None:
+    """Check the rights of a request that has taken long: they may have changed since it began."""
+    for found in request.scope["route"].dependencies:
+        if isinstance(found.dependency, Needs):
+            await found.dependency(request)
+
+
+async def while_allowed(request: Request, chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
+    """A long answer, for as long as the caller may read it. Then the connection ends before the answer does."""
+    checked_s = monotonic()
+    async for chunk in chunks:
+        if monotonic() - checked_s > CHECK_EVERY_S:
+            await check_again(request)
+            checked_s = monotonic()
+        yield chunk
 
 
 async def check_active(request: Request, caller: Caller) -> None:
@@ -120,9 +145,10 @@ async def check_active(request: Request, caller: Caller) -> None:
         )
 
 
-def needs(right: Right) -> Any:
-    """For `dependencies=[…]` of a route: the caller must have this right, else 403."""
-    return Depends(Needs(right))
+def needs(right: Right, *, by_pool: bool = False) -> Any:
+    """For `dependencies=[…]` of a route: the caller must have this right, else 403. `by_pool`: the route also answers a
+    key that is limited to pools, and shows and changes nothing of other pools."""
+    return Depends(Needs(right, by_pool=by_pool))
 
 
 async def actor_of(request: Request) -> str:

@@ -5,8 +5,9 @@ request that is exactly one of these, without query parameters to check, goes st
 FastAPI serves every other request, and all of the documentation.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,10 +18,12 @@ from ondot.model.errors import OndotError
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`path` is the route's name in the metrics."""
+    """`path` is the route's name in the metrics. `dependencies`: the right that it needs, as of other routes; `answer`
+    checks it by itself."""
 
     path: str
     answer: Callable[[Request], Awaitable[Response]]
+    dependencies: Sequence[Any] = ()
 
 
 RenderError = Callable[[Request, OndotError], Awaitable[Response]]

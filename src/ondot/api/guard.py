@@ -14,6 +14,7 @@ from ondot.api.fast_path import RenderError
 from ondot.api.request_id import HEADER, take_request_id
 from ondot.api.sender import READING, check_host, refuse_foreign, refuse_other_sites
 from ondot.model.errors import InvalidRequest, OndotError
+from ondot.model.keys import holds_a_key
 from ondot.people.sessions import session_cookie
 
 HEADERS: Final = (
@@ -26,6 +27,16 @@ HEADERS: Final = (
 
 
 _API: Final = ("/v1/", "/api/v1/")
+
+
+def refuse_key_in_url(scope: Scope) -> None:
+    """Proxies and browsers store URLs: a key in one is no longer secret, and is never read."""
+    query: bytes = scope["query_string"]
+    if holds_a_key(scope["path"]) or (query and holds_a_key(query.decode("latin-1"))):
+        raise InvalidRequest(
+            "The URL has an API key in it, and URLs are stored in logs. Revoke this key, and send the new one as"
+            " `Authorization: Bearer ondk_…`."
+        )
 
 
 class Guard:
@@ -57,6 +68,7 @@ class Guard:
                 refuse_other_sites(scope["method"], scope["headers"], self._public_url)
             if "\0" in scope["path"]:
                 raise InvalidRequest("The path must not contain NUL (%00).")
+            refuse_key_in_url(scope)
         except OndotError as error:
             response = await self._render_error(Request(scope), error)
             await response(scope, receive, send_completed)

@@ -8,7 +8,12 @@ from uuid import UUID
 
 from fastapi import Depends, Path, Query, Request
 
+from ondot.api.dependencies import caller_of, services_of
 from ondot.model.errors import InvalidParameters, NotFound
+from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.store.connection import Connection
+from ondot.store.executions import get_execution
+from ondot.store.jobs import get_job
 
 FIRST_YEAR, LAST_YEAR = 1970, 2200
 MAX_QUERY_BYTES = 8192
@@ -30,22 +35,44 @@ async def only_known_parameters(request: Request) -> None:
             raise InvalidParameters(f"Unknown parameter {name[:64]!r}. {advice}")
 
 
-def id_in_path(what: str, parameter: str = "id") -> Callable[[str], Awaitable[UUID]]:
-    """An id in a path. Text that is not a UUID names nothing, so it is not found."""
+FindPool = Callable[[Connection, TenantNo, UUID], Awaitable[str | None]]
 
-    async def read(written: Annotated[str, Path(alias=parameter)]) -> UUID:
+
+def id_in_path(what: str, parameter: str = "id", pool_of: FindPool | None = None) -> Callable[..., Awaitable[UUID]]:
+    """An id in a path. Text that is not a UUID names nothing, so it is not found. `pool_of`: for a key that is limited
+    to pools, an id of another pool is not found either."""
+
+    async def read(request: Request, written: Annotated[str, Path(alias=parameter)]) -> UUID:
         try:
-            return UUID(written)
+            id_ = UUID(written)
         except ValueError:
             raise NotFound(
                 f"There is no {what} {written[:64]!r}: ids look like 019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a."
             ) from None
+        if pool_of is not None:
+            caller = await caller_of(request)
+            if caller.pools is not None:
+                async with services_of(request).database.connection() as connection:
+                    pool = await pool_of(connection, caller.tenant_no, id_)
+                if pool is None or not caller.sees(pool):
+                    raise NotFound(f"There is no {what} {id_}.")
+        return id_
 
     return read
 
 
-JobPath = Annotated[UUID, Depends(id_in_path("job"))]
-ExecutionPath = Annotated[UUID, Depends(id_in_path("execution"))]
+async def _pool_of_job(connection: Connection, tenant_no: TenantNo, id_: UUID) -> str | None:
+    row = await get_job(connection, tenant_no, JobId(id_))
+    return None if row is None else row.spec.pool
+
+
+async def pool_of_execution(connection: Connection, tenant_no: TenantNo, id_: UUID) -> str | None:
+    row = await get_execution(connection, tenant_no, ExecutionId(id_))
+    return None if row is None else row.pool
+
+
+JobPath = Annotated[UUID, Depends(id_in_path("job", pool_of=_pool_of_job))]
+ExecutionPath = Annotated[UUID, Depends(id_in_path("execution", pool_of=pool_of_execution))]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 Instant = Annotated[datetime | None, Query(description="RFC 3339, for example 2026-11-15T12:00:00Z")]

@@ -4,12 +4,14 @@ its Idempotency-Key."""
 import hashlib
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Header, Request
 
-from ondot.api.dependencies import services_of
+from ondot.api.dependencies import check_again, services_of
 from ondot.api.intake import LARGE
+from ondot.api.known_keys import CACHED_S
 from ondot.document.json_text import read_batch, read_json
 from ondot.flow.idempotency import Idempotency
 from ondot.model.errors import InvalidParameters
@@ -35,15 +37,22 @@ async def body_of(request: Request) -> object:
 async def batch_of(request: Request) -> object:
     """The body of a batch; its jobs are not decoded yet."""
     intake = services_of(request).intake
-    raw = request.state.raw = await intake.raw(request, intake.max_batch_bytes)
+    raw = await _raw(request, intake.max_batch_bytes)
     parse = partial(read_batch, raw, max_bytes=intake.max_batch_bytes, items="jobs")
     return await intake.parse(parse, is_slow=len(raw) > LARGE)
 
 
 async def _read(request: Request) -> bytes:
-    intake = services_of(request).intake
-    raw: bytes = await intake.raw(request, intake.max_bytes)
+    return await _raw(request, services_of(request).intake.max_bytes)
+
+
+async def _raw(request: Request, max_bytes: int) -> bytes:
+    """The body. If it took long to arrive, the caller's rights are looked up again: its key may be revoked by now."""
+    started_s = monotonic()
+    raw: bytes = await services_of(request).intake.raw(request, max_bytes)
     request.state.raw = raw
+    if monotonic() - started_s > CACHED_S:
+        await check_again(request)
     return raw
 
 

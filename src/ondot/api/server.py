@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ondot import __version__
 from ondot.api.backpressure import headers_of
 from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
-from ondot.api.dependencies import Services
+from ondot.api.dependencies import Services, needs
 from ondot.api.fast_path import Entry, FastPath
 from ondot.api.guard import HEADERS, Guard
 from ondot.api.intake import ReleaseBody
@@ -49,6 +49,7 @@ from ondot.document.body import JobBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
+from ondot.model.access import Right
 from ondot.model.errors import (
     InvalidParameters,
     OndotError,
@@ -108,7 +109,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 """Methods with a series of their own in the metrics: clients may send any word."""
 
 ENTRIES = {
-    prefix + path: Entry(path, answer)
+    prefix + path: Entry(path, answer, [needs(Right.JOBS_WRITE, by_pool=True)])
     for prefix in ("/v1", "/api/v1")
     for path, answer in (("/jobs", create.create_job), ("/jobs/batch", create.create_jobs))
 }

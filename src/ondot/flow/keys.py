@@ -20,7 +20,7 @@ from ondot.model.keys import new_key
 from ondot.store.audit import By, record_change
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.keys import KeyRow, KeyState, add_key, lock_key, lock_owners, replace_key, revoke_key
+from ondot.store.keys import KeyRow, KeyState, add_key, lock_key, lock_owner_keys, replace_key, revoke_key
 
 DEFAULT_OVERLAP_S: Final = 24 * 3600.0
 
@@ -132,7 +132,7 @@ async def revoke(database: Database, caller: Caller, id_: UUID, *, force: bool =
     """Revoke a key; one that is revoked stays so. `force`: also the last key of an owner."""
     async with begin(database, caller.tenant_no) as work:
         if not force:
-            owners = await lock_owners(work.connection, caller.tenant_no)
+            owners = await lock_owner_keys(work.connection, caller.tenant_no)
             if owners == [id_]:
                 raise Conflict(
                     "This is the last key of an owner. Create another one first, or send ?force=true; after that, only"

@@ -98,6 +98,16 @@ class Caller:
     def is_owner(self) -> bool:
         return self.role is Role.OWNER
 
+    def sees(self, pool: str) -> bool:
+        """Whether jobs and executions of a pool exist for the caller."""
+        return self.pools is None or pool in self.pools
+
+    def pools_among(self, wanted: str | None) -> list[str] | None:
+        """The pools to look in, if one is wanted or all; None: no limit."""
+        if wanted is None:
+            return None if self.pools is None else sorted(self.pools)
+        return [wanted] if self.sees(wanted) else []
+
     def may(self, right: Right) -> bool:
         return right in self.rights
 
@@ -105,6 +115,14 @@ class Caller:
         """Raises `Forbidden` if the caller lacks a right."""
         if right not in self.rights:
             raise Forbidden(_why_refused(self, right), right=right.value)
+
+    def require_all_pools(self) -> None:
+        """Raises `Forbidden` if the caller's key is limited to pools: what it asks for concerns the whole tenant."""
+        if self.pools is not None:
+            raise Forbidden(
+                f"This key is limited to the pools {', '.join(sorted(self.pools))}, and this concerns the whole tenant."
+                " Use a key without pools."
+            )
 
     def may_grant(
         self, role: Role, scopes: Collection[Right] | None = None, pools: Collection[str] | None = None

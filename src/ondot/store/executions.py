@@ -1,6 +1,6 @@
 """Executions: runs that are no fire are made here, and all are read here, live and ended."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -161,7 +161,7 @@ async def list_executions(
     state: str | None = None,
     from_at: datetime | None = None,
     to_at: datetime | None = None,
-    pool_no: PoolNo | None = None,
+    pool_nos: Collection[PoolNo] | None = None,
 ) -> list[ExecutionRow]:
     """By when they were due, latest first; `before` is the last of the page before.
 
@@ -172,7 +172,7 @@ async def list_executions(
 
     async def read(statement: str, from_id: UUID, to_id: UUID, most: int) -> list[Record]:
         return await connection.fetch(
-            _SQL[statement].text, tenant_no, from_id, most, state, from_at, to_at, pool_no, to_id, *position
+            _SQL[statement].text, tenant_no, from_id, most, state, from_at, to_at, pool_nos, to_id, *position
         )
 
     position, to_id = await _position(connection, tenant_no, before)

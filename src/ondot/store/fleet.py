@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from ondot.model.ids import NodeId, WorkerId
+from ondot.model.ids import NodeId, TenantNo, WorkerId
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -121,6 +121,8 @@ async def list_workers(
     state: WorkerState | None = None,
     before: UUID | None = None,
     limit: int | None = None,
+    tenant_no: TenantNo | None = None,
 ) -> list[WorkerRow]:
-    rows = await connection.fetch(_SQL["list_workers"].text, state, before, limit)
+    """`tenant_no`: only those that serve a tenant, with the pools that it may name."""
+    rows = await connection.fetch(_SQL["list_workers"].text, state, before, limit, tenant_no)
     return [WorkerRow(*row.values()) for row in rows]

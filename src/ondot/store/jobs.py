@@ -218,6 +218,12 @@ async def get_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) ->
     return (await get_jobs(connection, tenant_no, [job_id])).get(job_id)
 
 
+async def find_pools_of_keys(connection: Connection, tenant_no: TenantNo, keys: Sequence[str]) -> dict[str, str]:
+    """The pools of the jobs that have these keys."""
+    rows = await connection.fetch(_SQL["find_pools_of_keys"].text, tenant_no, keys)
+    return {row["key"]: row["pool"] for row in rows}
+
+
 async def list_jobs(
     connection: Connection,
     tenant_no: TenantNo,
@@ -227,14 +233,14 @@ async def list_jobs(
     state: str | None = None,
     name: str | None = None,
     labels: dict[str, str] | None = None,
-    pool_no: PoolNo | None = None,
+    pool_nos: Collection[PoolNo] | None = None,
     part: str | None = None,
 ) -> list[JobRow]:
     with_labels = _json(labels) if labels else None
 
     async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
         return await connection.fetch(
-            _SQL["list_jobs"].text, tenant_no, from_id, most, state, name, with_labels, pool_no, part, to_id
+            _SQL["list_jobs"].text, tenant_no, from_id, most, state, name, with_labels, pool_nos, part, to_id
         )
 
     rows = await newest_first(connection, read, limit=limit, before=before)

@@ -130,9 +130,9 @@ async def revoke_key(connection: Connection, tenant_no: TenantNo, id_: UUID) -> 
     return await connection.fetchval(_SQL["revoke_key"].text, tenant_no, id_) is not None
 
 
-async def lock_owners(connection: Connection, tenant_no: TenantNo) -> list[UUID]:
+async def lock_owner_keys(connection: Connection, tenant_no: TenantNo) -> list[UUID]:
     """The keys of owners that work and were not rotated."""
-    return [row["id"] for row in await connection.fetch(_SQL["lock_owners"].text, tenant_no)]
+    return [row["id"] for row in await connection.fetch(_SQL["lock_owner_keys"].text, tenant_no)]
 
 
 async def record_uses(connection: Connection, ids: Iterable[UUID]) -> None:

@@ -96,7 +96,7 @@ async def read_executions(database: Database, tenant_no: TenantNo, query: Query)
                 horizon_s=database.settings.horizon_s,
                 state=query.state.value if query.state else None,
                 from_at=now - WITHIN[query.within] if query.within else None,
-                pool_no=pools.get(query.pool),
+                pool_nos=list(pools.values()) if query.pool else None,
             )
         page = rows[:PAGE_SIZE]
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in page})

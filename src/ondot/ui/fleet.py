@@ -150,7 +150,7 @@ class FleetView:
 async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
     async with database.connection() as connection:
         nodes = await read_nodes(connection)
-        workers = await list_workers(connection, limit=WORKERS_READ + 1)
+        workers = await list_workers(connection, limit=WORKERS_READ + 1, tenant_no=tenant_no)
         pools = await list_pools(connection, tenant_no)
         held = await read_held_back(connection, database.specs, tenant_no, lines=1)
     heartbeat_s = database.settings.heartbeat_s

@@ -239,6 +239,7 @@ class Site:
         """The caller, if it has the right that the page needs."""
         caller = await self.auth.caller(request)
         caller.require(right)
+        caller.require_all_pools()
         return caller
 
     async def may_follow(self, request: HTTPConnection, tenant_no: TenantNo) -> bool:

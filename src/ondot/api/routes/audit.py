@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import CallerDep, RequestServices, Services, needs
+from ondot.api.dependencies import CallerDep, RequestServices, Services, needs, while_allowed
 from ondot.api.parameters import Cursor, Instant, Limit, check_instant, only_known_parameters, parse_cursor
 from ondot.api.responses import Page
 from ondot.flow.audit_seal import seal_keys
@@ -156,6 +156,7 @@ async def audit(
 
 @router.get("/audit/export", dependencies=[needs(Right.AUDIT_READ)], response_class=StreamingResponse)
 async def export_audit(
+    request: Request,
     services: RequestServices,
     caller: CallerDep,
     wanted: Wanted,
@@ -169,7 +170,7 @@ async def export_audit(
     is_csv = format is ExportFormat.CSV
     lines = _stream(services, tenant_no, wanted.where, _csv_lines if is_csv else _json_lines)
     return StreamingResponse(
-        lines,
+        while_allowed(request, lines),
         media_type="text/csv; charset=utf-8; header=present" if is_csv else "application/x-ndjson",
         headers={"Content-Disposition": f'attachment; filename="audit.{format.value}"'},
     )

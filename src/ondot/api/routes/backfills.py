@@ -61,7 +61,7 @@ class BackfillCountOut(BaseModel):
 
 @router.post(
     "/jobs/{id}/backfill",
-    dependencies=[needs(Right.JOBS_RUN)],
+    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
     status_code=202,
     response_model=BackfillOut,
     responses={200: {"model": BackfillCountOut, "description": "With `dry_run`: only the count."}},
@@ -95,7 +95,7 @@ async def backfill_job(
     return Response(text, status_code=202, media_type="application/json")
 
 
-@router.get("/jobs/{id}/backfills", dependencies=[needs(Right.JOBS_READ)], response_model=BackfillList)
+@router.get("/jobs/{id}/backfills", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=BackfillList)
 async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPath, limit: Limit = 50) -> BackfillList:
     """The backfills of a job, newest first."""
     row = await load_job(services, tenant_no, JobId(id_))
@@ -104,7 +104,11 @@ async def job_backfills(services: RequestServices, tenant_no: Tenant, id_: JobPa
     return BackfillList(items=[_out(backfill) for backfill in rows])
 
 
-@router.get("/jobs/{id}/backfills/{backfill_id}", dependencies=[needs(Right.JOBS_READ)], response_model=BackfillOut)
+@router.get(
+    "/jobs/{id}/backfills/{backfill_id}",
+    dependencies=[needs(Right.JOBS_READ, by_pool=True)],
+    response_model=BackfillOut,
+)
 async def get_backfill(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath
 ) -> BackfillOut:
@@ -117,7 +121,9 @@ async def get_backfill(
 
 
 @router.post(
-    "/jobs/{id}/backfills/{backfill_id}/cancel", dependencies=[needs(Right.JOBS_RUN)], response_model=BackfillOut
+    "/jobs/{id}/backfills/{backfill_id}/cancel",
+    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
+    response_model=BackfillOut,
 )
 async def cancel_one_backfill(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, backfill_id: BackfillPath, by: ByCaller

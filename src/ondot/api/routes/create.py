@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import Services, by_of, caller_of, check_active, needs, services_of
+from ondot.api.job_rules import check_jobs, check_keys
 from ondot.api.job_secrets import admit_secrets_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
@@ -40,7 +41,7 @@ router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 
 @router.post(
     "/jobs",
-    dependencies=[needs(Right.JOBS_WRITE)],
+    dependencies=[needs(Right.JOBS_WRITE, by_pool=True)],
     status_code=201,
     response_model=JobOut,
     responses=QUEUE_FULL,
@@ -62,7 +63,7 @@ async def create_job(request: Request, _key: Key = None) -> Response:
 
 @router.post(
     "/jobs/batch",
-    dependencies=[needs(Right.JOBS_WRITE)],
+    dependencies=[needs(Right.JOBS_WRITE, by_pool=True)],
     status_code=201,
     response_model=responses.JobBatch,
     responses=QUEUE_FULL,
@@ -100,6 +101,9 @@ async def _submit(
     render: Render,
     idempotency: Idempotency | None,
 ) -> str:
+    check_jobs(caller, specs)
+    if caller.pools is not None:
+        await check_keys(services, caller, specs)
     # One-time jobs are not in the audit log: there are thousands a second.
     is_audited = any(spec.recurs or spec.key is not None for spec in specs)
     by = await by_of(request) if is_audited else None

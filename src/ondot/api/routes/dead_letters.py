@@ -40,6 +40,7 @@ from ondot.api.parameters import (
     invalid_cursor,
     only_known_parameters,
     parse_cursor,
+    pool_of_execution,
 )
 from ondot.api.request_body import JsonBody, Key, idempotency_of
 from ondot.flow.dead_letters import cancel_bulk, discard, replay, start_bulk
@@ -69,7 +70,7 @@ CURSOR = re.compile(r"(\d{1,16})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 
 router = APIRouter(tags=["dead letters"], dependencies=[Depends(only_known_parameters)])
 
-LetterPath = Annotated[UUID, Depends(id_in_path("dead letter", parameter="execution_id"))]
+LetterPath = Annotated[UUID, Depends(id_in_path("dead letter", "execution_id", pool_of_execution))]
 OperationPath = Annotated[UUID, Depends(id_in_path("operation"))]
 
 OfJob = Annotated[UUID | None, Query(description="Only letters of this job.")]
@@ -227,7 +228,9 @@ async def cancel_operation(
     return operation_out(await cancel_bulk(services.database, tenant_no, id_, by=by))
 
 
-@router.get("/dead-letters/{execution_id}", dependencies=[needs(Right.JOBS_READ)], response_model=LetterDetail)
+@router.get(
+    "/dead-letters/{execution_id}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=LetterDetail
+)
 async def get_dead_letter(services: RequestServices, tenant_no: Tenant, execution_id: LetterPath) -> LetterDetail:
     """One letter: its payload, its attempts, and how it was replayed or discarded."""
     async with services.database.reading(tenant_no) as connection:

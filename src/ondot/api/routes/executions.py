@@ -15,7 +15,16 @@ from pydantic import Field
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dead_letter_bodies import RetryExecutionBody, replay_of, retry_request
-from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import (
+    BySender,
+    CallerDep,
+    RequestServices,
+    Services,
+    Tenant,
+    check_again,
+    needs,
+    while_allowed,
+)
 from ondot.api.openapi import takes
 from ondot.api.parameters import (
     Cursor,
@@ -64,10 +73,10 @@ class _Identified(msgspec.Struct):
     id: UUID
 
 
-@router.get("/executions", dependencies=[needs(Right.JOBS_READ)], response_model=responses.ExecutionList)
+@router.get("/executions", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=responses.ExecutionList)
 async def list_all_executions(
     services: RequestServices,
-    tenant_no: Tenant,
+    caller: CallerDep,
     state: Annotated[State | None, Query(description="Only executions in this state.")] = None,
     pool: Annotated[str | None, Query(max_length=63, description="Only executions of this pool.")] = None,
     from_at: Instant = None,
@@ -77,20 +86,21 @@ async def list_all_executions(
 ) -> responses.ExecutionList:
     """Executions, live and ended, latest fire first; `from_at` and `to_at` bound the fire."""
     from_at, to_at = check_instant("from_at", from_at), check_instant("to_at", to_at)
-    async with services.database.reading(tenant_no) as connection:
-        pools = await find_pools(connection, [pool]) if pool else {}
-        if pool and pool not in pools:
+    async with services.database.reading(caller.tenant_no) as connection:
+        wanted = caller.pools_among(pool)
+        pools = None if wanted is None else await find_pools(connection, wanted)
+        if pools == {}:
             return responses.ExecutionList(items=[], next_cursor=None)
         rows = await list_executions(
             connection,
-            tenant_no,
+            caller.tenant_no,
             before=parse_cursor(cursor),
             limit=limit + 1,
             horizon_s=services.database.settings.horizon_s,
             state=state.value if state else None,
             from_at=from_at,
             to_at=to_at,
-            pool_no=pools[pool] if pool else None,
+            pool_nos=None if pools is None else list(pools.values()),
         )
     specs = await load_specs(services, rows[:limit])
     return responses.ExecutionList(
@@ -100,7 +110,9 @@ async def list_all_executions(
     )
 
 
-@router.get("/executions/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=responses.ExecutionDetail)
+@router.get(
+    "/executions/{id}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=responses.ExecutionDetail
+)
 async def get_one_execution(
     services: RequestServices, tenant_no: Tenant, id_: ExecutionPath
 ) -> responses.ExecutionDetail:
@@ -114,7 +126,7 @@ async def get_one_execution(
 
 @router.get(
     "/executions/{id}/logs",
-    dependencies=[needs(Right.JOBS_READ)],
+    dependencies=[needs(Right.JOBS_READ, by_pool=True)],
     response_model=responses.LogList,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
@@ -143,7 +155,7 @@ async def execution_logs(
         if number > row.attempt_no:
             raise NotFound(f"The execution {id_} has no attempt {number}: its last one is {row.attempt_no}.")
         text = await open_log(services.database, services.objects, tenant_no, row.id, number, q or None)
-        return StreamingResponse(text, media_type="text/plain")
+        return StreamingResponse(while_allowed(request, text), media_type="text/plain")
     after = _parse_position(cursor)
     until_s = time.monotonic() + wait
     while True:
@@ -159,7 +171,7 @@ async def execution_logs(
         with suppress(TimeoutError):
             async with asyncio.timeout(min(LOOK_EVERY_S, left_s)):
                 await services.stopping.wait()
-        await services.auth.tenant(request)  # the key may have been revoked meanwhile
+        await check_again(request)
     last = (lines[-1].attempt_no, lines[-1].line_no) if lines else after
     return responses.LogList(
         items=[
@@ -172,7 +184,7 @@ async def execution_logs(
 
 @router.get(
     "/executions/{id}/result",
-    dependencies=[needs(Right.JOBS_READ)],
+    dependencies=[needs(Right.JOBS_READ, by_pool=True)],
     responses={200: {"content": {"application/json": {"schema": {}}}}},
 )
 async def execution_result(
@@ -182,12 +194,12 @@ async def execution_result(
     row = await _load_execution(services, tenant_no, id_)
     stored = await open_result(services.database, services.objects, tenant_no, row.id)
     headers = {"Content-Length": str(stored.size)}
-    return StreamingResponse(stored.chunks, media_type="application/json", headers=headers)
+    return StreamingResponse(while_allowed(request, stored.chunks), media_type="application/json", headers=headers)
 
 
 @router.post(
     "/executions/{id}/cancel",
-    dependencies=[needs(Right.JOBS_RUN)],
+    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
     status_code=202,
     response_model=responses.ExecutionOut,
     openapi_extra=takes(CancelBody, required=False),
@@ -205,7 +217,7 @@ async def cancel_execution(
 
 @router.post(
     "/executions/{id}/retry",
-    dependencies=[needs(Right.JOBS_RUN)],
+    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
     status_code=201,
     response_model=responses.ExecutionOut,
     responses={

@@ -62,7 +62,7 @@ class JobExplanationOut(ExplanationOut):
 
 @router.get(
     "/executions/{id}/explain",
-    dependencies=[needs(Right.JOBS_READ)],
+    dependencies=[needs(Right.JOBS_READ, by_pool=True)],
     tags=["executions"],
     response_model=ExplanationOut,
 )
@@ -73,7 +73,10 @@ async def explain_one_execution(services: RequestServices, tenant_no: Tenant, id
 
 
 @router.get(
-    "/jobs/{id}/explain", dependencies=[needs(Right.JOBS_READ)], tags=["jobs"], response_model=JobExplanationOut
+    "/jobs/{id}/explain",
+    dependencies=[needs(Right.JOBS_READ, by_pool=True)],
+    tags=["jobs"],
+    response_model=JobExplanationOut,
 )
 async def explain_one_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, at: Instant = None

@@ -109,14 +109,15 @@ async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) ->
 @router.get("/workers", dependencies=[needs(Right.JOBS_READ)], response_model=WorkerList)
 async def list_all_workers(
     services: RequestServices,
-    _tenant_no: Tenant,
+    tenant_no: Tenant,
     state: Annotated[WorkerState | None, Query(description="Only workers in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> WorkerList:
     """Workers, newest first, as of their last heartbeats."""
     async with services.database.connection() as connection:
-        rows = await list_workers(connection, state=state, before=parse_cursor(cursor), limit=limit + 1)
+        before = parse_cursor(cursor)
+        rows = await list_workers(connection, state=state, before=before, limit=limit + 1, tenant_no=tenant_no)
     return WorkerList(
         heartbeat_s=services.database.settings.heartbeat_s,
         items=[_worker_out(row) for row in rows[:limit]],

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import ByCaller, CallerDep, RequestServices, Services, Tenant, needs
+from ondot.api.job_rules import check_jobs
 from ondot.api.job_secrets import admit_secrets_of_one
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
@@ -45,10 +46,10 @@ IfMatch = Annotated[
 ]
 
 
-@router.get("/jobs", dependencies=[needs(Right.JOBS_READ)], response_model=responses.JobList)
+@router.get("/jobs", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=responses.JobList)
 async def list_all_jobs(
     services: RequestServices,
-    tenant_no: Tenant,
+    caller: CallerDep,
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     name: Annotated[str | None, Query(max_length=200, description="The whole name.")] = None,
     label: Annotated[list[str] | None, Query(description="`key:value`; may be given several times.")] = None,
@@ -58,19 +59,20 @@ async def list_all_jobs(
     cursor: Cursor = None,
 ) -> responses.JobList:
     """Jobs, newest first. Deleted ones are listed only with `state=DELETED`."""
-    async with services.database.reading(tenant_no) as connection:
-        pools = await find_pools(connection, [pool]) if pool else {}
-        if pool and pool not in pools:
+    async with services.database.reading(caller.tenant_no) as connection:
+        wanted = caller.pools_among(pool)
+        pools = None if wanted is None else await find_pools(connection, wanted)
+        if pools == {}:
             return responses.JobList(items=[], next_cursor=None)
         rows = await list_jobs(
             connection,
-            tenant_no,
+            caller.tenant_no,
             before=parse_cursor(cursor),
             limit=limit + 1,
             state=state.value if state else None,
             name=name,
             labels=_parse_labels(label),
-            pool_no=pools[pool] if pool else None,
+            pool_nos=None if pools is None else list(pools.values()),
             part=q,
         )
     return responses.JobList(
@@ -79,7 +81,7 @@ async def list_all_jobs(
     )
 
 
-@router.get("/jobs/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=responses.JobDetail)
+@router.get("/jobs/{id}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=responses.JobDetail)
 async def get_one_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, response: Response
 ) -> responses.JobDetail:
@@ -102,7 +104,12 @@ async def get_one_job(
     }
 
 
-@router.put("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE)], response_model=JobOut, openapi_extra=takes(JobBody))
+@router.put(
+    "/jobs/{id}",
+    dependencies=[needs(Right.JOBS_WRITE, by_pool=True)],
+    response_model=JobOut,
+    openapi_extra=takes(JobBody),
+)
 async def update_job(
     request: Request,
     services: RequestServices,
@@ -117,6 +124,7 @@ async def update_job(
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
         spec = await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
+        check_jobs(caller, [spec])
         services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)
 
@@ -132,7 +140,12 @@ async def update_job(
     return _job_response(row, response)
 
 
-@router.patch("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE)], response_model=JobOut, openapi_extra=takes_patch())
+@router.patch(
+    "/jobs/{id}",
+    dependencies=[needs(Right.JOBS_WRITE, by_pool=True)],
+    response_model=JobOut,
+    openapi_extra=takes_patch(),
+)
 async def patch_job(
     services: RequestServices,
     caller: CallerDep,
@@ -151,6 +164,7 @@ async def patch_job(
     async def compute(job: JobRow, now: datetime) -> JobSpec:
         # In a thread: even a small patch may change a job whose schedule is slow to check.
         spec = await asyncio.to_thread(lambda: patched_spec(job.spec, _without_read_only(body, job), now))
+        check_jobs(caller, [spec])
         services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)
 
@@ -167,7 +181,7 @@ async def patch_job(
     return _job_response(row, response)
 
 
-@router.delete("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE)], response_model=responses.Deleted)
+@router.delete("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE, by_pool=True)], response_model=responses.Deleted)
 async def delete_job(
     services: RequestServices, tenant_no: Tenant, id_: JobPath, by: ByCaller, if_match: IfMatch = None
 ) -> responses.Deleted:
@@ -176,7 +190,7 @@ async def delete_job(
     return responses.Deleted()
 
 
-@router.post("/jobs/{id}/pause", dependencies=[needs(Right.JOBS_RUN)], response_model=JobOut)
+@router.post("/jobs/{id}/pause", dependencies=[needs(Right.JOBS_RUN, by_pool=True)], response_model=JobOut)
 async def pause_job(
     services: RequestServices,
     tenant_no: Tenant,
@@ -192,7 +206,7 @@ async def pause_job(
 
 @router.post(
     "/jobs/{id}/resume",
-    dependencies=[needs(Right.JOBS_RUN)],
+    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
     response_model=JobOut,
     openapi_extra=takes(ResumeBody, required=False),
 )
@@ -220,7 +234,7 @@ async def resume_job(
 
 @router.post(
     "/jobs/{id}/run",
-    dependencies=[needs(Right.JOBS_RUN)],
+    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
     status_code=201,
     response_model=responses.Started,
     responses=QUEUE_FULL,
@@ -258,7 +272,9 @@ async def run_job(
     return Response(text, status_code=201, media_type="application/json")
 
 
-@router.get("/jobs/{id}/status", dependencies=[needs(Right.JOBS_READ)], response_model=responses.StatusOut)
+@router.get(
+    "/jobs/{id}/status", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=responses.StatusOut
+)
 async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath) -> responses.StatusOut:
     """The job's state and that of its latest execution."""
     row = await load_job(services, tenant_no, JobId(id_))
@@ -274,7 +290,9 @@ async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath)
     )
 
 
-@router.get("/jobs/{id}/executions", dependencies=[needs(Right.JOBS_READ)], response_model=responses.ExecutionList)
+@router.get(
+    "/jobs/{id}/executions", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=responses.ExecutionList
+)
 async def job_executions(
     services: RequestServices,
     tenant_no: Tenant,

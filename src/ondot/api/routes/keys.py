@@ -64,7 +64,7 @@ class KeyList(Page[KeyOut]):
 
 @router.post(
     "/keys",
-    dependencies=[needs(Right.KEYS_MANAGE)],
+    dependencies=[needs(Right.KEYS_MANAGE, by_pool=True)],
     status_code=201,
     response_model=NewKeyOut,
     openapi_extra=takes(KeyBody),
@@ -85,7 +85,7 @@ async def create(
     return Response(text, status_code=201, media_type="application/json")
 
 
-@router.get("/keys", dependencies=[needs(Right.KEYS_MANAGE)], response_model=KeyList)
+@router.get("/keys", dependencies=[needs(Right.KEYS_MANAGE, by_pool=True)], response_model=KeyList)
 async def list_all(services: RequestServices, tenant_no: Tenant, limit: Limit = 50, cursor: Cursor = None) -> KeyList:
     """API keys, newest first, also those that no longer work; without their secrets."""
     async with services.database.connection() as connection:
@@ -96,7 +96,7 @@ async def list_all(services: RequestServices, tenant_no: Tenant, limit: Limit = 
     )
 
 
-@router.get("/keys/{id}", dependencies=[needs(Right.KEYS_MANAGE)], response_model=KeyOut)
+@router.get("/keys/{id}", dependencies=[needs(Right.KEYS_MANAGE, by_pool=True)], response_model=KeyOut)
 async def get_one(services: RequestServices, tenant_no: Tenant, id_: KeyPath) -> KeyOut:
     """One API key, without its secret."""
     async with services.database.connection() as connection:
@@ -108,7 +108,7 @@ async def get_one(services: RequestServices, tenant_no: Tenant, id_: KeyPath) ->
 
 @router.post(
     "/keys/{id}/rotate",
-    dependencies=[needs(Right.KEYS_MANAGE)],
+    dependencies=[needs(Right.KEYS_MANAGE, by_pool=True)],
     status_code=201,
     response_model=NewKeyOut,
     openapi_extra=takes(RotateBody, required=False),
@@ -137,7 +137,7 @@ async def rotate(
     return Response(text, status_code=201, media_type="application/json")
 
 
-@router.delete("/keys/{id}", dependencies=[needs(Right.KEYS_MANAGE)], response_model=KeyOut)
+@router.delete("/keys/{id}", dependencies=[needs(Right.KEYS_MANAGE, by_pool=True)], response_model=KeyOut)
 async def delete(
     services: RequestServices,
     caller: CallerDep,

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import BySender, CallerDep, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import JsonBody
@@ -73,18 +73,20 @@ class PoolList(BaseModel):
     items: list[PoolOut]
 
 
-@router.get("/pools", dependencies=[needs(Right.JOBS_READ)], response_model=PoolList)
-async def pools(services: RequestServices, tenant_no: Tenant) -> PoolList:
-    """All pools, by name. A pool is created when a job or a worker first names it."""
+@router.get("/pools", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=PoolList)
+async def pools(services: RequestServices, caller: CallerDep) -> PoolList:
+    """All pools that you may name, by name. A pool is created when a job or a worker first names it."""
     async with services.database.connection() as connection:
-        rows = await list_pools(connection, tenant_no)
-    return PoolList(items=[_out(row) for row in rows])
+        rows = await list_pools(connection, caller.tenant_no)
+    return PoolList(items=[_out(row) for row in rows if caller.sees(row.name)])
 
 
-@router.get("/pools/{name}", dependencies=[needs(Right.JOBS_READ)], response_model=PoolOut)
-async def get_pool(services: RequestServices, tenant_no: Tenant, name: PoolPath) -> PoolOut:
+@router.get("/pools/{name}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=PoolOut)
+async def get_pool(services: RequestServices, caller: CallerDep, name: PoolPath) -> PoolOut:
     """One pool: its workers, the work that waits there, and its limits."""
-    return await _one(services, tenant_no, name)
+    if not caller.sees(name):
+        raise _unknown(name)
+    return await _one(services, caller.tenant_no, name)
 
 
 @router.patch(
@@ -123,8 +125,12 @@ async def _row(services: Services, tenant_no: TenantNo, name: str) -> PoolRow:
     async with services.database.connection() as connection:
         rows = await list_pools(connection, tenant_no, name=name)
     if not rows:
-        raise NotFound(f"Unknown pool {name!r}. A pool is created when a job or a worker first names it.")
+        raise _unknown(name)
     return rows[0]
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"Unknown pool {name!r}. A pool is created when a job or a worker first names it.")
 
 
 def _out(row: PoolRow) -> PoolOut:

@@ -32,7 +32,7 @@ router = APIRouter(tags=["schedules"], dependencies=[Depends(only_known_paramete
 
 @router.post(
     "/schedules/preview",
-    dependencies=[needs(Right.JOBS_READ)],
+    dependencies=[needs(Right.JOBS_READ, by_pool=True)],
     response_model=responses.PreviewOut,
     openapi_extra=takes(PreviewBody),
 )
@@ -50,7 +50,7 @@ async def preview_schedule(services: RequestServices, tenant_no: Tenant, body: J
 
 @router.get(
     "/jobs/{id}/next",
-    dependencies=[needs(Right.JOBS_READ)],
+    dependencies=[needs(Right.JOBS_READ, by_pool=True)],
     tags=["jobs"],
     response_model=responses.NextOut,
     response_model_exclude_unset=True,

@@ -40,20 +40,20 @@ LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
 -- index: execution_pkey, history_pkey, backwards
 -- The newest by id, live and ended, some days at a time (store.newest): they show how far back `list_executions` must
 -- look. Coming fires belong to the schedule: they count only if PENDING is asked for.
--- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_no, $8 before id, $9 and $10 when the last
+-- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_nos, $8 before id, $9 and $10 when the last
 -- of the page before was due, and its id (NULL: none)
 (SELECT id FROM ondot.execution
      WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid
        AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
        AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
-       AND ($7::integer IS NULL OR pool_no = $7)
+       AND ($7::integer[] IS NULL OR pool_no = ANY ($7))
        AND ($9::timestamptz IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10::uuid))
  ORDER BY id DESC LIMIT $3::integer)
 UNION ALL
 (SELECT id FROM ondot.history
      WHERE tenant_no = $1 AND id >= $2 AND id < $8 AND ($4 IS NULL OR state = $4)
        AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
-       AND ($7 IS NULL OR pool_no = $7)
+       AND ($7 IS NULL OR pool_no = ANY ($7))
        AND ($9 IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10))
  ORDER BY id DESC LIMIT $3)
 ORDER BY id DESC LIMIT $3;
@@ -67,14 +67,14 @@ WITH page AS MATERIALIZED (
      WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid
        AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
        AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
-       AND ($7::integer IS NULL OR pool_no = $7)
+       AND ($7::integer[] IS NULL OR pool_no = ANY ($7))
        AND ($9::timestamptz IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10::uuid))
     )
     UNION ALL
     (SELECT id, ondot.due_at(id, fire_at) FROM ondot.history
      WHERE tenant_no = $1 AND id >= $2 AND id < $8 AND ($4 IS NULL OR state = $4)
        AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
-       AND ($7 IS NULL OR pool_no = $7)
+       AND ($7 IS NULL OR pool_no = ANY ($7))
        AND ($9 IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10))
     )
     ORDER BY due_at DESC, id DESC LIMIT $3::integer

@@ -157,7 +157,7 @@ WHERE j.id = ANY ($2::uuid[]) AND j.tenant_no = $1::integer;
 
 -- name: change_job :none
 -- locks: the job row, held already
--- $1 tenant_no, $2 id, $3 state, $4 version, $5 spec (NULL: as it was), $6 name, $7 pool_no, $8 labels, $9 why this state
+-- $1 tenant_no, $2 id, $3 state, $4 version, $5 spec (NULL: as it was), $6 name, $7 pool_nos, $8 labels, $9 why this state
 WITH versioned AS (
     INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
     SELECT $2::uuid, $4::integer, $1::integer, $5::text::json, ondot.clock() WHERE $5 IS NOT NULL
@@ -210,17 +210,23 @@ FROM (
 LEFT JOIN ondot.timer t ON t.job_id = j.id AND t.next_fire_at < 'infinity'
 CROSS JOIN LATERAL ondot.live_executions(j.id) live;
 
+-- name: find_pools_of_keys :many
+-- index: job_key
+-- $1 tenant_no, $2 keys
+SELECT j.key, p.name AS pool FROM ondot.job j JOIN ondot.pool p ON p.pool_no = j.pool_no
+WHERE j.tenant_no = $1::integer AND j.key = ANY ($2::text[]) AND j.key IS NOT NULL AND j.state <> 'DELETED';
+
 -- name: list_jobs :many
 -- index: job_pkey, job_once_pkey, backwards
 -- Newest first, a few days at a time (store.newest).
--- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 name, $6 labels (jsonb object), $7 pool_no, $8 part of a name,
+-- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 name, $6 labels (jsonb object), $7 pool_nos, $8 part of a name,
 -- $9 before id
 WITH candidate AS (
     (SELECT b.id, b.key, b.name, b.state, b.state_reason, b.version, b.pool_no, b.created_at, b.updated_at, v.spec
      FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
      WHERE b.tenant_no = $1::integer AND b.id >= $2::uuid AND b.id < $9::uuid
        AND ($5::text IS NULL OR b.name = $5) AND ($6::text IS NULL OR b.labels @> $6::jsonb)
-       AND ($7::integer IS NULL OR b.pool_no = $7)
+       AND ($7::integer[] IS NULL OR b.pool_no = ANY ($7))
        AND ($8::text IS NULL OR strpos(lower(b.name), lower($8)) > 0)
        AND CASE $4::text
            WHEN 'PAUSED' THEN b.state = 'PAUSED'
@@ -234,7 +240,7 @@ WITH candidate AS (
      FROM ondot.job_once o
      WHERE o.tenant_no = $1 AND o.id >= $2 AND o.id < $9
        AND ($5 IS NULL OR o.name = $5) AND ($6 IS NULL OR o.labels @> $6::jsonb)
-       AND ($7 IS NULL OR o.pool_no = $7)
+       AND ($7 IS NULL OR o.pool_no = ANY ($7))
        AND ($8 IS NULL OR strpos(lower(o.name), lower($8)) > 0)
        AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = o.id)
        AND CASE $4

@@ -53,7 +53,7 @@ WHERE id = $2::uuid AND tenant_no = $1::integer;
 UPDATE ondot.key SET revoked_at = coalesce(revoked_at, ondot.clock())
 WHERE id = $2::uuid AND tenant_no = $1::integer RETURNING id;
 
--- name: lock_owners :many
+-- name: lock_owner_keys :many
 -- locks: the keys of owners, in the order of their ids
 -- Keys of owners that work, also for a while yet. Locked, so that two requests do not each revoke the last but one.
 -- $1 tenant_no

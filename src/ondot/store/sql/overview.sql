@@ -32,7 +32,7 @@ WHERE w.state IN ('ALIVE', 'DRAINING');
 
 -- name: pools_at_work :many
 -- index: ready_pkey
--- The pools: their workers, and how much of a tenant's work is due and waits, counted up to a ceiling for each class. Catch-up
+-- The pools that the tenant may name: their workers, and how much of a tenant's work is due and waits, counted up to a ceiling for each class. Catch-up
 -- work and suspects are late by nature: they count as waiting and not as late.
 -- $1 tenant_no, $2 ceiling
 SELECT p.name, fleet.workers, fleet.slots, due.waiting, due.oldest_at
@@ -50,6 +50,7 @@ CROSS JOIN LATERAL (
         ORDER BY r.ready_at LIMIT $2::integer
     ) head
 ) due
+WHERE EXISTS (SELECT FROM ondot.tenant t WHERE t.tenant_no = $1 AND ('*' = ANY (t.pools) OR p.name = ANY (t.pools)))
 ORDER BY due.oldest_at, p.name;
 
 -- name: held_back :many

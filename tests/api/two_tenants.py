@@ -1,0 +1,151 @@
+"""Two tenants on one installation, each with one of everything: the base of the tests that swap them (T1, P12).
+
+Every text that the first tenant chooses contains its canary, so that a byte of it in an answer to the other is found.
+`fill` goes through the API where it can; a test checks that no table of tenants stays empty, so that a new one is added
+here.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from fastapi import FastAPI
+
+from ondot.api.auth import Auth
+from ondot.api.dependencies import Services
+from ondot.api.server import build_api
+from ondot.document.requests import preview_request
+from ondot.flow.audit_seal import Sealer
+from ondot.flow.lease import Leaser
+from ondot.kms import generate_key, open_kms
+from ondot.model.access import Role
+from ondot.model.ids import TenantNo
+from ondot.model.keys import new_key
+from ondot.store.keys import add_key
+from ondot.store.logs import LogLine, Progress, add_log_lines, save_progress
+from ondot.store.objects import ObjectRow, add_objects
+from ondot.ui.pages import build_pages
+from tests.world import DEFAULT_POOL, World, failed
+
+BASE_URL = "http://127.0.0.1:1200"
+
+
+@dataclass(slots=True)
+class Inhabitant:
+    """One tenant: its number, its canary, and a client with its key."""
+
+    world: World
+    tenant_no: TenantNo
+    canary: str
+    http: httpx2.AsyncClient
+
+    async def send(self, method: str, path: str, status: int, body: object = None, **headers: str) -> Any:
+        answer = await self.http.request(method, path, json=body, headers=headers)
+        assert answer.status_code == status, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    async def create(self, **fields: Any) -> str:
+        """A job all of whose texts contain the canary."""
+        body = {
+            "name": f"{self.canary}-job",
+            "function": f"{self.canary}-function",
+            "payload": {self.canary: self.canary},
+            "labels": {self.canary: self.canary},
+            **fields,
+        }
+        return str((await self.send("POST", "/v1/jobs", 201, body))["id"])
+
+
+async def add_tenant(world: World, tenant_no: TenantNo, name: str) -> None:
+    await world.fetch(
+        "INSERT INTO ondot.tenant (tenant_no, name) VALUES ($1, $2) ON CONFLICT (tenant_no) DO UPDATE SET name = $2",
+        tenant_no,
+        name,
+    )
+
+
+async def make_key(world: World, tenant_no: TenantNo, name: str, role: Role = Role.ADMIN, **fields: Any) -> str:
+    id_ = world.database.clock.new_id()
+    key = new_key(id_)
+    async with world.database.connection() as connection:
+        await add_key(connection, id_, tenant_no, name, key, role=role, **fields)
+    return key
+
+
+async def inhabit(world: World, app: FastAPI, tenant_no: TenantNo, canary: str) -> Inhabitant:
+    key = await make_key(world, tenant_no, f"{canary}-key")
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL, headers={"authorization": f"Bearer {key}"})
+    return Inhabitant(world, tenant_no, canary, client)
+
+
+def build_app(world: World) -> FastAPI:
+    """The API and the pages, with keys required."""
+    world.database.settings = world.database.settings.model_copy(update={"auth": "on"})
+    auth = Auth(world.database, world.database.settings, in_process=True)
+    services = Services(world.database, world.dispatcher, auth, kms=open_kms(generate_key()))
+    app = build_api(services)
+    build_pages(app, world.database, auth, preview_request)
+    return app
+
+
+async def fill(tenant: Inhabitant) -> None:
+    """Give the tenant one of everything."""
+    world, canary = tenant.world, tenant.canary
+    worker = await world.worker()
+    worker.leaser = Leaser(world.database, worker.id, [DEFAULT_POOL], lambda: frozenset({tenant.tenant_no}))
+    # Ended: well, with a log and a result in the object store; and badly, as a dead letter.
+    await tenant.create()
+    [good] = await worker.lease()
+    leased = good.leased
+    async with world.database.connection() as connection:
+        line = LogLine(leased.id, leased.attempt_no, 1, tenant.tenant_no, world.now, "stdout", f"{canary} line")
+        await add_log_lines(connection, [line])
+        stored = ObjectRow(leased.id, leased.attempt_no, "log", tenant.tenant_no, f"{canary}/log", 10, cut=False)
+        await add_objects(connection, [stored])
+    await worker.complete(good)
+    for _ in range(2):
+        await tenant.create(max_retries=0)
+        [bad] = await worker.lease()
+        await worker.complete(bad, failed(f"{canary} broke"))
+    # An operation on many dead letters, and one letter that is settled.
+    letters = (await tenant.send("GET", "/v1/dead-letters", 200))["items"]
+    settled = {"ids": [letters[0]["execution_id"]], "reason": f"{canary} is gone"}
+    await tenant.send("POST", "/v1/dead-letters/discard", 200, settled)
+    await tenant.send("POST", "/v1/dead-letters/discard", 202, {"filter": {"q": canary}, "reason": f"{canary} gone"})
+    # A recurring job with a key: paused and resumed, so that fires were skipped; then backfilled; then failed once.
+    recurring = await tenant.create(every="1h", key=f"{canary}-own-key", pause_after_failures=5, max_retries=0)
+    await tenant.send("POST", f"/v1/jobs/{recurring}/pause?reason={canary}", 200)
+    await world.advance(3 * 3600)
+    await world.plan()
+    await tenant.send("POST", f"/v1/jobs/{recurring}/resume", 200)
+    days = {"from_at": world.after(-3 * 3600).isoformat(), "to_at": world.now.isoformat()}
+    await tenant.send("POST", f"/v1/jobs/{recurring}/backfill", 202, days)
+    await tenant.send("POST", f"/v1/jobs/{recurring}/run", 201, **{"idempotency-key": f"{canary}-request"})
+    [run] = await worker.lease()
+    await worker.complete(run, failed(f"{canary} broke"))
+    # Waiting for its next attempt, running with progress, waiting in the queue, and waiting before a limit.
+    await tenant.create(max_retries=3)
+    [again] = await worker.lease()
+    await worker.complete(again, failed(f"{canary} broke"))
+    await tenant.create(key=f"{canary}-runs")
+    [running] = await worker.lease()
+    async with world.database.connection() as connection:
+        progress = Progress(running.leased.id, running.leased.attempt_no, f'{{"at": "{canary}"}}', 0.5, canary)
+        await save_progress(connection, worker.id, [progress])
+    for _ in range(2):
+        await tenant.create(concurrency_key=f"{canary}-limit", order_key=None)
+    await worker.lease()
+    await tenant.create(unique=f"{canary}-once", **{"in": "1h"})
+    await tenant.create()
+    # A secret, and a job that uses it; the key of its signatures; the seals of its audit log.
+    await tenant.send("PUT", f"/v1/secrets/{canary}-secret", 200, {"value": f"{canary}-value"})
+    await tenant.create(key=f"{canary}-secretive", payload={"token": {"$secret": f"{canary}-secret"}}, **{"in": "1h"})
+    await world.fetch(
+        "INSERT INTO ondot.signing_key (tenant_no, version, key_no, sealed) VALUES ($1, 1, 1, $2)",
+        tenant.tenant_no,
+        canary.encode(),
+    )
+    await world.fetch("INSERT INTO ondot.quota_token VALUES ($1, 'creates', $2)", tenant.tenant_no, world.now)
+    await world.fetch("INSERT INTO ondot.job_count VALUES ($1, 7, $2)", tenant.tenant_no, world.now)
+    await Sealer(world.database, None).one_pass()
