@@ -33,6 +33,7 @@ from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
 
 if TYPE_CHECKING:
+    from ondot.flow.vault import Vault
     from ondot.ports.target import Targets
     from ondot.sdk.app import Ondot
     from ondot.targets.processes.confine import Confinement
@@ -197,12 +198,12 @@ def run_worker(
                 await served.read()
                 pool_nos[:] = await register(database, app, pools, served.registers_for)
 
+            vault = Vault(database, open_kms(settings.secret_key))
             async with (
-                open_targets(settings, app, slots, app_reference, confinement, database) as targets,
+                open_targets(settings, app, slots, app_reference, confinement, database, vault) as targets,
                 open_transport(database) as transport,
             ):
                 if await patiently(register_app, stop):
-                    vault = Vault(database, open_kms(settings.secret_key))
                     objects = open_objects(settings)
                     worker = Worker(database, transport, targets, pool_nos, slots, objects, on_hung, served, vault)
                     is_unfit = await worker.run(stop)
@@ -240,13 +241,15 @@ async def open_targets(
     app_reference: str | None,
     confinement: "Confinement | None" = None,
     database: Database | None = None,
+    vault: "Vault | None" = None,
 ) -> AsyncIterator["Targets"]:
     """What a worker can call, by kind. Functions under suspicion run in child processes, which import the app too.
 
-    Without a database all tenants are as the first one.
+    Without a database all tenants are as the first one. Without a vault calls are not signed.
     """
     from ondot.flow.outgoing import Outgoing
     from ondot.flow.shell_rules import ShellRules
+    from ondot.flow.signing import Signing
     from ondot.targets.function.child import ChildCaller
     from ondot.targets.function.placement import Functions
     from ondot.targets.function.target import FunctionCaller
@@ -264,6 +267,7 @@ async def open_targets(
         HttpTarget: HttpCaller(
             reach=settings.reach,
             reach_of=None if database is None else Outgoing(database).reach_of,
+            keys_for=None if vault is None else Signing(vault).keys_for,
             # Receivers reject a timestamp that is minutes off, and this machine's clock may be wrong by an hour (C3).
             now=None if database is None else database.clock.now,
         ),

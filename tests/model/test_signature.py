@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from ondot.model.signature import derive_key, find_fault, host_of, parse_secret, sign, write_secret
+from ondot.model.signature import derive_key, find_fault, parse_secret, sign, signing_host, write_secret
 from tests.proves import proves
 
 KEYS = st.binary(min_size=24, max_size=64)
@@ -78,14 +78,14 @@ def test_each_host_has_a_key_of_its_own() -> None:
     ],
 )
 def test_a_host_may_be_written_as_a_url(written: str, host: str) -> None:
-    assert host_of(written) == host
+    assert signing_host(written) == host
 
 
 @proves("T3")
 @pytest.mark.parametrize("written", ["", "  ", "https://", "a b", "http://[::1", "ex\namp.le"])
 def test_anything_else_is_no_host(written: str) -> None:
     with pytest.raises(ValueError, match="not a host"):
-        host_of(written)
+        signing_host(written)
 
 
 NOW_S = 1_900_000_000

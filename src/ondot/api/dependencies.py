@@ -17,6 +17,7 @@ from ondot.api.request_id import request_id_of
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
+from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.model.access import Caller, Right
 from ondot.model.errors import TenantSuspended
@@ -41,6 +42,7 @@ class Services:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is about to end: requests that wait for something return then."""
     vault: Vault = field(init=False)
+    signing: Signing = field(init=False)
     group_commit: GroupCommit = field(init=False)
     intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
@@ -49,6 +51,7 @@ class Services:
 
     def __post_init__(self) -> None:
         self.vault = Vault(self.database, self.kms)
+        self.signing = Signing(self.vault)
         self.group_commit = GroupCommit(self.database, self.dispatcher)
         self.intake = Intake(self.database.settings)
         self.quotas = QuotaGuard(self.database)

@@ -40,6 +40,7 @@ from ondot.api.routes import (
     skipped,
     tenants,
     users,
+    webhooks,
 )
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
@@ -81,6 +82,7 @@ PARTS = (
     keys,
     secrets,
     tenants,
+    webhooks,
     audit,
     users,
 )

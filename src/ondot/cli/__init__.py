@@ -4,6 +4,7 @@
     migrate · doctor · key · user        maintain an installation                 migrate.py, doctor.py, key.py, user.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
+    webhook                              signatures of calls                      webhook.py
     cron · version                       need no server                           cron.py
 
 Promises to start fast: heavy packages (the server, pydantic, rich) are imported by the command that needs them.
@@ -15,7 +16,7 @@ from typing import Annotated
 import typer
 
 from ondot import __version__
-from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool, secret, user
+from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool, secret, user, webhook
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
@@ -69,6 +70,7 @@ app.command("fleet", rich_help_panel=USE)(fleet)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)
 app.add_typer(secret.app, name="secret", rich_help_panel=USE)
 app.add_typer(audit.app, name="audit", rich_help_panel=USE)
+app.add_typer(webhook.app, name="webhook", rich_help_panel=USE)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=KEEP)
 app.command("doctor", rich_help_panel=KEEP)(doctor)

@@ -55,7 +55,7 @@ class Root(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order that a newcomer needs them; typer would list commands before groups."""
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def invoke(self, ctx: Any) -> Any:
         try:

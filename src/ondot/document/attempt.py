@@ -13,6 +13,7 @@ from ondot.document.fields import (
     FunctionName,
     Headers,
     Method,
+    SigningSecret,
     Url,
     sentence,
 )
@@ -20,6 +21,7 @@ from ondot.document.rules import LONGEST_ATTEMPT_S, LONGEST_WAIT_S, MAX_RETRIES
 from ondot.document.structs import to_struct
 from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
 from ondot.model.retry import Backoff, Retry
+from ondot.model.signature import SIGNING_HEADER
 from ondot.model.text import MAX_NAME
 
 _HTTP: Final = HttpTarget(url="")
@@ -35,6 +37,11 @@ class HttpBody(Body):
         default_factory=dict,
         description="Headers to send, in addition to those of ondot.",
         examples=[{"x-team": "bi"}],
+    )
+    signing_secret: SigningSecret | None = Field(
+        default=None,
+        description="The secret that signs its calls, or a reference to one; null: the secret of its host.",
+        examples=[{"$secret": "hook"}],
     )
     connect_timeout: AttemptDuration | None = Field(
         default=None, description="How long it may take to connect.", examples=["5s"]
@@ -115,7 +122,8 @@ class RetryBody(Body):
 
 def target_of(body: TargetBody) -> TargetSpec:
     if body.http is not None:
-        return to_struct(HttpTarget, body.http, only_public=False)
+        own = {} if body.http.signing_secret is None else {SIGNING_HEADER: body.http.signing_secret}
+        return to_struct(HttpTarget, body.http, headers={**body.http.headers, **own}, only_public=False)
     if body.function is not None:
         return FunctionTarget(name=body.function)
     assert body.shell is not None, "check_kinds has checked that there is one"

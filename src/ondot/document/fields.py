@@ -20,6 +20,7 @@ from ondot.document.rules import MAX_LABEL_NAME, MAX_LABEL_VALUE, MAX_LABELS, PO
 from ondot.model.duration import EXPECTED, seconds
 from ondot.model.headers import why_reserved
 from ondot.model.secret import A_REFERENCE, MASK, REFERENCE, Hidden, read_reference
+from ondot.model.signature import parse_secret
 from ondot.model.text import MAX_NAME, hidden_in, is_function_name
 
 LARGEST_INTEGER: Final = 2**31 - 1
@@ -218,6 +219,19 @@ def _header_value(value: object) -> str | Hidden:
     return value
 
 
+def _signing_secret(value: object) -> str | Hidden | None:
+    """A message never repeats the secret."""
+    if value is None:
+        return None
+    found = _header_value(value)
+    if isinstance(found, str):
+        try:
+            list(map(parse_secret, found.split() or [""]))
+        except ValueError as fault:
+            raise sentence(f"`signing_secret`: {fault}; or refer to one: {A_REFERENCE}.") from None
+    return found
+
+
 def _headers(headers: dict[str, str | Hidden]) -> dict[str, str | Hidden]:
     if len({name.lower() for name in headers}) < len(headers):
         raise ValueError("free of names that differ only in upper and lower case")
@@ -304,6 +318,7 @@ FunctionName = Annotated[str, AfterValidator(_function)]
 Url = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format": "uri", "maxLength": 2048})]
 Method = Annotated[str, AfterValidator(_method), Field(json_schema_extra={"enum": list(METHODS)})]
 HeaderValue = Annotated[Any, BeforeValidator(_header_value), WithJsonSchema(_HEADER_SCHEMA)]
+SigningSecret = Annotated[Any, BeforeValidator(_signing_secret), WithJsonSchema(_HEADER_SCHEMA)]
 Headers = Annotated[
     dict[Annotated[str, AfterValidator(_header_name)], HeaderValue],
     Field(max_length=64),

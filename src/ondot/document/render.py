@@ -37,6 +37,7 @@ from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
 from ondot.model.secret import MASK, Hidden
+from ondot.model.signature import SIGNING_HEADER
 
 Seconds = int | float
 
@@ -94,6 +95,7 @@ class HttpOut(TypedDict):
     url: str
     method: str
     headers: dict[str, str | dict[str, str]]
+    signing_secret: str | dict[str, str] | None
     connect_timeout: Seconds | None
     first_byte_timeout: Seconds | None
     follow_redirects: bool
@@ -324,7 +326,8 @@ def _render_target(target: TargetSpec) -> TargetOut:
                 "http": {
                     "url": target.url,
                     "method": target.method,
-                    "headers": _render_headers(target.headers) if target.headers else {},
+                    "headers": (headers := _render_headers(target.headers) if target.headers else {}),
+                    "signing_secret": headers.pop(SIGNING_HEADER, None),
                     "connect_timeout": None if connect_s is None else as_written(connect_s),
                     "first_byte_timeout": None if first_byte_s is None else as_written(first_byte_s),
                     "follow_redirects": target.follow_redirects,

@@ -35,6 +35,8 @@ class Right(StrEnum):
     AUDIT_READ = "audit:read"
     KEYS_MANAGE = "keys:manage"
     SECRETS_MANAGE = "secrets:manage"
+    WEBHOOKS_MANAGE = "webhooks:manage"
+    """Read and rotate the secrets that sign calls. Apart from `secrets:manage`, because these are shown."""
     USERS_MANAGE = "users:manage"
     TENANT_MANAGE = "tenant:manage"
     TENANTS_MANAGE = "tenants:manage"
@@ -51,7 +53,13 @@ SPECIAL: Final = frozenset({Right.SHELL, Right.PRIVATE_TARGETS, Right.SECRETS_US
 _VIEWER: Final = frozenset({Right.JOBS_READ})
 _OPERATOR: Final = _VIEWER | {Right.JOBS_RUN, Right.AUDIT_READ}
 _EDITOR: Final = _OPERATOR | {Right.JOBS_WRITE}
-_ADMIN: Final = _EDITOR | {Right.KEYS_MANAGE, Right.SECRETS_MANAGE, Right.USERS_MANAGE, Right.TENANT_MANAGE}
+_ADMIN: Final = _EDITOR | {
+    Right.KEYS_MANAGE,
+    Right.SECRETS_MANAGE,
+    Right.WEBHOOKS_MANAGE,
+    Right.USERS_MANAGE,
+    Right.TENANT_MANAGE,
+}
 _OWNER: Final = _ADMIN | {Right.TENANTS_MANAGE, Right.POOLS_MANAGE, Right.FLEET_MANAGE}
 
 RIGHTS_OF: Final[Mapping[Role, frozenset[Right]]] = MappingProxyType(

@@ -48,6 +48,7 @@ SENSITIVE_SUFFIXES: Final = (
     "-secret-key",
     "-subscription-key",
     "-token",
+    "-webhook-signature",
 )
 """Ends of the names of headers with credentials, with a `-` before the whole name."""
 

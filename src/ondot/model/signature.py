@@ -17,6 +17,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 PREFIX: Final = "whsec_"
+SIGNING_HEADER: Final = "webhook-signature"
+"""In the headers of a stored target: the job's own secret. As a header it is reserved, so it is never sent."""
 LEAST_BYTES, MOST_BYTES = 24, 64
 TOLERANCE_S: Final = 300
 
@@ -43,11 +45,11 @@ def parse_secret(text: str) -> bytes:
 
 
 def derive_key(root: bytes, host: str) -> bytes:
-    """The key of one host, in the form that `host_of` returns."""
+    """The key of one host, in the form that `signing_host` returns."""
     return hmac.digest(root, _FOR_HOSTS + host.encode(), "sha256")
 
 
-def host_of(written: str) -> str:
+def signing_host(written: str) -> str:
     """The host that a key belongs to, of a URL, a host with a port or a host. Raises ValueError."""
     text = written.strip()
     try:

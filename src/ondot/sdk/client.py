@@ -278,6 +278,14 @@ class Client(Requests):
 
     # Secrets. No call returns a value.
 
+    async def get_signing_secret(self, host: str) -> Json:
+        """The secrets that sign calls to a host."""
+        return await self._call("GET", "/v1/webhooks/signing-secret", query={"host": host})
+
+    async def rotate_signing_secret(self, fields: Mapping[str, Any] | None = None) -> Json:
+        """Give every host a new secret; the old one signs beside it for the `overlap`."""
+        return await self._call("POST", "/v1/webhooks/signing-secret/rotate", body=fields or {})
+
     async def put_secret(self, name: str, fields: Mapping[str, Any]) -> Json:
         """Create a secret, or change its `value`, `hosts`, `functions` or `pools`; what is left out stays."""
         return await self._call("PUT", f"/v1/secrets/{_segment(name)}", body=fields)

@@ -51,6 +51,8 @@ Action = Literal[
     "user.delete",
     "user.password",
     "user.sign_in",
+    "webhook.read_secret",
+    "webhook.rotate",
 ]
 """`dead_letter.stop`: an operation on many dead letters was cancelled."""
 

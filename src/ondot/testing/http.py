@@ -19,7 +19,7 @@ from yarl import URL
 
 from ondot.model.addresses import EVERYWHERE
 from ondot.targets.http.addresses import Allowed
-from ondot.targets.http.target import HttpCaller
+from ondot.targets.http.target import HttpCaller, KeysFor
 from ondot.testing.records import Request
 
 
@@ -70,8 +70,8 @@ def _normalize(url: str | URL) -> str:
 class OfflineHttp(HttpCaller):
     """A worker's HTTP caller, whose session has only the answers that the test set."""
 
-    def __init__(self, receivers: Receivers) -> None:
-        super().__init__(reach=EVERYWHERE)
+    def __init__(self, receivers: Receivers, keys_for: KeysFor) -> None:
+        super().__init__(reach=EVERYWHERE, keys_for=keys_for)
         self._receivers = receivers
 
     def _open(self, _allowed: Allowed) -> aiohttp.ClientSession:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ondot.app import register
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.addresses import EVERYWHERE
@@ -102,7 +103,9 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     assert kms is not None
     transport = WorldTransport(database, dispatcher, kms)
     receivers = Receivers(database.clock.now)
-    http = HttpCaller(reach=EVERYWHERE) if network else OfflineHttp(receivers)
+    vault = Vault(database, kms)
+    keys_for = Signing(vault).keys_for
+    http = HttpCaller(reach=EVERYWHERE, keys_for=keys_for) if network else OfflineHttp(receivers, keys_for)
     function = FunctionCaller(app.handlers, slots=slots)
     shell = ShellCaller(allow=database.settings.allow_shell)
     engine = Engine(
@@ -110,7 +113,7 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
         dispatcher,
         {HttpTarget: http, FunctionTarget: function, ShellTarget: shell},
         slots,
-        Vault(database, kms),
+        vault,
     )
     try:
         with redirect(app.client, transport):

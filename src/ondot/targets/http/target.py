@@ -28,6 +28,7 @@ from yarl import URL
 
 from ondot import __version__
 from ondot.model.addresses import PUBLIC, Reach
+from ondot.model.errors import NoSecretKey, OndotError
 from ondot.model.headers import why_reserved
 from ondot.model.ids import TenantNo
 from ondot.model.job import HttpTarget
@@ -109,6 +110,10 @@ class HttpCaller(Target[HttpTarget]):
             return phases.report() if phases.expired else _not_answered(error)
         except (aiohttp.ClientError, OSError, ValueError, PrivateAddress) as error:
             return _not_sent(error)
+        except OndotError as error:
+            # Its keys or its tenant's row could not be read. Another worker may be able to.
+            code = "secret_unreadable" if isinstance(error, NoSecretKey) else "connect"
+            return Failed(AttemptError(code, one_line(error.message)))
         finally:
             call.cancel.unlisten(drop)
 
