@@ -25,7 +25,8 @@ from ondot.model.job import JobState
 from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
-from ondot.ui import dead_letters, executions, jobs
+from ondot.ui import audit, dead_letters, executions, jobs
+from ondot.ui.audit import read_audit
 from ondot.ui.dead_letters import count_open, read_letters
 from ondot.ui.execution import read_execution
 from ondot.ui.executions import read_executions
@@ -127,6 +128,22 @@ PAGES = (
         lambda database, tenant_no, request: read_letters(
             database, tenant_no, dead_letters.parse_query(request.query_params)
         ),
+    ),
+    Page(
+        audit.OWN,
+        "audit",
+        "found",
+        lambda database, tenant_no, request: read_audit(database, tenant_no, audit.parse_query(request.query_params)),
+        right=Right.AUDIT_READ,
+    ),
+    Page(
+        audit.OF_INSTALLATION,
+        "audit",
+        "found",
+        lambda database, tenant_no, request: read_audit(
+            database, tenant_no, audit.parse_query(request.query_params, audit.OF_INSTALLATION)
+        ),
+        right=Right.TENANTS_MANAGE,
     ),
     Page(
         "/fleet",
