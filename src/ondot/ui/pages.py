@@ -39,6 +39,7 @@ from ondot.ui.overview import read_overview
 from ondot.ui.reference import read_reference
 from ondot.ui.render import Renderer
 from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
+from ondot.ui.secrets import read_secrets
 from ondot.ui.sign_in import SEE_OTHER, SignInPages
 from ondot.ui.skipped import read_skipped
 from ondot.ui.users import read_users
@@ -159,6 +160,13 @@ PAGES = (
         "users",
         lambda database, tenant_no, request: read_users(database, tenant_no, request.query_params),
         right=Right.USERS_MANAGE,
+    ),
+    Page(
+        "/secrets",
+        "secrets",
+        "secrets",
+        lambda database, tenant_no, request: read_secrets(database, tenant_no, request.query_params),
+        right=Right.SECRETS_MANAGE,
     ),
 )
 
