@@ -66,6 +66,7 @@ class Settings(BaseSettings):
     port: int = Field(1200, ge=0, le=65535, description="the port the API listens on")
     url: str = Field("http://127.0.0.1:1200", description="the server's URL, for clients")
     api_key: str | None = Field(None, repr=False, description="the API key, for clients")
+    tenant: str | None = Field(None, description="the tenant that an owner acts for, for clients")
     secret_key: str | None = Field(
         None,
         repr=False,

@@ -2,6 +2,7 @@
 
     up · api · scheduler · worker        run a server, or one role of it          up.py, roles.py
     migrate · doctor · key · user        maintain an installation                 migrate.py, doctor.py, key.py, user.py
+    tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
     webhook                              signatures of calls                      webhook.py
@@ -10,13 +11,14 @@
 Promises to start fast: heavy packages (the server, pydantic, rich) are imported by the command that needs them.
 """
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from ondot import __version__
-from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool, secret, user, webhook
+from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool, secret, tenant, user, webhook
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
@@ -47,11 +49,17 @@ def root(
     print_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    acting_for: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="Act for this tenant, as an owner; also ONDOT_TENANT."),
+    ] = None,
     debug: Annotated[
         bool, typer.Option("--debug", hidden=True, help="Show the traceback of an unexpected error.")
     ] = False,
 ) -> None:
     """A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z)."""
+    if acting_for is not None:
+        os.environ["ONDOT_TENANT"] = acting_for  # the command reads it with its other settings
 
 
 def version() -> None:
@@ -74,6 +82,7 @@ app.add_typer(webhook.app, name="webhook", rich_help_panel=USE)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=KEEP)
 app.command("doctor", rich_help_panel=KEEP)(doctor)
+app.add_typer(tenant.app, name="tenant", rich_help_panel=KEEP)
 app.add_typer(key.app, name="key", rich_help_panel=KEEP)
 app.add_typer(user.app, name="user", rich_help_panel=KEEP)
 app.command("version", rich_help_panel=KEEP)(version)

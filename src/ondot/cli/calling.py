@@ -25,10 +25,11 @@ def ask(question: "Callable[[Client], Awaitable[Answer]]", *, tenant: str | None
     from ondot.sdk.client import Client
     from ondot.settings import load_settings
 
-    url, key = load_settings().server
+    settings = load_settings()
+    url, key = settings.server
 
     async def main() -> Answer:
-        async with Client(url, key, tenant=tenant) as client:
+        async with Client(url, key, tenant=tenant or settings.tenant) as client:
             return await question(client)
 
     return asyncio.run(main())

@@ -276,6 +276,40 @@ class Client(Requests):
         query = {"force": force or None, "reason": reason}
         return await self._call("DELETE", f"/v1/keys/{_segment(id_)}", query=query)
 
+    # Tenants, for owners.
+
+    async def create_tenant(
+        self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        return await self._make("/v1/tenants", body, idempotency_key, {"reason": reason})
+
+    async def list_tenants(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/tenants", query=filters)
+
+    async def get_tenant(self, name: str) -> Json:
+        return await self._call("GET", f"/v1/tenants/{_segment(name)}")
+
+    async def patch_tenant(
+        self, name: str, changes: Mapping[str, Any], if_version: int | None = None, reason: str | None = None
+    ) -> Json:
+        """Change its `weight`, `pools` or `quotas`: what is left out stays, a quota that is None is removed."""
+        headers = {} if if_version is None else {"if-match": f'"{if_version}"'}
+        path = f"/v1/tenants/{_segment(name)}"
+        return await self._call("PATCH", path, body=changes, headers=headers, query={"reason": reason})
+
+    async def suspend_tenant(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("POST", f"/v1/tenants/{_segment(name)}/suspend", query={"reason": reason})
+
+    async def resume_tenant(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("POST", f"/v1/tenants/{_segment(name)}/resume", query={"reason": reason})
+
+    async def count_tenant(self, name: str) -> Json:
+        """`counts`: what a deletion would remove."""
+        return await self._call("DELETE", f"/v1/tenants/{_segment(name)}", query={"dry_run": True})
+
+    async def delete_tenant(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/tenants/{_segment(name)}", query={"reason": reason})
+
     # Secrets. No call returns a value.
 
     async def get_signing_secret(self, host: str) -> Json:

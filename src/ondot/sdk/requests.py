@@ -139,20 +139,21 @@ class Requests:
     def _open(self) -> "httpx2.AsyncClient":
         import httpx2
 
-        url, key = self._given_url, self._given_key
+        url, key, tenant = self._given_url, self._given_key, self._tenant
         if url is None or key is None:
             from ondot.account.token import token_for
             from ondot.settings import default_home, load_settings
 
             settings = load_settings(url=url, api_key=key)
             url, key = settings.server
+            tenant = tenant or settings.tenant
             # A server without keys may be unable to see that this is its own account, and then needs the token.
             key = key or token_for(url, settings.home or default_home())
         headers = {"user-agent": f"ondot/{__version__}", "accept": "application/json"}
         if key:
             headers["authorization"] = f"Bearer {key}"
-        if self._tenant is not None:
-            headers["ondot-tenant"] = self._tenant
+        if tenant is not None:
+            headers["ondot-tenant"] = tenant
         return httpx2.AsyncClient(
             base_url=url.rstrip("/"),
             headers=headers,

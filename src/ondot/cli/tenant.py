@@ -1,0 +1,204 @@
+"""`ondot tenant`: create, list, change, suspend, resume and delete tenants (T1, T2), with the key of an owner."""
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from ondot.cli.body import in_flags
+from ondot.cli.calling import ask
+from ondot.cli.options import DryRun, Limit, Output, Reason, Yes
+from ondot.cli.output import Format, show, show_answer, show_document, show_line
+from ondot.cli.pages import gather, show_page
+from ondot.model.errors import InvalidBody
+
+Json = dict[str, Any]
+
+NONE = "none"
+NUMBERS = ("jobs", "payload_bytes", "concurrent", "reserved")
+
+FLAGS = {
+    "/name": "NAME",
+    "/weight": "--weight",
+    "/pools": "--pool",
+    **{f"/quotas/{name}": f"--{name.replace('_', '-')}" for name in (*NUMBERS, "starts", "creates", "events")},
+}
+
+TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
+Weight = Annotated[float | None, typer.Option(help="Its share of a busy pool, beside other tenants. Default: 1.")]
+Pool = Annotated[
+    list[str] | None,
+    typer.Option(metavar="POOL", help="A pool that it may name; may be given several times. * for all."),
+]
+Jobs = Annotated[str | None, typer.Option(metavar="N|none", help="Quota: live jobs.")]
+PayloadBytes = Annotated[str | None, typer.Option(metavar="N|none", help="Quota: bytes of a payload.")]
+Concurrent = Annotated[str | None, typer.Option(metavar="N|none", help="Quota: attempts that run at once.")]
+Reserved = Annotated[str | None, typer.Option(metavar="N|none", help="Slots of each pool that are kept free for it.")]
+Starts = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: attempts that start, as 200/1s.")]
+Creates = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: jobs that are created.")]
+Events = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: events that are sent.")]
+
+app = typer.Typer(help="Tenants: who shares this installation. For owners.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    name: TenantName,
+    weight: Weight = None,
+    pool: Pool = None,
+    jobs: Jobs = None,
+    payload_bytes: PayloadBytes = None,
+    concurrent: Concurrent = None,
+    reserved: Reserved = None,
+    starts: Starts = None,
+    creates: Creates = None,
+    events: Events = None,
+    reason: Reason = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Create a tenant. Without --pool it may name the pool default."""
+    quotas = _quotas(
+        jobs=jobs,
+        payload_bytes=payload_bytes,
+        concurrent=concurrent,
+        reserved=reserved,
+        starts=starts,
+        creates=creates,
+        events=events,
+    )
+    body = {"name": name, **_body(weight, pool, quotas)}
+    try:
+        tenant = ask(lambda client: client.create_tenant(body, reason=reason))
+    except InvalidBody as refusal:
+        raise in_flags(refusal, FLAGS) from None
+    show_answer(tenant, output, f"Created tenant {tenant['name']}. Next: ondot key create NAME --tenant {name}")
+
+
+@app.command("list")
+def list_(
+    deleted: Annotated[bool, typer.Option("--deleted", help="List deleted tenants instead.")] = False,
+    limit: Limit = 1_000,
+    output: Output = Format.TABLE,
+) -> None:
+    """List tenants."""
+    state = {"state": "DELETED"} if deleted else {}
+    page = ask(lambda client: gather(lambda paging: client.list_tenants(**paging, **state), limit))
+    from ondot.cli.tenant_views import tenant_table
+
+    show_page(page, output, tenant_table, none="No deleted tenants." if deleted else "No tenants.")
+
+
+@app.command()
+def get(name: TenantName, output: Output = Format.TABLE) -> None:
+    """Show a tenant; of a deleted one, how far its rows are removed."""
+    _show(ask(lambda client: client.get_tenant(name)), output)
+
+
+@app.command()
+def update(
+    name: TenantName,
+    weight: Weight = None,
+    pool: Pool = None,
+    jobs: Jobs = None,
+    payload_bytes: PayloadBytes = None,
+    concurrent: Concurrent = None,
+    reserved: Reserved = None,
+    starts: Starts = None,
+    creates: Creates = None,
+    events: Events = None,
+    reason: Reason = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Change the weight, the pools or quotas of a tenant; `none` removes a quota. It takes effect within a second."""
+    quotas = _quotas(
+        jobs=jobs,
+        payload_bytes=payload_bytes,
+        concurrent=concurrent,
+        reserved=reserved,
+        starts=starts,
+        creates=creates,
+        events=events,
+    )
+    changes = _body(weight, pool, quotas)
+    if not changes:
+        raise typer.BadParameter("Name a change, for example --weight 2, --pool gpu or --jobs 100000.")
+    try:
+        tenant = ask(lambda client: client.patch_tenant(name, changes, reason=reason))
+    except InvalidBody as refusal:
+        raise in_flags(refusal, FLAGS) from None
+    _show(tenant, output)
+
+
+@app.command()
+def suspend(name: TenantName, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """Suspend a tenant: it can be read, and nothing of it is planned or started. Running work finishes."""
+    tenant = ask(lambda client: client.suspend_tenant(name, reason=reason))
+    show_answer(tenant, output, f"Suspended {name}. Resume it with: ondot tenant resume {name}")
+
+
+@app.command()
+def resume(name: TenantName, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """Resume a suspended tenant. Each job's misfire policy decides about the fires of the suspension."""
+    tenant = ask(lambda client: client.resume_tenant(name, reason=reason))
+    show_answer(tenant, output, f"Resumed {name}.")
+
+
+@app.command()
+def delete(
+    name: TenantName, yes: Yes = False, dry_run: DryRun = False, reason: Reason = None, output: Output = Format.TABLE
+) -> None:
+    """Delete a tenant with everything that it owns. This cannot be undone: asks for its name, unless --yes."""
+    counts = ask(lambda client: client.count_tenant(name))
+    if dry_run:
+        return show_answer(counts, output, f"Would delete {name}: {_in_words(counts['counts'])}.")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("This deletes everything of the tenant. Confirm with --yes.", param_hint="--yes")
+        show_line(f"This deletes {name} for ever: {_in_words(counts['counts'])}.")
+        if typer.prompt("Type the name of the tenant", err=True) != name:
+            show_line("Not deleted.")
+            raise typer.Exit(1)
+    tenant = ask(lambda client: client.delete_tenant(name, reason=reason))
+    return show_answer(tenant, output, f"Deleted {name}. Its rows go in the background: ondot tenant get {name}")
+
+
+def _body(weight: float | None, pools: list[str] | None, quotas: Json) -> Json:
+    body: Json = {}
+    if weight is not None:
+        body["weight"] = weight
+    if pools:
+        body["pools"] = pools
+    if quotas:
+        body["quotas"] = quotas
+    return body
+
+
+def _quotas(**written: str | None) -> Json:
+    return {name: _quota(name, value) for name, value in written.items() if value is not None}
+
+
+def _quota(name: str, written: str) -> int | str | None:
+    if written.lower() == NONE:
+        return None
+    if name not in NUMBERS:
+        return written
+    digits = written.replace("_", "").replace(",", "")
+    if not (digits.isascii() and digits.isdecimal()):
+        flag = FLAGS[f"/quotas/{name}"]
+        raise typer.BadParameter(f"{written!r} is not a number. Write, for example, 100000, or none.", param_hint=flag)
+    return int(digits[:18])
+
+
+def _in_words(counts: Json) -> str:
+    return ", ".join(
+        f"{'many' if count is None else f'{count:,}'} {kind.replace('_', ' ')}" for kind, count in counts.items()
+    )
+
+
+def _show(tenant: Json, output: Format) -> None:
+    if output is not Format.TABLE:
+        return show_document(tenant, output)
+    from ondot.cli.tenant_views import tenant_table
+
+    return show(tenant_table([tenant], datetime.now(UTC)))

@@ -1,0 +1,39 @@
+"""Tenants in a terminal."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ondot.cli.output import cell, state_cell, table
+from ondot.cli.views import rate_in_words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Json = dict[str, Any]
+
+
+def tenant_table(tenants: Iterable[Json], _now: datetime) -> "Table":
+    drawn = table("TENANT", "STATE", "WEIGHT", "POOLS", "QUOTAS", whole=("STATE", "WEIGHT"))
+    for tenant in tenants:
+        removal = tenant["removal"]
+        drawn.add_row(
+            cell(tenant["name"], style="bold"),
+            state_cell(tenant["state"], None if removal is None else removal_in_words(removal)),
+            f"{tenant['weight']:g}",
+            ", ".join(tenant["pools"]),
+            cell(*quotas_in_words(tenant["quotas"])) if tenant["quotas"] else "none",
+        )
+    return drawn
+
+
+def quotas_in_words(quotas: Json) -> list[str]:
+    return [
+        f"{name} {rate_in_words(quota) if isinstance(quota, dict) else f'{quota:,}'}" for name, quota in quotas.items()
+    ]
+
+
+def removal_in_words(removal: Json) -> str:
+    if removal["done_at"] is not None:
+        return f"{removal['rows']:,} rows removed"
+    return f"{removal['rows']:,} rows removed, {removal['share']:.0%} of this round"
