@@ -10,7 +10,10 @@ import pytest
 from ondot.api.auth import Auth
 from ondot.api.dependencies import Services
 from ondot.api.server import build_api
-from ondot.model.ids import ExecutionId, JobId
+from ondot.model.access import Role
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
+from ondot.model.keys import new_key
+from ondot.store.keys import add_key
 from tests.world import World
 
 
@@ -69,3 +72,19 @@ async def keyed(world: World) -> AsyncIterator[Caller]:
     caller = caller_of(world, auth="on")
     async with caller.http:
         yield caller
+
+
+async def key_of(world: World, tenant_no: int, role: Role) -> dict[str, str]:
+    """The header of a new key of a tenant."""
+    id_ = world.database.clock.new_id()
+    key = new_key(id_)
+    async with world.database.connection() as connection:
+        await add_key(connection, id_, TenantNo(tenant_no), f"{role}-{tenant_no}", key, role=role)
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+async def owned(keyed: Caller) -> Caller:
+    """With the key of an owner of the installation."""
+    keyed.http.headers.update(await key_of(keyed.world, DEFAULT_TENANT, Role.OWNER))
+    return keyed

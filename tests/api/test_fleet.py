@@ -113,13 +113,13 @@ async def test_workers_are_listed_in_pages_and_by_state(api: Caller) -> None:
 
 
 @proves("P12", "T1")
-async def test_tenants_share_the_workers_of_a_pool_and_see_only_their_own_work_in_it(api: Caller) -> None:
-    await api.world.worker()
-    await api.world.submit_all([job(), job()], await api.world.add_tenant())
-    await api.create({"function": "f"})
-    [worker] = (await api.get("/v1/workers"))["items"]
+async def test_tenants_share_the_workers_of_a_pool_and_see_only_their_own_work_in_it(owned: Caller) -> None:
+    await owned.world.worker()
+    await owned.world.submit_all([job(), job()], await owned.world.add_tenant())
+    await owned.create({"function": "f"})
+    [worker] = (await owned.get("/v1/workers"))["items"]
     assert worker["pools"] == ["default"]
-    pool = await api.get("/v1/pools/default")
+    pool = await owned.get("/v1/pools/default")
     assert (pool["workers"], pool["waiting"]) == (1, 1)
 
 

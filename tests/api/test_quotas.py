@@ -7,10 +7,11 @@ import httpx2
 import pytest
 
 from ondot.flow.job_counts import JobCounts
+from ondot.model.access import Role
 from ondot.model.gates import Rate
-from ondot.model.ids import TenantNo
+from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.store.quotas import take_tokens
-from tests.api.conftest import Caller, caller_of
+from tests.api.conftest import Caller, caller_of, key_of
 from tests.proves import proves
 from tests.world import World
 
@@ -29,68 +30,73 @@ async def send(api: Caller, jobs: int = 1, **headers: str) -> httpx2.Response:
 
 
 @proves("T2")
-async def test_creates_over_the_rate_are_refused_with_the_quota_and_when(api: Caller) -> None:
-    await tenant(api, creates="10/10s")
-    assert (await send(api, 8)).status_code == 201
-    assert (await send(api, 2)).status_code == 201
-    refused = await send(api, 3)
+async def test_creates_over_the_rate_are_refused_with_the_quota_and_when(owned: Caller) -> None:
+    await tenant(owned, creates="10/10s")
+    assert (await send(owned, 8)).status_code == 201
+    assert (await send(owned, 2)).status_code == 201
+    refused = await send(owned, 3)
     assert (refused.status_code, refused.json()["type"]) == (429, "urn:ondot:problem:quota-exceeded")
     assert (refused.json()["quota"], refused.json()["limit"]) == ("creates", 10)
     assert refused.headers["retry-after"] == "3"
     assert refused.headers["ratelimit-policy"] == '"creates";q=10;w=10'
     assert refused.headers["ratelimit"] == '"creates";r=0;t=3'
-    assert await api.world.count("execution") == 10
-    single = await api.http.post("/v1/jobs", json={"function": "f"}, headers=ACME)
+    assert await owned.world.count("execution") == 10
+    single = await owned.http.post("/v1/jobs", json={"function": "f"}, headers=ACME)
     assert (single.status_code, single.headers["retry-after"]) == (429, "1")
-    assert (await api.http.post("/v1/jobs", json={"function": "f"})).status_code == 201, "the first tenant has no quota"
+    assert (await owned.http.post("/v1/jobs", json={"function": "f"})).status_code == 201, (
+        "the first tenant has no quota"
+    )
 
 
 @proves("T2")
-async def test_tokens_come_back_with_time(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    await tenant(api, creates="10/10s")
+async def test_tokens_come_back_with_time(owned: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    await tenant(owned, creates="10/10s")
     now_s = 1000.0
     monkeypatch.setattr("ondot.api.quotas.monotonic", lambda: now_s)
-    assert (await send(api, 10)).status_code == 201
-    assert (await send(api, 1)).status_code == 429
-    await api.world.advance(3)
-    assert (await send(api, 1)).status_code == 429, "it is refused without a statement until there are tokens"
+    assert (await send(owned, 10)).status_code == 201
+    assert (await send(owned, 1)).status_code == 429
+    await owned.world.advance(3)
+    assert (await send(owned, 1)).status_code == 429, "it is refused without a statement until there are tokens"
     now_s += 3
-    assert [(await send(api, 1)).status_code for _ in range(4)] == [201, 201, 201, 429]
-    await api.world.advance(3600)
+    assert [(await send(owned, 1)).status_code for _ in range(4)] == [201, 201, 201, 429]
+    await owned.world.advance(3600)
     now_s += 3600
-    assert (await send(api, 10)).status_code == 201
-    assert (await send(api, 1)).status_code == 429, "a bucket holds no more than its burst"
+    assert (await send(owned, 10)).status_code == 201
+    assert (await send(owned, 1)).status_code == 429, "a bucket holds no more than its burst"
 
 
 @proves("T2")
-async def test_a_batch_that_can_never_pass_says_in_which_parts_to_send_it(api: Caller) -> None:
-    await tenant(api, creates="10/1s")
-    answer = await send(api, 11)
+async def test_a_batch_that_can_never_pass_says_in_which_parts_to_send_it(owned: Caller) -> None:
+    await tenant(owned, creates="10/1s")
+    answer = await send(owned, 11)
     assert (answer.status_code, answer.json()["quota"]) == (413, "creates")
     assert "at most 10" in answer.json()["detail"]
 
 
 @proves("T2", "P2")
-async def test_a_repeated_request_gets_its_answer_although_the_quota_is_used_up(api: Caller) -> None:
-    await tenant(api, creates="2/1h", jobs=2)
-    first = await send(api, 2, **{"idempotency-key": "one"})
-    again = await send(api, 2, **{"idempotency-key": "one"})
+async def test_a_repeated_request_gets_its_answer_although_the_quota_is_used_up(owned: Caller) -> None:
+    await tenant(owned, creates="2/1h", jobs=2)
+    first = await send(owned, 2, **{"idempotency-key": "one"})
+    again = await send(owned, 2, **{"idempotency-key": "one"})
     assert (again.status_code, again.text) == (201, first.text)
-    assert (await send(api, 2, **{"idempotency-key": "two"})).status_code == 429
+    assert (await send(owned, 2, **{"idempotency-key": "two"})).status_code == 429
 
 
 @proves("T2")
-async def test_jobs_that_exist_by_their_key_cost_no_token_and_no_room(api: Caller) -> None:
-    await tenant(api, creates="2/1h", jobs=1)
+async def test_jobs_that_exist_by_their_key_cost_no_token_and_no_room(owned: Caller) -> None:
+    await tenant(owned, creates="2/1h", jobs=1)
     body = {"function": "f", "every": "1h", "key": "nightly"}
-    assert [(await api.http.post("/v1/jobs", json=body, headers=ACME)).status_code for _ in range(5)] == [201] * 5
-    other = await api.http.post("/v1/jobs", json=body | {"key": "other"}, headers=ACME)
+    assert [(await owned.http.post("/v1/jobs", json=body, headers=ACME)).status_code for _ in range(5)] == [201] * 5
+    other = await owned.http.post("/v1/jobs", json=body | {"key": "other"}, headers=ACME)
     assert (other.status_code, other.json()["quota"]) == (429, "jobs")
 
 
 @proves("T2")
 async def test_processes_share_one_bucket_and_exceed_the_rate_by_no_token(world: World) -> None:
-    callers = [caller_of(world, auth="off") for _ in range(4)]
+    callers = [caller_of(world, auth="on") for _ in range(4)]
+    owner = await key_of(world, DEFAULT_TENANT, Role.OWNER)
+    for caller in callers:
+        caller.http.headers.update(owner)
     await tenant(callers[0], creates="100/1h")
     answers = await asyncio.gather(*(send(caller) for caller in callers for _ in range(50)))
     for caller in callers:
@@ -116,45 +122,47 @@ async def test_a_portion_is_taken_in_one_statement_and_expires(world: World) -> 
 
 
 @proves("T2")
-async def test_live_jobs_are_counted_and_refused_beyond_the_quota(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    acme = await tenant(api, jobs=4)
+async def test_live_jobs_are_counted_and_refused_beyond_the_quota(
+    owned: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = await tenant(owned, jobs=4)
     now_s = 1000.0
     monkeypatch.setattr("ondot.api.quotas.monotonic", lambda: now_s)
-    recurring = await api.create({"function": "f", "every": "1h"}, **ACME)
-    await api.create({"function": "f", "in": "1h"}, **ACME)
-    assert (await send(api, 2)).status_code == 201
-    refused = await send(api, 1)
+    recurring = await owned.create({"function": "f", "every": "1h"}, **ACME)
+    await owned.create({"function": "f", "in": "1h"}, **ACME)
+    assert (await send(owned, 2)).status_code == 201
+    refused = await send(owned, 1)
     assert (refused.status_code, refused.json()["quota"], refused.headers["retry-after"]) == (429, "jobs", "5")
-    await JobCounts(api.world.database).one_pass()
-    [row] = await api.world.fetch("SELECT jobs FROM ondot.job_count WHERE tenant_no = $1", acme)
+    await JobCounts(owned.world.database).one_pass()
+    [row] = await owned.world.fetch("SELECT jobs FROM ondot.job_count WHERE tenant_no = $1", acme)
     assert row["jobs"] == 4
-    paused = await api.http.post(f"/v1/jobs/{recurring['id']}/pause", headers=ACME)
+    paused = await owned.http.post(f"/v1/jobs/{recurring['id']}/pause", headers=ACME)
     assert paused.status_code == 200
-    assert len(await api.run_all()) == 2
-    await api.world.advance(1)
-    await JobCounts(api.world.database).one_pass()
-    [row] = await api.world.fetch("SELECT jobs FROM ondot.job_count WHERE tenant_no = $1", acme)
+    assert len(await owned.run_all()) == 2
+    await owned.world.advance(1)
+    await JobCounts(owned.world.database).one_pass()
+    [row] = await owned.world.fetch("SELECT jobs FROM ondot.job_count WHERE tenant_no = $1", acme)
     assert row["jobs"] == 2, "a paused job and one for later; those that ended do not count"
     now_s += 2
-    assert (await send(api, 2)).status_code == 201
-    assert (await send(api, 1)).status_code == 429
+    assert (await send(owned, 2)).status_code == 201
+    assert (await send(owned, 1)).status_code == 429
 
 
 @proves("T2")
-async def test_the_first_tenant_can_have_a_quota_of_jobs_too(api: Caller) -> None:
-    await api.http.patch("/v1/tenants/default", json={"quotas": {"jobs": 2}})
+async def test_the_first_tenant_can_have_a_quota_of_jobs_too(owned: Caller) -> None:
+    await owned.http.patch("/v1/tenants/default", json={"quotas": {"jobs": 2}})
     body = {"jobs": [{"function": "f"}] * 2}
-    assert (await api.http.post("/v1/jobs/batch", json=body)).status_code == 201
-    assert (await api.http.post("/v1/jobs", json={"function": "f"})).status_code == 429
-    await JobCounts(api.world.database).one_pass()
-    assert await api.world.value("SELECT jobs FROM ondot.job_count WHERE tenant_no = 1") == 2
+    assert (await owned.http.post("/v1/jobs/batch", json=body)).status_code == 201
+    assert (await owned.http.post("/v1/jobs", json={"function": "f"})).status_code == 429
+    await JobCounts(owned.world.database).one_pass()
+    assert await owned.world.value("SELECT jobs FROM ondot.job_count WHERE tenant_no = 1") == 2
 
 
 @proves("T2")
-async def test_a_payload_over_the_quota_is_too_large_wherever_it_comes_in(api: Caller) -> None:
-    await tenant(api, payload_bytes=20)
+async def test_a_payload_over_the_quota_is_too_large_wherever_it_comes_in(owned: Caller) -> None:
+    await tenant(owned, payload_bytes=20)
     small, large = {"a": "x"}, {"a": "x" * 20}
-    job = await api.create({"function": "f", "every": "1h", "payload": small}, **ACME)
+    job = await owned.create({"function": "f", "every": "1h", "payload": small}, **ACME)
     path = f"/v1/jobs/{job['id']}"
     for method, url, body in (
         ("POST", "/v1/jobs", {"function": "f", "payload": large}),
@@ -163,23 +171,23 @@ async def test_a_payload_over_the_quota_is_too_large_wherever_it_comes_in(api: C
         ("PATCH", path, {"payload": large}),
         ("PUT", path, {"function": "f", "every": "1h", "payload": large}),
     ):
-        answer = await api.http.request(method, url, json=body, headers=ACME)
+        answer = await owned.http.request(method, url, json=body, headers=ACME)
         assert (answer.status_code, answer.json().get("quota")) == (413, "payload_bytes"), url
         assert answer.json()["limit"] == 20
-    assert (await api.http.post(f"{path}/run", json={"payload": small}, headers=ACME)).status_code == 201
+    assert (await owned.http.post(f"{path}/run", json={"payload": small}, headers=ACME)).status_code == 201
 
 
 @proves("T2")
-async def test_runs_that_are_asked_for_count_as_creates(api: Caller) -> None:
-    await tenant(api, creates="3/1h")
-    job = await api.create({"function": "f", "every": "1h"}, **ACME)
+async def test_runs_that_are_asked_for_count_as_creates(owned: Caller) -> None:
+    await tenant(owned, creates="3/1h")
+    job = await owned.create({"function": "f", "every": "1h"}, **ACME)
     path = f"/v1/jobs/{job['id']}/run"
-    assert [(await api.http.post(path, headers=ACME)).status_code for _ in range(3)] == [201, 201, 429]
+    assert [(await owned.http.post(path, headers=ACME)).status_code for _ in range(3)] == [201, 201, 429]
 
 
 @proves("T2")
-async def test_a_tenant_without_quotas_costs_no_statement(api: Caller) -> None:
-    answer = await api.http.post("/v1/tenants", json={"name": "acme"})
+async def test_a_tenant_without_quotas_costs_no_statement(owned: Caller) -> None:
+    answer = await owned.http.post("/v1/tenants", json={"name": "acme"})
     assert answer.status_code == 201
-    assert (await send(api, 5)).status_code == 201
-    assert (await api.world.count("quota_token"), await api.world.count("job_count")) == (0, 0)
+    assert (await send(owned, 5)).status_code == 201
+    assert (await owned.world.count("quota_token"), await owned.world.count("job_count")) == (0, 0)

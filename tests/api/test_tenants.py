@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from ondot.model.access import Role
-from ondot.model.ids import INSTALLATION, TenantNo
-from ondot.model.keys import new_key
+from ondot.model.ids import INSTALLATION
 from ondot.store.audit import list_audit
-from ondot.store.keys import add_key
-from tests.api.conftest import Caller
+from tests.api.conftest import Caller, key_of
 from tests.proves import proves
-from tests.world import World, every, job
+from tests.world import every, job
 
 FULL: dict[str, Any] = {
     "name": "acme",
@@ -29,15 +27,6 @@ FULL: dict[str, Any] = {
 }
 
 
-async def key_of(world: World, tenant_no: int, role: Role) -> dict[str, str]:
-    """The header of a new key."""
-    id_ = world.database.clock.new_id()
-    key = new_key(id_)
-    async with world.database.connection() as connection:
-        await add_key(connection, id_, TenantNo(tenant_no), f"{role}-{tenant_no}", key, role=role)
-    return {"authorization": f"Bearer {key}"}
-
-
 async def create(api: Caller, name: str = "acme", **fields: Any) -> dict[str, Any]:
     answer = await api.http.post("/v1/tenants", json={"name": name, **fields})
     assert answer.status_code == 201, answer.text
@@ -46,15 +35,15 @@ async def create(api: Caller, name: str = "acme", **fields: Any) -> dict[str, An
 
 
 @proves("T1", "T2")
-async def test_a_tenant_is_created_read_changed_and_listed(api: Caller) -> None:
-    created = await create(api, **{key: value for key, value in FULL.items() if key != "name"})
+async def test_a_tenant_is_created_read_changed_and_listed(owned: Caller) -> None:
+    created = await create(owned, **{key: value for key, value in FULL.items() if key != "name"})
     assert created["state"] == "ACTIVE"
     assert created["quotas"]["creates"] == {"limit": 100, "per": 1.0, "burst": 100}
     assert created["quotas"]["starts"]["burst"] == 20
-    read = await api.http.get("/v1/tenants/acme")
+    read = await owned.http.get("/v1/tenants/acme")
     assert read.json() == created
     assert read.headers["etag"] == '"1"'
-    changed = await api.http.patch(
+    changed = await owned.http.patch(
         "/v1/tenants/acme", json={"weight": 3, "quotas": {"jobs": None, "creates": "5/1m"}}, headers={"if-match": '"1"'}
     )
     assert changed.status_code == 200, changed.text
@@ -62,24 +51,24 @@ async def test_a_tenant_is_created_read_changed_and_listed(api: Caller) -> None:
     assert "jobs" not in changed.json()["quotas"]
     assert changed.json()["quotas"]["creates"] == {"limit": 5, "per": 60.0, "burst": 5}
     assert changed.json()["quotas"]["concurrent"] == 500
-    stale = await api.http.patch("/v1/tenants/acme", json={"weight": 4}, headers={"if-match": '"1"'})
+    stale = await owned.http.patch("/v1/tenants/acme", json={"weight": 4}, headers={"if-match": '"1"'})
     assert (stale.status_code, stale.json()["type"]) == (412, "urn:ondot:problem:precondition-failed")
-    same = await api.http.patch("/v1/tenants/acme", json={"weight": 3})
+    same = await owned.http.patch("/v1/tenants/acme", json={"weight": 3})
     assert same.json()["version"] == 2
-    assert [entry["name"] for entry in (await api.get("/v1/tenants"))["items"]] == ["default", "acme"]
-    page = await api.get("/v1/tenants", limit=1)
+    assert [entry["name"] for entry in (await owned.get("/v1/tenants"))["items"]] == ["default", "acme"]
+    page = await owned.get("/v1/tenants", limit=1)
     assert [entry["name"] for entry in page["items"]] == ["default"]
-    rest = await api.get("/v1/tenants", limit=1, cursor=page["next_cursor"])
+    rest = await owned.get("/v1/tenants", limit=1, cursor=page["next_cursor"])
     assert ([entry["name"] for entry in rest["items"]], rest["next_cursor"]) == (["acme"], None)
 
 
 @proves("T1")
-async def test_a_repeated_create_gets_the_first_response_and_another_one_of_the_name_a_conflict(api: Caller) -> None:
+async def test_a_repeated_create_gets_the_first_response_and_another_one_of_the_name_a_conflict(owned: Caller) -> None:
     key = {"idempotency-key": "one"}
-    first = await api.http.post("/v1/tenants", json=FULL, headers=key)
-    again = await api.http.post("/v1/tenants", json=FULL, headers=key)
+    first = await owned.http.post("/v1/tenants", json=FULL, headers=key)
+    again = await owned.http.post("/v1/tenants", json=FULL, headers=key)
     assert (again.status_code, again.text) == (201, first.text)
-    other = await api.http.post("/v1/tenants", json=FULL)
+    other = await owned.http.post("/v1/tenants", json=FULL)
     assert (other.status_code, other.json()["type"]) == (409, "urn:ondot:problem:conflict")
 
 
@@ -107,14 +96,14 @@ async def test_a_repeated_create_gets_the_first_response_and_another_one_of_the_
 )
 @proves("T1")
 async def test_a_fault_of_a_tenant_is_reported_with_its_pointer(
-    api: Caller, fields: dict[str, Any], pointer: str, words: str
+    owned: Caller, fields: dict[str, Any], pointer: str, words: str
 ) -> None:
-    answer = await api.http.post("/v1/tenants", json={"name": "acme", **fields})
+    answer = await owned.http.post("/v1/tenants", json={"name": "acme", **fields})
     assert answer.status_code == 422, answer.text
     [fault] = answer.json()["errors"]
     assert fault["pointer"] == pointer
     assert words in fault["detail"]
-    assert await api.world.count("tenant") == 2
+    assert await owned.world.count("tenant") == 2
 
 
 @proves("T1", "T7")
@@ -263,21 +252,23 @@ async def test_a_pool_that_is_not_granted_and_one_that_does_not_exist_look_the_s
 
 
 @proves("T1", "P10")
-async def test_jobs_stay_in_a_pool_that_their_tenant_may_no_longer_name_and_new_versions_leave_it(api: Caller) -> None:
-    world = api.world
+async def test_jobs_stay_in_a_pool_that_their_tenant_may_no_longer_name_and_new_versions_leave_it(
+    owned: Caller,
+) -> None:
+    world = owned.world
     await world.submit(job(pool="gpu"))
-    await create(api, pools=["default", "gpu"])
+    await create(owned, pools=["default", "gpu"])
     acme = {"ondot-tenant": "acme"}
-    created = await api.create({"function": "f", "every": "60s", "pool": "gpu"}, **acme)
-    changed = await api.http.patch("/v1/tenants/acme", json={"pools": ["default"]})
+    created = await owned.create({"function": "f", "every": "60s", "pool": "gpu"}, **acme)
+    changed = await owned.http.patch("/v1/tenants/acme", json={"pools": ["default"]})
     assert changed.status_code == 200
     await world.advance(60)
     await world.plan()
     states = await world.fetch("SELECT count(*) FROM ondot.execution e WHERE e.job_id = $1", created["id"])
     assert states[0]["count"] >= 1
     path = f"/v1/jobs/{created['id']}"
-    assert (await api.http.post(f"{path}/run", headers=acme)).status_code in {200, 201, 202}
-    renamed = await api.http.patch(path, json={"name": "other"}, headers=acme)
+    assert (await owned.http.post(f"{path}/run", headers=acme)).status_code in {200, 201, 202}
+    renamed = await owned.http.patch(path, json={"name": "other"}, headers=acme)
     assert (renamed.status_code, renamed.json()["errors"][0]["pointer"]) == (422, "/pool")
-    moved = await api.http.patch(path, json={"pool": "default"}, headers=acme)
+    moved = await owned.http.patch(path, json={"pool": "default"}, headers=acme)
     assert (moved.status_code, moved.json()["pool"]) == (200, "default")

@@ -9,7 +9,7 @@ from ondot.model.gates import Limits, Rate
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, TenantNo
 from ondot.model.job import Unique
 from ondot.model.keys import new_key
-from ondot.store.audit import list_audit
+from ondot.store.audit import By, list_audit
 from ondot.store.keys import add_key
 from ondot.store.tenants import find_tenant
 from tests.proves import proves
@@ -78,7 +78,7 @@ async def test_no_table_keeps_a_row_of_a_deleted_tenant_and_others_keep_theirs(w
         await rows_of(world, acme)
     ).keys()
     theirs, ours = await rows_of(world, other), await rows_of(world, DEFAULT_TENANT)
-    await delete_tenant(world.database, "acme", home_no=DEFAULT_TENANT)
+    await delete_tenant(world.database, "acme", home_no=DEFAULT_TENANT, by=By("boss"))
     await remove(world)
     await world.advance(STOPPED_AFTER_S + 1)
     await remove(world)
@@ -87,11 +87,11 @@ async def test_no_table_keeps_a_row_of_a_deleted_tenant_and_others_keep_theirs(w
     assert (await rows_of(world, DEFAULT_TENANT)).items() >= (ours.items() - {("audit", ours.get("audit"))})
     async with world.database.connection() as connection:
         row = await find_tenant(connection, "acme")
-        actions = [entry.action for entry in await list_audit(connection, INSTALLATION, limit=99)]
+        [entry] = await list_audit(connection, INSTALLATION, limit=99)
     assert row is not None
     assert row.purged_at is not None
     assert (row.removed > 0, row.removed_share) == (True, 1)
-    assert "tenant.delete" not in actions, "no caller, no entry"
+    assert (entry.action, entry.actor, entry.detail["tenant"]) == ("tenant.delete", "boss", "acme")
 
 
 @proves("T2", "P6")

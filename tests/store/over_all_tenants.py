@@ -135,11 +135,8 @@ FILTERED_AROUND: Final = {
     "recent_states": "the newest of all tenants, a bounded number, of which the tenant's are counted",
     "coming_fires": "steps over the lines of all tenants, of which the tenant's are kept",
     "held_back": "steps over the lines of all tenants, of which the tenant's are kept",
-    "unpark_timers": "rows that were found for the tenant",
-    "unpark_owed": "rows that were found for the tenant",
     "cancel_running_of_tenant": "rows that were found for the tenant",
     "stop_running_of_tenant": "rows that were found for the tenant",
-    "take_quota_tokens": "the row that was found for the tenant",
     "list_pools": "steps over the lines of all tenants; only counts of the tenant are returned",
 }
 """Blocks that filter on the tenant after a part of them has read rows of all tenants."""

@@ -7,7 +7,6 @@ suspension, as after an outage (P4).
 """
 
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from ondot.model.ids import PARTITIONS, TenantNo
 from ondot.model.planning import Timer
@@ -24,8 +23,6 @@ from ondot.store.parking import (
     unpark,
 )
 from ondot.telemetry.log import get_logger
-
-ROWS_A_STATEMENT: Final = 5_000
 
 log = get_logger()
 
@@ -57,10 +54,7 @@ async def unpark_pass(database: Database) -> int:
             kinds: tuple[Parked, ...] = ("timers", "owed")
             for kind in kinds:
                 for partition_no in range(PARTITIONS):
-                    while found := await unpark(connection, tenant_no, kind, partition_no, ROWS_A_STATEMENT):
-                        count += found
-                        if found < ROWS_A_STATEMENT:
-                            break
+                    count += await unpark(connection, tenant_no, kind, partition_no)
             await call_lines_of_tenant(connection, tenant_no)
             await end_parking(connection, tenant_no)
             log.info("tenant.unparked", tenant_no=tenant_no, count=count)

@@ -31,9 +31,9 @@ async def find_resumed(connection: Connection) -> list[TenantNo]:
     return [TenantNo(row["tenant_no"]) for row in await connection.fetch(_SQL["find_resumed"].text)]
 
 
-async def unpark(connection: Connection, tenant_no: TenantNo, kind: Parked, partition_no: int, limit: int) -> int:
-    """Bring back rows of one partition; returns how many."""
-    return int(await connection.fetchval(_SQL[f"unpark_{kind}"].text, tenant_no, -1 - partition_no, limit))
+async def unpark(connection: Connection, tenant_no: TenantNo, kind: Parked, partition_no: int) -> int:
+    """Bring back the rows of one partition; returns how many."""
+    return int(await connection.fetchval(_SQL[f"unpark_{kind}"].text, tenant_no, -1 - partition_no))
 
 
 async def call_lines_of_tenant(connection: Connection, tenant_no: TenantNo) -> None:

@@ -30,11 +30,9 @@ async def take_tokens(
     connection: Connection, tenant_no: TenantNo, quota: str, rate: Rate, *, least: int, wanted: int
 ) -> Tokens:
     """Up to `wanted` tokens of a tenant's bucket; none if it has fewer than `least`."""
-    arguments = tenant_no, quota, rate.every_s, rate.burst, least, wanted
-    row = await connection.fetchrow(_SQL["take_quota_tokens"].text, *arguments)
-    if row is None:
-        await connection.execute(_SQL["add_bucket"].text, tenant_no, quota)
-        row = await connection.fetchrow(_SQL["take_quota_tokens"].text, *arguments)
+    row = await connection.fetchrow(
+        _SQL["take_quota_tokens"].text, tenant_no, quota, rate.every_s, rate.burst, least, wanted
+    )
     assert row is not None
     return Tokens(row["count"], row["wait_s"])
 

@@ -46,27 +46,22 @@ SELECT tenant_no FROM ondot.tenant WHERE has_parked AND state = 'ACTIVE' ORDER B
 
 -- name: unpark_timers :one
 -- locks: timer rows        index: timer_due
--- Of one parked partition, so that timers of other tenants that are parked are read once.
--- $1 tenant_no, $2 partition_no (below 0), $3 limit
+-- Of one parked partition, so that timers of other tenants that are parked are read once. Without a limit: a row that is
+-- changed at the same moment is waited for, and unparked then.
+-- $1 tenant_no, $2 partition_no (below 0)
 WITH unparked AS (
     UPDATE ondot.timer SET partition_no = -1 - partition_no
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ondot.timer WHERE partition_no = $2::smallint AND tenant_no = $1::integer
-        ORDER BY next_fire_at LIMIT $3::integer FOR UPDATE
-    ))
+    WHERE partition_no = $2::smallint AND tenant_no = $1::integer
     RETURNING 1
 )
 SELECT count(*) AS count FROM unparked;
 
 -- name: unpark_owed :one
 -- locks: owed rows        index: owed_turn
--- $1 tenant_no, $2 partition_no (below 0), $3 limit
+-- $1 tenant_no, $2 partition_no (below 0)
 WITH unparked AS (
     UPDATE ondot.owed SET partition_no = -1 - partition_no
-    WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ondot.owed WHERE partition_no = $2::smallint AND tenant_no = $1::integer
-        ORDER BY turn_at LIMIT $3::integer FOR UPDATE
-    ))
+    WHERE partition_no = $2::smallint AND tenant_no = $1::integer
     RETURNING 1
 )
 SELECT count(*) AS count FROM unparked;

@@ -1,0 +1,62 @@
+"""`ondot tenant`, against the API as it is served, with the key of an owner."""
+
+import asyncio
+import json
+
+from ondot.model.access import Role
+from tests.api.conftest import key_of
+from tests.cli.running import Ran, ondot
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World, job
+
+
+async def run(page: Served, key: str, *words: str, tenant: str = "") -> Ran:
+    return await asyncio.to_thread(lambda: ondot(*words, url=page.url, api_key=key, tenant=tenant))
+
+
+@proves("T1", "T2")
+async def test_a_tenant_lives_from_create_to_delete_on_the_command_line(world: World) -> None:
+    key = (await key_of(world, 1, Role.OWNER))["authorization"].removeprefix("Bearer ")
+    async with served(world.database, auth="on") as page:
+        made = await run(page, key, "tenant", "create", "acme", "--weight", "2", "--jobs", "100", "--creates", "10/1s")
+        assert (made.code, "Created tenant acme" in made.out) == (0, True), made.err
+        shown = await run(page, key, "tenant", "list")
+        assert "acme" in shown.out
+        assert "creates 10 in 1 s" in " ".join(shown.out.split())
+        changed = await run(page, key, "tenant", "update", "acme", "--jobs", "none", "--weight", "3", "-o", "json")
+        assert (json.loads(changed.out)["weight"], "jobs" in json.loads(changed.out)["quotas"]) == (3, False)
+        wrong = await run(page, key, "tenant", "update", "acme", "--creates", "often")
+        assert (wrong.code, "--creates" in wrong.err) == (2, True)
+        nothing = await run(page, key, "tenant", "update", "acme")
+        assert (nothing.code, "--weight" in nothing.err) == (2, True)
+        twice = await run(page, key, "tenant", "create", "acme")
+        assert twice.code == 4
+        assert (await run(page, key, "tenant", "get", "nobody")).code == 3
+        suspended = await run(page, key, "tenant", "suspend", "acme")
+        assert "Suspended acme" in suspended.out
+        refused = await run(page, key, "--tenant", "acme", "job", "create", "--function", "f", "--every", "1h")
+        assert (refused.code, "suspended" in refused.err) == (4, True)
+        assert (await run(page, key, "tenant", "resume", "acme")).code == 0
+        created = await run(page, key, "job", "create", "--function", "f", "--every", "1h", tenant="acme")
+        assert created.code == 0, created.err
+        dry = await run(page, key, "tenant", "delete", "acme", "--dry-run")
+        assert "Would delete acme: 1 jobs" in dry.out
+        unsure = await run(page, key, "tenant", "delete", "acme")
+        assert (unsure.code, "--yes" in unsure.err) == (2, True)
+        deleted = await run(page, key, "tenant", "delete", "acme", "--yes")
+        assert (deleted.code, "Deleted acme" in deleted.out) == (0, True)
+        gone = await run(page, key, "tenant", "list", "--deleted", "-o", "json")
+        assert [item["state"] for item in json.loads(gone.out)["items"]] == ["DELETED"]
+
+
+@proves("T1", "T7")
+async def test_the_key_of_an_admin_manages_no_tenants(world: World) -> None:
+    acme = await world.add_tenant("acme")
+    await world.submit(job(), acme)
+    key = (await key_of(world, acme, Role.ADMIN))["authorization"].removeprefix("Bearer ")
+    async with served(world.database, auth="on") as page:
+        refused = await run(page, key, "tenant", "list")
+        assert (refused.code != 0, "owner" in refused.err) == (True, True)
+        acting = await run(page, key, "--tenant", "default", "job", "list")
+        assert (acting.code != 0, "Only an owner" in acting.err) == (True, True)
