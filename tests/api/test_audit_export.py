@@ -1,5 +1,6 @@
 """The audit log with its filters, as a file, and verified over the API; and the id of each request (T6)."""
 
+import asyncio
 import csv
 import io
 import json
@@ -129,3 +130,29 @@ async def test_only_an_owner_sees_the_log_of_the_installation(keyed: Caller) -> 
     answer = await keyed.http.get("/v1/audit", params={"installation": "true"}, headers=owner)
     assert [entry["action"] for entry in answer.json()["items"]] == ["database.accept"]
     assert (await list_audit(keyed, owner))["items"] == []
+
+
+@proves("T6")
+async def test_a_one_time_job_records_the_key_that_created_it_instead_of_an_entry(keyed: Caller) -> None:
+    ann, bob = await key_of(keyed, "ann"), await key_of(keyed, "bob")
+    bodies: list[dict[str, Any]] = [
+        {"name": "now", "function": "f"},
+        {"name": "unique", "function": "f", "unique": {"key": "k"}},
+        {"name": "later", "function": "f", "in": "10m"},
+    ]
+    made = []
+    for headers in (ann, bob):
+        answers = await asyncio.gather(
+            *(keyed.http.post("/v1/jobs", json=body, headers=headers) for body in bodies),
+            keyed.http.post("/v1/jobs/batch", json={"jobs": bodies[:1] * 3}, headers=headers),
+        )
+        assert all(answer.status_code == 201 for answer in answers), [answer.text for answer in answers]
+        made.append(
+            [answers[0].json()["id"], answers[2].json()["id"], *(job["id"] for job in answers[3].json()["items"])]
+        )
+    keys = {row["name"]: str(row["id"]) for row in await keyed.world.fetch("SELECT id, name FROM ondot.key")}
+    for name, headers, ids in zip(("ann", "bob"), (ann, bob), made, strict=True):
+        for id_ in ids:
+            status = (await keyed.http.get(f"/v1/jobs/{id_}/status", headers=headers)).json()
+            assert status["created_by"] == keys[name]
+    assert await keyed.world.count("audit") == 0

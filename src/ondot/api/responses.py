@@ -111,6 +111,9 @@ class StatusOut(BaseModel):
     last_run: datetime | None = Field(description="When its latest execution started; it may have ended.")
     next_run: datetime | None
     retry_count: int
+    created_by: UUID | None = Field(
+        description="The key or user that created a one-time job, if one was used; other jobs are in the audit log."
+    )
 
 
 class FireOut(BaseModel):

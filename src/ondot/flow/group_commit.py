@@ -18,10 +18,11 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Final
+from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.idempotency import Idempotency
-from ondot.flow.new_jobs import Accepted, accept_once, is_simple, new_once_jobs, pools_to_wake, store_once_jobs
+from ondot.flow.new_jobs import NOBODY, Accepted, accept_once, is_simple, new_once_jobs, pools_to_wake, store_once_jobs
 from ondot.flow.submit import OnCreated, Render, submit
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
@@ -49,6 +50,7 @@ class _Request:
     moment: Moment
     response: asyncio.Future[str | None]
     """None: it has to go alone."""
+    created_by: UUID | None
 
     @property
     def is_small(self) -> bool:
@@ -82,12 +84,13 @@ class GroupCommit:
         on_created: OnCreated | None = None,
         moment: Moment,
         by: By | None = None,
+        created_by: UUID | None = None,
     ) -> str:
         """As `flow.submit`: store these jobs, all or none; returns the response."""
         text = None
         if all(is_simple(spec) for spec in specs):
             response = asyncio.get_running_loop().create_future()
-            request = _Request(specs, render, idempotency, on_created, moment, response)
+            request = _Request(specs, render, idempotency, on_created, moment, response, created_by)
             text = await self._submit_shared(tenant_no, request)
         if text is None:
             text = await submit(
@@ -100,6 +103,7 @@ class GroupCommit:
                 on_created=on_created,
                 moment=moment,
                 by=by,
+                created_by=created_by,
             )
         return text
 
@@ -148,7 +152,10 @@ class GroupCommit:
             numbers = await self._database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
         moment = self._database.clock.moment(max(request.moment.lag_s for request in requests))
         now = moment.at
-        jobs = new_once_jobs(self._database, specs, numbers, now)
+        creators = NOBODY
+        if any(request.created_by is not None for request in requests):
+            creators = [request.created_by for request in requests for _ in request.specs]
+        jobs = new_once_jobs(self._database, specs, numbers, now, creators)
         if len(specs) > MOST_REQUESTS or not requests[0].is_small:
             # Megabytes to render: other requests must not wait for it, and no transaction is open yet.
             entries = await asyncio.to_thread(_entries, requests, jobs, now)

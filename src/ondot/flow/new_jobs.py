@@ -6,8 +6,11 @@ fires inside the horizon are planned in the same transaction by the same functio
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import repeat
+from typing import Final
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -22,6 +25,9 @@ from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import NewJob, NewOnceJob, insert_jobs, insert_once_jobs
+
+NOBODY: Final[Iterable[UUID | None]] = repeat(None)
+"""The creators of jobs whose creators are not known."""
 
 
 class Accepted(Struct, frozen=True):
@@ -47,13 +53,22 @@ def is_simple(spec: JobSpec) -> bool:
 
 
 def new_once_jobs(
-    database: Database, specs: Sequence[JobSpec], numbers: dict[str, PoolNo], now: datetime
+    database: Database,
+    specs: Sequence[JobSpec],
+    numbers: dict[str, PoolNo],
+    now: datetime,
+    creators: Iterable[UUID | None] = NOBODY,
 ) -> list[NewOnceJob]:
-    """The rows of these one-time jobs, with the ids of their executions where they are due before the horizon."""
+    """The rows of these one-time jobs, with the ids of their executions where they are due before the horizon.
+
+    `creators`: of each job, or more of them.
+    """
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
     ids = database.clock.new_ids(2 * len(specs))
     jobs: list[NewOnceJob] = []
-    for job_id, execution_id, given in zip(ids[: len(specs)], ids[len(specs) :], specs, strict=True):
+    for job_id, execution_id, given, creator in zip(
+        ids[: len(specs)], ids[len(specs) :], specs, creators, strict=False
+    ):
         spec = fill_in_schedule(given, JobId(job_id), now)
         assert spec.schedule is not None
         assert isinstance(spec.schedule.when, Once)
@@ -61,7 +76,7 @@ def new_once_jobs(
         jitter_s = spec.schedule.jitter_s
         ready_at = fire_at + jitter_offset(job_id, jitter_s) if jitter_s else fire_at
         planned_id = execution_id if fire_at <= horizon_at else None
-        jobs.append(NewOnceJob(JobId(job_id), spec, numbers[spec.pool], fire_at, ready_at, planned_id))
+        jobs.append(NewOnceJob(JobId(job_id), spec, numbers[spec.pool], fire_at, ready_at, planned_id, None, creator))
     return jobs
 
 

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import repeat
 from typing import Final, TypeVar
+from uuid import UUID
 
 from msgspec import structs
 
@@ -92,17 +94,27 @@ async def submit(
     on_created: OnCreated | None = None,
     moment: Moment | None = None,
     by: By | None = None,
+    created_by: UUID | None = None,
 ) -> str:
     """Store these jobs, all or none; returns the response. `by`: recorded for jobs that recur or have a key.
+    `created_by`: the key or user, recorded with all others.
 
     `moment`: the time that the instants of the specs were computed from; `ClockStepped` if the database contradicts it.
     """
     if moment is None:
         submit_at = partial(
-            submit, database, dispatcher, tenant_no, specs, render=render, idempotency=idempotency, by=by
+            submit,
+            database,
+            dispatcher,
+            tenant_no,
+            specs,
+            render=render,
+            idempotency=idempotency,
+            by=by,
+            created_by=created_by,
         )
         return await database.by_clock(lambda moment: submit_at(on_created=on_created, moment=moment))
-    draft = await _draft(database, tenant_no, specs, moment.at, render, idempotency)
+    draft = await _draft(database, tenant_no, specs, moment.at, render, idempotency, created_by)
     tries = UPSERT_TRIES if any(spec.key for spec in specs) else 1
     while True:
         tries -= 1
@@ -128,13 +140,14 @@ async def _draft(
     now: datetime,
     render: Render,
     idempotency: Idempotency | None,
+    created_by: UUID | None,
 ) -> _Draft:
     is_rendered = len(specs) > FEW
     async with database.connection() as connection:
         numbers = await database.pools.numbers(connection, tenant_no, {spec.pool for spec in specs})
         if is_rendered and idempotency is not None:
             is_rendered = not await has_key(connection, tenant_no, idempotency.key)
-    once = iter(new_once_jobs(database, [spec for spec in specs if is_once(spec)], numbers, now))
+    once = iter(new_once_jobs(database, [spec for spec in specs if is_once(spec)], numbers, now, repeat(created_by)))
     ids = iter(database.clock.new_ids(sum(not is_once(spec) for spec in specs)))
 
     def compute() -> _Draft:

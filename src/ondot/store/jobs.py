@@ -33,6 +33,8 @@ class NewOnceJob(Struct, frozen=True):
     ready_at: datetime
     execution_id: UUID | None
     refusal: str | None = None
+    created_by: UUID | None = None
+    """The key or user, if it is known."""
 
     @property
     def is_plain(self) -> bool:
@@ -96,8 +98,9 @@ async def insert_once_jobs(
         collapse_equal([int(job.spec.priority_class) for job in jobs]),
         _instants([job.ready_at for job in jobs]),
     )
+    creators = collapse_equal([job.created_by for job in jobs])
     if all(job.is_plain for job in jobs):
-        return await _stored_at(connection, "insert_due_jobs", tenant_no, *columns, *within)
+        return await _stored_at(connection, "insert_due_jobs", tenant_no, *columns, *within, creators)
     return await _stored_at(
         connection,
         "insert_once_jobs",
@@ -108,6 +111,7 @@ async def insert_once_jobs(
         [job.spec.start_deadline_s for job in jobs],
         [job.refusal for job in jobs],
         *within,
+        creators,
     )
 
 
@@ -119,6 +123,12 @@ def _instants(ats: list[datetime]) -> list[float]:
 async def _stored_at(connection: Connection, block: str, *arguments: object) -> datetime | None:
     stored_at: datetime | None = await connection.fetchval(_SQL[block].text, *arguments)
     return stored_at
+
+
+async def find_creator(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> UUID | None:
+    """The key or user that created a one-time job, if it is known."""
+    found: UUID | None = await connection.fetchval(_SQL["find_creator"].text, tenant_no, job_id)
+    return found
 
 
 async def insert_jobs(

@@ -328,6 +328,7 @@ CREATE TABLE ondot.job_once (
     fire_at timestamp with time zone NOT NULL,
     labels jsonb NOT NULL,
     spec json NOT NULL,
+    created_by uuid,
     CONSTRAINT job_once_pkey PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 

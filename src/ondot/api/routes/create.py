@@ -104,14 +104,21 @@ async def _submit(
     check_jobs(caller, specs)
     if caller.pools is not None:
         await check_keys(services, caller, specs)
-    # One-time jobs are not in the audit log: there are thousands a second.
+    # One-time jobs are not in the audit log, because there are thousands a second: each records its creator.
     is_audited = any(spec.recurs or spec.key is not None for spec in specs)
     by = await by_of(request) if is_audited else None
     tenant_no = caller.tenant_no
     if have_secrets(specs):
         specs = await admit_secrets_of(services, caller, specs)
     submit = partial(
-        services.group_commit.submit, tenant_no, specs, render=render, idempotency=idempotency, moment=moment, by=by
+        services.group_commit.submit,
+        tenant_no,
+        specs,
+        render=render,
+        idempotency=idempotency,
+        moment=moment,
+        by=by,
+        created_by=caller.key_id or caller.user_id,
     )
     tenant = services.quotas.with_quotas(tenant_no)
     if services.backpressure is None and tenant is None:

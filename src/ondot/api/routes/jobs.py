@@ -28,7 +28,7 @@ from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.store.executions import ExecutionRow, find_latest_execution, list_job_executions, list_skipped
-from ondot.store.jobs import JobRow, get_job, list_jobs
+from ondot.store.jobs import JobRow, find_creator, get_job, list_jobs
 from ondot.store.pools import find_pools
 
 LATEST = 10
@@ -280,6 +280,7 @@ async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath)
     row = await load_job(services, tenant_no, JobId(id_))
     async with services.database.reading(tenant_no) as connection:
         latest = await find_latest_execution(connection, tenant_no, row.id)
+        creator = None if row.spec.recurs else await find_creator(connection, tenant_no, row.id)
     return responses.StatusOut(
         job_id=row.id,
         state=row.state,
@@ -287,6 +288,7 @@ async def job_status(services: RequestServices, tenant_no: Tenant, id_: JobPath)
         last_run=latest.last_run if latest else None,
         next_run=row.next_fire_at,
         retry_count=latest.retry_count if latest else 0,
+        created_by=creator,
     )
 
 

@@ -14,6 +14,9 @@ ALTER TABLE ondot.audit
     ADD COLUMN before         jsonb,
     ADD COLUMN after          jsonb;
 
+-- One-time jobs are not in the log: each records the key or user that created it. NULL takes no space.
+ALTER TABLE ondot.job_once ADD COLUMN created_by uuid;
+
 CREATE TABLE ondot.audit_open (
     id        uuid PRIMARY KEY,
     tenant_no integer NOT NULL

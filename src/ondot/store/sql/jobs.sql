@@ -5,21 +5,23 @@
 -- $8 execution_ids (NULL: due after the horizon), $9 classes, $10 ready_ats, $11 partition_nos (instants are seconds since
 -- 1970; $3 to $6, $9 and $10 have one entry if it is equal for all), $12 gates (NULL: none),
 -- $13 start deadlines in seconds (NULL: none), $14 why it does not run after all (NULL: it does),
--- $15, $16 the clock must be between these instants, because the others were computed from it: otherwise nothing is stored
+-- $15, $16 the clock must be between these instants, because the others were computed from it: otherwise nothing is stored,
+-- $17 created_bys, one entry if it is equal for all
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
            to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
            coalesce(class, ($9)[1]) AS class, partition_no, stages, deadline_s, refusal,
+           coalesce(created_by, ($17)[1]) AS created_by,
            greatest(to_timestamp(coalesce(ready_s, ($10)[1])), ondot.clock()) AS ready_at
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
                 $8::uuid[], $9::smallint[], $10::double precision[], $11::smallint[], $12::text[],
-                $13::double precision[], $14::text[])
+                $13::double precision[], $14::text[], $17::uuid[])
          AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s, partition_no, stages, deadline_s,
-              refusal)
+              refusal, created_by)
     WHERE ondot.clock() BETWEEN to_timestamp($15::double precision) AND to_timestamp($16::double precision)
 ), stored AS (
-    INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
-    SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json FROM new
+    INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec, created_by)
+    SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json, created_by FROM new
 ), timed AS (
     INSERT INTO ondot.timer (job_id, next_fire_at, version, job_version, tenant_no, partition_no)
     SELECT id, fire_at, 1, 1, $1, partition_no FROM new WHERE execution_id IS NULL
@@ -44,19 +46,19 @@ SELECT ondot.clock() AS now FROM new LIMIT 1;
 -- The fast path of insert_once_jobs for jobs that go straight into the queue.
 -- $1 tenant_no, $2 ids, $3 names, $4 pool_nos, $5 fire_ats, $6 labels, $7 specs, $8 execution_ids, $9 classes,
 -- $10 ready_ats; instants are seconds since 1970, and all but ids and specs have one entry if it is equal for all
--- $11, $12 as $15, $16 there
+-- $11, $12, $13 as $15, $16, $17 there
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
            to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
-           coalesce(class, ($9)[1]) AS class,
+           coalesce(class, ($9)[1]) AS class, coalesce(created_by, ($13)[1]) AS created_by,
            greatest(to_timestamp(coalesce(ready_s, ($10)[1])), ondot.clock()) AS ready_at
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
-                $8::uuid[], $9::smallint[], $10::double precision[])
-         AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s)
+                $8::uuid[], $9::smallint[], $10::double precision[], $13::uuid[])
+         AS n(id, name, pool_no, fire_s, labels, spec, execution_id, class, ready_s, created_by)
     WHERE ondot.clock() BETWEEN to_timestamp($11::double precision) AND to_timestamp($12::double precision)
 ), stored AS (
-    INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)
-    SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json FROM new
+    INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec, created_by)
+    SELECT id, $1::integer, name, pool_no, fire_at, labels::jsonb, spec::json, created_by FROM new
 ), queued AS (
     {{insert_into_ready}}
     FROM (SELECT *, $1 AS tenant_no FROM new) n
@@ -254,3 +256,9 @@ FROM (SELECT * FROM candidate ORDER BY id DESC LIMIT $3) j
 LEFT JOIN ondot.timer t ON t.job_id = j.id AND t.next_fire_at < 'infinity'
 CROSS JOIN LATERAL ondot.live_executions(j.id) live
 ORDER BY j.id DESC;
+
+-- name: find_creator :one
+-- index: job_once_pkey
+-- The key or user that created a one-time job.
+-- $1 tenant_no, $2 id
+SELECT created_by FROM ondot.job_once WHERE id = $2::uuid AND tenant_no = $1::integer;
