@@ -148,4 +148,16 @@ async def fill(tenant: Inhabitant) -> None:
     )
     await world.fetch("INSERT INTO ondot.quota_token VALUES ($1, 'creates', $2)", tenant.tenant_no, world.now)
     await world.fetch("INSERT INTO ondot.job_count VALUES ($1, 7, $2)", tenant.tenant_no, world.now)
+    # A person who has signed in.
+    email = f"{canary}@example.com"
+    await tenant.send("POST", "/v1/users", 201, {"email": email, "name": f"{canary}-name", "role": "editor"})
+    await world.fetch(
+        "INSERT INTO ondot.session (id, tenant_no, user_id, hash, method, address, agent, expires_at)"
+        " SELECT $1, tenant_no, id, $2, 'password', '192.0.2.1', $3, $4 FROM ondot.person WHERE email = $5",
+        world.database.clock.new_id(),
+        canary.encode(),
+        f"{canary}-agent",
+        world.after(3600),
+        email,
+    )
     await Sealer(world.database, None).one_pass()
