@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--schedulers", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--apis", type=int, default=2)
-    parser.add_argument("--tenants", type=int, default=0, help="other tenants: 0, or 3 and more (default: 0)")
+    parser.add_argument("--tenants", type=int, default=5, help="other tenants: 0, or 3 and more (default: 5)")
     parser.add_argument(
         "--kinds", default=None, help="kinds of faults, separated by commas (default: all that this machine can inject)"
     )

@@ -15,12 +15,15 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import structs
 
-from ondot.flow import backfill, complete, group_commit, idempotency, new_jobs, plan, run_now, skipped
+from ondot.api import known_keys
+from ondot.flow import backfill, complete, group_commit, idempotency, new_jobs, plan, removal, run_now, skipped
 from ondot.flow.change import change, settle, take_back
+from ondot.model import turns
+from ondot.model.fairness import Lane, Take
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
 from ondot.roles import housekeeper, leasing, process, pulse, scheduler, worker
-from ondot.store import jobs, nodes, outcomes, owed, timers, workers
+from ondot.store import jobs, nodes, outcomes, owed, queue, timers, workers
 from ondot.store.queries import Query
 from ondot.targets.http import target as http
 
@@ -291,6 +294,63 @@ def recovers_by_id() -> None:
     _rewrite(outcomes._SQL, "complete_executions", ("cardinality($2)\n), counted", "-1\n), counted"))
 
 
+# Tenants -------------------------------------------------------------------------------------------------------------
+
+
+def ignores_quotas() -> None:
+    """How many attempts of a tenant run is counted, and not compared."""
+    _rewrite(queue._SQL, "scope_room", ("WHEN l.concurrent IS NULL THEN $5", "WHEN true THEN $5"))
+
+
+def leases_for_suspended() -> None:
+    """Work of a suspended tenant is leased."""
+    _rewrite(queue._SQL, "survey_lanes", ("coalesce(t.is_stopped, false) AS is_stopped", "false AS is_stopped"))
+    _rewrite(queue._SQL, "scope_room", ("WHEN l.is_stopped THEN 0", "WHEN false THEN 0"))
+
+
+def goes_on_for_deleted() -> None:
+    """Work of a deleted tenant is leased, run and completed: its deletion does not end it."""
+
+    async def finds_none(*_args: Any, **_kwargs: Any) -> list[Any]:
+        return []
+
+    async def ends_none(*_args: Any, **_kwargs: Any) -> int:
+        return 0
+
+    leases_for_suspended()
+    _put(removal, "find_waiting", finds_none)
+    for name in ("cancel_running", "stop_running"):
+        _put(removal, name, ends_none)
+
+
+def keeps_rows_of_deleted() -> None:
+    """The rows of a deleted tenant stay."""
+
+    async def removes_nothing(*_args: Any, **_kwargs: Any) -> int:
+        return 0
+
+    _put(removal, "remove_rows", removes_nothing)
+
+
+def trusts_keys_for_ever() -> None:
+    """A key that was right once is not looked up again."""
+    _put(known_keys, "CACHED_S", 3600.0)
+
+
+def first_come_first_served() -> None:
+    """The tenant that has waited longest gets all the slots, whatever it got before."""
+
+    def waits_longest(self: turns.Turns, tenant_no: Any) -> Any:
+        return 0.0, 0.0, min(entry.ready_at for entry in self._lanes[tenant_no]), tenant_no
+
+    def all_of_the_first(_self: Any, lanes: Sequence[Lane], limit: int, rooms: Any = None, **_more: Any) -> list[Take]:
+        most = [(lane, min(limit, (rooms or {}).get(lane.tenant_no, limit))) for lane in lanes]
+        return [Take(lane, count) for lane, count in most if count > 0][:1]
+
+    _put(turns.Turns, "_place", waits_longest)
+    _put(turns.Turns, "share_out", all_of_the_first)
+
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -315,6 +375,12 @@ BUGS: dict[str, Callable[[], None]] = {
         never_recovers,
         recovers_by_age,
         recovers_by_id,
+        ignores_quotas,
+        leases_for_suspended,
+        goes_on_for_deleted,
+        keeps_rows_of_deleted,
+        trusts_keys_for_ever,
+        first_come_first_served,
     )
 }
 

@@ -103,7 +103,6 @@ class Campaign:
                     schedulers=self.schedulers,
                     workers=self.workers,
                     apis=self.apis,
-                    keyed_apis=1 if self.tenants else 0,
                     bug=self.bug,
                     in_namespaces=self.in_namespaces,
                     allow_unsafe_database="0",
@@ -118,7 +117,6 @@ class Campaign:
                 journal = directory / "tenants.jsonl"
                 users = TenantUsers(
                     stage.api_urls,
-                    stage.keyed_urls,
                     tenant_ledger.url,
                     self.seed,
                     self.tenants,
@@ -142,7 +140,8 @@ class Campaign:
         owners = Owners(postgres.connect)
         successes = Successes()
         watching = asyncio.gather(owners.watch(), successes.watch(postgres.connect))
-        workload = Workload(stage.api_urls, receiver_url, self.jobs, self.seed, self.seconds, acks, self.focus)
+        headers = users.owner_headers if users is not None else {}
+        workload = Workload(stage.api_urls, receiver_url, self.jobs, self.seed, self.seconds, acks, self.focus, headers)
         weather = Weather(
             stage.fleet,
             postgres,

@@ -47,6 +47,8 @@ class Client:
     urls: Sequence[str]
     chance: random.Random
     happened: Counter[str] = field(default_factory=Counter)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of every request."""
     _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _next_url: int = 0
     _session: aiohttp.ClientSession | None = None
@@ -107,7 +109,9 @@ class Client:
         assert self._session is not None, "open it first"
         self._next_url += 1
         url = self.urls[self._next_url % len(self.urls)].rstrip("/") + path
-        headers = {"content-type": "application/json", **more} | ({"idempotency-key": key} if key else {})
+        headers = {"content-type": "application/json", **self.headers, **more} | (
+            {"idempotency-key": key} if key else {}
+        )
         data = None if body is None else json.dumps(body)
         timeout = aiohttp.ClientTimeout(total=within_s)
         async with self._session.request(method, url, data=data, headers=headers, timeout=timeout) as response:

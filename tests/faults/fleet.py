@@ -196,12 +196,10 @@ class Fleet:
         clock: str | None = None,
         netns: Namespace | None = None,
         piped: bool = False,
-        auth: str | None = None,
     ) -> Member:
         """Start `ondot` with these words. `url`: its own way to the database; see `Launch` for the rest."""
         name = f"{name or words[0]}-{len(self.members)}"
-        own = {"ONDOT_DATABASE_URL": url, "ONDOT_AUTH": auth}
-        environment = self.settings | {setting: value for setting, value in own.items() if value}
+        environment = self.settings | ({"ONDOT_DATABASE_URL": url} if url else {})
         log = self.directory / f"{name}.log"
         launch = Launch(words, environment, log, bug, clock, netns, LogPipe(log) if piped else None)
         member = Member(name, launch, launch.start())

@@ -27,8 +27,6 @@ class Stage:
     """By the names of the members."""
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     api_urls: list[str] = field(default_factory=list)
-    keyed_urls: list[str] = field(default_factory=list)
-    """Of APIs that need a key."""
 
 
 @asynccontextmanager
@@ -39,18 +37,16 @@ async def a_stage(
     schedulers: int = 2,
     workers: int = 2,
     apis: int = 2,
-    keyed_apis: int = 0,
     bug: str | None = None,
     in_namespaces: int = 0,
     **settings: str,
 ) -> AsyncIterator[Stage]:
-    """All roles, once every one is up. `keyed_apis`: further APIs, which need a key. `in_namespaces`: how many of the
-    schedulers. Settings as for `a_fleet`."""
+    """All roles, once every one is up. `in_namespaces`: how many of the schedulers. Settings as for `a_fleet`."""
     async with AsyncExitStack() as stack:
         # Before the fleet: its members are ended before their proxies and namespaces go.
         names: list[Namespace] = [stack.enter_context(a_namespace()) for _ in range(in_namespaces)]
         hosts = [namespace.outside for namespace in names] + ["127.0.0.1"] * (
-            schedulers - in_namespaces + workers + apis + keyed_apis
+            schedulers - in_namespaces + workers + apis
         )
         proxies = [await stack.enter_async_context(a_proxy(postgres.url, host=host)) for host in hosts]
         fleet = await stack.enter_async_context(a_fleet(postgres.url, directory, **settings))
@@ -66,10 +62,9 @@ async def a_stage(
                 stage.namespaces[fleet.members[-1].name] = netns
         for _ in range(workers):
             put(fleet.worker(slots=SLOTS, url=proxies[len(stage.proxies)].url, bug=bug, piped=True))
-        for number in range(apis + keyed_apis):
-            port, is_keyed = free_port(), number >= apis
-            auth = "on" if is_keyed else "off"
-            put(fleet.api(port, url=proxies[len(stage.proxies)].url, bug=bug, piped=True, auth=auth))
-            (stage.keyed_urls if is_keyed else stage.api_urls).append(f"http://127.0.0.1:{port}")
+        for _ in range(apis):
+            port = free_port()
+            put(fleet.api(port, url=proxies[len(stage.proxies)].url, bug=bug, piped=True))
+            stage.api_urls.append(f"http://127.0.0.1:{port}")
         await fleet.wait_until_up(*fleet.members, within_s=60)
         yield stage

@@ -13,7 +13,8 @@ For each tenant that was not deleted it runs the whole audit, and besides:
     revoked_key                 a key that was revoked, or whose tenant was deleted, works no more
     starved                     a tenant that is left alone waits much less than the one that floods
 
-A change counts from its acknowledgement, and a second later everywhere.
+A change counts from its acknowledgement, and a second later everywhere. What ran when its tenant was deleted may end as
+it would while a fault keeps its worker from hearing of it.
 """
 
 import asyncio
@@ -29,11 +30,12 @@ from uuid import UUID
 import asyncpg
 
 from tests.faults.audit import Attempt, Run, Violation, read_run, violations_of
-from tests.faults.evidence import CLOCK_STEPS, is_clock_off, read_faults, step_of
+from tests.faults.evidence import CLOCK_STEPS, Fault, is_clock_off, read_faults, step_of
 from tests.faults.ledger import Call, read_books
 from tests.faults.tenant_users import EVERY_S, Asked, read_asked
 
 HOLDS_WITHIN_S = 1.0
+RECOVERS_WITHIN_S = 15.0
 STARVED_SHARE = 0.5
 LEAST_FLOOD_S = 1.0
 """A backlog that is gone sooner delays nobody."""
@@ -62,6 +64,15 @@ class Tenancy:
     fired_through: Mapping[UUID, datetime]
     slack_s: float
     is_off: Callable[[datetime, datetime], bool] = field(default=lambda _from, _to: False)
+    faults: Sequence[Fault] = ()
+
+    def is_disturbed(self, from_s: float, to_s: float) -> bool:
+        """Whether a fault of another kind hit the fleet in this time, or shortly before."""
+        return any(
+            fault.began_s <= to_s and from_s <= fault.ended_s + RECOVERS_WITHIN_S
+            for fault in self.faults
+            if not fault.kind.startswith("tenant.")
+        )
 
     def of(self, *ops: str) -> list[Asked]:
         return [one for one in self.asked if one.op in ops]
@@ -206,7 +217,8 @@ def check_keys(tenancy: Tenancy) -> Iterator[Violation]:
 def check_calls_of_deleted(tenancy: Tenancy) -> Iterator[Violation]:
     assert tenancy.deleted_s is not None
     for call in tenancy.calls:
-        if call.at_s > tenancy.deleted_s + tenancy.holds_within_s:
+        is_late = call.at_s > tenancy.deleted_s + tenancy.holds_within_s
+        if is_late and not tenancy.is_disturbed(tenancy.deleted_s, call.at_s):
             message = f"{call.execution_id} was called {call.at_s - tenancy.deleted_s:.1f} s after the deletion"
             yield Violation("called_deleted", f"tenant {tenancy.no}", message)
 
@@ -243,7 +255,9 @@ class Successes:
         assert tenancy.deleted_s is not None
         for id_, (tenant_no, ended_at) in self.found.items():
             late_s = ended_at.timestamp() - tenancy.deleted_s
-            if tenant_no == tenancy.no and late_s > tenancy.holds_within_s:
+            if tenant_no != tenancy.no or tenancy.is_disturbed(tenancy.deleted_s, ended_at.timestamp()):
+                continue
+            if late_s > tenancy.holds_within_s:
                 yield Violation("completed_deleted", f"tenant {tenancy.no}", f"{id_} {late_s:.1f} s after the deletion")
 
 
@@ -346,6 +360,7 @@ async def judge_tenants(
     tenancies = []
     for no in sorted(asked):
         tenancy = await _read(connection, no, asked[no], calls[no], slack_s, is_off)
+        tenancy.faults = log
         tenancies.append(tenancy)
         if tenancy.deleted_s is not None:
             found += [*check_keys(tenancy), *check_calls_of_deleted(tenancy), *successes.violations(tenancy)]

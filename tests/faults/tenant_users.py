@@ -1,9 +1,10 @@
 """The other tenants of a fault run: their users, and the owner who changes them under load (T1, T2).
 
-Each tenant has a key of its own, a few jobs a second and one that recurs, all of them calls to the receiver. The owner
-needs no key. `tenant.*` of the weather (`tests.faults.kinds`) asks the owner for floods, suspensions, deletions, other
-quotas and other keys. The first tenant is left alone: it shows what the others cost it. A deleted tenant is replaced by
-another of the same name. Every request and its result are lines of a flushed journal, which `tenant_checks` judges.
+Each tenant has a key of its own, a few jobs a second and one that recurs, all of them calls to the receiver. The first
+tenant's owner gets its key while it is alone: with several tenants nobody is served without one. `tenant.*` of the
+weather (`tests.faults.kinds`) asks the owner for floods, suspensions, deletions, other quotas and other keys. The first
+of the others is left alone: it shows what the others cost it. A deleted tenant is replaced by another of the same name.
+Every request and its result are lines of a flushed journal, which `tenant_checks` judges.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ JOBS_A_SECOND = 3.0
 SLOW_S = (0.1, 0.5)
 QUOTAS = (2, 8)
 """How many attempts of a tenant may run at once: with its usual load it has one or two."""
-FLOOD = (4, 150)
+FLOOD = (3, 120)
 """Batches, and jobs in each."""
 EVERY_S = 2.0
 PROBES_S = (3.0, 0.2)
@@ -81,10 +82,7 @@ class Guest:
 
 @dataclass(slots=True)
 class TenantUsers:
-    owner_urls: Sequence[str]
-    """APIs without keys: their caller is an owner."""
     urls: Sequence[str]
-    """APIs that need a key."""
     receiver_url: str
     seed: int
     count: int
@@ -100,7 +98,7 @@ class TenantUsers:
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed + 3)
-        self._owner = Client(self.owner_urls, random.Random(self.seed + 4), self.happened)
+        self._owner = Client(self.urls, random.Random(self.seed + 4), self.happened)
         self._users = Client(self.urls, random.Random(self.seed + 5), self.happened)
 
     @property
@@ -108,11 +106,18 @@ class TenantUsers:
         """The tenants that faults may hit: all but the first."""
         return tuple(f"guest-{number}" for number in range(1, self.count))
 
+    @property
+    def owner_headers(self) -> Mapping[str, str]:
+        """Of the first tenant, which is open once the others are."""
+        return self._owner.headers
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Create the tenants and their keys."""
         with self.journal.open("a") as self._file:
             async with self._owner.open(), self._users.open():
+                reply = await self._owner.ask("POST", "/v1/keys", {"name": "owner", "role": "owner"})
+                self._owner.headers = {"authorization": f"Bearer {reply.answer['key']}"}
                 for number in range(self.count):
                     await self._invite(f"guest-{number}", None if number < ALONE else self._chance.randint(*QUOTAS))
                 yield
@@ -125,10 +130,12 @@ class TenantUsers:
                 group.create_task(self._live(name, until_s))
 
     async def settle(self, within_s: float) -> None:
-        """After the faults: no job recurs any more, and no tenant is suspended."""
+        """After the faults: no job recurs any more, no tenant is suspended, and none waits for its quota."""
         async with asyncio.timeout(within_s):
             for guest in list(self.guests.values()):
                 await self._manage("tenant.resume", guest, "POST", f"/v1/tenants/{guest.name}/resume")
+                path, body = f"/v1/tenants/{guest.name}", {"quotas": {"concurrent": None}}
+                await self._manage("tenant.quota", guest, "PATCH", path, body)
                 if guest.recurring_id is not None:
                     reply = await self._ask(guest, "DELETE", f"/v1/jobs/{guest.recurring_id}")
                     self._write("delete", guest, reply, job_id=guest.recurring_id)
@@ -145,7 +152,7 @@ class TenantUsers:
     async def _flood(self, guest: Guest, number: int, jobs: int) -> Reply:
         self._made += 1
         name = f"flood {self._made}.{number}"
-        body = {"jobs": [self._job(guest, f"{name}.{one}", slow_s=0.05) for one in range(jobs)]}
+        body = {"jobs": [self._job(guest, f"{name}.{one}", slow_s=0.25) for one in range(jobs)]}
         reply = await self._ask(guest, "POST", "/v1/jobs/batch", body, key=f"{name} {self.seed}")
         items = reply.answer.get("items") or [{} for _ in range(jobs)]
         for one, item in enumerate(items):

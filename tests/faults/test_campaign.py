@@ -19,7 +19,9 @@ SEED = int(os.environ.get("ONDOT_TEST_SEED", "6"))
 CAMPAIGNS = 4
 LOADED_S = 20.0
 """Other tests run at the same time: the report shows lateness, and `make faults` judges it on a quiet machine."""
-MINUTE = Campaign(seconds=60, seed=SEED, jobs=600, schedulers=3, workers=3, apis=2, at_once=2, slack_s=LOADED_S)
+MINUTE = Campaign(
+    seconds=60, seed=SEED, jobs=600, schedulers=3, workers=3, apis=2, tenants=4, at_once=2, slack_s=LOADED_S
+)
 SMALL = Campaign(
     seconds=7,
     seed=SEED,
@@ -69,6 +71,7 @@ BEYOND = {"focus": ("bounded", "jittered"), "jobs": 14, "seconds": 14}
 """Longer than the horizon, so that a scheduler must plan."""
 LONG = {"focus": ("bounded", "jittered"), "jobs": 24, "seconds": 26, "slack_s": 2.0}
 """Long enough for a hang longer than the horizon and than a restart."""
+TENANTS = {"tenants": 3, "jobs": 10, "seconds": 14, "slack_s": 1.0}
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
 KNOWN = {
     "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=14, seconds=18),
@@ -93,6 +96,12 @@ KNOWN = {
     "no_gates": by("concurrency", "overlap", "order", focus=("by_key", "ordered", "meeting")),
     "never_recovers": by("not_ended", kinds=("worker.kill",), **SLOW_CALLS),
     "recovers_by_age": by("false_loss", "not_ended", **SLOW_CALLS),
+    "ignores_quotas": by("quota", kinds=("tenant.quota", "tenant.flood"), **TENANTS),
+    "leases_for_suspended": by("leased_suspended", kinds=("tenant.suspended",), **TENANTS),
+    "goes_on_for_deleted": by("completed_deleted", "called_deleted", kinds=("tenant.deleted",), **TENANTS),
+    "keeps_rows_of_deleted": by("not_removed", kinds=("tenant.deleted",), **TENANTS),
+    "trusts_keys_for_ever": by("revoked_key", kinds=("tenant.key",), **TENANTS),
+    "first_come_first_served": by("starved", kinds=("tenant.flood",), **TENANTS),
     "recovers_by_id": by("false_loss", "calls", "attempts", kinds=("worker.kill",), **SLOW_CALLS),
 }
 
@@ -106,8 +115,10 @@ RARE = {
     "forgets_outcomes",
     "no_gates",
     "waits_for_its_log",
+    "keeps_rows_of_deleted",
+    "trusts_keys_for_ever",
 }
-"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: every run plants thirteen others."""
+"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: every run plants seventeen others."""
 ALL_BUGS = bool(os.environ.get("ONDOT_TEST_ALL_BUGS"))
 
 
@@ -123,6 +134,20 @@ async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     verdict, report = await campaign.run(tmp_path)
     print(f"\n{report.text}")  # noqa: T201 - what the run was
     assert [str(violation) for violation in verdict.violations] == []
+
+
+@proves("T1", "T2", "L6")
+@pytest.mark.timeout(300)
+async def test_tenants_that_are_flooded_suspended_deleted_and_limited_under_load_keep_what_they_were_promised(
+    tmp_path: Path,
+) -> None:
+    campaign = replace(
+        SMALL, seconds=20, jobs=40, tenants=4, kinds=("tenant", "worker.kill"), at_once=2, calm_within_s=60.0
+    )
+    verdict, report = await campaign.run(tmp_path)
+    print(f"\n{report.text}")  # noqa: T201 - what the run was
+    assert [str(violation) for violation in verdict.violations] == []
+    assert verdict.counts["tenants_deleted"]
 
 
 @pytest.mark.long

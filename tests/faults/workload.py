@@ -12,7 +12,7 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,6 +47,7 @@ class Workload:
     seconds: float
     acks: Path
     focus: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
     happened: Counter[str] = field(default_factory=Counter)
     known: dict[str, Known] = field(default_factory=dict)
     _mix: Mix = field(init=False)
@@ -63,7 +64,7 @@ class Workload:
     def __post_init__(self) -> None:
         self._mix = Mix(self.receiver_url, self.jobs, self.seconds, random.Random(self.seed), self.focus)
         self._chance = random.Random(self.seed + 1)
-        self._client = Client(self.urls, self._chance, self.happened)
+        self._client = Client(self.urls, self._chance, self.happened, self.headers)
         self._serial = defaultdict(asyncio.Lock)
 
     async def run(self) -> None:
