@@ -106,9 +106,10 @@ class Running:
         self.url = url
         self.process = process
         self.log = log
+        self.key = ""
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, str]:
-        return await asyncio.to_thread(_ask, method, self.url + path, body)
+        return await asyncio.to_thread(_ask, method, self.url + path, body, self.key)
 
     async def made(self, method: str, path: str, body: object) -> dict[str, Any]:
         status, text = await self.ask(method, path, body)
@@ -117,9 +118,10 @@ class Running:
         return answer
 
 
-def _ask(method: str, url: str, body: object) -> tuple[int, str]:
+def _ask(method: str, url: str, body: object, key: str) -> tuple[int, str]:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"idempotency-key": secrets.token_hex(8)}, method=method)
+    headers = {"idempotency-key": secrets.token_hex(8), "authorization": f"Bearer {key}"}
+    request = urllib.request.Request(url, data, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, f"{answer.headers}\n{answer.read().decode(errors='replace')}".partition("\n\n")[2]
@@ -167,6 +169,9 @@ async def plant(up: Running, receiver: Receiver, canaries: dict[str, str], setti
     by_stdin = ondot("secret", "set", "typed", stdin=canaries["typed"] + "\n", **settings)
     assert by_stdin.code == 0, by_stdin.err
     assert canaries["typed"] not in by_stdin.out + by_stdin.err
+    person = ["user", "create", "ada@example.com", "--role", "admin", "--password-stdin"]
+    created = ondot(*person, stdin=canaries["person"] + "\n", **settings)
+    assert created.code == 0, created.err
     headers = {
         "authorization": f"Bearer {canaries['authorization']}",
         "cookie": f"session={canaries['cookie']}",
@@ -175,7 +180,8 @@ async def plant(up: Running, receiver: Receiver, canaries: dict[str, str], setti
     payload = {"control": CONTROL, "deep": [{"$secret": "typed"}, {"$secret": "outside", "prefix": "x"}]}
     never = {"max_retries": 0}
     for path in ("good", "fail"):
-        http = {"url": f"{receiver.url}/{path}", "headers": headers}
+        signing = f"whsec_{canaries['signing']}"
+        http = {"url": f"{receiver.url}/{path}", "headers": headers, "signing_secret": signing}
         await up.made("POST", "/v1/jobs", {"name": path, "target": {"http": http}, "payload": payload, "retry": never})
         await up.made(
             "POST", "/v1/jobs", {"name": f"{path}-hourly", "key": path, "every": "1h", "target": {"http": http}}
@@ -228,17 +234,17 @@ async def search_api(up: Running, search: Search, ids: dict[str, list[str]]) -> 
             places = [re.sub(r"\{[^}]*\}", "1", place) for place in places]
         for place in places:
             status, text = await up.ask("GET", place)
-            search.look("answers", f"{place} ({status})", text)
+            search.look("answers" if status == 200 else "refusals", f"{place} ({status})", text)
     for method, path in (("POST", "/v1/jobs/{}/pause"), ("POST", "/v1/jobs/{}/resume"), ("PATCH", "/v1/jobs/{}")):
         for id_ in ids["jobs"]:
             status, text = await up.ask(method, path.format(id_), {} if method == "PATCH" else None)
             search.look("answers", f"{method} {path} ({status})", text)
     pages = ["/", "/jobs", "/executions", "/skipped", "/dead-letters", "/fleet", "/schedules", "/docs", "/metrics"]
-    pages += ["/secrets", "/audit", "/keys"]
+    pages += ["/secrets", "/audit", "/users", "/keys"]
     pages += [f"/{noun}/{id_}" for noun in ("jobs", "executions") for id_ in ids[noun]]
     for page in pages:
         status, text = await up.ask("GET", page)
-        search.look("pages", f"{page} ({status})", text)
+        search.look("pages" if status == 200 else "refusals", f"{page} ({status})", text)
 
 
 def search_commands(search: Search, ids: dict[str, list[str]], settings: dict[str, Any]) -> None:
@@ -252,6 +258,7 @@ def search_commands(search: Search, ids: dict[str, list[str]], settings: dict[st
         ["secret", "get", "inside"],
         ["audit"],
         ["key", "list"],
+        ["user", "list"],
         ["doctor"],
         ["migrate", "status"],
         *(["job", "get", id_] for id_ in ids["jobs"][:4]),
@@ -290,9 +297,10 @@ def search_processes(process: asyncio.subprocess.Process, search: Search) -> Non
 async def test_no_output_shows_a_secret_that_went_in_by_any_door(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("inside", "outside", "typed", "authorization", "cookie", "password")
+    names = ("inside", "outside", "typed", "authorization", "cookie", "password", "person")
     canaries = {name: canary(name) for name in names}
     canaries["master"] = generate_key()
+    canaries["signing"] = base64.b64encode(secrets.token_bytes(32)).decode()
     separator = "&" if "?" in database_url else "?"
     home = tmp_path / "home"
     settings: dict[str, Any] = {
@@ -307,8 +315,14 @@ async def test_no_output_shows_a_secret_that_went_in_by_any_door(
     async with open_receiver() as receiver, running(tmp_path, environment) as up:
         receiver.answering = reflect
         settings["url"] = up.url
-        key = json.loads((await asyncio.to_thread(ondot, "key", "create", "ci", "-o", "json", **settings)).out)["key"]
-        search = Search(canaries | {"key": key.rpartition("_")[2]})
+        key = json.loads(
+            (await asyncio.to_thread(ondot, "key", "create", "ci", "--role", "owner", "-o", "json", **settings)).out
+        )["key"]
+        up.key = settings["api_key"] = key
+        # The one call that shows a secret, for the receiver's operator.
+        signing = await up.made("GET", "/v1/webhooks/signing-secret?host=a.org", None)
+        more = {"key": key.rpartition("_")[2], "host": signing["secret"].removeprefix("whsec_")}
+        search = Search(canaries | more)
         await asyncio.to_thread(_plant_in_loop, up, receiver, canaries, settings)
         await refused(up, canaries, search)
 
@@ -335,10 +349,11 @@ async def test_no_output_shows_a_secret_that_went_in_by_any_door(
             search.look("files", str(file), file.read_bytes().decode(errors="replace"))
     with capsys.disabled():
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(search.outputs.items()))
-        print(f"\n{len(canaries) + 1} canaries searched in {sum(search.outputs.values())} outputs: {counts}")  # noqa: T201
+        print(f"\n{len(canaries | more)} canaries searched in {sum(search.outputs.values())} outputs: {counts}")  # noqa: T201
     assert search.found == []
     assert search.controls > 5
     assert search.outputs["answers"] > 40
+    assert search.outputs["pages"] > 15
     assert search.outputs["rows"] > 100
 
 
