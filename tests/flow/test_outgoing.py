@@ -10,10 +10,14 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from ondot import Ondot
+from ondot.app import open_targets
 from ondot.flow.outgoing import Outgoing
+from ondot.flow.vault import Vault
+from ondot.kms import generate_key, open_kms
 from ondot.model.addresses import Endpoint
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
-from ondot.model.job import HttpTarget
+from ondot.model.job import HttpTarget, ShellTarget
 from ondot.model.urls import hosts_in
 from ondot.roles.listen import ShownListener, find_addresses, listen
 from ondot.targets.http.target import HttpCaller
@@ -186,3 +190,23 @@ async def test_own_endpoints_are_those_of_the_database_url_and_of_the_server_its
 )
 def test_the_hosts_of_a_database_url_are_found(url: str, hosts: list[tuple[str, int]]) -> None:
     assert hosts_in(url) == hosts
+
+
+@proves("T3", "T4")
+async def test_a_worker_is_wired_with_the_rules_of_tenants_and_with_signatures(
+    world: World, receiver: Receiver
+) -> None:
+    """`open_targets` is what a worker process calls: a rule that is not passed there holds nowhere."""
+    settings = world.database.settings.model_copy(update={"allow_private_targets": True, "allow_shell": True})
+    database = replace(world.database, settings=settings)
+    acme = await add_tenant(world)
+    vault = Vault(database, open_kms(generate_key()))
+    async with open_targets(settings, Ondot(), 1, None, None, database, vault) as targets:
+        http, shell = targets[HttpTarget], targets[ShellTarget]
+        target, command = HttpTarget(url=receiver.url), ShellTarget(command=("true",))
+        result_of(await http.call(target, a_call(tenant_no=DEFAULT_TENANT)))
+        failure_of(await http.call(target, a_call(tenant_no=acme)), "private_address")
+        result_of(await shell.call(command, a_call(tenant_no=DEFAULT_TENANT)))
+        failure_of(await shell.call(command, a_call(tenant_no=acme)), "shell_not_allowed")
+    [received] = receiver.received
+    assert received.headers["webhook-signature"].startswith("v1,")

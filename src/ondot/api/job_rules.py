@@ -1,11 +1,14 @@
-"""What a caller's key says about the jobs that it may write and see (T1): its pools, and the scope `shell`."""
+"""What a caller's key says about the jobs that it may write and see (T1): its pools, and the scopes `shell` and
+`private-targets`."""
 
 from collections.abc import Iterable, Sequence
+
+from msgspec import structs
 
 from ondot.api.dependencies import Services
 from ondot.model.access import Caller, Right
 from ondot.model.errors import Conflict, Fault, InvalidBody
-from ondot.model.job import JobSpec, ShellTarget
+from ondot.model.job import HttpTarget, JobSpec, ShellTarget
 from ondot.store.jobs import find_pools_of_keys
 
 
@@ -21,6 +24,19 @@ def check_jobs(caller: Caller, specs: Iterable[JobSpec]) -> None:
             raise InvalidBody(fault, (Fault("/pool", fault),), pool=spec.pool)
         if isinstance(spec.target, ShellTarget):
             caller.require(Right.SHELL)
+
+
+def limit_reach(caller: Caller, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
+    """The specs as they are stored: without the scope `private-targets` their calls never reach a private address,
+    whatever the worker allows. The writer of a version decides, so that a patch cannot borrow the right of another."""
+    if Right.PRIVATE_TARGETS in caller.rights:
+        return specs
+    return [
+        structs.replace(spec, target=structs.replace(spec.target, only_public=True))
+        if isinstance(spec.target, HttpTarget)
+        else spec
+        for spec in specs
+    ]
 
 
 async def check_keys(services: Services, caller: Caller, specs: Sequence[JobSpec]) -> None:

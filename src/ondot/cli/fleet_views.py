@@ -112,10 +112,15 @@ def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
             cell(f"{worker['host']}:{worker['pid']}", worker["id"], f"ondot {worker['release']}", style="bold"),
             cell(state, style=STYLES.get(state, "dim")),
             "-" if has_ended else f"{worker['running']:,} of {worker['slots']:,}",
-            cell(", ".join(worker["pools"])),
+            cell(", ".join(worker["pools"]), _describe_tenants(worker)),
             "-" if has_ended else cell(f"{rough(worker['silent_s'])} ago", style=STYLES.get(state, "")),
         )
     return drawn
+
+
+def _describe_tenants(worker: Json) -> str | None:
+    tenants = worker.get("tenants")
+    return None if tenants is None else f"for {', '.join(tenants) or 'other tenants'}"
 
 
 def _state(worker: Json, heartbeat_s: float) -> str:

@@ -1,19 +1,22 @@
-"""A tenant as owners write it (T1): its name, weight, pools and quotas; read with every fault and its pointer."""
+"""A tenant as owners write it (T1): its name, weight, pools, quotas and where its calls may go; read with every fault
+and its pointer."""
 
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
+from msgspec import structs
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from ondot.document.fields import LARGEST_INTEGER, Body
+from ondot.document.fields import LARGEST_INTEGER, Body, sentence
 from ondot.document.limits import RateBody, RateOrNone, or_text
 from ondot.document.reading import read_form
 from ondot.document.rules import POOL_NAME
 from ondot.document.shorthand import rate_object
+from ondot.model.addresses import parse_networks, parse_places
 from ondot.model.errors import Fault, InvalidBody
 from ondot.model.gates import Rate
-from ondot.model.tenant import ALL_POOLS, NO_QUOTAS, Quotas, Tenant
+from ondot.model.tenant import ALL_POOLS, NO_QUOTAS, PUBLIC_TARGETS, Quotas, TargetRules, Tenant
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1_000
 RATES: Final = ("starts", "creates", "events")
@@ -42,6 +45,24 @@ def _pool_or_all(name: str) -> str:
     return name
 
 
+def _networks(texts: list[str]) -> list[str]:
+    try:
+        return [str(network) for network in parse_networks(texts)]
+    except ValueError as fault:
+        raise sentence(f"`private_networks` {fault}.") from None
+
+
+def _places(texts: list[str]) -> list[str]:
+    lowered = [text.strip().lower().rstrip(".") for text in texts]
+    try:
+        parse_places(lowered)
+    except ValueError as fault:
+        raise sentence(f"The list {fault}.") from None
+    return list(dict.fromkeys(lowered))
+
+
+Networks = Annotated[list[str], Field(max_length=100), AfterValidator(_networks)]
+Places = Annotated[list[str], Field(max_length=100), AfterValidator(_places)]
 Name = Annotated[str, AfterValidator(_tenant_name), Field(json_schema_extra={"pattern": f"^{POOL_NAME}$"})]
 Count = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
 Weight = Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)]
@@ -68,6 +89,22 @@ class QuotasBody(Body):
     events: RateOrNone = _rate("Events that are sent in a time.", "500/1s")
 
 
+class TargetsBody(Body):
+    """Where a tenant's HTTP calls may go. A list that is left out is empty in a new tenant, and stays in a change."""
+
+    private_networks: Networks = Field(
+        default=[], description="Private networks that it may call.", examples=[["10.1.0.0/16"]]
+    )
+    allow: Places = Field(
+        default=[],
+        description="Hosts and networks; if there are any, it calls nothing else.",
+        examples=[["*.example.com"]],
+    )
+    deny: Places = Field(
+        default=[], description="Hosts and networks that it never calls.", examples=[["198.51.100.0/24"]]
+    )
+
+
 class TenantBody(Body):
     """A new tenant."""
 
@@ -79,6 +116,7 @@ class TenantBody(Body):
         examples=[["default"]],
     )
     quotas: QuotasBody = Field(default=QuotasBody(), description="Its quotas; none by default.")
+    targets: TargetsBody = Field(default=TargetsBody(), description="Where its HTTP calls may go: the public internet.")
 
 
 class TenantPatchBody(Body):
@@ -87,6 +125,7 @@ class TenantPatchBody(Body):
     weight: Weight | None = Field(default=None, description="Its share of a busy pool, beside the weights of others.")
     pools: PoolNames | None = Field(default=None, description="The pools that it may name.")
     quotas: QuotasBody | None = Field(default=None, description="The quotas to change.")
+    targets: TargetsBody | None = Field(default=None, description="The lists to change.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +134,31 @@ class NewTenant:
     weight: float
     pools: frozenset[str]
     quotas: Quotas
+    targets: TargetRules = PUBLIC_TARGETS
 
 
 def new_tenant(raw: object) -> NewTenant:
     """Raises InvalidBody."""
     body = read_form(TenantBody, _with_rates(raw), EXAMPLE)
-    return NewTenant(body.name, body.weight, frozenset(body.pools), _quotas(body.quotas, NO_QUOTAS))
+    quotas, targets = _quotas(body.quotas, NO_QUOTAS), _targets(body.targets, PUBLIC_TARGETS)
+    return NewTenant(body.name, body.weight, frozenset(body.pools), quotas, targets)
 
 
-def patched_tenant(raw: object, tenant: Tenant) -> tuple[float, frozenset[str], Quotas]:
-    """The weight, pools and quotas of a tenant after a patch. Raises InvalidBody."""
+def patched_tenant(raw: object, tenant: Tenant) -> tuple[float, frozenset[str], Quotas, TargetRules]:
+    """The weight, pools, quotas and targets of a tenant after a patch. Raises InvalidBody."""
     if isinstance(raw, dict) and "name" in raw and raw["name"] != tenant.name:
         message = f"`name`: the name of a tenant stays {tenant.name!r}; leave it out, or create another tenant."
         raise InvalidBody(message, (Fault("/name", message),))
     given = {key: value for key, value in raw.items() if key != "name"} if isinstance(raw, dict) else raw
     body = read_form(TenantPatchBody, _with_rates(given), 'for example {"weight": 2, "quotas": {"jobs": 100000}}')
     if not body.model_fields_set:
-        message = "The body changes nothing: give `weight`, `pools` or `quotas`."
+        message = "The body changes nothing: give `weight`, `pools`, `quotas` or `targets`."
         raise InvalidBody(message, (Fault("", message),))
     return (
         tenant.weight if body.weight is None else body.weight,
         tenant.pools if body.pools is None else frozenset(body.pools),
         tenant.quotas if body.quotas is None else _quotas(body.quotas, tenant.quotas),
+        tenant.targets if body.targets is None else _targets(body.targets, tenant.targets),
     )
 
 
@@ -143,6 +185,10 @@ def _quotas(body: QuotasBody, before: Quotas) -> Quotas:
     return quotas
 
 
+def _targets(body: TargetsBody, before: TargetRules) -> TargetRules:
+    return structs.replace(before, **{name: tuple(getattr(body, name)) for name in body.model_fields_set})
+
+
 def _bucket(name: str, body: RateBody) -> Rate:
     """By default a bucket holds what its rate allows in the whole time, so that a batch of that many is accepted."""
     if "burst" in body.model_fields_set:
@@ -152,6 +198,10 @@ def _bucket(name: str, body: RateBody) -> Rate:
     else:
         burst = body.limit
     return Rate(limit=body.limit, per_s=body.per, burst=burst)
+
+
+def render_targets(targets: TargetRules) -> dict[str, list[str]]:
+    return {name: list(getattr(targets, name)) for name in TargetRules.__struct_fields__}
 
 
 def render_quotas(quotas: Quotas) -> dict[str, object]:

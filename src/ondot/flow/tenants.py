@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ondot.document.tenants import NewTenant, render_quotas
+from ondot.document.tenants import NewTenant, render_quotas, render_targets
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, PreconditionFailed, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, TenantNo
-from ondot.model.tenant import ALL_POOLS, Quotas, Tenant, TenantState
+from ondot.model.tenant import ALL_POOLS, Quotas, TargetRules, Tenant, TenantState
 from ondot.store.audit import Action, By, record_change
 from ondot.store.connection import TAKEN
 from ondot.store.database import Database
@@ -34,7 +34,7 @@ from ondot.telemetry.log import get_logger
 
 COUNTED_BY_DAY: Final = {"one_time_jobs": "once_jobs", "history": "history"}
 
-Compute = Callable[[Tenant], tuple[float, frozenset[str], Quotas]]
+Compute = Callable[[Tenant], tuple[float, frozenset[str], Quotas, TargetRules]]
 """The new weight, pools and quotas of a tenant."""
 
 log = get_logger()
@@ -68,7 +68,7 @@ async def create_tenant(
             if (earlier := await find_response(work, idempotency)) is not None:
                 return earlier
             await _check_pools(work, new.pools)
-            tenant_no = await add_tenant(work.connection, new.name, new.weight, new.pools, new.quotas)
+            tenant_no = await add_tenant(work.connection, new.name, new.weight, new.pools, new.quotas, new.targets)
             row = await find_tenant(work.connection, new.name)
             assert row is not None
             detail, after = {"tenant": new.name, "tenant_no": tenant_no}, describe(row.tenant)
@@ -89,9 +89,12 @@ async def update_tenant(
     async with begin(database, DEFAULT_TENANT) as work:
         row = await _lock(work, name, if_version)
         before = row.tenant
-        weight, pools, quotas = compute(before)
+        weight, pools, quotas, targets = compute(before)
+        if before.tenant_no == DEFAULT_TENANT and targets != before.targets:
+            message = "`targets`: the first tenant's calls are limited by the workers: set ONDOT_ALLOW_PRIVATE_TARGETS."
+            raise InvalidBody(message, (Fault("/targets", message),))
         await _check_pools(work, pools - before.pools)
-        after = replace(before, weight=weight, pools=pools, quotas=quotas)
+        after = replace(before, weight=weight, pools=pools, quotas=quotas, targets=targets)
         if after != before:
             await _write(work, before, after, "tenant.update", by)
     return await _changed(database, name)
@@ -203,4 +206,5 @@ def describe(tenant: Tenant) -> Mapping[str, object]:
         "weight": tenant.weight,
         "pools": sorted(tenant.pools),
         "quotas": render_quotas(tenant.quotas),
+        "targets": render_targets(tenant.targets),
     }

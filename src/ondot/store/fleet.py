@@ -74,6 +74,8 @@ class WorkerRow:
     stalled_in: str | None
     pools: Sequence[str]
     now: datetime
+    tenant_nos: Sequence[TenantNo] | None = None
+    """The tenants that it serves; None: all."""
 
     @property
     def silent_s(self) -> float:

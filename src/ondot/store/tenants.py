@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from ondot.model.ids import TenantNo
-from ondot.model.tenant import Quotas, TargetRules, Tenant, TenantState
+from ondot.model.tenant import PUBLIC_TARGETS, Quotas, TargetRules, Tenant, TenantState
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
@@ -161,11 +161,16 @@ async def lock_tenant(connection: Connection, name: str) -> TenantRow | None:
 
 
 async def add_tenant(
-    connection: Connection, name: str, weight: float, pools: frozenset[str], quotas: Quotas
+    connection: Connection,
+    name: str,
+    weight: float,
+    pools: frozenset[str],
+    quotas: Quotas,
+    targets: TargetRules = PUBLIC_TARGETS,
 ) -> TenantNo:
     """Raises TAKEN if there is one of this name."""
-    text = msgspec.json.encode(quotas).decode()
-    return TenantNo(await connection.fetchval(_SQL["add_tenant"].text, name, weight, sorted(pools), text))
+    texts = (msgspec.json.encode(each).decode() for each in (quotas, targets))
+    return TenantNo(await connection.fetchval(_SQL["add_tenant"].text, name, weight, sorted(pools), *texts))
 
 
 async def change_tenant(connection: Connection, tenant: Tenant) -> None:
@@ -177,6 +182,7 @@ async def change_tenant(connection: Connection, tenant: Tenant) -> None:
         tenant.weight,
         sorted(tenant.pools),
         msgspec.json.encode(tenant.quotas).decode(),
+        msgspec.json.encode(tenant.targets).decode(),
     )
 
 

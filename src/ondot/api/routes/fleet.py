@@ -1,5 +1,6 @@
 """`/v1/nodes` and `/v1/workers`: the processes that plan and run, what each owns, and its last heartbeat (C1, E1)."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
@@ -7,9 +8,11 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import RequestServices, Tenant, needs
+from ondot.api.dependencies import CallerDep, RequestServices, Services, Tenant, needs
 from ondot.api.parameters import Cursor, Limit, only_known_parameters, parse_cursor
-from ondot.model.access import Right
+from ondot.model.access import Caller, Right
+from ondot.model.ids import TenantNo
+from ondot.model.tenant import TenantState
 from ondot.store.fleet import NodeRow, WorkerRow, WorkerState, list_workers, read_nodes
 
 router = APIRouter(tags=["fleet"], dependencies=[Depends(only_known_parameters)])
@@ -73,6 +76,9 @@ class WorkerOut(BaseModel):
     pid: int
     release: str
     pools: list[str]
+    tenants: list[str] | None = Field(
+        description="The tenants whose work it runs, as far as the caller knows them. null: all, or there is one."
+    )
     slots: int = Field(description="Attempts that it can run at once.")
     running: int = Field(description="Attempts that it runs, as of its last heartbeat.")
     started_at: datetime
@@ -109,7 +115,7 @@ async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) ->
 @router.get("/workers", dependencies=[needs(Right.JOBS_READ)], response_model=WorkerList)
 async def list_all_workers(
     services: RequestServices,
-    tenant_no: Tenant,
+    caller: CallerDep,
     state: Annotated[WorkerState | None, Query(description="Only workers in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -117,10 +123,11 @@ async def list_all_workers(
     """Workers, newest first, as of their last heartbeats."""
     async with services.database.connection() as connection:
         before = parse_cursor(cursor)
-        rows = await list_workers(connection, state=state, before=before, limit=limit + 1, tenant_no=tenant_no)
+        rows = await list_workers(connection, state=state, before=before, limit=limit + 1, tenant_no=caller.tenant_no)
+    known = await _known_tenants(services, caller)
     return WorkerList(
         heartbeat_s=services.database.settings.heartbeat_s,
-        items=[_worker_out(row) for row in rows[:limit]],
+        items=[_worker_out(row, known) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
 
@@ -145,7 +152,16 @@ def _node_out(row: NodeRow, now: datetime) -> NodeOut:
     )
 
 
-def _worker_out(row: WorkerRow) -> WorkerOut:
+async def _known_tenants(services: Services, caller: Caller) -> dict[TenantNo, str]:
+    """By number, those that a caller may know: an owner all, others their own. Empty if there is only one."""
+    tenants = await services.database.tenants.snapshot()
+    live = {no: tenant.name for no, tenant in tenants.items() if tenant.state is not TenantState.DELETED}
+    if len(live) < 2:
+        return {}
+    return live if caller.is_owner else {no: name for no, name in live.items() if no == caller.tenant_no}
+
+
+def _worker_out(row: WorkerRow, known: Mapping[TenantNo, str]) -> WorkerOut:
     return WorkerOut(
         id=row.id,
         state=row.state,
@@ -153,6 +169,9 @@ def _worker_out(row: WorkerRow) -> WorkerOut:
         pid=row.pid,
         release=row.release,
         pools=list(row.pools),
+        tenants=None
+        if row.tenant_nos is None or not known
+        else sorted(known[TenantNo(no)] for no in row.tenant_nos if no in known),
         slots=row.slots,
         running=row.running,
         started_at=row.started_at,

@@ -10,7 +10,14 @@ from ondot.api.dependencies import ByCaller, CallerDep, RequestServices, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import Cursor, Limit, invalid_cursor, only_known_parameters
 from ondot.api.request_body import JsonBody, Key, idempotency_of
-from ondot.document.tenants import TenantBody, TenantPatchBody, new_tenant, patched_tenant, render_quotas
+from ondot.document.tenants import (
+    TenantBody,
+    TenantPatchBody,
+    new_tenant,
+    patched_tenant,
+    render_quotas,
+    render_targets,
+)
 from ondot.flow.tenants import (
     count_tenant,
     create_tenant,
@@ -58,6 +65,7 @@ class TenantOut(BaseModel):
     weight: float
     pools: list[str] = Field(description='The pools that it may name; ["*"]: all.')
     quotas: dict[str, object] = Field(description="Those that there are.")
+    targets: dict[str, list[str]] = Field(description="Where its HTTP calls may go, besides the public internet.")
     version: int
     created_at: datetime
     updated_at: datetime | None
@@ -211,6 +219,7 @@ def _out(row: TenantRow) -> TenantOut:
         weight=tenant.weight,
         pools=sorted(tenant.pools),
         quotas=render_quotas(tenant.quotas),
+        targets=render_targets(tenant.targets),
         version=tenant.version,
         created_at=row.created_at,
         updated_at=row.updated_at,

@@ -37,19 +37,19 @@ SELECT {{columns}}
 FROM ondot.tenant t WHERE t.name = $1::text AND t.state <> 'DELETED' AND t.tenant_no > 0 FOR UPDATE;
 
 -- name: add_tenant :one
--- $1 name, $2 weight, $3 pools, $4 quotas
-INSERT INTO ondot.tenant (name, weight, pools, quotas, created_at)
-VALUES ($1::text, $2::double precision, $3::text[], $4::text::jsonb, ondot.clock())
+-- $1 name, $2 weight, $3 pools, $4 quotas, $5 targets
+INSERT INTO ondot.tenant (name, weight, pools, quotas, targets, created_at)
+VALUES ($1::text, $2::double precision, $3::text[], $4::text::jsonb, $5::text::jsonb, ondot.clock())
 RETURNING tenant_no;
 
 -- name: change_tenant :none
 -- locks: the tenant row, held already        index: tenant_pkey
 -- A suspension may park timers; they are brought back after a resume (sql/parking.sql).
--- $1 tenant_no, $2 state, $3 weight, $4 pools, $5 quotas
+-- $1 tenant_no, $2 state, $3 weight, $4 pools, $5 quotas, $6 targets
 UPDATE ondot.tenant
-SET state = $2::text, weight = $3::double precision, pools = $4::text[], quotas = $5::text::jsonb, version = version + 1,
-    updated_at = ondot.clock(), deleted_at = CASE WHEN $2 = 'DELETED' THEN ondot.clock() END,
-    has_parked = has_parked OR $2 <> 'ACTIVE'
+SET state = $2::text, weight = $3::double precision, pools = $4::text[], quotas = $5::text::jsonb,
+    targets = $6::text::jsonb, version = version + 1, updated_at = ondot.clock(),
+    deleted_at = CASE WHEN $2 = 'DELETED' THEN ondot.clock() END, has_parked = has_parked OR $2 <> 'ACTIVE'
 WHERE tenant_no = $1::integer;
 
 -- name: revoke_keys_of_tenant :none
