@@ -60,3 +60,24 @@ async def test_the_key_of_an_admin_manages_no_tenants(world: World) -> None:
         assert (refused.code != 0, "owner" in refused.err) == (True, True)
         acting = await run(page, key, "--tenant", "default", "job", "list")
         assert (acting.code != 0, "Only an owner" in acting.err) == (True, True)
+
+
+@proves("T3")
+async def test_where_a_tenant_may_call_is_set_on_the_command_line(world: World) -> None:
+    key = (await key_of(world, 1, Role.OWNER))["authorization"].removeprefix("Bearer ")
+    async with served(world.database, auth="on") as page:
+        networks = [
+            "--private-network",
+            "10.1.0.0/16",
+            "--private-network",
+            "fd12::/48",
+            "--deny-host",
+            "*.bad.org",
+        ]
+        made = await run(page, key, "tenant", "create", "acme", *networks, "-o", "json")
+        targets = {"private_networks": ["10.1.0.0/16", "fd12::/48"], "allow": [], "deny": ["*.bad.org"]}
+        assert json.loads(made.out)["targets"] == targets
+        changed = await run(page, key, "tenant", "update", "acme", "--private-network", "none", "-o", "json")
+        assert json.loads(changed.out)["targets"] == targets | {"private_networks": []}
+        wrong = await run(page, key, "tenant", "update", "acme", "--private-network", "169.254.0.0/16")
+        assert (wrong.code, "--private-network" in wrong.err) == (2, True), wrong.err

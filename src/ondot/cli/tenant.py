@@ -23,6 +23,9 @@ FLAGS = {
     "/weight": "--weight",
     "/pools": "--pool",
     **{f"/quotas/{name}": f"--{name.replace('_', '-')}" for name in (*NUMBERS, "starts", "creates", "events")},
+    "/targets/private_networks": "--private-network",
+    "/targets/allow": "--allow-host",
+    "/targets/deny": "--deny-host",
 }
 
 TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
@@ -37,6 +40,17 @@ Concurrent = Annotated[str | None, typer.Option(metavar="N|none", help="Quota: a
 Reserved = Annotated[str | None, typer.Option(metavar="N|none", help="Slots of each pool that are kept free for it.")]
 Starts = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: attempts that start, as 200/1s.")]
 Creates = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: jobs that are created.")]
+PrivateNetwork = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NETWORK", help="A private network that its calls may reach, as 10.1.0.0/16; none for none."),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(metavar="HOST|NETWORK", help="It may call only these; may be given several times. none for any."),
+]
+DenyHost = Annotated[
+    list[str] | None, typer.Option(metavar="HOST|NETWORK", help="A host or network that it never calls; none for none.")
+]
 Events = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: events that are sent.")]
 
 app = typer.Typer(help="Tenants: who shares this installation. For owners.", no_args_is_help=True)
@@ -54,6 +68,9 @@ def create(
     starts: Starts = None,
     creates: Creates = None,
     events: Events = None,
+    private_network: PrivateNetwork = None,
+    allow_host: AllowHost = None,
+    deny_host: DenyHost = None,
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -67,7 +84,8 @@ def create(
         creates=creates,
         events=events,
     )
-    body = {"name": name, **_body(weight, pool, quotas)}
+    targets = _targets(private_networks=private_network, allow=allow_host, deny=deny_host)
+    body = {"name": name, **_body(weight, pool, quotas, targets)}
     try:
         tenant = ask(lambda client: client.create_tenant(body, reason=reason))
     except InvalidBody as refusal:
@@ -107,6 +125,9 @@ def update(
     starts: Starts = None,
     creates: Creates = None,
     events: Events = None,
+    private_network: PrivateNetwork = None,
+    allow_host: AllowHost = None,
+    deny_host: DenyHost = None,
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -120,7 +141,8 @@ def update(
         creates=creates,
         events=events,
     )
-    changes = _body(weight, pool, quotas)
+    targets = _targets(private_networks=private_network, allow=allow_host, deny=deny_host)
+    changes = _body(weight, pool, quotas, targets)
     if not changes:
         raise typer.BadParameter("Name a change, for example --weight 2, --pool gpu or --jobs 100000.")
     try:
@@ -163,7 +185,7 @@ def delete(
     return show_answer(tenant, output, f"Deleted {name}. Its rows go in the background: ondot tenant get {name}")
 
 
-def _body(weight: float | None, pools: list[str] | None, quotas: Json) -> Json:
+def _body(weight: float | None, pools: list[str] | None, quotas: Json, targets: Json) -> Json:
     body: Json = {}
     if weight is not None:
         body["weight"] = weight
@@ -171,7 +193,13 @@ def _body(weight: float | None, pools: list[str] | None, quotas: Json) -> Json:
         body["pools"] = pools
     if quotas:
         body["quotas"] = quotas
+    if targets:
+        body["targets"] = targets
     return body
+
+
+def _targets(**written: list[str] | None) -> Json:
+    return {name: [] if value == ["none"] else value for name, value in written.items() if value}
 
 
 def _quotas(**written: str | None) -> Json:
