@@ -88,6 +88,7 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/tenants": Right.TENANTS_MANAGE,
     "POST /v1/tenants": Right.TENANTS_MANAGE,
     "GET /v1/tenants/{name}": Right.TENANT_MANAGE,
+    "GET /v1/tenants/{name}/usage": Right.JOBS_READ,
     "PATCH /v1/tenants/{name}": Right.TENANTS_MANAGE,
     "DELETE /v1/tenants/{name}": Right.TENANTS_MANAGE,
     "POST /v1/tenants/{name}/suspend": Right.TENANTS_MANAGE,

@@ -94,6 +94,7 @@ BLOCKS: Final = {
     "forget_keys": "housekeeping",
     "forget_checkpoints": "housekeeping",
     "oldest_due": "the state of the installation",
+    "read_usage": "totals of all tenants, of which the API shows an owner the parts",
     "read_queue_depth": "the state of the installation",
     # Workers serve every tenant: they name executions that they leased, fenced by worker and attempt.
     "find_cancels": "what this worker runs",
@@ -137,6 +138,7 @@ FILTERED_AROUND: Final = {
     "held_back": "steps over the lines of all tenants, of which the tenant's are kept",
     "cancel_running_of_tenant": "rows that were found for the tenant",
     "stop_running_of_tenant": "rows that were found for the tenant",
+    "explain_tenant": "whether other tenants wait, without a word on their work",
     "list_pools": "steps over the lines of all tenants; only counts of the tenant are returned",
 }
 """Blocks that filter on the tenant after a part of them has read rows of all tenants."""

@@ -39,6 +39,7 @@ from ondot.api.routes import (
     secrets,
     skipped,
     tenants,
+    usage,
     users,
     webhooks,
 )
@@ -82,6 +83,7 @@ PARTS = (
     keys,
     secrets,
     tenants,
+    usage,
     webhooks,
     audit,
     users,

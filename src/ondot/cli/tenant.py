@@ -1,4 +1,4 @@
-"""`ondot tenant`: create, list, change, suspend, resume and delete tenants (T1, T2), with the key of an owner."""
+"""`ondot tenant`: create, list, change, suspend, resume and delete tenants, and what one uses (T1, T2)."""
 
 import sys
 from datetime import UTC, datetime
@@ -111,6 +111,19 @@ def list_(
 def get(name: TenantName, output: Output = Format.TABLE) -> None:
     """Show a tenant; of a deleted one, how far its rows are removed."""
     _show(ask(lambda client: client.get_tenant(name)), output)
+
+
+@app.command()
+def usage(name: TenantName, output: Output = Format.TABLE) -> None:
+    """Show what a tenant uses of each pool and of its quotas, and which tenants it waits for."""
+    found = ask(lambda client: client.get_usage(name))
+    if output is not Format.TABLE:
+        return show_document(found, output)
+    from ondot.cli.tenant_views import usage_lines, usage_table
+
+    for line in usage_lines(found):
+        show_line(line)
+    return show(usage_table(found))
 
 
 @app.command()

@@ -37,3 +37,28 @@ def removal_in_words(removal: Json) -> str:
     if removal["done_at"] is not None:
         return f"{removal['rows']:,} rows removed"
     return f"{removal['rows']:,} rows removed, {removal['share']:.0%} of this round"
+
+
+def usage_lines(usage: Json) -> list[str]:
+    """What it uses of its quotas, in words."""
+    quotas = usage["quotas"]
+    ceiling = f" of {quotas['concurrent']:,}" if "concurrent" in quotas else ""
+    lines = [f"Tenant {usage['name']}, weight {usage['weight']:g}: {usage['running']:,}{ceiling} running."]
+    if usage["next_start_at"] is not None:
+        lines.append(f"Its quota starts is used up until {usage['next_start_at']}.")
+    return lines
+
+
+def usage_table(usage: Json) -> "Table":
+    drawn = table("POOL", "RUNNING", "FAIR SHARE", "WAITING", "RUNNING OF ALL", "WAITS FOR")
+    for pool in usage["pools"]:
+        fair = pool["fair_slots"]
+        drawn.add_row(
+            cell(pool["name"], style="bold"),
+            f"{pool['running']:,} of {pool['slots']:,} slots",
+            "" if fair is None else f"{fair:,.1f}",
+            f"{pool['waiting']:,} of {pool['waiting_of_all']:,}",
+            f"{pool['running_of_all']:,}",
+            cell(*(f"{one['name']} {one['running']:,}" for one in pool["waits_for"])) if pool["waits_for"] else "",
+        )
+    return drawn

@@ -43,18 +43,22 @@ class JobExplanation:
     fire: FireExplanation | None
 
 
-async def explain_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> Explanation:
+async def explain_execution(
+    database: Database, tenant_no: TenantNo, id_: ExecutionId, *, names_others: bool = False
+) -> Explanation:
+    """`names_others`: the reader is an owner, and may see which other tenants hold slots."""
     async with database.connection() as connection:
-        explanations = await _explain_executions(Work(connection, database, tenant_no), [id_])
+        work = Work(connection, database, tenant_no)
+        explanations = await _explain_executions(work, [id_], names_others=names_others)
     if not explanations:
         raise NotFound(f"There is no execution {id_}.")
     return explanations[0]
 
 
 async def explain_job(
-    database: Database, tenant_no: TenantNo, job_id: JobId, at: datetime | None = None
+    database: Database, tenant_no: TenantNo, job_id: JobId, at: datetime | None = None, *, names_others: bool = False
 ) -> JobExplanation:
-    """`at`: also explain what happened to the fire at this instant."""
+    """`at`: also explain what happened to the fire at this instant. `names_others`: see `explain_execution`."""
     async with database.connection() as connection:
         work = Work(connection, database, tenant_no)
         row = await get_job(connection, tenant_no, job_id)
@@ -63,7 +67,7 @@ async def explain_job(
         facts = await read_job(connection, tenant_no, row)
         owed_by = await database.specs.find(connection, {(job_id, owed.schedule_version) for owed in facts.owed})
         live = await find_oldest_live(connection, tenant_no, job_id, EXECUTIONS_EXPLAINED)
-        executions = await _explain_executions(work, live)
+        executions = await _explain_executions(work, live, names_others=names_others)
         last = None
         if (
             not live
@@ -102,13 +106,17 @@ def _why_not_found(schedule: Schedule, owed: Range) -> str | None:
     return None
 
 
-async def _explain_executions(work: Work, ids: Sequence[ExecutionId]) -> list[Explanation]:
+async def _explain_executions(
+    work: Work, ids: Sequence[ExecutionId], *, names_others: bool = False
+) -> list[Explanation]:
     if not ids:
         return []
     found = await find_executions(work.connection, work.tenant_no, ids)
     specs = await work.database.specs.find(work.connection, {one.version for one in found})
     heartbeat_s = work.database.settings.heartbeat_s
-    facts = await read_executions(work.connection, work.tenant_no, found, specs, heartbeat_s=heartbeat_s)
+    facts = await read_executions(
+        work.connection, work.tenant_no, found, specs, heartbeat_s=heartbeat_s, names_others=names_others
+    )
     return [explained(entry) for entry in facts]
 
 

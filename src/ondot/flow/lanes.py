@@ -34,7 +34,7 @@ QUIET_BEHIND: Final = timedelta(seconds=30)
 transactions that were open for longer."""
 KEPT_FOR_S: Final = 600.0
 """A lane without work stays known for this long, while scans might still meet its dead rows."""
-FRESH_FOR_S, FRESH_AT_MOST_S = 0.05, 1.0
+FRESH_FOR_S, FRESH_AT_MOST_S = 0.05, 2.0
 COST_SHARE: Final = 20
 """A survey is fresh for this many times what it took: with thousands of lanes surveys cost a twentieth of the time."""
 FEW_LANES, LARGE_BATCH = 16, 100

@@ -24,6 +24,7 @@ from ondot.model.explain_facts import (
     pluralize,
     why_held,
 )
+from ondot.model.explain_tenant import describe_turns, explain_quota
 from ondot.model.fairness import PENALTY_S
 from ondot.model.held_back import of_function
 from ondot.model.liveness import SILENT, when_lost
@@ -280,10 +281,11 @@ def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
     pool = facts.pool
     if pool.alive == 0:
         return [_no_worker(pool)]
-    if is_kept:
-        return []
-    name = f"The pool {pool.name!r}"
     ahead = sum(facts.queue_ahead.values())
+    quota = None if is_kept else _quota(facts, ahead)
+    if is_kept or quota is not None:
+        return [quota] if quota is not None else []
+    name = f"The pool {pool.name!r}"
     if pool.concurrency is not None and pool.held.count >= pool.concurrency:
         message = f"{name} runs at most {pool.concurrency:,} at a time: {_describe_slots(pool.held)}."
         advice = f"Wait for one of them, or raise the concurrency of {pool.name!r}."
@@ -309,8 +311,17 @@ def _pool(facts: ExecutionFacts, *, is_kept: bool) -> list[Reason]:
         f"{busy}: {pool.running:,} of {pool.slots:,} slots taken on {pluralize(pool.alive, 'worker')},"
         f" with {_queue(facts)} before it."
     )
+    turns, shares = describe_turns(facts.tenant)
+    message += turns
     advice = f"Wait, or add workers: `ondot worker --pool {pool.name}`. If the queue does not move, run `ondot doctor`."
-    return [Reason("pool_full", message, None, advice, _fleet(pool) | {"ahead": _by_class(facts)})]
+    return [Reason("pool_full", message, None, advice, _fleet(pool) | {"ahead": _by_class(facts)} | shares)]
+
+
+def _quota(facts: ExecutionFacts, ahead: int) -> Reason | None:
+    tenant, token_at = facts.tenant, facts.now
+    if tenant is not None and tenant.every_s is not None:
+        token_at = _token_at(tenant.token_at, tenant.every_s, tenant.burst, ahead, facts.now)
+    return explain_quota(tenant, token_at, facts.now, _queue(facts))
 
 
 def _no_worker(pool: Pool) -> Reason:

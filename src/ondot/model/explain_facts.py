@@ -43,6 +43,9 @@ Code = Literal[
     "overlap",
     "concurrency",
     "rate",
+    "tenant_suspended",
+    "tenant_concurrent",
+    "tenant_starts",
     "pool_concurrency",
     "pool_rate",
     "no_worker",
@@ -143,6 +146,26 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantFacts:
+    """The tenant of an execution: its quotas that are counted at the lease, and what others hold in the pool.
+
+    `others`: the slots that other tenants hold on the pool's workers, largest first. `names_others`: the reader may see
+    which tenants these are.
+    """
+
+    name: str
+    is_stopped: bool = False
+    concurrent: int | None = None
+    running: int = 0
+    every_s: float | None = None
+    burst: int = 1
+    token_at: datetime | None = None
+    others_wait: bool = False
+    others: tuple[tuple[str, int], ...] = ()
+    names_others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionFacts:
     """An execution at one instant, live or ended. `retry` None: its job's spec is no longer stored."""
 
@@ -178,6 +201,8 @@ class ExecutionFacts:
     queue_ahead: dict[PriorityClass, int] = field(default_factory=dict)
     held_at: datetime | None = None
     held_why: str | None = None
+    tenant: TenantFacts | None = None
+    """None: the only one, without quotas."""
 
 
 @dataclass(frozen=True, slots=True)

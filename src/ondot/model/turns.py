@@ -260,10 +260,13 @@ class Turns:
 
     def _place(self, tenant_no: TenantNo) -> tuple[float, float, datetime, TenantNo]:
         """Among level tenants, the one with fewer slots goes first, then the one whose head has waited longest."""
-        own = self._lanes[tenant_no]
-        head_at = min([entry.ready_at + PENALTIES[entry.lane.priority_class] for entry in own])
+        first, *others = self._lanes[tenant_no]
+        head_at = first.ready_at + PENALTIES[first.lane.priority_class]
+        for entry in others:
+            head_at = min(head_at, entry.ready_at + PENALTIES[entry.lane.priority_class])
         account = self._account(tenant_no)
-        return account.height, account.running / self._weight(tenant_no), head_at, tenant_no
+        slots = account.running / self._weight(tenant_no) if account.running else 0.0
+        return account.height, slots, head_at, tenant_no
 
     def _remove(self, lane: Lane) -> None:
         own = self._lanes.get(lane.tenant_no)

@@ -289,6 +289,9 @@ class Client(Requests):
     async def get_tenant(self, name: str) -> Json:
         return await self._call("GET", f"/v1/tenants/{_segment(name)}")
 
+    async def get_usage(self, name: str) -> Json:
+        return await self._call("GET", f"/v1/tenants/{_segment(name)}/usage")
+
     async def patch_tenant(
         self, name: str, changes: Mapping[str, Any], if_version: int | None = None, reason: str | None = None
     ) -> Json:

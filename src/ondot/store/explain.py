@@ -1,11 +1,11 @@
 """The facts behind `explain` (E17): a few indexed reads, by the database's clock, that lock nothing.
 
-Any number of executions takes one statement for the executions and three for what they wait for: slots, workers, the
-queue before them; and one more if suspects are among them. Counts of lines stop at a ceiling.
+Any number of executions takes one statement for the executions and four for what they wait for: slots, workers, their
+tenant, the queue before them; and one more if suspects are among them. Counts of lines stop at a ceiling.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -24,6 +24,7 @@ from ondot.model.explain_facts import (
     Line,
     Pool,
     Range,
+    TenantFacts,
 )
 from ondot.model.explain_fire import NEAR, FireExecution, OnRecord
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, instant_of, partition_of
@@ -37,6 +38,7 @@ from ondot.store.queries import load_queries
 _SQL = load_queries("explain")
 
 LIVE_AT_MOST = 10_000
+OTHERS_COUNTED = 20
 _WAITS = ("PENDING", "RETRYING")
 
 
@@ -67,14 +69,46 @@ async def read_executions(
     specs: Mapping[tuple[UUID, int], JobSpec],
     *,
     heartbeat_s: float,
+    names_others: bool = False,
 ) -> list[ExecutionFacts]:
-    """The facts of executions, and for those that wait, what they wait for."""
+    """The facts of executions, and for those that wait, what they wait for. `names_others`: also other tenants."""
     waits = [one.row for one in found if one.row["state"] in _WAITS]
     held = await _read_slots(connection, tenant_no, waits) if waits else {}
     workers = await _workers(connection, tenant_no, waits, heartbeat_s) if waits else {}
     suspects = await _suspects(connection, [row for row in waits if row["class"] == PriorityClass.SUSPECT])
     ahead = await _queue_ahead(connection, tenant_no, waits) if waits else {}
-    return [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead, heartbeat_s) for one in found]
+    tenants = await _read_tenant(connection, tenant_no, waits, names_others=names_others) if waits else {}
+    facts = [_execution(one.row, specs.get(one.version), held, workers, suspects, ahead, heartbeat_s) for one in found]
+    return [
+        replace(entry, tenant=tenants.get(one.row["pool_no"])) if one.row["state"] in _WAITS else entry
+        for entry, one in zip(facts, found, strict=True)
+    ]
+
+
+async def _read_tenant(
+    connection: Connection, tenant_no: TenantNo, waits: Sequence[Record], *, names_others: bool
+) -> dict[PoolNo, TenantFacts]:
+    """The tenant as it is in each pool. Names of others are left out here, so that no sentence can show them."""
+    pool_nos = sorted({row["pool_no"] for row in waits})
+    rows = await connection.fetch(_SQL["explain_tenant"].text, tenant_no, pool_nos, OTHERS_COUNTED, COUNTED_AT_MOST)
+    found = {}
+    for row in rows:
+        others: list[tuple[str, int]] = msgspec.json.decode(row["others"], type=list[tuple[str, int]])
+        if not names_others:
+            others = [("", slots) for _, slots in others]
+        found[PoolNo(row["pool_no"])] = TenantFacts(
+            row["name"],
+            is_stopped=row["is_stopped"],
+            concurrent=row["concurrent"],
+            running=row["running"],
+            every_s=row["every_s"],
+            burst=row["burst"],
+            token_at=row["token_at"],
+            others_wait=row["others_wait"],
+            others=tuple(others),
+            names_others=names_others,
+        )
+    return found
 
 
 async def _read_slots(connection: Connection, tenant_no: TenantNo, waits: Sequence[Record]) -> dict[UUID, HeldSlots]:

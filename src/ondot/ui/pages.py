@@ -42,6 +42,7 @@ from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
 from ondot.ui.secrets import read_secrets
 from ondot.ui.sign_in import SEE_OTHER, SignInPages
 from ondot.ui.skipped import read_skipped
+from ondot.ui.usage import read_usage_page
 from ondot.ui.users import read_users
 
 POLICY = (
@@ -153,6 +154,12 @@ PAGES = (
         lambda database, tenant_no, _request: read_fleet(database, tenant_no),
         values={"liveness": "snapshot"},
         has_sections=True,
+    ),
+    Page(
+        "/usage",
+        "usage",
+        "usage",
+        lambda database, tenant_no, _request: read_usage_page(database, tenant_no),
     ),
     Page(
         "/users",

@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from ondot.api.dependencies import RequestServices, Tenant, needs
+from ondot.api.dependencies import CallerDep, RequestServices, needs
 from ondot.api.parameters import ExecutionPath, Instant, JobPath, check_instant, only_known_parameters
 from ondot.api.responses import SkippedRange
 from ondot.flow.explain import explain_execution, explain_job
@@ -66,9 +66,11 @@ class JobExplanationOut(ExplanationOut):
     tags=["executions"],
     response_model=ExplanationOut,
 )
-async def explain_one_execution(services: RequestServices, tenant_no: Tenant, id_: ExecutionPath) -> ExplanationOut:
+async def explain_one_execution(services: RequestServices, caller: CallerDep, id_: ExecutionPath) -> ExplanationOut:
     """Why this execution is not running: what it waits for, until when, and what to do about it."""
-    explanation = await explain_execution(services.database, tenant_no, ExecutionId(id_))
+    explanation = await explain_execution(
+        services.database, caller.tenant_no, ExecutionId(id_), names_others=caller.is_owner
+    )
     return ExplanationOut(**_explanation_fields(explanation))
 
 
@@ -79,10 +81,12 @@ async def explain_one_execution(services: RequestServices, tenant_no: Tenant, id
     response_model=JobExplanationOut,
 )
 async def explain_one_job(
-    services: RequestServices, tenant_no: Tenant, id_: JobPath, at: Instant = None
+    services: RequestServices, caller: CallerDep, id_: JobPath, at: Instant = None
 ) -> JobExplanationOut:
     """Why this job is not running; with `at`, the outcome of the fire at that instant."""
-    found = await explain_job(services.database, tenant_no, JobId(id_), check_instant("at", at))
+    found = await explain_job(
+        services.database, caller.tenant_no, JobId(id_), check_instant("at", at), names_others=caller.is_owner
+    )
     return JobExplanationOut(
         **_explanation_fields(found.job),
         live=found.live,

@@ -61,6 +61,36 @@ LEFT JOIN LATERAL (
 LEFT JOIN ondot.execution e ON e.id = h.execution_id
 ORDER BY g.gate_id, h.held_at, h.execution_id;
 
+-- name: explain_tenant :many
+-- locks: none        index: tenant_pkey, tenant_limit_pkey, tenant_running_pkey, ready_pkey
+-- For each of these pools: the tenant's quotas and what runs of it, whether other tenants have due work there, and which
+-- tenants hold most slots on its workers, by their beats. Of the work of others the first rows are looked at.
+-- $1 tenant_no, $2 pool_nos, $3 how many tenants, $4 how many rows
+SELECT n.pool_no, t.name, t.state <> 'ACTIVE' AS is_stopped, l.concurrent, l.rate_per_s / l.rate_limit AS every_s,
+       coalesce(l.rate_burst, 1) AS burst, l.token_at,
+       (SELECT coalesce(sum(r.running), 0)::integer FROM ondot.tenant_running r WHERE r.tenant_no = $1::integer) AS running,
+       EXISTS (
+           SELECT FROM generate_series(0, 5) AS c(class) CROSS JOIN LATERAL (
+               (SELECT r.ready_at FROM ondot.ready r
+                WHERE r.pool_no = n.pool_no AND r.class = c.class::smallint AND r.tenant_no < $1
+                ORDER BY r.tenant_no, r.ready_at LIMIT $4::integer)
+               UNION ALL
+               (SELECT r.ready_at FROM ondot.ready r
+                WHERE r.pool_no = n.pool_no AND r.class = c.class::smallint AND r.tenant_no > $1
+                ORDER BY r.tenant_no, r.ready_at LIMIT $4)
+           ) other
+           WHERE other.ready_at <= ondot.clock()
+       ) AS others_wait,
+       (SELECT coalesce(json_agg(json_build_array(o.name, h.slots) ORDER BY h.slots DESC, o.name), '[]')::text
+        FROM (SELECT x.tenant_no, sum(x.slots) AS slots
+              FROM ondot.worker w CROSS JOIN LATERAL jsonb_to_recordset(w.held) AS x(tenant_no integer, slots integer)
+              WHERE w.state = 'ALIVE' AND n.pool_no = ANY (w.pool_nos) AND x.tenant_no <> $1
+              GROUP BY x.tenant_no ORDER BY 2 DESC, 1 LIMIT $3::integer) h
+        JOIN ondot.tenant o ON o.tenant_no = h.tenant_no) AS others
+FROM unnest($2::integer[]) AS n(pool_no)
+JOIN ondot.tenant t ON t.tenant_no = $1
+LEFT JOIN ondot.tenant_limit l ON l.tenant_no = $1;
+
 -- name: explain_workers :many
 -- locks: none
 -- The workers of these pools. A worker without a beat for the timeout counts as silent, even if no scheduler is there to mark
