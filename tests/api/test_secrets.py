@@ -312,3 +312,21 @@ async def test_secrets_of_another_tenant_do_not_exist(world: World) -> None:
         assert (await http.put("/v1/secrets/stripe", json={"value": VALUE}, headers=theirs)).json()["version"] == 1
         rows = await world.fetch("SELECT sealed, mark FROM ondot.secret")
         assert len({row["mark"] for row in rows}) == len({row["sealed"] for row in rows}) == 2
+
+
+@proves("T5")
+async def test_a_batch_seals_each_value_once_and_shows_none(api: Caller) -> None:
+    jobs = [call(headers={"authorization": f"{BEARER}{number % 2}", "x-n": str(number)}) for number in range(300)]
+    made = await api.http.post("/v1/jobs/batch", json={"jobs": jobs})
+    assert made.status_code == 201, made.text
+    headers = [job["target"]["http"]["headers"] for job in made.json()["items"]]
+    assert headers == [{"authorization": MASK, "x-n": str(number)} for number in range(300)]
+    sql = "SELECT count(DISTINCT spec #>> '{target,headers,authorization}') FROM ondot.job_once"
+    assert await api.world.value(sql) == 2
+    assert "very-long-token" not in await dump(api.world)
+
+
+@proves("T5")
+async def test_a_value_that_is_no_text_is_rejected(api: Caller) -> None:
+    answer = await api.http.put("/v1/secrets/stripe", content=b'{"value": "abcdefgh\\ud800xyz"}')
+    assert answer.status_code in {400, 422}, answer.text

@@ -107,3 +107,13 @@ def test_a_short_value_changes_nothing_and_no_representation_shows_a_value() -> 
     assert VALUE not in repr(values)
     assert values.names == ["stripe"]
     assert values.scrubber.text("Bearer other-value") == MASK
+
+
+@proves("T5")
+def test_the_largest_values_are_scrubbed_too() -> None:
+    value = "".join(f"{number:x}-" for number in range(12_000))[:65_536]
+    lines = "\n".join(f"line {number} of a long value" for number in range(2_000))
+    scrubber = Scrubber([value, lines])
+    assert scrubber.text(f"a {value} b") == f"a {MASK} b"
+    assert scrubber.text("line 1999 of a long value!") == f"{MASK}!"
+    assert scrubber.text("." * 20_000) == "." * 20_000

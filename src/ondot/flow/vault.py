@@ -59,12 +59,6 @@ class Vault:
             )
         return keys[number]
 
-    async def seal_header(self, tenant_no: TenantNo, name: str, value: str) -> Hidden:
-        key = await self.writing_key(tenant_no)
-        place = ("header", name.lower())
-        mark = b64encode(key.mark(value, *place)).decode()
-        return Hidden(sealed=to_text(key.number, key.seal(value, *place)), mark=mark)
-
     async def open_header(self, tenant_no: TenantNo, name: str, sealed: str) -> str:
         number, content = from_text(sealed)
         return (await self.key(tenant_no, number)).open(content, "header", name.lower())
@@ -94,3 +88,8 @@ class Vault:
         if self.kms is None:
             raise NoSecretKey(NO_KEY)
         return self.kms
+
+
+def seal_header(key: DataKey, name: str, value: str) -> Hidden:
+    place = ("header", name.lower())
+    return Hidden(sealed=to_text(key.number, key.seal(value, *place)), mark=b64encode(key.mark(value, *place)).decode())

@@ -21,6 +21,8 @@ from ondot.model.secret import MASK, MIN_CHARACTERS
 
 CUT_CHARACTERS: Final = 4_096
 """A text at least this long may have been cut in the middle of a value."""
+LONGEST_REST: Final = 1_024
+"""Of a value at a cut: a longer one is not looked for."""
 
 
 class Scrubber:
@@ -28,18 +30,18 @@ class Scrubber:
         self._values = [value for value in dict.fromkeys(values) if len(value) >= MIN_CHARACTERS]
         forms = {form for value in self._values for form in _forms(value) if len(form) >= MIN_CHARACTERS}
         # The longest first: of two forms that begin alike, the shorter one would leave the rest of the longer.
-        texts = sorted(forms, key=lambda form: (-len(form), form))
-        self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
+        # Not one pattern: to compile one of 64 KiB and its forms takes seconds.
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
 
     def text(self, text: str) -> str:
-        if self._pattern is None:
-            return text
-        text = self._pattern.sub(MASK, text)
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
         return self._without_cut(text) if len(text) >= CUT_CHARACTERS else text
 
     def json(self, text: str) -> str:
         """JSON text, decoded and encoded again: a value of digits may be a number, and `•••` is none."""
-        if self._pattern is None:
+        if not self._forms:
             return text
         try:
             return msgspec.json.encode(self._value(msgspec.json.decode(text))).decode()
@@ -91,7 +93,7 @@ class Scrubber:
     def _without_cut(self, text: str) -> str:
         """Without the end of a value at the start of a text, and its beginning at the end."""
         for value in self._values:
-            for size in range(min(len(value), len(text)) - 1, MIN_CHARACTERS - 1, -1):
+            for size in range(min(len(value) - 1, LONGEST_REST), MIN_CHARACTERS - 1, -1):
                 if text.startswith(value[-size:]):
                     text = MASK + text[size:]
                 if text.endswith(value[:size]):
@@ -100,9 +102,9 @@ class Scrubber:
 
 
 def _forms(value: str) -> Iterator[str]:
-    for text in {value, *(line.strip() for line in value.splitlines())}:
-        if len(text) >= MIN_CHARACTERS:
-            yield from _forms_of(text)
+    yield from _forms_of(value)
+    yield from _forms_of(value.strip())
+    yield from (line.strip() for line in value.splitlines())
 
 
 def _forms_of(text: str) -> Iterator[str]:

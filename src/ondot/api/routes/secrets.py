@@ -33,7 +33,11 @@ def _value(value: str) -> str:
             f"`value` must have at least {MIN_CHARACTERS} characters: ondot removes values from output, and a shorter"
             " one would be removed from innocent text too."
         )
-    if len(value.encode(errors="surrogatepass")) > MAX_BYTES:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise sentence("`value` must be text that UTF-8 can encode; send other data in base64.") from None
+    if size > MAX_BYTES:
         raise sentence(f"`value` must have at most {MAX_BYTES:,} bytes.")
     return value
 
