@@ -168,6 +168,33 @@ async def delete_tenant(api: Caller) -> Request:
     return await tenant(api), None
 
 
+async def rotate_signing_secret(api: Caller) -> Request:
+    return "/v1/webhooks/signing-secret/rotate", None
+
+
+ADA: Final = {"email": "ada@example.com", "role": "viewer"}
+
+
+async def create_user(api: Caller) -> Request:
+    return "/v1/users", ADA
+
+
+async def user(api: Caller) -> str:
+    return f"/v1/users/{(await api.http.post('/v1/users', json=ADA)).json()['id']}"
+
+
+async def change_user(api: Caller) -> Request:
+    return await user(api), {"role": "operator"}
+
+
+async def reset_user(api: Caller) -> Request:
+    return f"{await user(api)}/reset", None
+
+
+async def delete_user(api: Caller) -> Request:
+    return await user(api), None
+
+
 CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/jobs": (create, "job.create"),
     "POST /v1/jobs/batch": (create_batch, "job.create"),
@@ -190,6 +217,11 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "DELETE /v1/keys/{id}": (revoke_key, "key.revoke"),
     "PUT /v1/secrets/{name}": (set_secret, "secret.set"),
     "DELETE /v1/secrets/{name}": (delete_secret, "secret.delete"),
+    "POST /v1/webhooks/signing-secret/rotate": (rotate_signing_secret, "webhook.rotate"),
+    "POST /v1/users": (create_user, "user.create"),
+    "PATCH /v1/users/{id}": (change_user, "user.change"),
+    "POST /v1/users/{id}/reset": (reset_user, "user.reset"),
+    "DELETE /v1/users/{id}": (delete_user, "user.delete"),
     "POST /v1/tenants": (create_tenant, "tenant.create"),
     "PATCH /v1/tenants/{name}": (change_tenant, "tenant.update"),
     "POST /v1/tenants/{name}/suspend": (suspend_tenant, "tenant.suspend"),
@@ -199,6 +231,8 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
 
 CHANGE_NOTHING: Final = {
     "POST /v1/schedules/preview": "computes fires",
+    "DELETE /v1/sessions": "the caller signs out; sign-ins are on record",
+    "DELETE /v1/sessions/{id}": "the caller signs out; sign-ins are on record",
 }
 
 SHOWS_VALUES: Final = frozenset(

@@ -400,6 +400,17 @@ def pool_table(pools: Iterable[Json], _now: datetime) -> "Table":
     return drawn
 
 
+def _changes_of(entry: Json) -> str | None:
+    """The values that changed: `timeout_s: 1 → 60`."""
+    before, after = entry.get("before") or {}, entry.get("after") or {}
+    if not before:
+        return None  # of a new job, all of them: `-o json` shows them
+    changes = [
+        f"{name}: {compact(before.get(name))} → {compact(after.get(name))}" for name in dict.fromkeys((*before, *after))
+    ]
+    return ", ".join(changes)
+
+
 def audit_table(entries: Iterable[Json], now: datetime) -> "Table":
     drawn = table("WHEN", "WHO", "WHAT", whole=("WHEN",))
     for entry in entries:
@@ -410,6 +421,6 @@ def audit_table(entries: Iterable[Json], now: datetime) -> "Table":
         drawn.add_row(
             time_cell(entry["at"], now),
             cell(entry["actor"]),
-            cell(entry["action"], entry["subject"], words, style="bold"),
+            cell(entry["action"], entry["subject"], words, _changes_of(entry), style="bold"),
         )
     return drawn

@@ -19,7 +19,7 @@ from ondot.model.networks import network_of
 from ondot.model.sign_in import failures_after, fault_of_password, parse_email, wait_after
 from ondot.people.oidc import Identity
 from ondot.people.passwords import Passwords
-from ondot.store.audit import record
+from ondot.store.audit import By, record
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.sessions import (
@@ -108,7 +108,8 @@ class SignIn:
             if not await accept_invitation(connection, user.tenant_no, user.id, hashed, invitation):
                 raise _no_invitation()
             await end_sessions(connection, user.tenant_no, user.id)
-            await record(connection, user.tenant_no, user.email, "user.password", user.id)
+            by = By(user.email, user_id=user.id, address=visitor.address)
+            await record(connection, user.tenant_no, by, "user.password", user.id)
         return await self._start(user, "password", visitor)
 
     async def find_invited(self, invitation: str) -> UserRow:
@@ -225,7 +226,8 @@ class SignIn:
                 lasts_s,
             )
             await note_sign_in(connection, user.tenant_no, user.id, visitor.network)
-            await record(connection, user.tenant_no, user.email, "user.sign_in", user.id, {"method": method})
+            by = By(user.email, user_id=user.id, address=visitor.address)
+            await record(connection, user.tenant_no, by, "user.sign_in", user.id, {"method": method})
         log.info("sign_in.accepted", user=str(user.id), method=method, session=str(id_))
         return SignedIn(cookie, expires_at, int(lasts_s))
 
