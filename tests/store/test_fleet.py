@@ -29,7 +29,7 @@ async def test_no_statement_about_pools_or_workers_reads_a_whole_table(database_
     statements: dict[str, list[Any]] = {
         "list_pools": [1, None, 1000],
         "read_pool_depths": [1, ["default"], 1000],
-        "list_workers": [None, None, 100],
+        "list_workers": [None, None, 100, 1],
     }
     async with connected(database_url) as connection:
         await connection.execute(SEED)
