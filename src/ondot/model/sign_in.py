@@ -78,7 +78,7 @@ def fault_of_password(password: str, email: str = "") -> str | None:
 def _is_common(password: str, email: str) -> bool:
     """Whether it is a known one, or the address, with only digits and signs around it."""
     name = email.partition("@")[0].lower()
-    known = [*_COMMON, "ondot", *([name, email.lower()] if len(name) >= 4 else [])]
+    known = [*_COMMON, "ondot", *([email.lower()] if email else []), *([name] if len(name) >= 4 else [])]
     rest = password
     for word in sorted(known, key=len, reverse=True):
         rest = rest.replace(word, "")

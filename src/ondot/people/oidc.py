@@ -8,11 +8,12 @@ limited in size and time, and redirects are not followed.
 
 import asyncio
 import socket
+from base64 import b64encode
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -176,15 +177,16 @@ class Provider:
             "redirect_uri": redirect_uri,
             "code_verifier": verifier,
         }
-        auth = None
+        headers = {}
         if self._client_secret is None or metadata.secret_in_body:
             form["client_id"] = self._client_id
             if self._client_secret is not None:
                 form["client_secret"] = self._client_secret
         else:
             # RFC 6749, 2.3.1: both are form-encoded first.
-            auth = aiohttp.BasicAuth(quote(self._client_id, safe=""), quote(self._client_secret, safe=""))
-        status, answer = await self._call("POST", metadata.token_endpoint, data=form, auth=auth)
+            pair = f"{quote_plus(self._client_id)}:{quote_plus(self._client_secret)}"
+            headers = {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+        status, answer = await self._call("POST", metadata.token_endpoint, data=form, headers=headers)
         if status != 200:
             error = answer.get("error_description") or answer.get("error") or f"status {status}"
             log.warning("oidc.code_refused", error=str(error)[:300], status=status)

@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ondot.model.access import Caller, Role
-from ondot.model.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from ondot.model.errors import Conflict, Fault, Forbidden, InvalidBody, NotFound
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.store.audit import By, record_change
 from ondot.store.connection import Connection
@@ -129,11 +129,15 @@ async def _lock(connection: Connection, caller: Caller, id_: UUID, *, keeps_owne
 
 def _check_role(caller: Caller, role: Role) -> None:
     if role is Role.WORKER:
-        raise InvalidRequest("The role 'worker' is for keys. Use viewer, operator, editor, admin or owner.")
+        raise _invalid_role("The role 'worker' is for keys. Use viewer, operator, editor, admin or owner.")
     if role is Role.OWNER and caller.tenant_no != DEFAULT_TENANT:
-        raise InvalidRequest("Owners belong to the first tenant. Use viewer, operator, editor or admin.")
+        raise _invalid_role("Owners belong to the first tenant. Use viewer, operator, editor or admin.")
     if not caller.may_grant(role):
         raise Forbidden(f"You cannot make {_a(role)}: you do not have all rights of that role. Ask {_a(role)}.")
+
+
+def _invalid_role(message: str) -> InvalidBody:
+    return InvalidBody(message, (Fault("/role", message),))
 
 
 def _keeps_owner(changes: Changes) -> bool:
