@@ -194,8 +194,11 @@ class Lanes:
                 return
             self._count_from_now_on()
         now_s = time.monotonic()
+        by_tenant: dict[TenantNo, list[Attempt]] = {}
         for row in leased:
-            self._turns.start((row.id, row.attempt_no), row.tenant_no, now_s)
+            by_tenant.setdefault(row.tenant_no, []).append((row.id, row.attempt_no))
+        for tenant_no, attempts in by_tenant.items():
+            self._turns.start_all(attempts, tenant_no, now_s)
 
     def end(self, attempt: Attempt) -> None:
         self._turns.end(attempt, time.monotonic())
@@ -212,10 +215,8 @@ class Lanes:
         self._is_shared = True
         if self._in_flight is None:
             return
-        now_s = time.monotonic()
-        for attempt in self._in_flight.attempts:
-            assert self._only is not None
-            self._turns.start(attempt, self._only, now_s)
+        if self._only is not None:
+            self._turns.start_all(self._in_flight.attempts, self._only, time.monotonic())
         self._in_flight.on_end = self.end
 
     def _accrue(self, now_s: float) -> None:

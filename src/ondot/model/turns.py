@@ -4,7 +4,7 @@
 a tenant that waits falls behind in what it got, until it is first.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -14,7 +14,7 @@ from typing import Final
 from ondot.model.fairness import PENALTIES, Lane, Take, Waiting, order_lanes
 from ondot.model.ids import TenantNo
 
-MOST_LANES: Final = 100
+MOST_LANES: Final = 200
 """Lanes that one lease takes from: with more tenants than that, some have their turn in the next lease."""
 A_FEW: Final = 8
 """Asked of a lane beyond its last yield, if that was less than asked: when it yields this too, it has become deep."""
@@ -199,11 +199,15 @@ class Turns:
 
     def start(self, key: Hashable, tenant_no: TenantNo, now_s: float) -> None:
         """An attempt starts, and holds a slot until `end`."""
+        self.start_all((key,), tenant_no, now_s)
+
+    def start_all(self, keys: Collection[Hashable], tenant_no: TenantNo, now_s: float) -> None:
         account = self._account(tenant_no)
         deposit_s = account.deposit_s
-        account.running += 1
-        account.height += deposit_s / self._weight(tenant_no)
-        self._held[key] = _Held(tenant_no, now_s, deposit_s)
+        account.running += len(keys)
+        account.height += len(keys) * deposit_s / self._weight(tenant_no)
+        for key in keys:
+            self._held[key] = _Held(tenant_no, now_s, deposit_s)
 
     def accrue(self, now_s: float) -> None:
         """Charge the attempts that run for longer than they were charged for."""
