@@ -1,4 +1,4 @@
-"""Users over the API: who may create, change, reset and delete whom, and how soon it holds."""
+"""Users over the API: who may create, change, reset and delete a user, and how soon it holds."""
 
 import asyncio
 from typing import Any
