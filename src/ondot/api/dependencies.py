@@ -22,6 +22,7 @@ from ondot.flow.vault import Vault
 from ondot.model.access import Caller, Right
 from ondot.model.errors import TenantSuspended
 from ondot.model.ids import TenantNo
+from ondot.model.tenant import Tenant as TenantOf
 from ondot.ports.kms import Kms
 from ondot.ports.objects import Objects
 from ondot.store.audit import By
@@ -146,6 +147,29 @@ async def check_active(request: Request, caller: Caller) -> None:
             "This tenant is suspended: it can be read, and nothing of it changes or starts. Ask an owner of the"
             " installation to resume it, with `ondot tenant resume`."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a caller sees of what the installation shares: the pools that it may name, and the load of all tenants only
+    if it is an owner or there is one tenant."""
+
+    caller: Caller
+    tenant: TenantOf | None
+    is_whole: bool
+
+    def shows(self, pool: str) -> bool:
+        is_granted = self.caller.is_owner or (self.tenant is not None and self.tenant.may_name(pool))
+        return is_granted and self.caller.sees(pool)
+
+
+async def _view(request: Request) -> View:
+    caller, tenants = await caller_of(request), services_of(request).database.tenants
+    is_whole = caller.is_owner or not await tenants.are_several()
+    return View(caller, await tenants.get(caller.tenant_no), is_whole)
+
+
+SharedView = Annotated[View, Depends(_view)]
 
 
 def needs(right: Right, *, by_pool: bool = False) -> Any:

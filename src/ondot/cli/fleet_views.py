@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ondot.cli.output import Json, cell, exact, instant_of, relative, rough, table
-from ondot.cli.views import pool_table
+from ondot.cli.views import pool_table, running_in_words
 from ondot.model.held_back import HeldBack, HeldLine
 from ondot.model.ids import EPOCH, JobId
 from ondot.model.liveness import is_silent, is_stalled
@@ -111,7 +111,7 @@ def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
         drawn.add_row(
             cell(f"{worker['host']}:{worker['pid']}", worker["id"], f"ondot {worker['release']}", style="bold"),
             cell(state, style=STYLES.get(state, "dim")),
-            "-" if has_ended else f"{worker['running']:,} of {worker['slots']:,}",
+            "-" if has_ended else running_in_words(worker),
             cell(", ".join(worker["pools"]), _describe_tenants(worker)),
             "-" if has_ended else cell(f"{rough(worker['silent_s'])} ago", style=STYLES.get(state, "")),
         )
@@ -149,7 +149,7 @@ def _troubles(seen: Json) -> list[Trouble]:
                 pool["name"],
                 pool["workers"],
                 pool["slots"],
-                pool["running"],
+                pool["running"] or 0,
                 pool["waiting"],
                 pool["oldest_waiting_s"],
             )

@@ -381,6 +381,12 @@ def _if_not_started(execution: Json, line: str | None) -> str | None:
     return line if execution["ended_at"] is None and execution["started_at"] is None else None
 
 
+def running_in_words(shared: Json) -> str:
+    """Of a pool or a worker; what others run is not shown to every tenant."""
+    running = shared["running"]
+    return f"- of {shared['slots']:,}" if running is None else f"{running:,} of {shared['slots']:,}"
+
+
 def pool_table(pools: Iterable[Json], _now: datetime) -> "Table":
     drawn = table("POOL", "WORKERS", "RUNNING", "WAITING", "AT ONCE", "RATE", whole=("WORKERS", "RUNNING", "WAITING"))
     for pool in pools:
@@ -388,7 +394,7 @@ def pool_table(pools: Iterable[Json], _now: datetime) -> "Table":
         drawn.add_row(
             cell(pool["name"], style="bold"),
             f"{pool['workers']:,}",
-            f"{pool['running']:,} of {pool['slots']:,}",
+            running_in_words(pool),
             cell(
                 f"{pool['waiting']:,}",
                 f"oldest {rough(pool['oldest_waiting_s'])}" if pool["oldest_waiting_s"] is not None else None,

@@ -79,6 +79,11 @@ class Tenants:
         await self.snapshot()
         return self._stopped
 
+    async def are_several(self) -> bool:
+        """Whether there is another tenant beside the first."""
+        await self.snapshot()
+        return len(self._by_name) > 1
+
     @property
     def known(self) -> Mapping[TenantNo, Tenant]:
         """As they were read last: for callers that refresh by themselves."""

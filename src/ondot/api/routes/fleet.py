@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import CallerDep, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import RequestServices, Services, SharedView, View, needs
 from ondot.api.parameters import Cursor, Limit, only_known_parameters, parse_cursor
 from ondot.model.access import Caller, Right
 from ondot.model.ids import TenantNo
@@ -80,7 +80,10 @@ class WorkerOut(BaseModel):
         description="The tenants whose work it runs, as far as the caller knows them. null: all, or there is one."
     )
     slots: int = Field(description="Attempts that it can run at once.")
-    running: int = Field(description="Attempts that it runs, as of its last heartbeat.")
+    running: int | None = Field(
+        description="Attempts that it runs, as of its last heartbeat; null if there are other tenants, whose"
+        " work you do not see."
+    )
     started_at: datetime
     beat_at: datetime
     silent_s: float = Field(description="Seconds since its last heartbeat; if it has ended, from there to its end.")
@@ -99,8 +102,11 @@ class WorkerList(BaseModel):
 
 
 @router.get("/nodes", dependencies=[needs(Right.JOBS_READ)], response_model=NodeList)
-async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) -> NodeList:
-    """Scheduler nodes with the partitions that they own: live ones, and those that expired."""
+async def list_scheduler_nodes(services: RequestServices, view: SharedView) -> NodeList:
+    """Scheduler nodes with the partitions that they own: live ones, and those that expired. For owners, if there are
+    several tenants."""
+    if not view.is_whole:
+        view.caller.require(Right.FLEET_MANAGE)
     async with services.database.connection() as connection:
         nodes = await read_nodes(connection)
     return NodeList(
@@ -115,7 +121,7 @@ async def list_scheduler_nodes(services: RequestServices, _tenant_no: Tenant) ->
 @router.get("/workers", dependencies=[needs(Right.JOBS_READ)], response_model=WorkerList)
 async def list_all_workers(
     services: RequestServices,
-    caller: CallerDep,
+    view: SharedView,
     state: Annotated[WorkerState | None, Query(description="Only workers in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -123,11 +129,14 @@ async def list_all_workers(
     """Workers, newest first, as of their last heartbeats."""
     async with services.database.connection() as connection:
         before = parse_cursor(cursor)
-        rows = await list_workers(connection, state=state, before=before, limit=limit + 1, tenant_no=caller.tenant_no)
-    known = await _known_tenants(services, caller)
+        rows = await list_workers(
+            connection, state=state, before=before, limit=limit + 1, tenant_no=view.caller.tenant_no
+        )
+    known = await _known_tenants(services, view.caller)
+    shown = [row for row in rows[:limit] if any(view.shows(pool) for pool in row.pools)]
     return WorkerList(
         heartbeat_s=services.database.settings.heartbeat_s,
-        items=[_worker_out(row, known) for row in rows[:limit]],
+        items=[_worker_out(row, known, view) for row in shown],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
 
@@ -161,19 +170,19 @@ async def _known_tenants(services: Services, caller: Caller) -> dict[TenantNo, s
     return live if caller.is_owner else {no: name for no, name in live.items() if no == caller.tenant_no}
 
 
-def _worker_out(row: WorkerRow, known: Mapping[TenantNo, str]) -> WorkerOut:
+def _worker_out(row: WorkerRow, known: Mapping[TenantNo, str], view: View) -> WorkerOut:
     return WorkerOut(
         id=row.id,
         state=row.state,
         host=row.host,
         pid=row.pid,
         release=row.release,
-        pools=list(row.pools),
+        pools=[pool for pool in row.pools if view.shows(pool)],
         tenants=None
         if row.tenant_nos is None or not known
         else sorted(known[TenantNo(no)] for no in row.tenant_nos if no in known),
         slots=row.slots,
-        running=row.running,
+        running=row.running if view.is_whole else None,
         started_at=row.started_at,
         beat_at=row.beat_at,
         silent_s=row.silent_s,

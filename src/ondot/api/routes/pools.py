@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import BySender, CallerDep, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import BySender, RequestServices, Services, SharedView, View, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import JsonBody
@@ -54,7 +54,10 @@ class PoolOut(BaseModel):
     name: str
     workers: int = Field(description="Live workers that serve it.")
     slots: int = Field(description="Attempts that these workers can run at once.")
-    running: int = Field(description="Attempts that they run, as of their last heartbeats.")
+    running: int | None = Field(
+        description="Attempts that they run, as of their last heartbeats; null if there are other tenants, whose"
+        " work you do not see."
+    )
     waiting: int = Field(
         description="The depth of its queue: due executions that wait for a worker, counted up to 10,000."
     )
@@ -74,39 +77,41 @@ class PoolList(BaseModel):
 
 
 @router.get("/pools", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=PoolList)
-async def pools(services: RequestServices, caller: CallerDep) -> PoolList:
+async def pools(services: RequestServices, view: SharedView) -> PoolList:
     """All pools that you may name, by name. A pool is created when a job or a worker first names it."""
     async with services.database.connection() as connection:
-        rows = await list_pools(connection, caller.tenant_no)
-    return PoolList(items=[_out(row) for row in rows if caller.sees(row.name)])
+        rows = await list_pools(connection, view.caller.tenant_no)
+    return PoolList(items=[_out(row, view) for row in rows if view.shows(row.name)])
 
 
 @router.get("/pools/{name}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=PoolOut)
-async def get_pool(services: RequestServices, caller: CallerDep, name: PoolPath) -> PoolOut:
+async def get_pool(services: RequestServices, view: SharedView, name: PoolPath) -> PoolOut:
     """One pool: its workers, the work that waits there, and its limits."""
-    if not caller.sees(name):
+    row = await _row(services, view.caller.tenant_no, name)
+    if not view.shows(name):
         raise _unknown(name)
-    return await _one(services, caller.tenant_no, name)
+    return _out(row, view)
 
 
 @router.patch(
     "/pools/{name}", dependencies=[needs(Right.POOLS_MANAGE)], response_model=PoolOut, openapi_extra=takes(PoolBody)
 )
 async def change_pool(
-    services: RequestServices, tenant_no: Tenant, by: BySender, name: PoolPath, body: JsonBody
+    services: RequestServices, view: SharedView, by: BySender, name: PoolPath, body: JsonBody
 ) -> PoolOut:
     """Set the limits of a pool. They hold for attempts that start from now on."""
     example = 'for example {"concurrency": 20, "rate": "100/1m"}'
     if isinstance(body, dict) and isinstance(text := body.get("rate"), str) and (rate := rate_object(text)) is not None:
         body = body | {"rate": {"limit": rate["limit"], "per": rate["per"]}}
     wanted = read_form(PoolBody, body, example)
+    tenant_no = view.caller.tenant_no
     current = await _row(services, tenant_no, name)
     limits = PoolLimits(
         wanted.concurrency if "concurrency" in wanted.model_fields_set else current.concurrency,
         _rate(wanted.rate) if "rate" in wanted.model_fields_set else current.rate,
     )
     await set_limits(services.database, services.dispatcher, tenant_no, name, limits, by=by)
-    return await _one(services, tenant_no, name)
+    return _out(await _row(services, tenant_no, name), view)
 
 
 def _rate(body: RateBody | None) -> Rate | None:
@@ -115,10 +120,6 @@ def _rate(body: RateBody | None) -> Rate | None:
         return None
     burst = body.burst if "burst" in body.model_fields_set else max(1, int(body.limit / body.per * BURST_S))
     return Rate(limit=body.limit, per_s=body.per, burst=burst)
-
-
-async def _one(services: Services, tenant_no: TenantNo, name: str) -> PoolOut:
-    return _out(await _row(services, tenant_no, name))
 
 
 async def _row(services: Services, tenant_no: TenantNo, name: str) -> PoolRow:
@@ -133,13 +134,13 @@ def _unknown(name: str) -> NotFound:
     return NotFound(f"Unknown pool {name!r}. A pool is created when a job or a worker first names it.")
 
 
-def _out(row: PoolRow) -> PoolOut:
+def _out(row: PoolRow, view: View) -> PoolOut:
     rate = None if row.rate is None else PoolRateOut(limit=row.rate.limit, per=row.rate.per_s, burst=row.rate.burst)
     return PoolOut(
         name=row.name,
         workers=row.workers,
         slots=row.slots,
-        running=row.running,
+        running=row.running if view.is_whole else None,
         waiting=row.waiting,
         oldest_waiting_at=row.oldest_waiting_at,
         oldest_waiting_s=row.oldest_waiting_s,
