@@ -44,7 +44,7 @@ async def admit_secrets(vault: Vault, tenant_no: TenantNo, specs: Sequence[JobSp
     def seal_all() -> list[JobSpec]:
         return [_seal(key, spec, sealed) if find_unsealed(spec) else spec for spec in specs]
 
-    # In a thread: to seal ten thousand different headers takes a tenth of a second.
+    # In a thread: to seal ten thousand different headers took 0.3 s.
     return seal_all() if len(specs) <= FEW else await asyncio.to_thread(seal_all)
 
 

@@ -30,7 +30,7 @@ class Scrubber:
         self._values = [value for value in dict.fromkeys(values) if len(value) >= MIN_CHARACTERS]
         forms = {form for value in self._values for form in _forms(value) if len(form) >= MIN_CHARACTERS}
         # The longest first: of two forms that begin alike, the shorter one would leave the rest of the longer.
-        # Not one pattern: to compile one of 64 KiB and its forms takes seconds.
+        # Not one pattern: to compile that of a value of 64 KiB and its forms took 2.7 s.
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
 
     def text(self, text: str) -> str:
