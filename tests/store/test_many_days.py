@@ -136,6 +136,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await overview.count_recent_states(connection, DEFAULT_TENANT, first_id_at(world.now - timedelta(hours=1)))
     await jobs.list_jobs(connection, DEFAULT_TENANT, limit=PAGE)
     await jobs.get_jobs(connection, DEFAULT_TENANT, [job_id, once_id])
+    await jobs.find_creator(connection, DEFAULT_TENANT, once_id)
     await audit.list_audit(connection, DEFAULT_TENANT, limit=PAGE)
     await Sealer(world.database, None).one_pass()
     assert (await verify_audit(world.database, DEFAULT_TENANT, [])).is_intact

@@ -411,9 +411,8 @@ def _changes_of(entry: Json) -> str | None:
     before, after = entry.get("before") or {}, entry.get("after") or {}
     if not before:
         return None  # of a new job, all of them: `-o json` shows them
-    changes = [
-        f"{name}: {compact(before.get(name))} → {compact(after.get(name))}" for name in dict.fromkeys((*before, *after))
-    ]
+    shown = {name: [compact(values.get(name)) or "none" for values in (before, after)] for name in {**before, **after}}
+    changes = [f"{name}: {' → '.join(values)}" for name, values in shown.items()]
     return ", ".join(changes)
 
 
