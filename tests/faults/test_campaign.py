@@ -71,7 +71,7 @@ BEYOND = {"focus": ("bounded", "jittered"), "jobs": 14, "seconds": 14}
 """Longer than the horizon, so that a scheduler must plan."""
 LONG = {"focus": ("bounded", "jittered"), "jobs": 24, "seconds": 26, "slack_s": 2.0}
 """Long enough for a hang longer than the horizon and than a restart."""
-TENANTS = {"tenants": 3, "jobs": 10, "seconds": 14, "slack_s": 1.0}
+TENANTS = {"tenants": 3, "jobs": 10, "seconds": 14, "slack_s": 1.0, "calm_within_s": 20.0}
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
 KNOWN = {
     "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=14, seconds=18),
