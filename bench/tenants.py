@@ -113,8 +113,8 @@ def flood(quick: bool) -> Result:
     count = 150_000 if quick else 1_000_000
     found: Result = {}
     forms = (
-        ("flood", lasting(HELD_S), SLOTS, 6.0 if quick else 40.0),
-        ("busy", NOTHING, 1_000, 4.0 if quick else 25.0),
+        ("flood", lasting(HELD_S), SLOTS, 6.0 if quick else 30.0),
+        ("busy", NOTHING, 1_000, 4.0 if quick else 15.0),
     )
     for name, spec, slots, seconds in forms:
         with fleet(checkpoint_timeout="1d", max_wal_size="32GB") as started:
