@@ -73,6 +73,8 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/secrets/{name}": Right.SECRETS_MANAGE,
     "PUT /v1/secrets/{name}": Right.SECRETS_MANAGE,
     "DELETE /v1/secrets/{name}": Right.SECRETS_MANAGE,
+    "GET /v1/webhooks/signing-secret": Right.WEBHOOKS_MANAGE,
+    "POST /v1/webhooks/signing-secret/rotate": Right.WEBHOOKS_MANAGE,
     "GET /v1/users": Right.USERS_MANAGE,
     "POST /v1/users": Right.USERS_MANAGE,
     "GET /v1/users/{id}": Right.USERS_MANAGE,
