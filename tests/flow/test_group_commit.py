@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -27,10 +28,12 @@ def render(accepted: list[Accepted]) -> str:
     return f'"{" ".join(f"{entry.spec.name} {entry.id}" for entry in accepted)}"'
 
 
-async def submit(group: GroupCommit, *specs: JobSpec, key: str | None = None) -> str:
+async def submit(group: GroupCommit, *specs: JobSpec, key: str | None = None, by: UUID | None = None) -> str:
     idempotency = None if key is None else Idempotency(key, specs[0].name.encode())
     moment = group._database.clock.moment()
-    return await group.submit(DEFAULT_TENANT, specs, render=render, idempotency=idempotency, moment=moment)
+    return await group.submit(
+        DEFAULT_TENANT, specs, render=render, idempotency=idempotency, moment=moment, created_by=by
+    )
 
 
 async def stored(world: World) -> list[str]:
@@ -47,6 +50,20 @@ async def test_creates_of_one_moment_share_a_commit_and_each_gets_its_own_respon
     assert [text.strip('"') for text in texts] == [row["text"] for row in rows]
     assert await world.value(COMMITS) <= 2
     assert (await world.count("ready"), await world.count("timer")) == (30, 1)
+
+
+@proves("T6")
+@pytest.mark.parametrize("delay_s", [0, 60])
+async def test_a_job_of_an_unknown_creator_does_not_get_the_creator_of_its_neighbour(
+    world: World, group: GroupCommit, delay_s: int
+) -> None:
+    ann = uuid4()
+    schedule = once(world.after(delay_s))
+    creators = {"a": ann, "b": None, "c": ann}
+    await asyncio.gather(*(submit(group, job(name, schedule=schedule), by=by) for name, by in creators.items()))
+    assert await world.value(COMMITS) == 1
+    rows = await world.fetch("SELECT name, created_by FROM ondot.job_once")
+    assert {row["name"]: row["created_by"] for row in rows} == creators
 
 
 @proves("S1")

@@ -6,12 +6,12 @@
 -- 1970; $3 to $6, $9 and $10 have one entry if it is equal for all), $12 gates (NULL: none),
 -- $13 start deadlines in seconds (NULL: none), $14 why it does not run after all (NULL: it does),
 -- $15, $16 the clock must be between these instants, because the others were computed from it: otherwise nothing is stored,
--- $17 created_bys, one entry if it is equal for all
+-- $17 created_bys (NULL: not known), one entry if it is equal for all
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
            to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
            coalesce(class, ($9)[1]) AS class, partition_no, stages, deadline_s, refusal,
-           coalesce(created_by, ($17)[1]) AS created_by,
+           CASE WHEN cardinality($17) = 1 THEN ($17)[1] ELSE created_by END AS created_by,
            greatest(to_timestamp(coalesce(ready_s, ($10)[1])), ondot.clock()) AS ready_at
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
                 $8::uuid[], $9::smallint[], $10::double precision[], $11::smallint[], $12::text[],
@@ -50,7 +50,8 @@ SELECT ondot.clock() AS now FROM new LIMIT 1;
 WITH new AS (
     SELECT id, coalesce(name, ($3)[1]) AS name, coalesce(pool_no, ($4)[1]) AS pool_no,
            to_timestamp(coalesce(fire_s, ($5)[1])) AS fire_at, coalesce(labels, ($6)[1]) AS labels, spec, execution_id,
-           coalesce(class, ($9)[1]) AS class, coalesce(created_by, ($13)[1]) AS created_by,
+           coalesce(class, ($9)[1]) AS class,
+           CASE WHEN cardinality($13) = 1 THEN ($13)[1] ELSE created_by END AS created_by,
            greatest(to_timestamp(coalesce(ready_s, ($10)[1])), ondot.clock()) AS ready_at
     FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::double precision[], $6::text[], $7::text[],
                 $8::uuid[], $9::smallint[], $10::double precision[], $13::uuid[])
@@ -159,7 +160,7 @@ WHERE j.id = ANY ($2::uuid[]) AND j.tenant_no = $1::integer;
 
 -- name: change_job :none
 -- locks: the job row, held already
--- $1 tenant_no, $2 id, $3 state, $4 version, $5 spec (NULL: as it was), $6 name, $7 pool_nos, $8 labels, $9 why this state
+-- $1 tenant_no, $2 id, $3 state, $4 version, $5 spec (NULL: as it was), $6 name, $7 pool_no, $8 labels, $9 why this state
 WITH versioned AS (
     INSERT INTO ondot.job_version (job_id, version, tenant_no, spec, created_at)
     SELECT $2::uuid, $4::integer, $1::integer, $5::text::json, ondot.clock() WHERE $5 IS NOT NULL
