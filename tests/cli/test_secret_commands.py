@@ -12,7 +12,7 @@ from ondot.flow.vault import Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.errors import NoSecretKey
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
-from ondot.model.secret import Reach
+from ondot.model.secret import Destinations
 from ondot.settings import load_settings
 from ondot.store.audit import By
 from ondot.store.secrets import count_masters
@@ -25,8 +25,8 @@ VALUE = "sk_live_51Hq8canary"
 OLD, NEW = generate_key(), generate_key()
 
 
-def same(reach: Reach) -> Reach:
-    return reach
+def same(destinations: Destinations) -> Destinations:
+    return destinations
 
 
 @pytest.fixture

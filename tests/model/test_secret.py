@@ -8,7 +8,7 @@ import pytest
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.job import HttpTarget, JobSpec, decode_spec, encode_spec, is_same_spec, keep_hidden
-from ondot.model.secret import Hidden, Reach, fill_in, find_references, is_host, is_secret_name, read_reference
+from ondot.model.secret import Destinations, Hidden, fill_in, find_references, is_host, is_secret_name, read_reference
 from ondot.model.urls import host_of
 from tests.proves import proves
 
@@ -43,19 +43,25 @@ def test_other_headers_are_not(name: str) -> None:
 
 @proves("T5")
 @pytest.mark.parametrize(
-    ("reach", "host", "function", "programs"),
+    ("destinations", "host", "function", "programs"),
     [
-        (Reach(), True, True, True),
-        (Reach(hosts=("api.stripe.com",)), True, False, False),
-        (Reach(hosts=("*.stripe.com",)), True, False, False),
-        (Reach(hosts=("stripe.com",)), False, False, False),
-        (Reach(hosts=("*.api.stripe.com",)), False, False, False),
-        (Reach(functions=("charge",)), False, True, False),
-        (Reach(hosts=("other.org",), functions=("charge",)), False, True, False),
+        (Destinations(), True, True, True),
+        (Destinations(hosts=("api.stripe.com",)), True, False, False),
+        (Destinations(hosts=("*.stripe.com",)), True, False, False),
+        (Destinations(hosts=("stripe.com",)), False, False, False),
+        (Destinations(hosts=("*.api.stripe.com",)), False, False, False),
+        (Destinations(functions=("charge",)), False, True, False),
+        (Destinations(hosts=("other.org",), functions=("charge",)), False, True, False),
     ],
 )
-def test_listed_targets_are_the_only_ones(reach: Reach, host: bool, function: bool, programs: bool) -> None:
-    found = (reach.allows_host("api.stripe.com"), reach.allows_function("charge"), reach.allows_programs)
+def test_listed_targets_are_the_only_ones(
+    destinations: Destinations, host: bool, function: bool, programs: bool
+) -> None:
+    found = (
+        destinations.allows_host("api.stripe.com"),
+        destinations.allows_function("charge"),
+        destinations.allows_programs,
+    )
     assert found == (host, function, programs)
 
 

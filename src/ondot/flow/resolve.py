@@ -82,7 +82,7 @@ async def _read_values(
         if name not in rows:
             message = f"There is no secret {name!r}. Create it with `ondot secret set {name}`, then retry the run."
             return Failed(AttemptError("secret_missing", message), retryable=False)
-        if (why := why_refused(rows[name].reach, spec)) is not None:
+        if (why := why_refused(rows[name].destinations, spec)) is not None:
             message = f"The secret {name!r} {why}."
             return Failed(AttemptError("secret_not_allowed", message), retryable=False)
     values = {}

@@ -7,7 +7,7 @@ from ondot.flow.sealing import wrapping_context
 from ondot.flow.vault import Vault
 from ondot.model.errors import Conflict, InvalidBody, NotFound
 from ondot.model.ids import TenantNo
-from ondot.model.secret import Reach
+from ondot.model.secret import Destinations
 from ondot.ports.kms import Kms
 from ondot.store.audit import By, record, record_change
 from ondot.store.connection import TAKEN
@@ -32,7 +32,13 @@ REWRAPPED_AT_ONCE: Final = 100
 
 
 async def set_secret(
-    vault: Vault, tenant_no: TenantNo, name: str, value: str | None, change: Callable[[Reach], Reach], *, by: By
+    vault: Vault,
+    tenant_no: TenantNo,
+    name: str,
+    value: str | None,
+    change: Callable[[Destinations], Destinations],
+    *,
+    by: By,
 ) -> SecretRow:
     """Create a secret, or change it. `value` None: it stays; the same value makes no new version.
 
@@ -43,21 +49,21 @@ async def set_secret(
         before = await lock_secret(connection, tenant_no, name)
         if before is None and value is None:
             raise InvalidBody(f"There is no secret {name!r} yet: give a `value`.")
-        reach = change(before.reach if before else Reach())
+        destinations = change(before.destinations if before else Destinations())
         version = before.version if before else 1
         number, sealed, mark = (before.key_no, before.sealed, before.mark) if before else (0, b"", b"")
         if value is not None and mark != (new_mark := key.mark(value, "secret", name)):
             version, number, mark = (before.version + 1 if before else 1), key.number, new_mark
             sealed = key.seal(value, "secret", name, version)
-        if before is None or version != before.version or reach != before.reach:
+        if before is None or version != before.version or destinations != before.destinations:
             if before is None and await count_secrets(connection, tenant_no) >= MOST:
                 raise Conflict(f"There are {MOST:,} secrets, which is the limit: delete those that nothing uses.")
-            secret = NewSecret(name, version, number, sealed, mark, reach, by.actor)
+            secret = NewSecret(name, version, number, sealed, mark, destinations, by.actor)
             try:
                 await write_secret(connection, tenant_no, secret, is_new=before is None)
             except TAKEN:
                 raise Conflict(f"Another request creates the secret {name!r} at this moment: try again.") from None
-            detail = _describe(name, version, reach, None if before is None else before.reach)
+            detail = _describe(name, version, destinations, None if before is None else before.destinations)
             await record_change(connection, tenant_no, by, "secret.set", None, detail)
         [row] = await list_secrets(connection, tenant_no, limit=1, name=name)
     return row
@@ -110,8 +116,8 @@ async def rotate_master(database: Database, kms: Kms, *, actor: str) -> int:
     return rewrapped
 
 
-def _describe(name: str, version: int, reach: Reach, before: Reach | None) -> Mapping[str, Any]:
-    lists = {field: getattr(reach, field) for field in Reach.__struct_fields__}
+def _describe(name: str, version: int, destinations: Destinations, before: Destinations | None) -> Mapping[str, Any]:
+    lists = {field: getattr(destinations, field) for field in Destinations.__struct_fields__}
     if before is None:
         return {"name": name, "version": version, **lists}
     changes = {

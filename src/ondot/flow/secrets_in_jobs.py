@@ -19,7 +19,7 @@ from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, find_unsealed
-from ondot.model.secret import Hidden, Reach
+from ondot.model.secret import Destinations, Hidden
 from ondot.model.urls import host_of
 from ondot.store.connection import Connection
 from ondot.store.secrets import find_secrets, list_secret_names, replace_uses
@@ -57,29 +57,29 @@ async def record_uses(
         await replace_uses(connection, tenant_no, uses, are_new=are_new)
 
 
-def why_refused(reach: Reach, spec: JobSpec) -> str | None:
+def why_refused(destinations: Destinations, spec: JobSpec) -> str | None:
     """Why a secret may not go to this job, as the end of a sentence; None if it may."""
-    if not reach.allows_pool(spec.pool):
-        return f"may not be used in the pool {spec.pool!r}; allowed: {', '.join(reach.pools or ())}"
+    if not destinations.allows_pool(spec.pool):
+        return f"may not be used in the pool {spec.pool!r}; allowed: {', '.join(destinations.pools or ())}"
     match spec.target:
         case HttpTarget():
             host = host_of(spec.target.url)
-            if not reach.allows_host(host):
-                return f"may not be sent to {host}; allowed: {_allowed(reach)}"
+            if not destinations.allows_host(host):
+                return f"may not be sent to {host}; allowed: {_allowed(destinations)}"
         case FunctionTarget():
-            if not reach.allows_function(spec.target.name):
-                return f"may not be passed to the function {spec.target.name!r}; allowed: {_allowed(reach)}"
+            if not destinations.allows_function(spec.target.name):
+                return f"may not be passed to the function {spec.target.name!r}; allowed: {_allowed(destinations)}"
         case ShellTarget():
-            if not reach.allows_programs:
-                return f"may not be passed to programs; allowed: {_allowed(reach)}"
+            if not destinations.allows_programs:
+                return f"may not be passed to programs; allowed: {_allowed(destinations)}"
         case _:
             assert_never(spec.target)
     return None
 
 
-def _allowed(reach: Reach) -> str:
-    hosts = [f"the host {host}" for host in reach.hosts or ()]
-    return ", ".join([*hosts, *(f"the function {name}" for name in reach.functions or ())]) or "none"
+def _allowed(destinations: Destinations) -> str:
+    hosts = [f"the host {host}" for host in destinations.hosts or ()]
+    return ", ".join([*hosts, *(f"the function {name}" for name in destinations.functions or ())]) or "none"
 
 
 async def _check_references(vault: Vault, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> None:
@@ -95,7 +95,7 @@ async def _check_references(vault: Vault, tenant_no: TenantNo, specs: Sequence[J
         raise InvalidBody(f"Unknown secret {name!r}.{hint} Create it with `ondot secret set {name}`, then try again.")
     for spec in specs:
         for name in spec.secrets or ():
-            if (why := why_refused(rows[name].reach, spec)) is not None:
+            if (why := why_refused(rows[name].destinations, spec)) is not None:
                 raise InvalidBody(f"The secret {name!r} {why}.")
 
 

@@ -42,7 +42,7 @@ class Hidden(Struct, frozen=True, omit_defaults=True):
         return MASK if self.secret is None else as_written(self.secret, self.prefix)
 
 
-class Reach(Struct, frozen=True):
+class Destinations(Struct, frozen=True):
     """Where a secret may go. With neither hosts nor functions listed: to any target; else only to the listed ones."""
 
     hosts: tuple[str, ...] | None = None

@@ -10,7 +10,7 @@ import msgspec
 
 from ondot.model.headers import SENSITIVE_SUFFIXES
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.secret import Reach
+from ondot.model.secret import Destinations
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
@@ -34,7 +34,7 @@ class NewSecret:
     key_no: int
     sealed: bytes = field(repr=False)
     mark: bytes = field(repr=False)
-    reach: Reach
+    destinations: Destinations
     by: str
 
 
@@ -51,7 +51,7 @@ class SecretRow:
     key_no: int
     sealed: bytes = field(repr=False)
     mark: bytes = field(repr=False)
-    reach: Reach
+    destinations: Destinations
     created_at: datetime
     created_by: str
     updated_at: datetime
@@ -123,7 +123,7 @@ async def count_secrets(connection: Connection, tenant_no: TenantNo) -> int:
 
 
 async def write_secret(connection: Connection, tenant_no: TenantNo, secret: NewSecret, *, is_new: bool) -> None:
-    reach = secret.reach
+    destinations = secret.destinations
     await connection.execute(
         _SQL["add_secret" if is_new else "change_secret"].text,
         tenant_no,
@@ -132,9 +132,9 @@ async def write_secret(connection: Connection, tenant_no: TenantNo, secret: NewS
         secret.key_no,
         secret.sealed,
         secret.mark,
-        reach.hosts,
-        reach.functions,
-        reach.pools,
+        destinations.hosts,
+        destinations.functions,
+        destinations.pools,
         secret.by,
     )
 
@@ -164,7 +164,7 @@ def _row(row: Record, used_by: tuple[UsedBy, ...] = ()) -> SecretRow:
         row["key_no"],
         row["sealed"],
         row["mark"],
-        Reach(_tuple(row["hosts"]), _tuple(row["functions"]), _tuple(row["pools"])),
+        Destinations(_tuple(row["hosts"]), _tuple(row["functions"]), _tuple(row["pools"])),
         row["created_at"],
         row["created_by"],
         row["updated_at"],

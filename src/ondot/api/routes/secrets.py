@@ -16,7 +16,7 @@ from ondot.document.reading import read_form
 from ondot.flow.secrets import get_secret, remove_secret, set_secret
 from ondot.model.access import Right
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters
-from ondot.model.secret import MASK, MAX_BYTES, MAX_NAME, MIN_CHARACTERS, Reach, is_host, is_secret_name
+from ondot.model.secret import MASK, MAX_BYTES, MAX_NAME, MIN_CHARACTERS, Destinations, is_host, is_secret_name
 from ondot.store.secrets import SecretRow, list_secrets
 
 router = APIRouter(tags=["secrets"], dependencies=[Depends(only_known_parameters), needs(Right.SECRETS_MANAGE)])
@@ -160,8 +160,10 @@ async def put_secret(
         if field in given
     }
 
-    def change(reach: Reach) -> Reach:
-        return Reach(**({field: getattr(reach, field) for field in Reach.__struct_fields__} | lists))
+    def change(destinations: Destinations) -> Destinations:
+        return Destinations(
+            **({field: getattr(destinations, field) for field in Destinations.__struct_fields__} | lists)
+        )
 
     return _out(await set_secret(services.vault, tenant_no, _name(name), wanted.value, change, by=by))
 
@@ -176,13 +178,13 @@ async def delete_one_secret(
 
 
 def _out(row: SecretRow) -> SecretOut:
-    reach = row.reach
+    destinations = row.destinations
     return SecretOut(
         name=row.name,
         version=row.version,
-        hosts=None if reach.hosts is None else list(reach.hosts),
-        functions=None if reach.functions is None else list(reach.functions),
-        pools=None if reach.pools is None else list(reach.pools),
+        hosts=None if destinations.hosts is None else list(destinations.hosts),
+        functions=None if destinations.functions is None else list(destinations.functions),
+        pools=None if destinations.pools is None else list(destinations.pools),
         created_at=row.created_at,
         created_by=row.created_by,
         updated_at=row.updated_at,
