@@ -1,17 +1,23 @@
 """Secrets at an attempt: filled in from the current value, checked against the target, scrubbed from what is stored."""
 
 import base64
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from ondot import Context, Ondot
+from ondot.flow.secrets import set_secret
+from ondot.flow.signing import Signing
 from ondot.flow.vault import KEPT_S, Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.errors import NoSecretKey
 from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.job import HttpTarget
+from ondot.store.audit import By
 from ondot.testing import World, open_world
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
@@ -266,3 +272,26 @@ async def test_data_keys_are_kept_in_memory_for_a_bounded_time(world: World) -> 
     assert await vault.key(DEFAULT_TENANT, 1) is not key
     with pytest.raises(NoSecretKey, match="data key 2"):
         await vault.key(DEFAULT_TENANT, 2)
+
+
+@proves("T5", "T3")
+async def test_after_the_loss_of_the_master_key_the_statements_of_the_runbook_let_secrets_be_set_again(
+    world: World,
+) -> None:
+    target = HttpTarget(url="http://example.com/")
+    await world.set_secret("stripe", VALUE)
+    kept = world._engine._runner._vault
+    assert kept is not None
+    assert kept.kms is not None
+    assert await Signing(kept).keys_for(DEFAULT_TENANT, target, "example.com")
+    vault = Vault(world._database, open_kms(generate_key()))
+    with pytest.raises(NoSecretKey, match=kept.kms.master):
+        await set_secret(vault, DEFAULT_TENANT, "stripe", OTHER, lambda reach: reach, by=By("ana"))
+    operations = (Path(__file__).parents[2] / "docs/reference/operations.md").read_text()
+    [statements] = re.findall(r"```sql\n(DELETE.*?)```", operations, re.DOTALL)
+    async with world._database.transaction() as connection:
+        for statement in statements.strip().rstrip(";").split(";"):
+            await connection.execute(statement.replace("916512bb", kept.kms.master))
+    secret = await set_secret(vault, DEFAULT_TENANT, "stripe", OTHER, lambda reach: reach, by=By("ana"))
+    assert secret.version == 2
+    assert await Signing(vault).keys_for(DEFAULT_TENANT, target, "example.com")

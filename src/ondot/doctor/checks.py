@@ -102,7 +102,10 @@ def judge_secrets(
     if missing:
         names = ", ".join(missing)
         message = f"{_count(sum(missing.values()), 'data key')} of no use: the master key {names} is missing."
-        advice = "Add that key to ONDOT_SECRET_KEY of every API and worker. If it is lost, set these secrets again."
+        advice = (
+            "Add that key to ONDOT_SECRET_KEY of every API and worker. If it is lost:"
+            " docs/reference/operations.md, runbook."
+        )
         return Finding("secrets", "problem", message, advice)
     if plain:
         message = f"{_count(plain, 'job')} stored with credentials in plain, among the newest 10,000."
