@@ -19,6 +19,18 @@ from tests.cli.samples import EXECUTION_ID, JOB_ID, execution, job
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
+KEY: dict[str, Any] = {
+    "id": JOB_ID,
+    "name": "k",
+    "state": "VALID",
+    "role": "editor",
+    "scopes": None,
+    "pools": None,
+    "created_at": NOW,
+    "expires_at": None,
+    "last_used_at": NOW,
+    "revoked_at": None,
+}
 SKIPPED = {"from_at": "2026-11-15T08:00:00Z", "to_at": "2026-11-15T09:00:00Z", "count": 61, "reason": "misfire"}
 
 
@@ -62,7 +74,10 @@ def test_durations_are_written_as_people_say_them(lasted_s: float, expected: str
         lambda: views.execution_table([execution(), execution(job_name=None, started_at=None, ended_at=None)], NOW),
         lambda: views.execution_card(execution(), NOW),
         lambda: views.attempt_table(execution()["attempts"], NOW),
-        lambda: views.key_table([{"id": JOB_ID, "name": "k", "created_at": NOW, "revoked_at": NOW}], NOW),
+        lambda: views.key_table(
+            [KEY, KEY | {"name": "n" * 200, "scopes": ["jobs:read"] * 9, "pools": ["p" * 63]}], NOW
+        ),
+        lambda: views.key_table([KEY | {"revoked_at": NOW}, KEY | {"state": "EXPIRED", "expires_at": NOW}], NOW),
     ],
 )
 def test_every_view_fits_80_columns_with_ids_in_full(view: Callable[[], RenderableType]) -> None:

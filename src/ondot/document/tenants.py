@@ -122,7 +122,9 @@ class TenantBody(Body):
 class TenantPatchBody(Body):
     """Changes of a tenant: fields that are left out stay, a quota that is null is removed."""
 
-    weight: Weight | None = Field(default=None, description="Its share of a busy pool, beside the weights of others.")
+    weight: Weight | None = Field(
+        default=None, description="Its share of a busy pool, beside the weights of others.", examples=[2]
+    )
     pools: PoolNames | None = Field(default=None, description="The pools that it may name.")
     quotas: QuotasBody | None = Field(default=None, description="The quotas to change.")
     targets: TargetsBody | None = Field(default=None, description="The lists to change.")

@@ -14,8 +14,6 @@ from urllib.parse import quote, urlencode
 Schema = Mapping[str, Any]
 
 EXAMPLE_ID: Final = "019a8f3e-5c00-7000-8000-000000000001"
-PATH_VALUES: Final = {"name": "default"}
-"""The pool that always exists."""
 
 
 class Examples:
@@ -36,7 +34,6 @@ class Examples:
             name = parameter["name"]
             value = self.value(parameter.get("schema", {}), name)
             if parameter["in"] == "path":
-                value = PATH_VALUES.get(name, value)
                 path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
             elif parameter["in"] == "query" and parameter.get("required"):
                 query[name] = value

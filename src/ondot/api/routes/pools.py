@@ -25,7 +25,7 @@ router = APIRouter(tags=["pools"], dependencies=[Depends(only_known_parameters)]
 
 BURST_S = 0.1
 
-PoolPath = Annotated[str, Path(max_length=63, description="The name of the pool.")]
+PoolPath = Annotated[str, Path(max_length=63, description="The name of the pool.", examples=["default"])]
 
 
 class PoolBody(Body):

@@ -123,7 +123,7 @@ def _name(name: str) -> str:
     return name
 
 
-SecretPath = Annotated[str, Path(max_length=200, description="The name of the secret.")]
+SecretPath = Annotated[str, Path(max_length=200, description="The name of the secret.", examples=["stripe"])]
 
 
 @router.get("/secrets", response_model=SecretList)

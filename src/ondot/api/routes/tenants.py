@@ -38,7 +38,7 @@ router = APIRouter(tags=["tenants"], dependencies=[Depends(only_known_parameters
 
 LARGEST_NO = 2**31 - 1
 
-TenantPath = Annotated[str, Path(max_length=200, description="The name of the tenant.")]
+TenantPath = Annotated[str, Path(max_length=200, description="The name of the tenant.", examples=["acme"])]
 IfMatch = Annotated[
     str | None,
     Header(
