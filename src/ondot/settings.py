@@ -90,6 +90,9 @@ class Settings(BaseSettings):
 
     # What is allowed.
     auth: Literal["on", "off"] = Field("on", description="off: require no key; on loopback only")
+    metrics_auth: Literal["on", "off"] = Field(
+        "off", description="on: /metrics needs a key with the right fleet:manage, that of an owner"
+    )
     session_s: float = Field(
         7 * 24 * 3600.0, ge=60, le=90 * 24 * 3600, description="how long a sign-in to the pages lasts at most"
     )

@@ -1,8 +1,12 @@
 """`/livez`, `/readyz` and `/metrics` as monitoring sees them."""
 
+from ondot.model.access import Role
+from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from tests.api.conftest import Caller
+from tests.api.two_tenants import add_tenant, make_key
 from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
+from tests.world import every, job
 
 
 @proves("L7")
@@ -94,3 +98,18 @@ async def test_metrics_show_depth_lag_and_fleet(api: Caller) -> None:
     assert "ondot_partitions_unowned 64.0" in text
     assert "ondot_partitions_owned 0.0" in text
     assert 'ondot_http_request_seconds_count{method="POST",route="/jobs",status="201"}' in text
+
+
+@proves("T1", "O2")
+async def test_metrics_can_be_kept_for_owners_and_count_all_tenants(keyed: Caller) -> None:
+    world = keyed.world
+    await add_tenant(world, TenantNo(2), "other")
+    await world.submit(job("theirs", schedule=every(3600, world.now)))
+    await world.fetch("UPDATE ondot.job SET tenant_no = 2")
+    open_to_all = await keyed.http.get("/metrics")
+    assert 'ondot_jobs{state="active"} 1.0' in open_to_all.text
+    world.database.settings = world.database.settings.model_copy(update={"metrics_auth": "on"})
+    assert (await keyed.http.get("/metrics")).status_code == 401
+    for role, status in ((Role.OWNER, 200), (Role.ADMIN, 403)):
+        key = await make_key(world, DEFAULT_TENANT, role, role)
+        assert (await keyed.http.get("/metrics", headers={"authorization": f"Bearer {key}"})).status_code == status

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from ondot.doctor.checks import judge_held_back
+from ondot.model.access import Role
 from ondot.model.gates import Limits, Rate
 from ondot.model.held_back import HeldBack, limit_in_words
 from ondot.model.ids import DEFAULT_TENANT
@@ -13,6 +14,7 @@ from ondot.ui.fleet import FleetHealth, read_fleet
 from ondot.ui.health import Health
 from ondot.ui.overview import Numbers, read_overview
 from tests.api.conftest import Caller, caller_of
+from tests.api.two_tenants import make_key
 from tests.proves import proves
 from tests.world import World, every, job
 
@@ -94,12 +96,25 @@ async def test_readyz_stays_ready_and_reports_what_is_held_back(world: World, ap
 
 
 @proves("T1")
-async def test_readyz_names_no_job_if_auth_is_on(world: World) -> None:
+async def test_readyz_names_jobs_only_to_callers_who_may_read_all_of_them(world: World) -> None:
     keyed = caller_of(world, auth="on")
     await a_backlog(world)
+    owner, viewer, of_a_pool = [
+        {"authorization": f"Bearer {await make_key(world, DEFAULT_TENANT, role, Role(role), pools=pools)}"}
+        for role, pools in (("owner", None), ("viewer", None), ("viewer", ["default"]))
+    ]
     async with keyed.http:
-        [limit] = (await keyed.get("/readyz"))["limits"]
-    assert limit.keys() == {"job_id", "limit", "count"}
+
+        async def names(headers: dict[str, str]) -> list[str]:
+            body = (await keyed.http.get("/readyz", headers=headers)).json()
+            assert body["held_back"] > 10
+            return [line["job"] for line in body.get("limits", [])]
+
+        assert [await names(headers) for headers in (owner, viewer, of_a_pool, {})] == [["crawl"], ["crawl"], [], []]
+        await world.fetch("INSERT INTO ondot.tenant (tenant_no, name) VALUES (2, 'other')")
+        async with world.database.connection() as connection:
+            await world.database.tenants.refresh(connection)
+        assert [await names(headers) for headers in (owner, viewer, of_a_pool, {})] == [["crawl"], [], [], []]
 
 
 @proves("E13", "O6")

@@ -174,7 +174,7 @@ def _troubles(seen: Json) -> list[Trouble]:
 
 
 def _held_back(ready: Json) -> HeldBack:
-    """As `/readyz` reports it: without the names of jobs if `/readyz` needs no key but the rest of the API does."""
+    """As `/readyz` reports it: without lines for a caller who may not read all jobs of the installation."""
     now = EPOCH + timedelta(seconds=ready.get("held_back_s", 0.0))
     lines = tuple(
         HeldLine(

@@ -323,7 +323,7 @@ async def check_limits(connection: "Connection", _settings: Settings) -> Finding
 async def check_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.overview import count_dead_letters
 
-    count = await count_dead_letters(connection, DEFAULT_TENANT)
+    count = await count_dead_letters(connection)
     if not count:
         return Finding("dead letters", "ok", "None.")
     message = (

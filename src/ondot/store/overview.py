@@ -284,12 +284,13 @@ async def list_latest_dead_letters(connection: Connection, tenant_no: TenantNo, 
     return [DeadLetterRow(*row.values()) for row in rows]
 
 
-async def count_jobs(connection: Connection, tenant_no: TenantNo) -> tuple[int, int]:
-    """How many recurring jobs are active, and how many are paused."""
-    row = await connection.fetchrow(_SQL["count_jobs"].text, tenant_no)
+async def count_jobs(connection: Connection) -> tuple[int, int]:
+    """How many recurring jobs are active, and how many are paused, of all tenants."""
+    row = await connection.fetchrow(_SQL["count_jobs"].text)
     assert row is not None
     return row["active"], row["paused"]
 
 
-async def count_dead_letters(connection: Connection, tenant_no: TenantNo) -> int:
-    return int(await connection.fetchval(_SQL["count_dead_letters"].text, tenant_no))
+async def count_dead_letters(connection: Connection) -> int:
+    """How many wait for a person, of all tenants."""
+    return int(await connection.fetchval(_SQL["count_dead_letters"].text))

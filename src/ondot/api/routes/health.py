@@ -12,9 +12,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 
 from ondot import __version__
 from ondot.api.dependencies import RequestServices, Services
+from ondot.model.access import Right
 from ondot.model.errors import OndotError, Unavailable
 from ondot.model.held_back import HeldBack
-from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.lineage import held_error
 from ondot.model.liveness import is_stalled
 from ondot.store.check import list_found
@@ -52,56 +52,59 @@ async def ready(request: Request, services: RequestServices, response: Response)
         response.headers["Retry-After"] = "60"
         return {"status": "held", "why": held_error(lineage.why_not).message}
     limit_s = due.limit_s(services.database.settings.ready_lag_s)
-    limited = _held_back_out(held_back, with_names=await _may_know_names(services, request))
+    has_names = await _may_read_names(services, request)
+    limited = _held_back_out(held_back, with_lines=has_names)
     if due.lag_s <= limit_s:
         return {"status": "ready", "lag_s": round(due.lag_s, 3), **limited}
     response.status_code = 503
     response.headers["Retry-After"] = "5"
     is_unplanned = (due.unplanned_s or 0.0) >= (due.waiting_s or 0.0)
-    why = (
-        "a fire is due and not planned. Check that a scheduler runs (`ondot scheduler`) and is alive (`ondot fleet`)."
-        if is_unplanned
-        else f"a due execution waits in pool {due.pool!r}. Check that the pool has a worker with free slots"
-        f" (`ondot worker --pool {due.pool}`)."
-    )
+    if is_unplanned:
+        why = (
+            "a fire is due and not planned. Check that a scheduler runs (`ondot scheduler`) and is alive"
+            " (`ondot fleet`)."
+        )
+    elif has_names:
+        why = (
+            f"a due execution waits in pool {due.pool!r}. Check that the pool has a worker with free slots"
+            f" (`ondot worker --pool {due.pool}`)."
+        )
+    else:
+        why = "a due execution waits. Check that its pool has a worker with free slots (`ondot fleet`)."
     return {"status": "late", "lag_s": round(due.lag_s, 3), "limit_s": limit_s, "why": why, **limited}
 
 
-async def _may_know_names(services: Services, request: Request) -> bool:
-    """Everyone may call `/readyz`. Only the account that runs ondot without keys gets names: a key belongs to one
-    tenant."""
-    if services.database.settings.auth != "off":
-        return False
+async def _may_read_names(services: Services, request: Request) -> bool:
+    """Everyone may call `/readyz` and gets numbers. Names of jobs and pools are for callers who may read all of them:
+    an owner, the account that runs ondot without keys, and, as long as there is one tenant, each of its readers."""
     try:
-        await services.auth.caller(request)
+        caller = await services.auth.caller(request)
+        if caller.pools is not None or not caller.may(Right.JOBS_READ):
+            return False
+        return caller.may(Right.FLEET_MANAGE) or not await services.database.tenants.are_several()
     except OndotError:
         return False
-    return True
 
 
-def _held_back_out(held: HeldBack, *, with_names: bool) -> dict[str, object]:
+def _held_back_out(held: HeldBack, *, with_lines: bool) -> dict[str, object]:
     """Executions that wait for limits. They are shown, but ondot is still ready: the jobs set these limits.
 
-    `with_names`: also the names of jobs and keys.
+    `with_lines`: also the longest lines, with the names of jobs and keys.
     """
-    return {
-        "held_back": held.count,
-        "held_back_s": round(held.oldest_s, 3),
-        "limits": [
-            {
-                **({"job": line.job_name} if with_names else {}),
-                "job_id": str(line.job_id),
-                "limit": line.limit if with_names else line.limit.rpartition(": ")[2],
-                "count": line.count,
-            }
+    counts: dict[str, object] = {"held_back": held.count, "held_back_s": round(held.oldest_s, 3)}
+    if with_lines:
+        counts["limits"] = [
+            {"job": line.job_name, "job_id": str(line.job_id), "limit": line.limit, "count": line.count}
             for line in held.lines
-        ],
-    }
+        ]
+    return counts
 
 
 @router.get("/metrics")
-async def metrics(services: RequestServices) -> Response:
+async def metrics(request: Request, services: RequestServices) -> Response:
     """The counters of this process, and gauges of all processes, read from the database."""
+    if services.database.settings.metrics_auth == "on":
+        (await services.auth.caller(request)).require(Right.FLEET_MANAGE)
     registry = CollectorRegistry()
     up = Gauge("ondot_database_up", "Whether the database answered", registry=registry)
     try:
@@ -189,10 +192,10 @@ async def _add_nodes(connection: Connection, registry: CollectorRegistry) -> Non
 async def _add_jobs(connection: Connection, registry: CollectorRegistry) -> None:
     jobs = Gauge("ondot_jobs", "Recurring jobs by state", ["state"], registry=registry)
     dead_letters = Gauge("ondot_dead_letters", "Failed executions that wait for a person", registry=registry)
-    active, paused = await count_jobs(connection, DEFAULT_TENANT)
+    active, paused = await count_jobs(connection)
     jobs.labels("active").set(active)
     jobs.labels("paused").set(paused)
-    dead_letters.set(await count_dead_letters(connection, DEFAULT_TENANT))
+    dead_letters.set(await count_dead_letters(connection))
 
 
 async def _add_lineage(connection: Connection, registry: CollectorRegistry) -> None:

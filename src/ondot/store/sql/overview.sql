@@ -288,12 +288,17 @@ ORDER BY d.failed_at DESC LIMIT $2::integer;
 
 -- name: count_jobs :one
 -- index: job_name
--- Recurring jobs that are active or paused.
--- $1 tenant_no
-SELECT count(*) FILTER (WHERE state = 'ACTIVE') AS active, count(*) FILTER (WHERE state = 'PAUSED') AS paused
-FROM ondot.job WHERE tenant_no = $1::integer AND state <> 'DELETED';
+-- Recurring jobs that are active or paused, of all tenants.
+SELECT coalesce(sum(of_one.active), 0)::bigint AS active, coalesce(sum(of_one.paused), 0)::bigint AS paused
+FROM ondot.tenant t CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE j.state = 'ACTIVE') AS active, count(*) FILTER (WHERE j.state = 'PAUSED') AS paused
+    FROM ondot.job j WHERE j.tenant_no = t.tenant_no AND j.state <> 'DELETED'
+) of_one;
 
 -- name: count_dead_letters :one
 -- index: dead_letter_open
--- $1 tenant_no
-SELECT count(*) AS count FROM ondot.dead_letter WHERE tenant_no = $1::integer AND resolved_at IS NULL;
+-- Of all tenants.
+SELECT coalesce(sum(of_one.count), 0)::bigint AS count
+FROM ondot.tenant t CROSS JOIN LATERAL (
+    SELECT count(*) AS count FROM ondot.dead_letter d WHERE d.tenant_no = t.tenant_no AND d.resolved_at IS NULL
+) of_one;
