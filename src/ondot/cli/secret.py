@@ -31,13 +31,13 @@ app = typer.Typer(help="Secrets, and the master keys that encrypt them.", no_arg
 def set_(
     name: SecretName,
     host: Annotated[
-        list[str] | None, typer.Option(help="A host that it may be sent to; may be repeated. `none`: any.")
+        list[str] | None, typer.Option(help="A host that it may be sent to; may be given several times. `none`: any.")
     ] = None,
     function: Annotated[
-        list[str] | None, typer.Option(help="A function that may get it; may be repeated. `none`: any.")
+        list[str] | None, typer.Option(help="A function that may get it; may be given several times. `none`: any.")
     ] = None,
     pool: Annotated[
-        list[str] | None, typer.Option(help="A pool in which it may be used; may be repeated. `none`: any.")
+        list[str] | None, typer.Option(help="A pool in which it may be used; may be given several times. `none`: any.")
     ] = None,
     keep_value: Annotated[bool, typer.Option("--keep-value", help="Change only where it may go.")] = False,
     output: Output = Format.TABLE,
